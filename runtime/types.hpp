@@ -1,0 +1,18 @@
+// Small types that every part of the runtime shares.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace troupe {
+
+using token_id = std::int32_t;
+
+/// One sequence of a request: requests with n > 1 own several, numbered from 0.
+struct sequence_id {
+  std::uint64_t request = 0;
+  std::uint32_t index = 0;
+  auto operator<=>(const sequence_id&) const = default;
+};
+
+} // namespace troupe
