@@ -1,0 +1,181 @@
+// The op interface: everything that the decoder graph (runtime/) asks of a device. A backend (kernels/cpu, kernels/cuda)
+// implements it; nothing above knows which. A backend is used by one thread at a time (its executor); the ops of one backend
+// happen in call order. Packed matrices and tables are immutable and may be lent to several backends of the same kind.
+//
+// Schedule invariance. For every op, the bits of one row's result depend on that row's inputs alone: not on the number of
+// rows, the threads, the chunking of a prompt or on who else is in the batch. Sums over K run in one fixed order, attention
+// is cut at absolute multiples of `partition_tokens`, partials merge in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+namespace troupe::kernels {
+
+/// Tokens in one block of the paged KV cache.
+inline constexpr int block_tokens = 16;
+
+/// Attention over a context is computed in partitions of this many absolute positions, whatever the schedule.
+inline constexpr int partition_tokens = 256;
+
+/// A device that failed: allocation, launch, lost context. The message names the call.
+struct device_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class dtype : std::uint8_t { f32, f16, bf16 };
+
+constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
+const char* to_string(dtype t);
+
+/// Activations in device memory: [rows, cols], `stride` elements from one row to the next.
+struct tensor {
+  void* data = nullptr;
+  dtype type = dtype::f32;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+  std::size_t stride = 0;
+};
+
+/// A weight matrix as a checkpoint stores it, in host memory: row-major [rows = outputs, cols = inputs].
+struct stored_matrix {
+  const void* data = nullptr;
+  dtype type = dtype::f32;
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+};
+
+/// A weight matrix in the layout that a backend's kernels want. Opaque; made by `backend::pack`.
+class matrix {
+public:
+  virtual ~matrix() = default;
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;
+  std::size_t bytes = 0; // of device memory
+};
+
+/// Device memory, freed with its owner.
+using buffer = std::shared_ptr<void>;
+
+struct kv_shape {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  dtype type = dtype::f32;
+  std::size_t blocks = 0;
+
+  /// Bytes of one block over all layers, K and V.
+  std::size_t block_bytes() const {
+    return std::size_t(2) * layers * kv_heads * head_dim * block_tokens * size_of(type);
+  }
+};
+
+/// The memory of a paged KV cache; its layout within a block is the backend's own.
+class kv_cache {
+public:
+  virtual ~kv_cache() = default;
+  kv_shape shape;
+};
+
+/// The rows of one sequence in a step: consecutive rows at consecutive positions. Its block table starts at
+/// `block_tables[first_block]` and covers the positions 0 to first_position + rows - 1.
+struct sequence_rows {
+  std::int32_t first_row = 0;
+  std::int32_t rows = 0;
+  std::int32_t first_position = 0;
+  std::int32_t first_block = 0;
+};
+
+/// Who is in a step. Both arrays are in host memory and stay valid until the step's last op has been called.
+struct batch {
+  std::span<const sequence_rows> sequences;
+  std::span<const std::int32_t> block_tables;
+};
+
+/// A whole block to copy, K and V of all layers, before a step writes to `to` (copy-on-write).
+struct block_copy {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+};
+
+/// Per-head RMS norm of q and k (Qwen 3); null weights: none. Weights are f32 [head_dim].
+struct head_norm {
+  const float* q = nullptr;
+  const float* k = nullptr;
+  float eps = 0;
+};
+
+enum class store : std::uint8_t { set, add };
+
+class backend {
+public:
+  virtual ~backend() = default;
+
+  /// For the log: "cpu, avx512-bf16, 2 threads".
+  virtual std::string description() const = 0;
+
+  // -- memory -------------------------------------------------------------------------------------------------------
+
+  /// Zeroed device memory, aligned to 64 bytes. Throws device_error naming the size.
+  virtual buffer allocate(std::size_t bytes) = 0;
+
+  /// A copy in device memory of `values`, for vectors such as norm weights and biases.
+  virtual buffer upload(std::span<const float> values) = 0;
+
+  virtual std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) = 0;
+
+  // -- weights ------------------------------------------------------------------------------------------------------
+
+  /// Packs matrices that share their input, stacked along the outputs (q, k and v become one). Activations will come as
+  /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, they are rounded to bf16.
+  virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute) = 0;
+
+  /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`.
+  virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute) = 0;
+
+  /// A table whose rows `embed` gathers. On a CPU it refers to the caller's memory, which must outlive it.
+  virtual std::unique_ptr<matrix> load_table(const stored_matrix& table) = 0;
+
+  // -- ops ----------------------------------------------------------------------------------------------------------
+
+  /// out[r] = table[tokens[r]], as f32. `tokens` [out.rows], host memory.
+  virtual void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) = 0;
+
+  /// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = rows[i], or r = i where `rows` is null (host memory).
+  /// x is f32; out is f32 or bf16.
+  virtual void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
+                        const std::int32_t* rows = nullptr) = 0;
+
+  /// out = in · wᵀ + bias, or out += that. `in` is of the type that w was packed for; out is f32; bias f32 or null.
+  virtual void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias = nullptr,
+                      store how = store::set) = 0;
+
+  /// out = silu(in · gateᵀ + bias_gate) * (in · upᵀ + bias_up). `bias`, or null: gate's then up's, f32 [2 * ffn].
+  /// out is of the same type as in.
+  virtual void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up,
+                                const float* bias = nullptr) = 0;
+
+  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head where asked, rotates both
+  /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and v
+  /// to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
+  virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache,
+                             int layer, const batch& who) = 0;
+
+  /// Causal attention of each row's q (f32, the first heads × head_dim columns of qkv) over its sequence's cached
+  /// positions 0 to its own, or the last `window` of them (0: all). out [rows, heads * head_dim], f32 or bf16.
+  /// Grouped: query head h reads KV head h / (heads / kv_heads).
+  virtual void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window,
+                         const kv_cache& cache, int layer, const batch& who) = 0;
+
+  /// Done in order, before anything that later ops read or write.
+  virtual void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) = 0;
+
+  /// Copies f32 rows from device to host memory and waits for them.
+  virtual void download(float* to, const tensor& from) = 0;
+};
+
+} // namespace troupe::kernels
