@@ -1,0 +1,172 @@
+#include "runtime/block_manager.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+using namespace troupe;
+
+namespace {
+
+token_list tokens(int n, int first = 0) {
+  std::vector<token_id> t(static_cast<std::size_t>(n));
+  std::iota(t.begin(), t.end(), first);
+  return std::make_shared<const std::vector<token_id>>(std::move(t));
+}
+
+constexpr sequence_id a{1, 0}, b{2, 0}, c{3, 0};
+
+block_answer ask(block_manager& m, sequence_id id, int rows, token_list open = nullptr, int spare = 0) {
+  block_request r;
+  r.demands.push_back({id, rows, std::move(open), spare});
+  return m.serve(r).answers.at(0);
+}
+
+void commit(block_manager& m, sequence_id id, const std::vector<token_id>& t) {
+  block_request r;
+  r.commits.push_back({id, t});
+  m.serve(r);
+}
+
+void release(block_manager& m, sequence_id id) {
+  block_request r;
+  r.releases.push_back(id);
+  m.serve(r);
+}
+
+} // namespace
+
+TEST_CASE("blocks are granted on demand, sixteen positions each") {
+  block_manager m(4, true);
+  auto prompt = tokens(20);
+  CHECK(ask(m, a, 20, prompt).rows == 20);
+  CHECK(m.counters().in_use == 2);
+  for (int i = 0; i < 12; ++i)
+    CHECK(ask(m, a, 1).rows == 1);
+  CHECK(m.counters().in_use == 2);
+  CHECK(ask(m, a, 1).first_position == 32);
+  CHECK(m.counters().in_use == 3);
+  release(m, a);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 0);
+}
+
+TEST_CASE("a demand is cut to the blocks there are, and refused where there is none") {
+  block_manager m(2, true);
+  CHECK(ask(m, a, 100, tokens(100)).rows == 32);
+  CHECK(ask(m, a, 1).rows == 0);
+  CHECK(ask(m, b, 5, tokens(5)).rows == 0);
+  CHECK(m.counters().in_use == 2);
+  release(m, a);
+  CHECK(ask(m, b, 5, tokens(5), 2).rows == 0);
+  CHECK(ask(m, b, 5, tokens(5), 1).rows == 5);
+}
+
+TEST_CASE("a full block is found again by its content, the last prompt token is always computed") {
+  block_manager m(8, true);
+  auto prompt = tokens(32);
+  ask(m, a, 32, prompt);
+  commit(m, a, *prompt);
+  release(m, a);
+  CHECK(m.counters().cached == 2);
+  auto again = ask(m, b, 32, prompt);
+  CHECK(again.first_position == 16);
+  CHECK(again.rows == 16);
+  auto longer = ask(m, c, 40, tokens(40));
+  CHECK(longer.first_position == 32);
+  CHECK(longer.rows == 8);
+  CHECK(m.counters().found_tokens == 48);
+}
+
+TEST_CASE("what was not committed is not shared") {
+  block_manager m(8, true);
+  ask(m, a, 32, tokens(32));
+  CHECK(ask(m, b, 32, tokens(32)).first_position == 0);
+}
+
+TEST_CASE("without a prefix cache nothing is kept or found") {
+  block_manager m(8, false);
+  ask(m, a, 32, tokens(32));
+  commit(m, a, *tokens(32));
+  CHECK(ask(m, b, 32, tokens(32)).first_position == 0);
+  release(m, a);
+  release(m, b);
+  CHECK(m.counters().cached == 0);
+}
+
+TEST_CASE("equal content computed twice is stored once") {
+  block_manager m(8, true);
+  ask(m, a, 20, tokens(20));
+  ask(m, b, 20, tokens(20));
+  CHECK(m.counters().in_use == 4);
+  commit(m, a, *tokens(16));
+  commit(m, b, *tokens(16));
+  CHECK(m.counters().in_use == 3);
+  release(m, a);
+  release(m, b);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 1);
+}
+
+TEST_CASE("colliding hashes never share blocks of different content") {
+  block_manager m(16, true, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
+  ask(m, a, 40, tokens(40));
+  commit(m, a, *tokens(32));
+  CHECK(ask(m, b, 40, tokens(40, 1)).first_position == 0);
+  commit(m, b, *tokens(32, 1));
+  // b's second block after a's first: same tokens, another predecessor.
+  std::vector<token_id> mixed(*tokens(16));
+  auto tail = tokens(24, 17);
+  mixed.insert(mixed.end(), tail->begin(), tail->end());
+  CHECK(ask(m, c, 40, std::make_shared<const std::vector<token_id>>(mixed)).first_position == 16);
+  CHECK(ask(m, {4, 0}, 40, tokens(40)).first_position == 32);
+}
+
+TEST_CASE("the least recently released block is evicted first, the end of a chain before its beginning") {
+  block_manager m(4, true);
+  ask(m, a, 32, tokens(32));
+  commit(m, a, *tokens(32));
+  release(m, a);
+  ask(m, b, 32, tokens(32, 500));
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  CHECK(m.counters().cached == 4);
+  ask(m, c, 16, tokens(16, 900));
+  CHECK(m.counters().evicted == 1);
+  CHECK(ask(m, a, 33, tokens(33)).first_position == 16);
+}
+
+TEST_CASE("a fork shares everything, and the first to write the partial block copies it") {
+  block_manager m(8, true);
+  ask(m, a, 20, tokens(20));
+  block_request fork;
+  fork.forks.push_back({a, {1, 1}});
+  fork.forks.push_back({a, {1, 2}});
+  m.serve(fork);
+  CHECK(m.counters().in_use == 2);
+  block_request r;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    r.demands.push_back({{1, i}, 1, nullptr, 0});
+  auto grant = m.serve(r);
+  CHECK(grant.copies.size() == 2);
+  CHECK(m.counters().in_use == 4); // one shared full block, three partial ones
+  CHECK(m.counters().copied == 2);
+  for (auto& x : grant.answers) {
+    CHECK(x.first_position == 20);
+    CHECK(grant.tables[static_cast<std::size_t>(x.first_block)] == grant.tables[0]);
+  }
+  for (std::uint32_t i = 0; i < 3; ++i)
+    release(m, {1, i});
+  CHECK(m.counters().in_use == 0);
+}
+
+TEST_CASE("forks after a full block copy nothing") {
+  block_manager m(8, true);
+  ask(m, a, 32, tokens(32));
+  block_request r;
+  r.forks.push_back({a, {1, 1}});
+  r.demands.push_back({a, 1, nullptr, 0});
+  r.demands.push_back({{1, 1}, 1, nullptr, 0});
+  CHECK(m.serve(r).copies.empty());
+  CHECK(m.counters().in_use == 4);
+}
