@@ -1,0 +1,121 @@
+#include "runtime/sampling/candidates.hpp"
+
+#include "runtime/error.hpp"
+#include "runtime/sampling/vector_passes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+namespace troupe {
+
+using sampling::block;
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+// floor(a * b / 2^64)
+std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
+}
+
+} // namespace
+
+void candidates::reset(std::span<const float> logits) {
+  row_ = logits;
+  listed_ = false;
+  block_maxima_.resize((row_.size() + block - 1) / block);
+  sampling::block_maxima(row_.data(), row_.size(), block_maxima_.data());
+  max_ = block_maxima_.empty() ? -infinity : *std::max_element(block_maxima_.begin(), block_maxima_.end());
+  if (max_ == -infinity)
+    throw failure(errc::internal, "No token can be chosen: every logit is NaN or minus infinity.");
+  if (max_ == infinity) {
+    max_ = std::numeric_limits<float>::max();
+    clamped_.resize(row_.size());
+    std::transform(row_.begin(), row_.end(), clamped_.begin(), [this](float x) { return std::min(x, max_); });
+    row_ = clamped_;
+    for (float& x : block_maxima_)
+      x = std::min(x, max_);
+  }
+}
+
+token_id candidates::likeliest() const {
+  const auto found = std::find(block_maxima_.begin(), block_maxima_.end(), max_);
+  const auto start = row_.begin() + (found - block_maxima_.begin()) * static_cast<std::ptrdiff_t>(block);
+  return static_cast<token_id>(std::find(start, row_.end(), max_) - row_.begin());
+}
+
+void candidates::narrow(float floor) {
+  if (listed_) {
+    keep_if([floor](token_id, float logit) { return logit >= floor; });
+    return;
+  }
+  listed_ = true;
+  ids_.resize(std::max(ids_.size(), row_.size()));
+  logits_.resize(ids_.size());
+  std::size_t kept = 0;
+  for (std::size_t b = 0; b < block_maxima_.size(); ++b) {
+    if (block_maxima_[b] < floor)
+      continue;
+    for (std::size_t i = b * block; i < std::min((b + 1) * block, row_.size()); ++i) {
+      ids_[kept] = static_cast<token_id>(i);
+      logits_[kept] = row_[i];
+      kept += row_[i] >= floor;
+    }
+  }
+  count_ = kept;
+}
+
+float candidates::kth_largest(std::size_t k) {
+  const auto at = static_cast<std::ptrdiff_t>(k) - 1;
+  if (!listed_) {
+    // The k-th largest of the blocks' maxima is no larger than the k-th largest logit, and close to it.
+    values_ = block_maxima_;
+    if (k <= values_.size())
+      std::nth_element(values_.begin(), values_.begin() + at, values_.end(), std::greater<>());
+    narrow(k <= values_.size() ? values_[k - 1] : -infinity);
+  }
+  if (k > count_)
+    return -infinity;
+  values_.assign(logits_.begin(), logits_.begin() + static_cast<std::ptrdiff_t>(count_));
+  std::nth_element(values_.begin(), values_.begin() + at, values_.end(), std::greater<>());
+  return values_[k - 1];
+}
+
+std::uint64_t candidates::total_weight() {
+  if (listed_) {
+    weights();
+  } else {
+    weights_.resize(block_maxima_.size());
+    sampling::block_weights(row_.data(), row_.size(), max_, weights_.data());
+  }
+  return std::accumulate(weights_.begin(), weights_.end(), std::uint64_t{0});
+}
+
+double candidates::log_total() {
+  return std::log(static_cast<double>(total_weight()) / static_cast<double>(sampling::weight_one));
+}
+
+std::span<const std::uint64_t> candidates::weights() {
+  weights_.resize(count_);
+  sampling::token_weights(logits_.data(), count_, max_, weights_.data());
+  return weights_;
+}
+
+token_id candidates::draw(std::uint64_t bits) {
+  std::uint64_t offset = multiply_high(bits, total_weight());
+  std::size_t i = 0;
+  for (; offset >= weights_[i]; ++i)
+    offset -= weights_[i];
+  if (listed_)
+    return ids_[i];
+  i *= block;
+  for (std::uint64_t w; offset >= (w = sampling::weight(row_[i], max_)); ++i)
+    offset -= w;
+  return static_cast<token_id>(i);
+}
+
+} // namespace troupe

@@ -1,0 +1,123 @@
+#include "runtime/logits_processors.hpp"
+
+#include "runtime/sampling/vector_passes.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace troupe {
+
+using sampling::weight_one;
+
+namespace {
+
+// Below this distance from the largest logit a token's fixed-point weight is 0: exp(-29) < 2^-41.
+constexpr float weightless = -29.f;
+
+float* logit_of(std::span<float> logits, token_id id) {
+  return id >= 0 && static_cast<std::size_t>(id) < logits.size() ? &logits[static_cast<std::size_t>(id)] : nullptr;
+}
+
+// A logit so low that the tokens below it weigh less than `tail` together: `count` tokens, none heavier than one there.
+float floor_of_tail(float max, std::uint64_t tail, std::size_t count) {
+  const std::uint64_t each = tail / count;
+  if (each < 64) // too small for the slack to cover the rounding of weights
+    return max + weightless;
+  const float slack = 0.01f; // covers the rounding of log, exp and weights
+  return max + static_cast<float>(std::log(static_cast<double>(each) / static_cast<double>(weight_one))) - slack;
+}
+
+} // namespace
+
+void add_bias(std::span<float> logits, std::span<const std::pair<token_id, float>> biases) {
+  for (const auto& [id, bias] : biases)
+    if (float* logit = logit_of(logits, id))
+      *logit += bias;
+}
+
+void penalise_repetition(std::span<float> logits, const token_counts& counts, float penalty) {
+  for (const auto& entry : counts.distinct())
+    if (float* logit = logit_of(logits, entry.id))
+      *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
+}
+
+void penalise_presence(std::span<float> logits, const token_counts& counts, float presence, float frequency) {
+  for (const auto& entry : counts.distinct())
+    if (float* logit = logit_of(logits, entry.id); logit && entry.generated > 0)
+      *logit -= static_cast<float>(entry.generated) * frequency + presence;
+}
+
+void mask(std::span<float> logits, std::span<const token_id> ids) {
+  for (const auto id : ids)
+    if (float* logit = logit_of(logits, id))
+      *logit = -std::numeric_limits<float>::infinity();
+}
+
+void apply_temperature(std::span<const float> logits, float temperature, std::span<float> scaled) {
+  sampling::scale(logits.data(), logits.size(), 1 / temperature, scaled.data());
+}
+
+void keep_top_k(candidates& tokens, int k) {
+  if (k > 0 && static_cast<std::size_t>(k) < tokens.size())
+    tokens.narrow(tokens.kth_largest(static_cast<std::size_t>(k)));
+}
+
+void keep_top_p(candidates& tokens, float p) {
+  if (p >= 1)
+    return;
+  // All in integers, so that the edge is the same whatever the order of summation: a token stays where those before it
+  // weigh less than target = ceil(total * p), p in units of 2^-32.
+  const std::uint64_t total = tokens.total_weight();
+  const auto parts = static_cast<std::uint64_t>(std::llround(static_cast<double>(p) * 0x1p32));
+  const auto product = static_cast<unsigned __int128>(total) * parts + 0xffffffffu;
+  const auto target = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(product >> 32));
+  const float max = tokens.max();
+  const float floor = floor_of_tail(max, total - target, tokens.size());
+  tokens.narrow(floor);
+
+  // How much of the weight lies in each slice of logits, likeliest slice first.
+  const auto logits = tokens.logits();
+  const auto weights = tokens.weights();
+  std::array<std::uint64_t, 2048> slices{};
+  const float per_logit = (slices.size() - 1) / std::max(max - floor, 1e-3f);
+  const auto slice_of = [&](float logit) {
+    return static_cast<std::size_t>(std::min((max - logit) * per_logit, static_cast<float>(slices.size() - 1)));
+  };
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    slices[slice_of(logits[i])] += weights[i];
+  std::uint64_t before = 0;
+  std::size_t edge_slice = 0;
+  while (before + slices[edge_slice] < target)
+    before += slices[edge_slice++];
+
+  std::vector<std::size_t> edge;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (slice_of(logits[i]) == edge_slice)
+      edge.push_back(i);
+  const auto likelier = [&](std::size_t a, std::size_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  };
+  if (!std::is_sorted(edge.begin(), edge.end(), likelier)) // as it is where very many logits are equal
+    std::sort(edge.begin(), edge.end(), likelier);
+  std::size_t last = 0;
+  while ((before += weights[edge[last]]) < target)
+    ++last;
+  const float last_logit = logits[edge[last]];
+  const token_id last_id = tokens.ids()[edge[last]];
+  tokens.keep_if([=](token_id id, float logit) {
+    return logit > last_logit || (logit == last_logit && id <= last_id);
+  });
+}
+
+void keep_min_p(candidates& tokens, float p) {
+  if (p <= 0x1p-41f) // where a token's weight is 0 anyway
+    return;
+  const float max = tokens.max();
+  tokens.narrow(max + std::log(p) - 0.01f); // nearly all that go, cheaply
+  tokens.keep_if([=](token_id, float logit) { return sampling::exp_nonpositive(logit - max) >= p; });
+}
+
+} // namespace troupe

@@ -1,0 +1,116 @@
+#include "runtime/sampler.hpp"
+
+#include "runtime/logits_processors.hpp"
+#include "runtime/philox.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace troupe {
+
+namespace {
+
+// Fills in the log-probability of the chosen token and the `count` likeliest.
+void report_logprobs(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& chosen) {
+  tokens.reset(logits);
+  const double log_total = tokens.log_total();
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(std::min(logit - tokens.max(), 0.f)) - log_total);
+  };
+  chosen.logprob = logprob(logits[static_cast<std::size_t>(chosen.id)]);
+  if (count == 0)
+    return;
+  tokens.narrow(tokens.kth_largest(std::min(count, tokens.size())));
+  std::vector<std::size_t> order(tokens.size());
+  std::iota(order.begin(), order.end(), 0);
+  count = std::min(count, order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                    [&](std::size_t a, std::size_t b) {
+                      const auto x = tokens.logits()[a], y = tokens.logits()[b];
+                      return x != y ? x > y : a < b;
+                    });
+  for (std::size_t i = 0; i < count; ++i)
+    chosen.top.push_back({tokens.ids()[order[i]], logprob(tokens.logits()[order[i]])});
+}
+
+} // namespace
+
+sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                                   std::span<const token_id> prompt, std::span<const token_id> emitted,
+                                   std::uint32_t index)
+  : params_(std::move(params)), eos_ids_(std::move(eos_ids)), position_(prompt.size()), index_(index) {
+  if (uses_counts())
+    counts_.add_prompt(prompt);
+  for (const auto id : emitted)
+    append(id);
+}
+
+bool sequence_sampler::uses_counts() const {
+  return params_->repetition_penalty != 1 || params_->presence_penalty != 0 || params_->frequency_penalty != 0;
+}
+
+void sequence_sampler::append(token_id id) {
+  if (uses_counts())
+    counts_.add_generated(id);
+  ++position_;
+  ++emitted_;
+}
+
+// The logits after all edits: themselves, or a changed copy in `row`.
+std::span<const float> sequence_sampler::edit(std::span<const float> logits, std::vector<float>& row) const {
+  const auto& p = *params_;
+  const bool too_short = emitted_ < static_cast<std::uint64_t>(p.min_tokens);
+  if (!uses_counts() && !too_short && p.logit_bias.empty())
+    return logits;
+  row.assign(logits.begin(), logits.end());
+  add_bias(row, p.logit_bias);
+  if (p.repetition_penalty != 1)
+    penalise_repetition(row, counts_, p.repetition_penalty);
+  if (too_short) {
+    mask(row, eos_ids_);
+    mask(row, p.stop_token_ids);
+  }
+  if (p.presence_penalty != 0 || p.frequency_penalty != 0)
+    penalise_presence(row, counts_, p.presence_penalty, p.frequency_penalty);
+  return row;
+}
+
+enum sampled_token::finish sequence_sampler::finish_of(token_id id) const {
+  const auto contains = [id](const auto& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
+  if (!params_->ignore_eos && contains(eos_ids_))
+    return sampled_token::finish::eos;
+  if (contains(params_->stop_token_ids))
+    return sampled_token::finish::stop_token;
+  if (emitted_ >= static_cast<std::uint64_t>(params_->max_tokens))
+    return sampled_token::finish::length;
+  return sampled_token::finish::none;
+}
+
+sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
+  const auto& p = *params_;
+  auto& tokens = scratch.tokens;
+  auto row = edit(logits, scratch.row);
+  sampled_token chosen;
+  if (p.greedy()) {
+    tokens.reset(row);
+    chosen.id = tokens.likeliest();
+  } else {
+    if (p.temperature != 1) {
+      scratch.row.resize(row.size());
+      apply_temperature(row, p.temperature, scratch.row);
+      row = scratch.row;
+    }
+    tokens.reset(row);
+    keep_top_k(tokens, p.top_k);
+    keep_top_p(tokens, p.top_p);
+    keep_min_p(tokens, p.min_p);
+    chosen.id = tokens.draw(draw_bits(p.seed, position_, index_));
+  }
+  if (p.logprobs >= 0)
+    report_logprobs(logits, static_cast<std::size_t>(p.logprobs), tokens, chosen);
+  append(chosen.id);
+  chosen.finish = finish_of(chosen.id);
+  return chosen;
+}
+
+} // namespace troupe

@@ -1,0 +1,82 @@
+#include "runtime/sampling/vector_passes.hpp"
+
+// GCC resolves clones before the sanitizers have set themselves up, so their builds run the portable code.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
+  !defined(__SANITIZE_THREAD__)
+#define TROUPE_VECTOR_CLONES [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+#else
+#define TROUPE_VECTOR_CLONES
+#endif
+
+namespace troupe::sampling {
+
+namespace {
+
+constexpr std::int32_t lowest_key = std::numeric_limits<std::int32_t>::min();
+constexpr std::int32_t infinity_bits = 0x7f800000;
+
+// Floats as integers of the same order, NaNs lowest: the compiler may reorder a maximum of integers.
+inline std::int32_t ordered_key(float x) {
+  const auto bits = std::bit_cast<std::int32_t>(x);
+  const std::int32_t not_a_number = -static_cast<std::int32_t>((bits & 0x7fffffff) > infinity_bits); // all ones or zero
+  return ((bits ^ ((bits >> 31) & 0x7fffffff)) & ~not_a_number) | (lowest_key & not_a_number);
+}
+
+inline std::int32_t larger(std::int32_t a, std::int32_t b) {
+  return a > b ? a : b;
+}
+
+inline float from_key(std::int32_t key) {
+  const auto x = std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff));
+  return x >= -std::numeric_limits<float>::infinity() ? x : -std::numeric_limits<float>::infinity();
+}
+
+} // namespace
+
+TROUPE_VECTOR_CLONES
+void scale(const float* x, std::size_t n, float factor, float* y) {
+  for (std::size_t i = 0; i < n; ++i)
+    y[i] = x[i] * factor;
+}
+
+TROUPE_VECTOR_CLONES
+void block_maxima(const float* x, std::size_t n, float* maxima) {
+  std::size_t start = 0;
+  for (; start + block <= n; start += block) {
+    std::int32_t best = lowest_key;
+    for (std::size_t i = 0; i < block; ++i)
+      best = larger(best, ordered_key(x[start + i]));
+    *maxima++ = from_key(best);
+  }
+  if (start < n) {
+    std::int32_t best = lowest_key;
+    for (std::size_t i = start; i < n; ++i)
+      best = larger(best, ordered_key(x[i]));
+    *maxima = from_key(best);
+  }
+}
+
+TROUPE_VECTOR_CLONES
+void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weights) {
+  for (std::size_t i = 0; i < n; ++i)
+    weights[i] = weight(x[i], max);
+}
+
+TROUPE_VECTOR_CLONES
+void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums) {
+  std::size_t start = 0;
+  for (; start + block <= n; start += block) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < block; ++i)
+      sum += weight(x[start + i], max);
+    *sums++ = sum;
+  }
+  if (start < n) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = start; i < n; ++i)
+      sum += weight(x[i], max);
+    *sums = sum;
+  }
+}
+
+} // namespace troupe::sampling

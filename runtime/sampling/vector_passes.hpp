@@ -1,0 +1,62 @@
+// The passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Every result
+// is the same bits on all of them and on any other IEEE device: elements are computed alone by single-rounded
+// operations, and what is summed is integers.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace troupe::sampling {
+
+/// Elements of a row whose maximum and weight are kept together.
+inline constexpr std::size_t block = 128;
+
+/// The fixed-point weight of the likeliest token. 2^23 tokens of this weight still fit a 64-bit sum.
+inline constexpr std::uint64_t weight_one = std::uint64_t{1} << 40;
+
+/// exp(-|d|) within 2 ulp down to exp(-40), which stands for all below and for NaN.
+/// Cephes' expf with multiplications and additions that round on their own.
+inline float exp_nonpositive(float d) {
+  // As bits, negative floats grow with their magnitude and NaNs lie above; integers compare without a branch.
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(d) | 0x80000000u;
+  constexpr std::uint32_t floor_bits = std::bit_cast<std::uint32_t>(-40.f);
+  d = std::bit_cast<float>(bits < floor_bits ? bits : floor_bits);
+  constexpr float magic = 12582912.f; // 1.5 * 2^23: adding it rounds to an integer, left in the low bits
+  const float shifted = d * 1.44269504f + magic;
+  const float n = shifted - magic;
+  const float r = d - n * 0.693359375f - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.f;
+  const std::int32_t exponent = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(magic) + 127;
+  return p * std::bit_cast<float>(exponent << 23);
+}
+
+/// exp(logit - max) in units of 1 / weight_one, rounded to the nearest integer, ties to even. `max` is finite, and no
+/// logit is above it. NaN weighs nothing.
+inline std::uint64_t weight(float logit, float max) {
+  // Adding 2^52 leaves the rounded integer in the low bits of a double.
+  const double shifted = static_cast<double>(exp_nonpositive(logit - max)) * static_cast<double>(weight_one) + 0x1p52;
+  return std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(0x1p52);
+}
+
+/// y = x * factor.
+void scale(const float* x, std::size_t n, float factor, float* y);
+
+/// maxima[i] = the largest of elements [i * block, (i + 1) * block); NaNs are passed over, a block of nothing else
+/// counts as minus infinity.
+void block_maxima(const float* x, std::size_t n, float* maxima);
+
+/// weights[i] = weight(x[i], max).
+void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weights);
+
+/// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block).
+void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums);
+
+} // namespace troupe::sampling
