@@ -1,0 +1,177 @@
+#include "runtime/tokenizer.hpp"
+
+#include "runtime/tokenizer/added_tokens.hpp"
+#include "runtime/tokenizer/bpe.hpp"
+#include "runtime/tokenizer/decoder.hpp"
+#include "runtime/tokenizer/normalizer.hpp"
+#include "runtime/tokenizer/post_processor.hpp"
+#include "runtime/tokenizer/pre_tokenizer.hpp"
+#include "runtime/tokenizer/unicode.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+using namespace tokenization;
+
+/// Members are made in this order: added tokens are normalised, and templates name tokens.
+struct tokenizer::parts {
+  bpe model;
+  normalizer normalize;
+  added_tokens added;
+  pre_tokenizer pre_tokenize;
+  post_processor post_process;
+  decoder decode;
+  std::optional<token_id> bos, eos, unk;
+
+  explicit parts(const field& root)
+    : model(root.at("model")),
+      normalize(made_from<normalizer>(root.find("normalizer"))),
+      added(root.find("added_tokens") ? added_tokens(*root.find("added_tokens"), model, normalize) : added_tokens()),
+      pre_tokenize(made_from<pre_tokenizer>(root.find("pre_tokenizer"))),
+      post_process(root.find("post_processor")
+                     ? post_processor(*root.find("post_processor"), [this](token_id id) { return has(id); })
+                     : post_processor()),
+      decode(made_from<decoder>(root.find("decoder"))) {
+    if (const auto version = root.find("version"); version && version->string() != "1.0")
+      version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
+  }
+
+  template <class Part>
+  static Part made_from(const std::optional<field>& description) {
+    return description ? Part(*description) : Part();
+  }
+
+  bool has(token_id id) const { return added.find(id) || model.has(id); }
+
+  std::optional<token_id> id_of(std::string_view token) const {
+    const auto found = added.id_of(token);
+    return found ? found : model.id_of(token);
+  }
+
+  /// What the decoder sees of a token; nothing if it is to be skipped or does not exist.
+  std::optional<std::string_view> decoder_input(token_id id, bool skip_special_tokens) const {
+    if (const auto* token = added.find(id)) {
+      if (token->skipped && skip_special_tokens)
+        return std::nullopt;
+      return token->decoded;
+    }
+    return model.has(id) ? std::optional(model.token(id)) : std::nullopt;
+  }
+};
+
+std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& folder) {
+  const auto document = json::document::load(folder / "tokenizer.json");
+  auto result = std::make_unique<parts>(field(document));
+  const auto config_file = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(config_file)) {
+    const auto config_document = json::document::load(config_file);
+    const field config(config_document);
+    const auto named = [&](std::string_view key) -> std::optional<token_id> {
+      const auto found = config.find(key);
+      if (!found)
+        return std::nullopt;
+      return result->id_of(found->is_string() ? found->string() : found->at("content").string());
+    };
+    result->bos = named("bos_token");
+    result->eos = named("eos_token");
+    result->unk = named("unk_token");
+  }
+  return std::make_shared<const tokenizer>(std::move(result));
+}
+
+std::shared_ptr<const tokenizer> tokenizer::parse(std::string_view tokenizer_json, std::string name) {
+  const auto document = json::document::parse(tokenizer_json, std::move(name));
+  return std::make_shared<const tokenizer>(std::make_unique<const parts>(field(document)));
+}
+
+tokenizer::tokenizer(std::unique_ptr<const parts> parts) : parts_(std::move(parts)) {}
+tokenizer::~tokenizer() = default;
+
+std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  if (!is_utf8(text))
+    throw failure(errc::bad_request, "the text is not valid UTF-8");
+  match_scratch scratch;
+  bpe_scratch words_scratch;
+  word_list words;
+  section raw, part;
+  std::vector<token_id> ids;
+  for (const auto& outer : parts_->added.cut(text, false)) {
+    if (outer.id >= 0) {
+      ids.push_back(outer.id);
+      continue;
+    }
+    raw.text = text.substr(outer.begin, outer.end - outer.begin);
+    raw.at_start = outer.begin == 0;
+    parts_->normalize.apply(raw, scratch);
+    for (const auto& inner : parts_->added.cut(raw.text, true)) {
+      if (inner.id >= 0) {
+        ids.push_back(inner.id);
+        continue;
+      }
+      part.text.assign(raw.text, inner.begin, inner.end - inner.begin);
+      part.at_start = raw.at_start && inner.begin == 0;
+      parts_->pre_tokenize.apply(part, words, scratch);
+      for (const auto& word : words.words)
+        parts_->model.encode(words.view(word), words_scratch, ids);
+    }
+  }
+  return parts_->post_process.apply(std::move(ids), add_special_tokens);
+}
+
+std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_tokens) const {
+  const auto stream = parts_->decode.stream();
+  for (const token_id id : ids)
+    if (const auto token = parts_->decoder_input(id, skip_special_tokens))
+      stream->push(*token);
+  stream->finish();
+  return stream->take();
+}
+
+std::size_t tokenizer::vocab_size() const { return std::max(parts_->model.id_end(), parts_->added.id_end()); }
+
+std::optional<token_id> tokenizer::id_of(std::string_view token) const { return parts_->id_of(token); }
+
+std::string_view tokenizer::token(token_id id) const {
+  const auto* added = parts_->added.find(id);
+  return added ? std::string_view(added->content) : parts_->model.token(id);
+}
+
+std::string tokenizer::token_bytes(token_id id) const {
+  const auto token = parts_->decoder_input(id, false);
+  return token ? parts_->decode.bytes(*token) : std::string();
+}
+
+bool tokenizer::is_special(token_id id) const {
+  const auto* added = parts_->added.find(id);
+  return added && added->skipped;
+}
+
+std::optional<token_id> tokenizer::bos() const { return parts_->bos; }
+std::optional<token_id> tokenizer::eos() const { return parts_->eos; }
+std::optional<token_id> tokenizer::unk() const { return parts_->unk; }
+
+struct stream_decoder::state {
+  std::shared_ptr<const tokenizer> owner; // keeps the decoder that `stream` refers to
+  bool skip_special_tokens;
+  std::unique_ptr<decode_stream> stream;
+};
+
+stream_decoder::stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens)
+  : state_(std::make_unique<state>(state{tokenizer, skip_special_tokens, tokenizer->parts_->decode.stream()})) {}
+stream_decoder::stream_decoder(stream_decoder&&) noexcept = default;
+stream_decoder& stream_decoder::operator=(stream_decoder&&) noexcept = default;
+stream_decoder::~stream_decoder() = default;
+
+std::string stream_decoder::push(token_id id) {
+  if (const auto token = state_->owner->parts_->decoder_input(id, state_->skip_special_tokens))
+    state_->stream->push(*token);
+  return state_->stream->take();
+}
+
+std::string stream_decoder::finish() {
+  state_->stream->finish();
+  return state_->stream->take();
+}
+
+} // namespace troupe

@@ -1,0 +1,134 @@
+#include "runtime/tokenizer/added_tokens.hpp"
+
+#include "runtime/tokenizer/unicode.hpp"
+
+#include <set>
+
+namespace troupe::tokenization {
+
+void prefix_tree::add(std::string_view text, token_id id) {
+  std::uint32_t node = 0;
+  for (unsigned char byte : text) {
+    const auto [edge, added] = edges_.try_emplace(std::uint64_t(node) << 8 | byte, static_cast<std::uint32_t>(ids_.size()));
+    if (added)
+      ids_.push_back(-1);
+    if (node == 0)
+      starts_[byte] = true;
+    node = edge->second;
+  }
+  if (ids_[node] < 0)
+    ids_[node] = id;
+}
+
+std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::size_t from) const {
+  for (std::size_t begin = from; begin < text.size(); ++begin) {
+    if (!starts_[static_cast<unsigned char>(text[begin])])
+      continue;
+    std::optional<hit> best;
+    std::uint32_t node = 0;
+    for (std::size_t end = begin; end < text.size();) {
+      const auto edge = edges_.find(std::uint64_t(node) << 8 | static_cast<unsigned char>(text[end]));
+      if (edge == edges_.end())
+        break;
+      node = edge->second;
+      ++end;
+      if (ids_[node] >= 0)
+        best = hit{begin, end, ids_[node]};
+    }
+    if (best)
+      return best;
+  }
+  return std::nullopt;
+}
+
+added_tokens::added_tokens(const field& list, const bpe& model, const normalizer& normalizer) {
+  match_scratch scratch;
+  std::set<std::string> special; // a token that was special once stays so, whatever a later entry says
+  // Tokens that the model does not know are numbered from the size of its vocabulary: that is how `tokenizers` reads the
+  // file, and a file that says otherwise was not written by it.
+  auto next_id = static_cast<token_id>(model.size());
+  for (const auto& item : list.items()) {
+    added_token token;
+    token.content = item.at("content").string();
+    const auto declared = static_cast<token_id>(item.at("id").integer(highest_id));
+    token.single_word = item.boolean_or("single_word", false);
+    token.left_strip = item.boolean_or("lstrip", false);
+    token.right_strip = item.boolean_or("rstrip", false);
+    token.special = item.boolean_or("special", false);
+    token.normalized = item.boolean_or("normalized", !token.special);
+    if (token.content.empty())
+      continue;
+    auto known = id_of(token.content);
+    if (!known)
+      known = model.id_of(token.content);
+    const token_id id = known ? *known : next_id++;
+    if (!known && (id != declared || model.has(id)))
+      item.refuse("(`" + token.content + "`) has the id " + std::to_string(declared) + ", but the next free one is " +
+                  std::to_string(id));
+    token.decoded = token.content;
+    if (token.normalized) {
+      section text{token.content, false};
+      normalizer.apply(text, scratch);
+      if (text.text.empty())
+        item.refuse("(`" + token.content + "`) is empty once it is normalized");
+      token.decoded = std::move(text.text);
+    }
+    if (token.special)
+      special.insert(token.content);
+    ids_[token.content] = id;
+    tokens_[id] = std::move(token);
+  }
+  for (auto& [id, token] : tokens_) {
+    token.skipped = special.contains(token.decoded);
+    (token.normalized ? normalized_ : raw_).add(token.decoded, id);
+  }
+}
+
+std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool normalized) const {
+  const auto& tree = normalized ? normalized_ : raw_;
+  std::vector<part> parts;
+  std::size_t done = 0;
+  std::size_t space_end = 0; // end of the last run of spaces looked through, so that none is looked through twice
+  if (!tree.empty()) {
+    for (std::size_t from = 0; const auto hit = tree.find(text, from); from = hit->end) {
+      const auto& token = tokens_.at(hit->id);
+      std::size_t begin = hit->begin, end = hit->end;
+      if (token.single_word) {
+        std::size_t before = begin, after = end;
+        if ((begin > 0 && is_word(previous_char(text, before))) || (end < text.size() && is_word(next_char(text, after))))
+          continue;
+      }
+      if (token.left_strip) {
+        for (std::size_t pos = begin; pos > done && is_whitespace(previous_char(text, pos));)
+          begin = pos;
+      }
+      if (token.right_strip) {
+        if (end >= space_end) {
+          space_end = end;
+          for (std::size_t pos = end; pos < text.size() && is_whitespace(next_char(text, pos));)
+            space_end = pos;
+        }
+        end = space_end;
+      }
+      if (done < begin)
+        parts.push_back({done, begin, -1});
+      parts.push_back({begin, end, hit->id});
+      done = end;
+    }
+  }
+  if (done < text.size())
+    parts.push_back({done, text.size(), -1});
+  return parts;
+}
+
+const added_token* added_tokens::find(token_id id) const {
+  const auto found = tokens_.find(id);
+  return found == tokens_.end() ? nullptr : &found->second;
+}
+
+std::optional<token_id> added_tokens::id_of(std::string_view content) const {
+  const auto found = ids_.find(std::string(content));
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+} // namespace troupe::tokenization

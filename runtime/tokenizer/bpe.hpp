@@ -1,0 +1,92 @@
+// The BPE model of tokenizer.json: vocabulary, merges, and the encoding of one word. Immutable, shared between threads;
+// what an encode call writes to is a `bpe_scratch` of its own.
+#pragma once
+
+#include "runtime/tokenizer/field.hpp"
+#include "runtime/tokenizer/flat_map.hpp"
+#include "runtime/types.hpp"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe::tokenization {
+
+/// No token may have a higher id: memory is taken for every id up to the highest.
+inline constexpr std::uint64_t highest_id = (1u << 24) - 1;
+
+/// Working memory of one encode call, and the words that it has met already.
+struct bpe_scratch {
+  struct symbol {
+    token_id id;
+    std::int32_t previous; // index, -1 at the start
+    std::int32_t next;     // index, -1 at the end
+    bool merged_away;
+  };
+  std::vector<symbol> symbols;
+  std::vector<std::uint64_t> queue; // heap of rank << 32 | index
+
+  struct string_hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  struct range {
+    std::uint32_t begin, count; // in known_ids
+  };
+  std::unordered_map<std::string, range, string_hash, std::equal_to<>> known;
+  std::vector<token_id> known_ids;
+};
+
+class bpe {
+public:
+  /// From the `model` of tokenizer.json. Throws failure naming what is malformed or not supported.
+  explicit bpe(const field& model);
+  bpe(const bpe&) = delete;
+  bpe& operator=(const bpe&) = delete;
+
+  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31 bytes or
+  /// an unknown character where the model's `unk_token` is not in the vocabulary.
+  void encode(std::string_view word, bpe_scratch& scratch, std::vector<token_id>& ids) const;
+
+  std::optional<token_id> id_of(std::string_view token) const;
+  /// Empty for an id without a token (and for the empty token).
+  std::string_view token(token_id id) const;
+  bool has(token_id id) const;
+  /// How many tokens there are: fewer than ids where the ids have holes.
+  std::size_t size() const { return ids_.size(); }
+  /// The highest id + 1.
+  std::size_t id_end() const { return tokens_.size(); }
+
+private:
+  struct merge {
+    std::uint32_t rank;
+    token_id id;
+  };
+  static std::uint64_t pair_key(token_id left, token_id right) {
+    return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+
+  void read_vocabulary(const field& vocab);
+  void read_merges(const field& merges);
+  void add_merge(const field& where, std::size_t rank, std::string_view left, std::string_view right);
+  void to_symbols(std::string_view word, bpe_scratch& scratch) const;
+  void merge_symbols(bpe_scratch& scratch) const;
+
+  std::string texts_;                    // of all tokens, one after another
+  std::vector<std::string_view> tokens_; // by id, into texts_; data() is null for a hole
+  std::unordered_map<std::string_view, token_id> ids_;
+  flat_map<merge> merges_;
+  flat_map<token_id> characters_;          // the tokens of one character
+  std::array<token_id, 256> byte_tokens_;  // "<0x00>" to "<0xFF>", -1 where missing
+  std::string unk_token_;
+  bool has_unk_ = false;
+  token_id unk_id_ = -1; // -1: named, but not in the vocabulary
+  bool fuse_unk_ = false;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;
+};
+
+} // namespace troupe::tokenization

@@ -1,0 +1,100 @@
+#include "runtime/tokenizer/normalizer.hpp"
+
+#include "runtime/tokenizer/unicode.hpp"
+
+#include <algorithm>
+
+namespace troupe::tokenization {
+
+namespace {
+
+void to_form(section& s, normal_form form) {
+  // No character below U+0300 composes with one before it or is changed by NFC.
+  const auto below_marks = [](unsigned char c) { return c < 0xCC; };
+  if (form == normal_form::nfc && std::all_of(s.text.begin(), s.text.end(), below_marks))
+    return;
+  s.text = normalize(s.text, form);
+}
+
+void strip(section& s, bool left, bool right) {
+  std::size_t begin = 0, end = s.text.size();
+  for (std::size_t pos = 0; left && pos < end;) {
+    if (!is_whitespace(next_char(s.text, pos)))
+      break;
+    begin = pos;
+  }
+  for (std::size_t pos = end; right && pos > begin;) {
+    if (!is_whitespace(previous_char(s.text, pos)))
+      break;
+    end = pos;
+  }
+  s.at_start = s.at_start && begin == 0;
+  s.text.resize(end);
+  s.text.erase(0, begin);
+}
+
+void replace(section& s, const pattern& what, const std::string& content, match_scratch& scratch) {
+  what.cut(s.text, scratch, scratch.spans);
+  const auto& parts = scratch.spans;
+  if (std::none_of(parts.begin(), parts.end(), [](const span& p) { return p.match; }))
+    return;
+  // A replacement is aligned with the last character that it replaces.
+  const auto& first = parts.front();
+  std::size_t one = 0;
+  if (first.match && first.end > 0)
+    next_char(s.text, one);
+  if (first.match && (content.empty() || first.end != one))
+    s.at_start = s.at_start && first.end == 0;
+  std::string out;
+  out.reserve(s.text.size());
+  for (const auto& part : parts)
+    out += part.match ? std::string_view(content) : std::string_view(s.text).substr(part.begin, part.end - part.begin);
+  s.text = std::move(out);
+}
+
+} // namespace
+
+void normalizer::apply(section& text, match_scratch& scratch) const {
+  for (const auto& step : steps_)
+    step(text, scratch);
+}
+
+void normalizer::add(const field& description) {
+  const auto type = description.at("type").string();
+  const auto form = [&](normal_form f) {
+    steps_.push_back([f](section& s, match_scratch&) { to_form(s, f); });
+  };
+  if (type == "Sequence") {
+    for (const auto& step : description.at("normalizers").items())
+      add(step);
+  } else if (type == "NFC") {
+    form(normal_form::nfc);
+  } else if (type == "NFD") {
+    form(normal_form::nfd);
+  } else if (type == "NFKC") {
+    form(normal_form::nfkc);
+  } else if (type == "NFKD") {
+    form(normal_form::nfkd);
+  } else if (type == "Lowercase") {
+    steps_.push_back([](section& s, match_scratch&) { s.text = lowercase(s.text); });
+  } else if (type == "Strip") {
+    const bool left = description.at("strip_left").boolean(), right = description.at("strip_right").boolean();
+    steps_.push_back([left, right](section& s, match_scratch&) { strip(s, left, right); });
+  } else if (type == "Prepend") {
+    steps_.push_back([what = std::string(description.at("prepend").string())](section& s, match_scratch&) {
+      if (!s.text.empty())
+        s.text.insert(0, what);
+    });
+  } else if (type == "Replace") {
+    steps_.push_back([what = pattern::parse(description.at("pattern")),
+                      content = std::string(description.at("content").string())](section& s, match_scratch& scratch) {
+      replace(s, what, content, scratch);
+    });
+  } else {
+    description.refuse("is a normalizer of type `" + std::string(type) +
+                         "`, which is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence are)",
+                       errc::unsupported);
+  }
+}
+
+} // namespace troupe::tokenization

@@ -1,0 +1,34 @@
+// The `normalizer` of tokenizer.json: what is done to a text before it is cut into words. Immutable, shared between threads.
+#pragma once
+
+#include "runtime/tokenizer/field.hpp"
+#include "runtime/tokenizer/pattern.hpp"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace troupe::tokenization {
+
+/// A text on its way through the tokenizer.
+struct section {
+  std::string text;
+  bool at_start = false; // is its first character the first of the whole input? (Metaspace's `first` asks)
+};
+
+using normalizer_step = std::function<void(section&, match_scratch&)>;
+
+class normalizer {
+public:
+  normalizer() = default; // leaves texts as they are
+  /// Throws failure naming the step that is not supported or malformed.
+  explicit normalizer(const field& description) { add(description); }
+
+  void apply(section& text, match_scratch& scratch) const;
+
+private:
+  void add(const field& description);
+  std::vector<normalizer_step> steps_;
+};
+
+} // namespace troupe::tokenization

@@ -1,0 +1,33 @@
+// The `post_processor` of tokenizer.json: the special tokens put around a text. Immutable, shared between threads.
+#pragma once
+
+#include "runtime/tokenizer/field.hpp"
+#include "runtime/types.hpp"
+
+#include <functional>
+#include <vector>
+
+namespace troupe::tokenization {
+
+class post_processor {
+public:
+  post_processor() = default; // adds nothing
+  /// `has(id)`: is there such a token? Throws failure naming what is malformed or not supported.
+  post_processor(const field& description, const std::function<bool(token_id)>& has) { add(description, has); }
+
+  std::vector<token_id> apply(std::vector<token_id> ids, bool add_special_tokens) const;
+
+private:
+  void add(const field& description, const std::function<bool(token_id)>& has);
+  void add_template(const field& description, const std::function<bool(token_id)>& has);
+  void begin_template(const field& description);
+
+  struct piece {
+    bool is_text;              // the ids of the text, or
+    std::vector<token_id> ids; // these
+  };
+  bool has_template_ = false;
+  std::vector<piece> template_;
+};
+
+} // namespace troupe::tokenization

@@ -1,0 +1,200 @@
+#include "runtime/tokenizer/unicode.hpp"
+
+#include "runtime/error.hpp"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace troupe::tokenization {
+
+utf8_state::step utf8_state::advance(unsigned char byte) {
+  if (missing_ > 0) {
+    const bool fits = byte >= low_ && byte <= high_;
+    low_ = 0x80;
+    high_ = 0xBF;
+    missing_ = fits ? missing_ - 1 : 0;
+    if (!fits)
+      return step::invalid;
+    return missing_ == 0 ? step::complete : step::incomplete;
+  }
+  if (byte < 0x80)
+    return step::complete;
+  if (byte < 0xC2 || byte > 0xF4)
+    return step::invalid;
+  missing_ = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+  switch (byte) {
+    case 0xE0: low_ = 0xA0; break;  // overlong
+    case 0xED: high_ = 0x9F; break; // surrogates
+    case 0xF0: low_ = 0x90; break;  // overlong
+    case 0xF4: high_ = 0x8F; break; // beyond U+10FFFF
+    default: break;
+  }
+  return step::incomplete;
+}
+
+void lossy_utf8::push(std::string_view bytes, std::string& out) {
+  for (std::size_t i = 0; i < bytes.size();) {
+    const bool first = state_.between_characters();
+    switch (state_.advance(static_cast<unsigned char>(bytes[i]))) {
+      case utf8_state::step::complete:
+        out += pending_;
+        out += bytes[i++];
+        pending_.clear();
+        break;
+      case utf8_state::step::incomplete: pending_ += bytes[i++]; break;
+      case utf8_state::step::invalid:
+        out += replacement_character;
+        pending_.clear();
+        i += first; // otherwise the byte is looked at again, as the start of a character
+        break;
+    }
+  }
+}
+
+void lossy_utf8::finish(std::string& out) {
+  if (!pending_.empty())
+    out += replacement_character;
+  pending_.clear();
+  state_ = {};
+}
+
+bool is_utf8(std::string_view text) {
+  utf8_state state;
+  for (unsigned char byte : text)
+    if (state.advance(byte) == utf8_state::step::invalid)
+      return false;
+  return state.between_characters();
+}
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
+}
+
+char32_t next_char(std::string_view text, std::size_t& pos) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(pos);
+  const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+  char32_t c = more == 0 ? lead : lead & (0x3Fu >> more);
+  ++pos;
+  for (int i = 0; i < more; ++i)
+    c = (c << 6) | (byte(pos++) & 0x3Fu);
+  return c;
+}
+
+char32_t previous_char(std::string_view text, std::size_t& pos) {
+  do
+    --pos;
+  while ((static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80);
+  std::size_t start = pos;
+  return next_char(text, start);
+}
+
+void append_char(std::string& out, char32_t c) {
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
+  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
+}
+
+bool is_whitespace(char32_t c) {
+  if (c < 0x80)
+    return c == ' ' || (c >= 0x09 && c <= 0x0D);
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+         c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+bool is_word(char32_t c) {
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default: break;
+  }
+  // Join_Control, and the circled letters: all of Other_Alphabetic that is no mark.
+  return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+}
+
+bool is_numeric(char32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_punctuation(char32_t c) {
+  if (c < 0x80)
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+  const auto k = category(c);
+  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+
+std::string normalize(std::string_view text, normal_form form) {
+  const bool compose = form == normal_form::nfc || form == normal_form::nfkc;
+  const bool compatible = form == normal_form::nfkc || form == normal_form::nfkd;
+  if (is_ascii(text))
+    return std::string(text);
+
+  // utf8proc_map would do it all, but it orders marks by exchanging neighbours: quadratic in a run of them.
+  const auto decompose = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+  std::vector<utf8proc_int32_t> chars;
+  chars.reserve(text.size());
+  for (std::size_t pos = 0; pos < text.size();) {
+    const auto c = static_cast<utf8proc_int32_t>(next_char(text, pos));
+    std::array<utf8proc_int32_t, 32> parts;
+    int last_class = 0;
+    const auto n = utf8proc_decompose_char(c, parts.data(), parts.size(), decompose, &last_class);
+    if (n < 0 || n > static_cast<utf8proc_ssize_t>(parts.size()))
+      throw failure(errc::internal, "a character decomposes into more than " + std::to_string(parts.size()));
+    chars.insert(chars.end(), parts.begin(), parts.begin() + n);
+  }
+  const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
+  for (std::size_t i = 0; i < chars.size();) {
+    if (combining_class(chars[i]) == 0) {
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < chars.size() && combining_class(chars[end]) != 0)
+      ++end;
+    std::stable_sort(chars.begin() + static_cast<std::ptrdiff_t>(i), chars.begin() + static_cast<std::ptrdiff_t>(end),
+                     [&](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    i = end;
+  }
+  auto size = static_cast<utf8proc_ssize_t>(chars.size());
+  if (compose)
+    size = utf8proc_normalize_utf32(chars.data(), size,
+                                    static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  std::string out;
+  out.reserve(text.size());
+  for (utf8proc_ssize_t i = 0; i < size; ++i)
+    append_char(out, static_cast<char32_t>(chars[static_cast<std::size_t>(i)]));
+  return out;
+}
+
+std::string lowercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t pos = 0; pos < text.size();) {
+    const char32_t c = next_char(text, pos);
+    if (c < 0x80)
+      out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
+    else if (c == 0x130) // the one character whose lower case is two
+      out += "i\xCC\x87";
+    else
+      append_char(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  }
+  return out;
+}
+
+} // namespace troupe::tokenization
