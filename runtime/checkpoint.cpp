@@ -1,0 +1,60 @@
+#include "runtime/checkpoint.hpp"
+
+namespace troupe {
+
+std::string_view to_string(tensor_type type) {
+  switch (type) {
+    case tensor_type::boolean: return "BOOL";
+    case tensor_type::u8: return "U8";
+    case tensor_type::i8: return "I8";
+    case tensor_type::f8_e5m2: return "F8_E5M2";
+    case tensor_type::f8_e4m3: return "F8_E4M3";
+    case tensor_type::f8_e8m0: return "F8_E8M0";
+    case tensor_type::u16: return "U16";
+    case tensor_type::i16: return "I16";
+    case tensor_type::f16: return "F16";
+    case tensor_type::bf16: return "BF16";
+    case tensor_type::u32: return "U32";
+    case tensor_type::i32: return "I32";
+    case tensor_type::f32: return "F32";
+    case tensor_type::u64: return "U64";
+    case tensor_type::i64: return "I64";
+    case tensor_type::f64: return "F64";
+    case tensor_type::c64: return "C64";
+  }
+  return "?";
+}
+
+std::size_t size_of(tensor_type type) {
+  if (type <= tensor_type::f8_e8m0)
+    return 1;
+  if (type <= tensor_type::bf16)
+    return 2;
+  return type <= tensor_type::f32 ? 4 : 8;
+}
+
+std::optional<kernels::dtype> kernel_type(tensor_type type) {
+  switch (type) {
+    case tensor_type::f32: return kernels::dtype::f32;
+    case tensor_type::f16: return kernels::dtype::f16;
+    case tensor_type::bf16: return kernels::dtype::bf16;
+    default: return std::nullopt;
+  }
+}
+
+std::string to_string(const std::vector<std::size_t>& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t longest = 120;
+  std::string text = "`";
+  for (unsigned char c : name.substr(0, longest))
+    text += c < 0x20 || c == 0x7f ? '?' : static_cast<char>(c);
+  return text + (name.size() > longest ? "...`" : "`");
+}
+
+} // namespace troupe

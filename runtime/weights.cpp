@@ -1,0 +1,282 @@
+#include "runtime/model.hpp"
+
+#include "runtime/error.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+using kernels::dtype;
+
+/// A tensor that a configuration asks for.
+struct wanted {
+  std::string name;
+  std::vector<std::size_t> shape;
+};
+
+/// Names and shapes of one layer's tensors, or of the rest, as Hugging Face's checkpoints have them.
+class tensor_names {
+public:
+  explicit tensor_names(const model_config& config)
+    : hidden_(size(config.hidden)), ffn_(size(config.ffn)), q_(size(config.heads) * size(config.head_dim)),
+      kv_(size(config.kv_heads) * size(config.head_dim)), config_(config) {}
+
+  wanted embedding() const { return {"model.embed_tokens.weight", {size(config_.vocab), hidden_}}; }
+  wanted final_norm() const { return {"model.norm.weight", {hidden_}}; }
+  wanted head() const {
+    return config_.tied ? embedding() : wanted{"lm_head.weight", {size(config_.vocab), hidden_}};
+  }
+
+  wanted norm(int layer, const char* name) const { return {prefix(layer) + name + ".weight", {hidden_}}; }
+  wanted head_norm(int layer, const char* name) const {
+    return {prefix(layer) + "self_attn." + name + ".weight", {size(config_.head_dim)}};
+  }
+
+  /// Matrices that one op multiplies with. Their biases, where there are any, are as long as their first dimension.
+  std::vector<wanted> qkv(int layer) const {
+    const auto p = prefix(layer) + "self_attn.";
+    return {{p + "q_proj.weight", {q_, hidden_}}, {p + "k_proj.weight", {kv_, hidden_}}, {p + "v_proj.weight", {kv_, hidden_}}};
+  }
+  std::vector<wanted> o(int layer) const { return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, q_}}}; }
+  std::vector<wanted> gate_up(int layer) const {
+    const auto p = prefix(layer) + "mlp.";
+    return {{p + "gate_proj.weight", {ffn_, hidden_}}, {p + "up_proj.weight", {ffn_, hidden_}}};
+  }
+  std::vector<wanted> down(int layer) const { return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, ffn_}}}; }
+
+  static std::vector<wanted> biases(const std::vector<wanted>& matrices) {
+    std::vector<wanted> result;
+    for (const auto& m : matrices)
+      result.push_back({m.name.substr(0, m.name.rfind('.')) + ".bias", {m.shape[0]}});
+    return result;
+  }
+
+  /// Everything, once.
+  std::vector<wanted> all() const {
+    std::vector<wanted> result{embedding(), final_norm()};
+    if (!config_.tied)
+      result.push_back(head());
+    auto add = [&](const std::vector<wanted>& matrices, bool bias) {
+      result.insert(result.end(), matrices.begin(), matrices.end());
+      if (bias)
+        std::ranges::copy(biases(matrices), std::back_inserter(result));
+    };
+    for (int layer = 0; layer < config_.layers; ++layer) {
+      result.push_back(norm(layer, "input_layernorm"));
+      result.push_back(norm(layer, "post_attention_layernorm"));
+      if (config_.qk_norm)
+        for (const char* name : {"q_norm", "k_norm"})
+          result.push_back(head_norm(layer, name));
+      add(qkv(layer), config_.qkv_bias);
+      add(o(layer), config_.o_bias);
+      add(gate_up(layer), config_.mlp_bias);
+      add(down(layer), config_.mlp_bias);
+    }
+    return result;
+  }
+
+private:
+  static std::size_t size(int n) { return static_cast<std::size_t>(n); }
+  static std::string prefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
+
+  std::size_t hidden_, ffn_, q_, kv_;
+  const model_config& config_;
+};
+
+const tensor_info& checked(const checkpoint& tensors, const wanted& w) {
+  const auto* info = tensors.find(w.name);
+  const auto where = tensors.where(w.name) + ": tensor " + shown(w.name);
+  if (!info)
+    throw failure(errc::bad_file, where + " is missing, expected with the shape " + to_string(w.shape));
+  if (info->shape != w.shape)
+    throw failure(errc::bad_file,
+                  where + " has the shape " + to_string(info->shape) + ", expected " + to_string(w.shape));
+  if (!kernel_type(info->type))
+    throw failure(errc::unsupported,
+                  where + " is stored as " + std::string(to_string(info->type)) + ", supported are F32, F16 and BF16");
+  return *info;
+}
+
+/// Bytes of a matrix in device memory: bf16 where that is what is computed in, else as stored.
+std::size_t packed_bytes(const tensor_info& info, dtype compute) {
+  return info.bytes / size_of(info.type) * std::min(size_of(info.type), size_of(compute));
+}
+
+float f16_to_float(std::uint16_t h) {
+  const std::uint32_t sign = std::uint32_t(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
+  if (exponent == 0) // zero or subnormal: fraction * 2^-24
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f) | sign);
+  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+class loader {
+public:
+  loader(const checkpoint& tensors, kernels::backend& backend, model_weights& to, const progress_fn& progress)
+    : tensors_(tensors), backend_(backend), to_(to), names_(to.config), progress_(progress) {
+    for (const auto& w : names_.all())
+      total_ += checked(tensors, w).bytes;
+  }
+
+  void load() {
+    const auto& config = to_.config;
+    const auto table = names_.embedding();
+    to_.embedding_memory = tensors_.read(table.name);
+    to_.embedding = backend_.load_table(stored(table, to_.embedding_memory));
+    to_.bytes += to_.embedding->bytes;
+    step(table);
+    for (int i = 0; i < config.layers; ++i) {
+      auto& layer = to_.layers.emplace_back();
+      layer.input_norm = vector({names_.norm(i, "input_layernorm")});
+      layer.post_norm = vector({names_.norm(i, "post_attention_layernorm")});
+      if (config.qk_norm) {
+        layer.q_norm = vector({names_.head_norm(i, "q_norm")});
+        layer.k_norm = vector({names_.head_norm(i, "k_norm")});
+      }
+      layer.qkv = matrix(names_.qkv(i));
+      layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
+      layer.o = matrix(names_.o(i));
+      layer.o_bias = bias(names_.o(i), config.o_bias);
+      layer.gate_up = gate_up(names_.gate_up(i));
+      layer.gate_up_bias = bias(names_.gate_up(i), config.mlp_bias);
+      layer.down = matrix(names_.down(i));
+      layer.down_bias = bias(names_.down(i), config.mlp_bias);
+    }
+    to_.final_norm = vector({names_.final_norm()});
+    // A tied head is packed from the table's tensor, which has been counted.
+    to_.head = matrix({names_.head()}, !config.tied);
+  }
+
+private:
+  kernels::stored_matrix stored(const wanted& w, const tensor_data& data) const {
+    return {data.get(), *kernel_type(tensors_.find(w.name)->type), w.shape[0], w.shape[1]};
+  }
+
+  std::unique_ptr<const kernels::matrix> matrix(const std::vector<wanted>& stacked, bool counted = true) {
+    std::vector<tensor_data> data; // owns what is packed, and gives it back at the end
+    std::vector<kernels::stored_matrix> parts;
+    for (const auto& w : stacked)
+      parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
+    auto packed = backend_.pack(parts, to_.compute);
+    to_.bytes += packed->bytes;
+    if (counted)
+      std::ranges::for_each(stacked, [&](const wanted& w) { step(w); });
+    return packed;
+  }
+
+  std::unique_ptr<const kernels::matrix> gate_up(const std::vector<wanted>& both) {
+    const auto gate = tensors_.read(both[0].name), up = tensors_.read(both[1].name);
+    auto packed = backend_.pack_gate_up(stored(both[0], gate), stored(both[1], up), to_.compute);
+    to_.bytes += packed->bytes;
+    std::ranges::for_each(both, [&](const wanted& w) { step(w); });
+    return packed;
+  }
+
+  /// One f32 vector of all `parts`, in order.
+  kernels::buffer vector(const std::vector<wanted>& parts) {
+    std::vector<float> values;
+    for (const auto& w : parts) {
+      append(values, w);
+      step(w);
+    }
+    to_.bytes += values.size() * sizeof(float);
+    return backend_.upload(values);
+  }
+
+  kernels::buffer bias(const std::vector<wanted>& matrices, bool there) {
+    return there ? vector(tensor_names::biases(matrices)) : nullptr;
+  }
+
+  void append(std::vector<float>& to, const wanted& w) const {
+    const auto data = tensors_.read(w.name);
+    const auto type = tensors_.find(w.name)->type;
+    const auto begin = to.size(), count = w.shape[0];
+    to.resize(begin + count);
+    if (type == tensor_type::f32) {
+      std::memcpy(&to[begin], data.get(), count * sizeof(float));
+      return;
+    }
+    const auto* halves = static_cast<const std::uint16_t*>(data.get());
+    for (std::size_t i = 0; i < count; ++i)
+      to[begin + i] = type == tensor_type::f16 ? f16_to_float(halves[i])
+                                               : std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
+  }
+
+  void step(const wanted& w) {
+    done_ += tensors_.find(w.name)->bytes;
+    if (progress_)
+      progress_(done_, total_);
+  }
+
+  const checkpoint& tensors_;
+  kernels::backend& backend_;
+  model_weights& to_;
+  tensor_names names_;
+  const progress_fn& progress_;
+  std::size_t done_ = 0;
+  std::size_t total_ = 0;
+};
+
+} // namespace
+
+dtype natural_compute(const checkpoint& tensors) {
+  const auto* table = tensors.find("model.embed_tokens.weight");
+  return table && table->type == tensor_type::bf16 ? dtype::bf16 : dtype::f32;
+}
+
+kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {
+  return {config.layers, config.kv_heads, config.head_dim, compute, blocks};
+}
+
+memory_need memory_needed(const checkpoint& tensors, const model_config& config, dtype compute, int max_rows,
+                          int max_context) {
+  const tensor_names names(config);
+  memory_need need;
+  for (const auto& w : names.all()) {
+    const auto& info = checked(tensors, w);
+    need.weights += w.shape.size() == 1 ? w.shape[0] * sizeof(float) : packed_bytes(info, compute);
+  }
+  // The table is gathered from as stored; a head that is tied to it is packed as well.
+  const auto& table = checked(tensors, names.embedding());
+  need.weights += config.tied ? table.bytes : table.bytes - packed_bytes(table, compute);
+  const auto size = [](int n) { return static_cast<std::size_t>(n); };
+  const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
+  const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +
+                          (q + size(config.ffn)) * size_of(compute);
+  need.activations = size(max_rows) * row + size(max_context) * size(config.head_dim) * sizeof(float);
+  need.kv_block = kv_shape_of(config, compute, 1).block_bytes();
+  return need;
+}
+
+std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config) {
+  std::set<std::string> used;
+  for (const auto& w : tensor_names(config).all()) {
+    checked(tensors, w);
+    used.insert(w.name);
+  }
+  std::vector<std::string> warnings;
+  for (const auto& name : tensors.tensors()) {
+    // Old checkpoints store the rotation's frequencies, and some a tied head twice.
+    const bool known = name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
+    if (!known && !used.contains(name))
+      warnings.push_back(tensors.where(name) + ": tensor " + shown(name) + " is not used by a " + config.family + " model");
+  }
+  return warnings;
+}
+
+std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
+                                                  kernels::backend& backend, dtype compute,
+                                                  const progress_fn& progress) {
+  const auto weights = std::make_shared<model_weights>();
+  weights->config = config;
+  weights->compute = compute;
+  loader(tensors, backend, *weights, progress).load();
+  return weights;
+}
+
+} // namespace troupe
