@@ -14,12 +14,13 @@ namespace {
 struct synthetic_shape {
   std::string_view name;
   int layers, hidden, heads, kv_heads, ffn, vocab;
+  bool tied;
 };
 
 constexpr std::array shapes{
-  synthetic_shape{"llama-135m", 30, 576, 9, 3, 1536, 49152},
-  synthetic_shape{"llama-1b", 16, 2048, 32, 8, 8192, 50257},
-  synthetic_shape{"llama-8b", 32, 4096, 32, 8, 14336, 128256},
+  synthetic_shape{"llama-135m", 30, 576, 9, 3, 1536, 49152, true},
+  synthetic_shape{"llama-1b", 16, 2048, 32, 8, 8192, 50257, true},
+  synthetic_shape{"llama-8b", 32, 4096, 32, 8, 14336, 128256, false},
 };
 
 std::uint16_t to_bf16(float value) { // rounded to nearest; no NaN comes here
@@ -54,7 +55,8 @@ public:
                kv = size(c.kv_heads) * size(c.head_dim);
     add("model.embed_tokens.weight", {vocab, hidden});
     add("model.norm.weight", {hidden});
-    add("lm_head.weight", {vocab, hidden});
+    if (!c.tied)
+      add("lm_head.weight", {vocab, hidden});
     for (int i = 0; i < c.layers; ++i) {
       const auto p = "model.layers." + std::to_string(i) + ".";
       add(p + "input_layernorm.weight", {hidden});
@@ -135,6 +137,7 @@ model_source make_synthetic(std::string_view shape) {
     config.kv_heads = s.kv_heads;
     config.head_dim = s.hidden / s.heads;
     config.ffn = s.ffn;
+    config.tied = s.tied;
     config.norm_eps = 1e-5f;
     config.windows.assign(static_cast<std::size_t>(s.layers), 0);
     config.max_context = 8192;
