@@ -1,0 +1,35 @@
+#include "actors/kv_block_manager.hpp"
+
+#include "actors/spawn.hpp"
+
+namespace troupe {
+
+namespace {
+
+class kv_block_manager_state {
+public:
+  static constexpr const char* name = "kv_block_manager";
+
+  kv_block_manager_state(kv_block_manager_actor::pointer, std::int32_t blocks, bool prefix_cache)
+    : manager_(blocks, prefix_cache) {}
+
+  kv_block_manager_actor::behavior_type make_behavior() {
+    return {
+      [this](const block_request_ptr& request) -> block_grant_ptr {
+        return std::make_shared<const block_grant>(manager_.serve(*request));
+      },
+      [this](stats_atom) { return manager_.counters(); },
+    };
+  }
+
+private:
+  block_manager manager_;
+};
+
+} // namespace
+
+kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache) {
+  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(system, blocks, prefix_cache);
+}
+
+} // namespace troupe

@@ -1,0 +1,10 @@
+// The kv_block_manager actor: owns the block_manager (runtime/), which decides everything. Event-based.
+#pragma once
+
+#include "actors/messages.hpp"
+
+namespace troupe {
+
+kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache);
+
+} // namespace troupe

@@ -1,0 +1,142 @@
+// The protocol: every actor's interface, every message, who sends it to whom and what the answer means.
+//
+//                client                                              executor (detached: it computes)
+//                │  ▲ event                                          ▲ step_plan      │ step_logits
+//         submit ▼  │                                                │                ▼
+//   engine ──── request ──────── submit, finish, pause ──────▶ scheduler ◀─step_result─ sampler
+//                   ▲                                          │      ▲                │
+//                   │                             block_request ▼      │ block_grant    │ step_result (fills
+//                   │                                    kv_block_manager              ▼  placeholders)
+//                   └───────────────── sampled_token ──────────────────────────── executor
+//
+// One step is one message per hop, whatever the batch; only tokens to requests go one by one. Bulk data is immutable and
+// travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
+#pragma once
+
+#include "runtime/block_manager.hpp"
+#include "runtime/generation.hpp"
+#include "runtime/scheduler.hpp"
+#include "runtime/step.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+#include <caf/atom.hpp>
+#include <caf/typed_actor.hpp>
+
+#include <functional>
+#include <memory>
+
+namespace troupe {
+
+struct loaded_model; // runtime/loader.hpp: a model in memory, ready to be executed
+
+/// Logits that the executor lends to the sampler; given back by dropping them.
+struct step_logits {
+  std::shared_ptr<const step_plan> plan;
+  std::shared_ptr<const float> values;   // [plan->logit_rows.size(), vocab], host memory
+  std::size_t vocab = 0;
+};
+
+using event_ptr = std::shared_ptr<const event>;
+using generation_ptr = std::shared_ptr<const generation>;
+using admission_ptr = std::shared_ptr<const admission>;
+using block_request_ptr = std::shared_ptr<const block_request>;
+using block_grant_ptr = std::shared_ptr<const block_grant>;
+using step_plan_ptr = std::shared_ptr<const step_plan>;
+using step_logits_ptr = std::shared_ptr<const step_logits>;
+using step_result_ptr = std::shared_ptr<const step_result>;
+using loaded_model_ptr = std::shared_ptr<const loaded_model>;
+
+using submit_atom = caf::atom_constant<caf::atom("submit")>;
+using admit_atom = caf::atom_constant<caf::atom("admit")>;
+using attach_atom = caf::atom_constant<caf::atom("attach")>;
+using cancel_atom = caf::atom_constant<caf::atom("cancel")>;
+using finish_atom = caf::atom_constant<caf::atom("finish")>;
+using pause_atom = caf::atom_constant<caf::atom("pause")>;
+using started_atom = caf::atom_constant<caf::atom("started")>;
+using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
+using stats_atom = caf::atom_constant<caf::atom("stats")>;
+using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
+
+// -- the client -------------------------------------------------------------------------------------------------------
+
+/// Hears of one or more requests, by the number that it gave each: token_events, then one done_event or error.
+using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
+
+/// The same for whoever is no actor: called in order, never concurrently for one request; must not block.
+using event_sink = std::function<void(event)>;
+using event_sink_ptr = std::shared_ptr<const event_sink>;
+
+// -- request: one per client request; owns its transcripts, the detokenisers, the deadline -----------------------------
+
+using request_actor = caf::typed_actor<
+  caf::reacts_to<started_atom, std::int32_t>,             // scheduler: the first rows are planned; prompt tokens cached
+  caf::reacts_to<sequence_id, sampled_token>,             // sampler: the next token of one of its sequences
+  caf::reacts_to<error>,                                  // scheduler, sampler: it cannot go on
+  caf::reacts_to<pause_atom, bool>,                       // client: its reader is slow, or has caught up
+  caf::reacts_to<cancel_atom>,                            // client, engine
+  caf::reacts_to<timeout_atom>>;                          // itself
+// Ends when its client has had the last event. Whoever keeps something for it watches it and lets go then.
+
+// -- scheduler: who runs in the next step -------------------------------------------------------------------------------
+
+using scheduler_actor = caf::typed_actor<
+  caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
+  caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
+  caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
+  caf::reacts_to<step_result_ptr>,                            // sampler: what a step has drawn
+  caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
+
+// -- kv_block_manager: who has which block ------------------------------------------------------------------------------
+
+using kv_block_manager_actor = caf::typed_actor<
+  caf::replies_to<block_request_ptr>::with<block_grant_ptr>,  // scheduler
+  caf::replies_to<stats_atom>::with<block_counters>>;         // engine
+
+// -- executor: weights, KV memory, compute threads; one forward pass per plan, in their order ---------------------------
+
+using executor_actor = caf::typed_actor<
+  caf::reacts_to<step_plan_ptr>,                          // scheduler: run this when its placeholders are known
+  caf::reacts_to<step_result_ptr>>;                       // sampler: they are
+
+// -- sampler: logits to tokens --------------------------------------------------------------------------------------------
+
+using sampler_actor = caf::typed_actor<
+  caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: who hears of this request's tokens
+  caf::reacts_to<step_logits_ptr, executor_actor>>;          // executor: draw, then tell it, the scheduler, the requests
+
+// -- engine: supervisor of all above --------------------------------------------------------------------------------------
+
+/// The way in for a request once a model is loaded, or the reason why there is none.
+struct welcome {
+  loaded_model_ptr model;
+  scheduler_actor scheduler;
+  error why; // where model is null
+};
+using welcome_ptr = std::shared_ptr<const welcome>;
+
+using engine_actor = caf::typed_actor<
+  caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
+  caf::replies_to<admit_atom, request_actor>::with<welcome_ptr>,          // request: where do I go?
+  caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
+  caf::reacts_to<loaded_atom, error>,                                     // loader
+  caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while loading
+
+} // namespace troupe
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sequence_id)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::sampled_token)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::error)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::scheduler_counters)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_counters)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_stats)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_sink_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::welcome_ptr)

@@ -1,0 +1,97 @@
+#include "actors/scheduler.hpp"
+
+#include "actors/spawn.hpp"
+
+#include <map>
+
+namespace troupe {
+
+namespace {
+
+class scheduler_state {
+public:
+  static constexpr const char* name = "scheduler";
+
+  scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, kv_block_manager_actor blocks,
+                  executor_actor executor, sampler_actor sampler)
+    : self_(self), scheduler_(limits), blocks_(std::move(blocks)), executor_(std::move(executor)),
+      sampler_(std::move(sampler)) {
+    self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
+  }
+
+  scheduler_actor::behavior_type make_behavior() {
+    return {
+      [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
+      [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), go_on(); },
+      [this](pause_atom, std::uint64_t request, bool paused) { scheduler_.pause(request, paused), go_on(); },
+      [this](const step_result_ptr& result) { scheduler_.finished(*result), go_on(); },
+      [this](stats_atom) { return scheduler_.counters(); },
+    };
+  }
+
+private:
+  void submit(const admission& a, const request_actor& client) {
+    if (auto refused = scheduler_.submit(a)) {
+      self_->send(client, *refused);
+      return;
+    }
+    self_->monitor(client);
+    clients_.emplace(a.request, client);
+    requests_.emplace(client.address(), a.request);
+    self_->send(sampler_, attach_atom::value, a.request, client);
+    go_on();
+  }
+
+  // A request's actor ends when its client has all it will get, for whatever reason: its sequences go with it.
+  void gone(const caf::actor_addr& client) {
+    auto found = requests_.find(client);
+    if (found == requests_.end())
+      return;
+    scheduler_.cancel(found->second);
+    clients_.erase(found->second);
+    requests_.erase(found);
+    go_on();
+  }
+
+  void go_on() {
+    if (scheduler_.wants_step())
+      ask(scheduler_.begin_step());
+  }
+
+  void ask(block_request request) {
+    self_->request(blocks_, caf::infinite, std::make_shared<const block_request>(std::move(request)))
+      .then([this](const block_grant_ptr& grant) { granted(*grant); }, [this](caf::error& e) { self_->quit(e); });
+  }
+
+  void granted(const block_grant& grant) {
+    auto next = scheduler_.granted(grant);
+    if (auto* request = std::get_if<block_request>(&next)) {
+      ask(std::move(*request));
+      return;
+    }
+    if (auto* plan = std::get_if<step_plan_ptr>(&next))
+      self_->send(executor_, *plan);
+    for (auto& s : scheduler_.take_started())
+      if (auto client = clients_.find(s.request); client != clients_.end())
+        self_->send(client->second, started_atom::value, s.cached_tokens);
+    go_on();
+  }
+
+  scheduler_actor::pointer self_;
+  scheduler scheduler_;
+  kv_block_manager_actor blocks_;
+  executor_actor executor_;
+  sampler_actor sampler_;
+  std::map<std::uint64_t, request_actor> clients_;
+  std::map<caf::actor_addr, std::uint64_t> requests_;
+};
+
+} // namespace
+
+scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
+                                executor_actor executor, sampler_actor sampler) {
+  return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(blocks), std::move(executor),
+                                                       std::move(sampler));
+}
+
+} // namespace troupe

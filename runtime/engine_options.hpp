@@ -1,0 +1,54 @@
+// How an engine is set up, and what is known of its model once that is loaded: plain data for all layers above.
+#pragma once
+
+#include "runtime/chat_template.hpp"
+#include "runtime/error.hpp"
+#include "runtime/model_config.hpp"
+#include "runtime/tokenizer.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace troupe {
+
+struct engine_options {
+  std::string model;                              // a checkpoint's folder, or synthetic:SHAPE
+  std::string dtype = "auto";                     // auto | f32 | bf16
+  std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
+  int max_context = 0;                            // tokens of prompt and answer; 0: the model's limit
+  int max_sequences = 64;                         // that run at once
+  int max_queue = 1024;                           // requests that wait; one more is refused as overloaded
+  int step_tokens = 512;                          // rows of one step
+  int threads = 0;                                // of the executor; 0: one per core
+  bool prefix_cache = true;
+  std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
+};
+
+struct load_status {
+  enum class stage { loading, ready, failed, stopped } now = stage::loading;
+  std::size_t done_bytes = 0, total_bytes = 0;    // of weights
+  std::string line;                               // what is being done, for a person
+  std::optional<error> why;                       // where failed
+};
+
+/// Hears of a load, on the loader's thread.
+using progress_sink = std::function<void(const load_status&)>;
+
+/// What is known of a model once it is loaded. Immutable.
+struct model_info {
+  std::string id;                                 // the folder's name
+  int vocab_size = 0;
+  int max_context = 0;
+  std::string dtype;                              // computed in
+  std::size_t weight_bytes = 0, kv_cache_bytes = 0;
+  std::string device;                             // "cpu, avx512-bf16, 2 threads"
+  std::shared_ptr<const troupe::tokenizer> tokenizer;     // null for synthetic models
+  std::shared_ptr<const troupe::chat_template> chat;      // null where the checkpoint has none
+  generation_defaults defaults;                   // generation_config.json's
+};
+
+} // namespace troupe

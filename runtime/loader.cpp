@@ -1,0 +1,81 @@
+#include "runtime/loader.hpp"
+
+#include "runtime/memory_plan.hpp"
+#include "runtime/model_source.hpp"
+
+namespace troupe {
+
+namespace {
+
+void check_at_least(int value, int least, const char* name) {
+  if (value < least)
+    throw failure(errc::bad_request, std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " +
+                  std::to_string(value), name);
+}
+
+kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) {
+  if (name == "auto")
+    return natural_compute(tensors);
+  if (name == "f32")
+    return kernels::dtype::f32;
+  if (name == "bf16")
+    return kernels::dtype::bf16;
+  throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + name + "`", "dtype");
+}
+
+} // namespace
+
+std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
+  check_at_least(options.max_context, 0, "max_context");
+  check_at_least(options.max_sequences, 1, "max_sequences");
+  check_at_least(options.max_queue, 1, "max_queue");
+  check_at_least(options.step_tokens, 1, "step_tokens");
+  check_at_least(options.threads, 0, "threads");
+  load_status status;
+  const auto say = [&](std::string line) {
+    status.line = std::move(line);
+    if (progress)
+      progress(status);
+  };
+  say("reading " + options.model);
+  auto source = open_model(options.model);
+  auto model = std::make_shared<loaded_model>();
+  auto& info = model->info;
+  info.id = source.name;
+  info.vocab_size = source.config.vocab;
+  info.defaults = source.generation;
+  if (!is_synthetic(options.model)) {
+    info.tokenizer = tokenizer::load(options.model);
+    if (auto chat = chat_template::load(options.model))
+      info.chat = std::make_shared<const chat_template>(std::move(*chat));
+  }
+
+  const auto compute = compute_type(options.dtype, *source.tensors);
+  info.dtype = kernels::to_string(compute);
+  const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
+                                               : source.config.max_context;
+  const auto need = memory_needed(*source.tensors, source.config, compute, options.step_tokens, context);
+  const auto plan = plan_memory(options, need, source.config.max_context, available_memory());
+  say(plan.line);
+  info.max_context = plan.max_context;
+  info.weight_bytes = need.weights;
+  info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
+  model->blocks = plan.blocks;
+  model->limits = {options.step_tokens, options.max_sequences, options.max_queue};
+  model->prefix_cache = options.prefix_cache;
+  model->request_timeout = options.request_timeout;
+  model->device.threads = options.threads;
+
+  auto backend = kernels::make_cpu_backend(model->device);
+  info.device = backend->description();
+  status.line = "loading " + info.id;
+  model->weights = load_weights(*source.tensors, source.config, *backend, compute, [&](std::size_t done, std::size_t total) {
+    status.done_bytes = done;
+    status.total_bytes = total;
+    if (progress)
+      progress(status);
+  });
+  return model;
+}
+
+} // namespace troupe

@@ -1,0 +1,29 @@
+// From options to a model in memory, ready to be executed. Plain code that takes its time: the engine actor has a thread of
+// its own call it.
+#pragma once
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/engine_options.hpp"
+#include "runtime/model.hpp"
+#include "runtime/scheduler.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace troupe {
+
+/// Immutable, and shared by whoever runs the model: an executor that starts anew finds its weights here.
+struct loaded_model {
+  model_info info;
+  std::shared_ptr<const model_weights> weights;
+  kernels::cpu_options device;
+  std::int32_t blocks = 0;                        // of the KV cache
+  scheduler_limits limits;
+  bool prefix_cache = true;
+  std::chrono::milliseconds request_timeout{0};
+};
+
+/// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
+std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);
+
+} // namespace troupe
