@@ -1,0 +1,380 @@
+#include "kernels/cpu/cpu_backend.hpp"
+
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/cpu/target.hpp"
+#include "kernels/cpu/thread_pool.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace troupe::kernels {
+
+namespace {
+
+// Sizes of tasks; none of them can change a result.
+constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
+constexpr std::size_t rows_per_linear_task = 240;
+constexpr std::size_t panels_per_linear_task = 2;
+constexpr int tiles_per_thread = 8; // a sequence with fewer attention tiles is also split by partitions
+
+const target& find_target(isa wanted) {
+  const auto available = available_isas();
+  if (std::find(available.begin(), available.end(), wanted) == available.end())
+    throw device_error("this machine cannot run the CPU target " + std::string(to_string(wanted)));
+#if defined(__x86_64__)
+  switch (wanted) {
+    case isa::avx2: return avx2_target();
+    case isa::avx512: return avx512_target();
+    case isa::avx512_bf16: return avx512_bf16_target();
+    case isa::portable: break;
+  }
+#endif
+  return portable_target();
+}
+
+void expect(bool holds, const char* message) {
+  if (!holds)
+    throw std::invalid_argument(message);
+}
+
+template <class T>
+T* row_of(const tensor& t, std::size_t row) {
+  return static_cast<T*>(t.data) + row * t.stride;
+}
+
+void* row_of(const tensor& t, std::size_t row) {
+  return static_cast<char*>(t.data) + row * t.stride * size_of(t.type);
+}
+
+std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+class cpu_kv_cache : public kv_cache {
+public:
+  explicit cpu_kv_cache(const kv_shape& wanted) {
+    shape = wanted;
+    // The kernels load whole vectors: the last one may reach beyond the last V.
+    data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + 64);
+  }
+
+  /// [layers][blocks][kv_heads][K, V]
+  layer_cache layer(int index) const {
+    const std::size_t bytes = shape.block_bytes() / shape.layers;
+    return {static_cast<char*>(data_.get()) + index * bytes * shape.blocks, bytes, shape.kv_heads, shape.head_dim,
+            shape.type == dtype::bf16};
+  }
+
+private:
+  buffer data_;
+};
+
+class cpu_backend : public backend {
+public:
+  explicit cpu_backend(const cpu_options& options)
+    : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads) {
+    linear_scratch_.resize(pool_.size());
+  }
+
+  std::string description() const override {
+    const int threads = pool_.size();
+    return "cpu, " + std::string(to_string(isa_)) + ", " + std::to_string(threads) +
+           (threads == 1 ? " thread" : " threads");
+  }
+
+  buffer allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
+
+  buffer upload(std::span<const float> values) override {
+    auto copy = allocate_zeroed(values.size_bytes());
+    if (!values.empty())
+      std::memcpy(copy.get(), values.data(), values.size_bytes());
+    return copy;
+  }
+
+  std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
+    expect(shape.type != dtype::f16, "the CPU backend keeps K and V in f32 or bf16, not in f16");
+    expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
+    expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
+           "the CPU backend's attention takes an even head_dim of at most 256");
+    return std::make_unique<cpu_kv_cache>(shape);
+  }
+
+  std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute) override {
+    return pack_matrices(stacked, compute, false, kernels_, pool_);
+  }
+
+  std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute) override {
+    const stored_matrix both[] = {gate, up};
+    return pack_matrices(both, compute, true, kernels_, pool_);
+  }
+
+  std::unique_ptr<matrix> load_table(const stored_matrix& table) override {
+    auto loaded = std::make_unique<host_table>();
+    loaded->outputs = table.rows;
+    loaded->inputs = table.cols;
+    loaded->bytes = table.rows * table.cols * size_of(table.type);
+    loaded->stored = table;
+    return loaded;
+  }
+
+  void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
+    const auto& stored = dynamic_cast<const host_table&>(table).stored;
+    expect(out.type == dtype::f32 && out.cols == stored.cols, "embed: out must be f32 with the table's columns");
+    const std::size_t row_bytes = stored.cols * size_of(stored.type);
+    for_rows(out.rows, [&](std::size_t r) {
+      kernels_.widen(exact_kind(stored.type), row_of<float>(out, r),
+                     static_cast<const char*>(stored.data) + tokens[r] * row_bytes, stored.cols);
+    });
+  }
+
+  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
+                const std::int32_t* rows) override {
+    expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
+           "rms_norm: x must be f32, out f32 or bf16 of the same columns");
+    const norm_op op{weight, eps, x.cols, out.type == dtype::bf16};
+    for_rows(out.rows, [&](std::size_t i) {
+      kernels_.rms_norm(op, row_of(out, i), row_of<float>(x, rows != nullptr ? rows[i] : i));
+    });
+  }
+
+  void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
+    const auto& weights = dynamic_cast<const packed_matrix&>(w);
+    expect(!weights.gated && out.type == dtype::f32, "linear: the weights must be packed by pack(), out must be f32");
+    run_linear(out, in, weights, bias, how);
+  }
+
+  void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
+    const auto& weights = dynamic_cast<const packed_matrix&>(gate_up);
+    expect(weights.gated && out.type == in.type,
+           "linear_silu_gate: the weights must be packed by pack_gate_up(), out must be of the type of in");
+    run_linear(out, in, weights, bias, store::set);
+  }
+
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
+                     const batch& who) override {
+    rope_op op;
+    op.cache = dynamic_cast<const cpu_kv_cache&>(cache).layer(layer);
+    op.heads = heads;
+    op.rope = rope;
+    op.q_norm = norm.q;
+    op.k_norm = norm.k;
+    op.eps = norm.eps;
+    chunks_.clear();
+    for (const auto& s : who.sequences)
+      for (int row = 0; row < s.rows; row += rows_per_chunk)
+        chunks_.push_back({&s, row, std::min<int>(s.rows, row + rows_per_chunk)});
+    pool_.parallel_for(chunks_.size(), [&](std::size_t i, int) {
+      const auto& [s, from, to] = chunks_[i];
+      for (int row = from; row < to; ++row) {
+        const int position = s->first_position + row;
+        kernels_.rope_write_kv(op, row_of<float>(qkv, s->first_row + row), position,
+                               who.block_tables[s->first_block + position / block_tokens]);
+      }
+    });
+  }
+
+  void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
+                 int layer, const batch& who) override {
+    attention_op op;
+    op.cache = dynamic_cast<const cpu_kv_cache&>(cache).layer(layer);
+    op.q = static_cast<const float*>(qkv.data);
+    op.q_stride = qkv.stride;
+    op.heads = heads;
+    op.scale = scale;
+    op.window = window;
+    op.out = out.data;
+    op.out_stride = out.stride;
+    op.out_bf16 = out.type == dtype::bf16;
+    expect(heads % op.cache.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+    expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+    plan_attention(op, who);
+
+    const std::size_t stride = state_stride(op.cache.head_dim);
+    float* states = states_.reserve(parts_ * max_queries * stride);
+    const auto part_of = [&](std::size_t part) { return attention_state{states + part * max_queries * stride, stride}; };
+    pool_.parallel_for(attention_tasks_.size(), [&](std::size_t i, int) {
+      const auto& task = attention_tasks_[i];
+      if (task.split)
+        kernels_.attend_partition(op, task.tile, task.first_partition, part_of(task.part));
+      else
+        attend(op, task);
+    });
+    pool_.parallel_for(merges_.size(), [&](std::size_t i, int) {
+      const auto& task = merges_[i];
+      for (int p = 1; p < task.partitions; ++p)
+        kernels_.merge(op, task.tile, part_of(task.part), part_of(task.part + p));
+      kernels_.finish(op, task.tile, part_of(task.part));
+    });
+  }
+
+  void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
+    const auto& memory = dynamic_cast<const cpu_kv_cache&>(cache);
+    if (copies.empty())
+      return;
+    pool_.parallel_for(cache.shape.layers, [&](std::size_t i, int) {
+      const auto layer = memory.layer(static_cast<int>(i));
+      for (const auto& copy : copies)
+        std::memmove(layer.data + copy.to * layer.block_bytes, layer.data + copy.from * layer.block_bytes,
+                     layer.block_bytes);
+    });
+  }
+
+  void download(float* to, const tensor& from) override {
+    expect(from.type == dtype::f32, "download: the tensor must be f32");
+    for (std::size_t r = 0; r < from.rows; ++r)
+      std::memcpy(to + r * from.cols, row_of<float>(from, r), from.cols * sizeof(float));
+  }
+
+private:
+  struct row_chunk {
+    const sequence_rows* sequence;
+    int from, to;
+  };
+
+  /// A tile over its partitions of the context: all in turn, or, where it is split, just one, kept as `part`.
+  struct attention_task {
+    attention_tile tile;
+    int first_partition = 0;
+    int partitions = 0;
+    bool split = false;
+    std::size_t part = 0;
+  };
+
+  template <class F>
+  void for_rows(std::size_t rows, const F& f) {
+    pool_.parallel_for(ceil_div(rows, rows_per_chunk), [&](std::size_t chunk, int) {
+      for (std::size_t r = chunk * rows_per_chunk; r < std::min(rows, (chunk + 1) * rows_per_chunk); ++r)
+        f(r);
+    });
+  }
+
+  /// Activations in blocks of K, padded; one row stays where it is.
+  void arrange_activations(linear_op& op, const tensor& in) {
+    if (in.rows == 1 && (in.type == dtype::f32 || in.cols % 2 == 0)) {
+      op.activations = static_cast<const std::uint32_t*>(in.data);
+      op.activation_block = k_block;
+      return;
+    }
+    const std::size_t blocks = ceil_div(op.words, k_block);
+    op.activation_block = in.rows * activation_stride;
+    auto* words = activations_.reserve(blocks * op.activation_block);
+    op.activations = words;
+    const std::size_t row_bytes = in.cols * size_of(in.type);
+    for_rows(in.rows, [&](std::size_t r) {
+      const char* from = static_cast<const char*>(row_of(in, r));
+      for (std::size_t block = 0; block < blocks; ++block) {
+        auto* to = words + block * op.activation_block + r * activation_stride;
+        const std::size_t offset = block * k_block * 4;
+        const std::size_t bytes = std::min(k_block * 4, row_bytes - offset);
+        if (bytes % 4 != 0) // the odd last input is paired with zero
+          to[bytes / 4] = 0;
+        std::memcpy(to, from + offset, bytes);
+      }
+    });
+  }
+
+  void run_linear(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how) {
+    expect(in.type == weights.compute && in.cols == weights.inputs, "linear: in must be as the weights were packed for");
+    expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
+    if (in.rows == 0)
+      return;
+    linear_op op;
+    op.weights = weights.data.get();
+    op.kind = weights.kind;
+    op.gated = weights.gated;
+    op.add = how == store::add;
+    op.out_bf16 = out.type == dtype::bf16;
+    op.words = weights.words;
+    op.rows = in.rows;
+    op.row_tiles = ceil_div(in.rows, kernels_.linear_rows);
+    op.outputs = weights.outputs;
+    op.bias = bias;
+    op.out = out.data;
+    op.out_stride = out.stride;
+    arrange_activations(op, in);
+
+    const std::size_t panels = op.row_tiles == 1 ? 1 : panels_per_linear_task;
+    const std::size_t panel_tasks = ceil_div(weights.panels, panels);
+    const std::size_t row_tasks = ceil_div(in.rows, rows_per_linear_task);
+    const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * kernels_.linear_rows;
+    for (auto& memory : linear_scratch_)
+      memory.reserve(most_rows * panels * panel_outputs);
+    pool_.parallel_for(panel_tasks * row_tasks, [&](std::size_t i, int thread) {
+      const std::size_t rows = i % row_tasks;
+      linear_task task;
+      task.first_panel = i / row_tasks * panels;
+      task.panels = std::min(panels, weights.panels - task.first_panel);
+      task.first_tile = op.row_tiles * rows / row_tasks;
+      task.tiles = op.row_tiles * (rows + 1) / row_tasks - task.first_tile;
+      kernels_.linear(op, task, linear_scratch_[thread].reserve(0));
+    });
+  }
+
+  void plan_attention(const attention_op& op, const batch& who) {
+    attention_tasks_.clear();
+    merges_.clear();
+    parts_ = 0;
+    const int group = op.heads / op.cache.kv_heads;
+    for (const auto& s : who.sequences) {
+      const int queries = s.rows * group;
+      const int tiles = static_cast<int>(ceil_div(queries, kernels_.attention_queries));
+      const bool split = tiles * op.cache.kv_heads < tiles_per_thread * pool_.size();
+      for (int head = 0; head < op.cache.kv_heads; ++head)
+        for (int tile = 0; tile < tiles; ++tile) {
+          attention_task task;
+          const int first = queries * tile / tiles;
+          const int last = queries * (tile + 1) / tiles;
+          task.tile = {who.block_tables.data() + s.first_block, s.first_row, s.first_position, head, first, last - first};
+          const int first_position = s.first_position + first / group;
+          const int last_position = s.first_position + (last - 1) / group;
+          task.first_partition = op.window > 0 ? std::max(0, first_position + 1 - op.window) / partition_tokens : 0;
+          task.partitions = last_position / partition_tokens + 1 - task.first_partition;
+          add_attention(task, split && task.partitions > 1);
+        }
+    }
+  }
+
+  void add_attention(attention_task task, bool split) {
+    if (!split) {
+      attention_tasks_.push_back(task);
+      return;
+    }
+    task.split = true;
+    task.part = parts_;
+    merges_.push_back(task);
+    for (int p = 0; p < task.partitions; ++p) {
+      attention_tasks_.push_back(task);
+      ++task.first_partition;
+      ++task.part;
+    }
+    parts_ = task.part;
+  }
+
+  void attend(const attention_op& op, const attention_task& task) const {
+    alignas(64) float memory[2][max_queries * state_stride(max_head_dim)];
+    const std::size_t stride = state_stride(op.cache.head_dim);
+    const attention_state state{memory[0], stride};
+    const attention_state part{memory[1], stride};
+    for (int p = 0; p < task.partitions; ++p) {
+      kernels_.attend_partition(op, task.tile, task.first_partition + p, p == 0 ? state : part);
+      if (p > 0)
+        kernels_.merge(op, task.tile, state, part);
+    }
+    kernels_.finish(op, task.tile, state);
+  }
+
+  isa isa_;
+  const target& kernels_;
+  thread_pool pool_;
+  scratch<std::uint32_t> activations_;
+  std::vector<scratch<float>> linear_scratch_; // of each thread
+  scratch<float> states_;
+  std::vector<row_chunk> chunks_;
+  std::vector<attention_task> attention_tasks_, merges_;
+  std::size_t parts_ = 0;
+};
+
+} // namespace
+
+std::unique_ptr<backend> make_cpu_backend(const cpu_options& options) { return std::make_unique<cpu_backend>(options); }
+
+} // namespace troupe::kernels

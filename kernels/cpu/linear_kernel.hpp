@@ -1,0 +1,105 @@
+// Linear layers on one tile of work. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/tile.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
+
+/// One panel and one row tile over one block of K.
+template <class Operand>
+inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
+                         std::size_t words, bool fresh, float* c, std::size_t c_stride) {
+  using element = typename Operand::element;
+  if (count == 1) { // four vectors hide the latency that twelve rows would
+    const element* const b[4] = {weights, weights + 16, weights + 32, weights + 48};
+    return accumulate_tile<Operand, 1, 4>(c, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
+  }
+  with_rows(count, [&]<int R>() {
+    for (std::size_t half = 0; half < panel_outputs; half += 32) {
+      const element* const b[2] = {weights + half, weights + half + 16};
+      accumulate_tile<Operand, R, 2>(c + half, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
+    }
+  });
+}
+
+/// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
+template <class Operand>
+void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
+  const auto* weights = static_cast<const typename Operand::element*>(op.weights);
+  const std::size_t first_row = first_row_of(op, task.first_tile);
+  const std::size_t c_stride = task.panels * panel_outputs;
+  for (std::size_t k = 0; k < op.words; k += k_block) {
+    const std::size_t words = op.words - k < k_block ? op.words - k : k_block;
+    const auto* activations = op.activations + k / k_block * op.activation_block;
+    for (std::size_t tile = task.first_tile; tile < task.first_tile + task.tiles; ++tile) {
+      const std::size_t row = first_row_of(op, tile);
+      const int count = static_cast<int>(first_row_of(op, tile + 1) - row);
+      for (std::size_t panel = 0; panel < task.panels; ++panel)
+        linear_block<Operand>(weights + ((task.first_panel + panel) * op.words + k) * panel_outputs,
+                              activations + row * activation_stride, count, words, k == 0,
+                              scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride);
+    }
+  }
+}
+
+template <class Out>
+inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
+  const std::size_t n = op.outputs - output;
+  vec x = load(c);
+  if (op.bias != nullptr)
+    x = x + load_some(op.bias + output, n);
+  if constexpr (sizeof(Out) == sizeof(float))
+    if (op.add)
+      x = load_some(out + output, n) + x;
+  store_some(out + output, x, n);
+}
+
+template <class Out>
+inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
+  const std::size_t n = op.outputs - output;
+  vec gate = load(c);
+  vec up = load(c + panel_outputs / 2);
+  if (op.bias != nullptr) {
+    gate = gate + load_some(op.bias + output, n);
+    up = up + load_some(op.bias + op.outputs + output, n);
+  }
+  const vec one = broadcast(1.0f);
+  store_some(out + output, gate / (one + exp(zero() - gate)) * up, n);
+}
+
+template <class Out>
+void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
+  const std::size_t first = first_row_of(op, task.first_tile);
+  const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
+  const std::size_t width = op.gated ? panel_outputs / 2 : panel_outputs; // outputs of a panel
+  for (std::size_t row = first; row < last; ++row) {
+    Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
+    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs) {
+      const std::size_t output = (task.first_panel + panel) * width;
+      for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
+        if (op.gated)
+          gate_and_store(op, out, scratch + i, output + i);
+        else
+          add_bias_and_store(op, out, scratch + i, output + i);
+    }
+  }
+}
+
+void linear(const linear_op& op, const linear_task& task, float* scratch) {
+  switch (op.kind) {
+    case weight_kind::f32: accumulate_linear<f32_operand>(op, task, scratch); break;
+    case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
+    case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
+    case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
+  }
+  if (op.out_bf16)
+    store_linear<std::uint16_t>(op, task, scratch);
+  else
+    store_linear<float>(op, task, scratch);
+}
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,29 @@
+// Memory of the CPU backend: zeroed, aligned to 64 bytes, in huge pages where it is large.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+namespace troupe::kernels {
+
+/// Throws device_error naming the size. Large regions are touched (and so take memory) page by page as they are used.
+buffer allocate_zeroed(std::size_t bytes);
+
+/// Scratch that grows to the largest size asked for and is then reused; its contents do not survive growing.
+template <class T>
+class scratch {
+public:
+  T* reserve(std::size_t count) {
+    if (count > capacity_) {
+      memory_.reset();
+      memory_ = allocate_zeroed(count * sizeof(T));
+      capacity_ = count;
+    }
+    return static_cast<T*>(memory_.get());
+  }
+
+private:
+  buffer memory_;
+  std::size_t capacity_ = 0;
+};
+
+} // namespace troupe::kernels

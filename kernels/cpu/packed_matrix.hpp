@@ -1,0 +1,34 @@
+// Weights in the layout of the CPU kernels: panels of outputs, [panel][words of K][panel_outputs]. Immutable once packed.
+#pragma once
+
+#include "kernels/cpu/target.hpp"
+#include "kernels/cpu/thread_pool.hpp"
+#include "kernels/ops.hpp"
+
+namespace troupe::kernels {
+
+class packed_matrix : public matrix {
+public:
+  weight_kind kind = weight_kind::f32;
+  dtype compute = dtype::f32;
+  bool gated = false;    // outputs = those of gate = those of up
+  std::size_t words = 0; // of K
+  std::size_t panels = 0;
+  buffer data;
+};
+
+/// A table that `embed` gathers from, in the caller's memory.
+class host_table : public matrix {
+public:
+  stored_matrix stored;
+};
+
+/// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Throws std::invalid_argument where
+/// their inputs differ or `compute` is f16.
+std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, bool gated,
+                                             const target& kernels, thread_pool& pool);
+
+/// As kernels name it when it is multiplied in f32.
+weight_kind exact_kind(dtype stored);
+
+} // namespace troupe::kernels

@@ -1,0 +1,150 @@
+// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of one dispatch
+// target, each a translation unit compiled for its instruction set. Plain structs and functions on one tile of work, called
+// on any thread of the pool. Target units include nothing but this, simd.hpp and their kernels: an inline function of a
+// standard header, compiled there, could be the copy that the linker keeps for everyone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::kernels {
+
+// -- linear -----------------------------------------------------------------------------------------------------------
+
+/// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
+/// consecutive inputs in a word, for instructions that multiply and add pairs.
+enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs };
+
+/// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
+inline constexpr std::size_t panel_outputs = 64;
+
+/// Words of K that a tile accumulates before it goes to the next rows: a row block of activations then stays in L1.
+inline constexpr std::size_t k_block = 512;
+
+/// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
+inline constexpr std::size_t activation_stride = k_block + 16;
+
+/// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
+/// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block).
+struct linear_op {
+  const void* weights = nullptr;
+  weight_kind kind = weight_kind::f32;
+  bool gated = false;    // panels hold 32 gate outputs, then the 32 up outputs that go with them
+  bool add = false;      // out += instead of out =
+  bool out_bf16 = false; // else f32
+  std::size_t words = 0; // of K
+  const std::uint32_t* activations = nullptr;
+  std::size_t activation_block = 0; // words from one block of K to the next
+  std::size_t rows = 0;
+  std::size_t row_tiles = 0; // tile t is the rows [rows * t / row_tiles, rows * (t + 1) / row_tiles)
+  std::size_t outputs = 0;
+  const float* bias = nullptr; // [outputs], gated: [2 * outputs]; or null
+  void* out = nullptr;         // [rows, outputs]
+  std::size_t out_stride = 0;  // elements
+};
+
+/// Panels and row tiles that one task computes.
+struct linear_task {
+  std::size_t first_panel = 0, panels = 0;
+  std::size_t first_tile = 0, tiles = 0;
+};
+
+// -- rows -------------------------------------------------------------------------------------------------------------
+
+struct norm_op {
+  const float* weight = nullptr;
+  float eps = 0;
+  std::size_t cols = 0;
+  bool out_bf16 = false;
+};
+
+/// The cache of one layer. K of a (block, head) is [head_dim][16 tokens], so that scores have a token per lane; V is
+/// [16 tokens][head_dim]; a block is [kv_heads][K, V]. Elements are f32 or bf16.
+struct layer_cache {
+  char* data = nullptr;
+  std::size_t block_bytes = 0; // of one layer
+  int kv_heads = 0;
+  int head_dim = 0;
+  bool bf16 = false;
+};
+
+struct rope_op {
+  layer_cache cache;
+  int heads = 0;
+  const float* rope = nullptr; // [positions][cosines, sines of head_dim / 2]
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  float eps = 0;
+};
+
+// -- attention --------------------------------------------------------------------------------------------------------
+
+inline constexpr int max_head_dim = 256;
+inline constexpr int max_queries = 12; // of a tile, on any target
+
+struct attention_op {
+  layer_cache cache;
+  const float* q = nullptr; // [rows][q_stride], head after head
+  std::size_t q_stride = 0;
+  int heads = 0;
+  float scale = 1;
+  int window = 0;
+  void* out = nullptr; // [rows, heads * head_dim]
+  std::size_t out_stride = 0;
+  bool out_bf16 = false;
+};
+
+/// Some queries of one sequence that read the same KV head. Query i is row i / group, query head i % group of that KV head,
+/// with group = heads / kv_heads.
+struct attention_tile {
+  const std::int32_t* blocks = nullptr; // the sequence's block table
+  int first_row = 0;                    // of the sequence
+  int first_position = 0;
+  int kv_head = 0;
+  int first_query = 0;
+  int queries = 0;
+};
+
+/// What a tile's queries have seen of the context: running maximum m, sum l of exp(score - m), output o weighted with it.
+/// l = 0: nothing yet. Query i has m at data[i * stride], l at [1], o at [16], with stride = state_stride(head_dim).
+struct attention_state {
+  float* data = nullptr; // aligned to 64 bytes
+  std::size_t stride = 0;
+};
+
+/// Floats that the state of one query takes.
+constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std::size_t>(head_dim) + 15) / 16 * 16; }
+
+// -- the table of a target --------------------------------------------------------------------------------------------
+
+struct target {
+  int linear_rows;       // most rows of a tile
+  int attention_queries; // most queries of a tile, <= max_queries
+
+  /// `scratch` [rows of the task's tiles][panels * panel_outputs] f32.
+  void (*linear)(const linear_op&, const linear_task&, float* scratch);
+
+  /// n stored numbers as f32; kinds f32, f16 and bf16.
+  void (*widen)(weight_kind, float* to, const void* from, std::size_t n);
+
+  void (*rms_norm)(const norm_op&, void* out, const float* x);
+
+  /// One row of q, k and v, rotated; k and v go to `slot` (0 to 15) of `block`.
+  void (*rope_write_kv)(const rope_op&, float* row, int position, int block);
+
+  /// One partition of the context, into `state`.
+  void (*attend_partition)(const attention_op&, const attention_tile&, int partition, attention_state state);
+
+  /// state = what state and the later `part` have seen together.
+  void (*merge)(const attention_op&, const attention_tile&, attention_state state, attention_state part);
+
+  /// Writes o / l to `out`.
+  void (*finish)(const attention_op&, const attention_tile&, attention_state state);
+};
+
+const target& portable_target();
+const target& avx2_target();
+const target& avx512_target();
+const target& avx512_bf16_target();
+
+} // namespace troupe::kernels

@@ -1,0 +1,118 @@
+#include "kernels/cpu/thread_pool.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <sched.h>
+
+namespace troupe::kernels {
+
+namespace {
+
+// About 40 ns each; then a thread yields as often, then it sleeps.
+constexpr std::uint32_t spins_before_yield = 500;
+constexpr std::uint32_t spins_before_sleep = 700;
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    return std::max(1, CPU_COUNT(&set));
+  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+} // namespace
+
+thread_pool::thread_pool(int threads) {
+  const int cores = usable_cores();
+  const int count = std::clamp(threads > 0 ? threads : cores, 1, static_cast<int>(active_mask));
+  oversubscribed_ = count > cores;
+  workers_.reserve(count - 1);
+  for (int i = 1; i < count; ++i)
+    workers_.emplace_back([this, i] { worker_loop(i); });
+}
+
+thread_pool::~thread_pool() {
+  stop_ = true;
+  state_.fetch_add(number_step);
+  state_.notify_all();
+  for (auto& worker : workers_)
+    worker.join();
+}
+
+void thread_pool::pause(std::uint32_t spins) const {
+  if (oversubscribed_ || spins > spins_before_yield)
+    std::this_thread::yield();
+  else
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+#endif
+}
+
+void thread_pool::run(const job& what) {
+  if (workers_.empty() || what.tasks <= 1) {
+    for (std::size_t task = 0; task < what.tasks; ++task)
+      what.call(what.context, task, 0);
+    return;
+  }
+  job_ = what;
+  next_.store(0, std::memory_order_relaxed);
+  // Nobody is active and the job is closed here: the word holds only its number.
+  const auto number = state_.load(std::memory_order_relaxed) + number_step;
+  state_.store(number | open_bit, std::memory_order_seq_cst);
+  state_.notify_all();
+
+  work(0);
+
+  auto state = state_.fetch_and(~open_bit, std::memory_order_acq_rel) & ~open_bit;
+  for (std::uint32_t spins = 0; (state & active_mask) != 0; ++spins) {
+    if (spins < spins_before_sleep)
+      pause(spins);
+    else
+      state_.wait(state, std::memory_order_acquire);
+    state = state_.load(std::memory_order_acquire);
+  }
+  if (failed_) {
+    failed_ = false;
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
+}
+
+void thread_pool::work(int thread) {
+  try {
+    for (std::size_t task; (task = next_.fetch_add(1, std::memory_order_relaxed)) < job_.tasks;)
+      job_.call(job_.context, task, thread);
+  } catch (...) {
+    next_.store(job_.tasks, std::memory_order_relaxed);
+    if (!failed_.exchange(true))
+      failure_ = std::current_exception();
+  }
+}
+
+void thread_pool::worker_loop(int thread) {
+  std::uint32_t done = 0; // number of the last job that this worker has joined
+  std::uint32_t spins = 0;
+  while (!stop_) {
+    auto state = state_.load(std::memory_order_acquire);
+    const bool fresh = (state & open_bit) && (state & ~(open_bit | active_mask)) != done;
+    if (!fresh) {
+      if (++spins < spins_before_sleep)
+        pause(spins);
+      else
+        state_.wait(state, std::memory_order_acquire);
+      continue;
+    }
+    if (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel))
+      continue;
+    done = state & ~(open_bit | active_mask);
+    work(thread);
+    // The caller may be asleep, waiting for the last one out.
+    if (const auto before = state_.fetch_sub(1, std::memory_order_acq_rel);
+        (before & active_mask) == 1 && !(before & open_bit))
+      state_.notify_all();
+    spins = 0;
+  }
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,65 @@
+// The compute threads of one CPU backend. The thread that calls `parallel_for` works along; the pool's own threads spin
+// for some microseconds after a job, so that the next op of a step finds them awake, then sleep and cost nothing.
+// One thread at a time may call it, and jobs do not nest.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace troupe::kernels {
+
+class thread_pool {
+public:
+  /// `threads` counts the caller: 1 makes no thread. 0: one per core that this process may use.
+  explicit thread_pool(int threads);
+  ~thread_pool();
+
+  thread_pool(const thread_pool&) = delete;
+  thread_pool& operator=(const thread_pool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()); each thread takes the next task
+  /// when it has done its last. Returns when all are done. The first exception that a body throws is thrown here; tasks
+  /// not begun by then are dropped.
+  template <class Body>
+  void parallel_for(std::size_t tasks, const Body& body) {
+    run({[](const void* context, std::size_t task, int thread) {
+           (*static_cast<const Body*>(context))(task, thread);
+         },
+         &body, tasks});
+  }
+
+private:
+  struct job {
+    void (*call)(const void* context, std::size_t task, int thread) = nullptr;
+    const void* context = nullptr;
+    std::size_t tasks = 0;
+  };
+
+  void run(const job& what);
+  void work(int thread);
+  void worker_loop(int thread);
+  void pause(std::uint32_t spins) const;
+
+  // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is open,
+  // so that the caller never waits for a worker that the system has not scheduled, only for tasks that have begun.
+  static constexpr std::uint32_t open_bit = 1u << 11;
+  static constexpr std::uint32_t active_mask = open_bit - 1;
+  static constexpr std::uint32_t number_step = open_bit << 1;
+
+  alignas(64) std::atomic<std::uint32_t> state_ = 0;
+  alignas(64) std::atomic<std::size_t> next_ = 0;
+  alignas(64) job job_;
+  std::atomic<bool> stop_ = false;
+  std::atomic<bool> failed_ = false;
+  std::exception_ptr failure_;
+  bool oversubscribed_ = false;
+  std::vector<std::thread> workers_;
+};
+
+} // namespace troupe::kernels

@@ -1,0 +1,35 @@
+// The ops as plain loops in double precision, over whole sequences instead of a paged cache: what the backends' kernels are
+// tested against. Not for speed; linked only by tests.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+#include <vector>
+
+namespace troupe::kernels::reference {
+
+/// Element `index` of stored data, exactly.
+double value(const void* data, dtype type, std::size_t index);
+
+/// Rounded to nearest even, as bits.
+std::uint16_t to_bf16(float x);
+std::uint16_t to_f16(float x);
+
+/// out [in rows, w.rows] = in [rows, w.cols] · wᵀ + bias (or null).
+std::vector<double> linear(const std::vector<double>& in, std::size_t rows, const stored_matrix& w, const float* bias);
+
+/// silu(gate) * up.
+double silu_gate(double gate, double up);
+
+/// x [n] / sqrt(mean(x^2) + eps) * weight.
+std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, double eps);
+
+/// x [head_dim] rotated by the halves convention; `rope`: head_dim/2 cosines, then sines.
+std::vector<double> rotate(const std::vector<double>& x, const float* rope);
+
+/// One query over keys and values [tokens][head_dim] of the positions from to to - 1.
+std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                              const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                              double scale);
+
+} // namespace troupe::kernels::reference

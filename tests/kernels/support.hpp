@@ -1,0 +1,108 @@
+// What the kernel tests share: random data in every storage type, a comparison that prints the worst element.
+#pragma once
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/reference.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace troupe::kernels::testing {
+
+inline std::unique_ptr<backend> make_backend(isa target, int threads = 2) {
+  cpu_options options;
+  options.threads = threads;
+  options.target = target;
+  return make_cpu_backend(options);
+}
+
+/// Rounding unit of one operation in `type`.
+inline double unit(dtype type) { return type == dtype::bf16 ? 0x1p-8 : type == dtype::f16 ? 0x1p-11 : 0x1p-24; }
+
+struct generator {
+  std::mt19937 engine;
+  explicit generator(unsigned seed = 1) : engine(seed) {}
+
+  int below(int n) { return static_cast<int>(engine() % static_cast<unsigned>(n)); }
+  std::vector<float> normal(std::size_t n, float deviation = 1) {
+    std::normal_distribution<float> draw(0, deviation);
+    std::vector<float> x(n);
+    for (float& v : x)
+      v = draw(engine);
+    return x;
+  }
+};
+
+/// Numbers stored as a checkpoint or an activation tensor stores them.
+struct numbers {
+  dtype type = dtype::f32;
+  std::vector<float> wide;
+  std::vector<std::uint16_t> narrow;
+
+  numbers() = default;
+  numbers(dtype type, const std::vector<float>& from) : type(type) {
+    if (type == dtype::f32)
+      wide = from;
+    else
+      for (const float x : from)
+        narrow.push_back(type == dtype::bf16 ? reference::to_bf16(x) : reference::to_f16(x));
+  }
+  numbers(dtype type, std::size_t n) : numbers(type, std::vector<float>(n, std::nanf(""))) {}
+
+  std::size_t size() const { return type == dtype::f32 ? wide.size() : narrow.size(); }
+  void* data() { return type == dtype::f32 ? static_cast<void*>(wide.data()) : narrow.data(); }
+  const void* data() const { return const_cast<numbers*>(this)->data(); }
+  double operator[](std::size_t i) const { return reference::value(data(), type, i); }
+  std::vector<double> values() const {
+    std::vector<double> x(size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = (*this)[i];
+    return x;
+  }
+  bool operator==(const numbers& other) const {
+    return type == other.type && size() == other.size() &&
+           std::memcmp(data(), other.data(), size() * size_of(type)) == 0;
+  }
+  /// `count` elements from `first`.
+  numbers slice(std::size_t first, std::size_t count) const {
+    numbers part;
+    part.type = type;
+    if (type == dtype::f32)
+      part.wide.assign(wide.begin() + first, wide.begin() + first + count);
+    else
+      part.narrow.assign(narrow.begin() + first, narrow.begin() + first + count);
+    return part;
+  }
+  tensor rows(std::size_t count, std::size_t stride = 0) {
+    const std::size_t cols = size() / count;
+    return {data(), type, count, stride == 0 ? cols : stride, cols};
+  }
+};
+
+/// Checks |got - want| <= tolerance element by element, and names the worst.
+inline void check_close(const std::vector<double>& got, const std::vector<double>& want,
+                        const std::vector<double>& tolerance, const std::string& what) {
+  REQUIRE(got.size() == want.size());
+  std::size_t worst = 0;
+  double worst_ratio = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(got[i] - want[i]);
+    const double ratio = error == 0 ? 0 : std::isnan(error) ? INFINITY : error / tolerance[i];
+    if (ratio > worst_ratio) {
+      worst_ratio = ratio;
+      worst = i;
+    }
+  }
+  if (got.empty())
+    return;
+  CHECK_MESSAGE(worst_ratio <= 1, what, ": element ", worst, " is ", got[worst], ", expected ", want[worst], " +- ",
+                tolerance[worst]);
+}
+
+} // namespace troupe::kernels::testing
