@@ -79,9 +79,9 @@ struct numbers {
       part.narrow.assign(narrow.begin() + first, narrow.begin() + first + count);
     return part;
   }
-  tensor rows(std::size_t count, std::size_t stride = 0) {
-    const std::size_t cols = size() / count;
-    return {data(), type, count, stride == 0 ? cols : stride, cols};
+  tensor rows(std::size_t count) {
+    const std::size_t cols = count == 0 ? 0 : size() / count;
+    return {data(), type, count, cols, cols};
   }
 };
 
