@@ -1,5 +1,7 @@
 #include "tests/kernels/support.hpp"
 
+#include <array>
+
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
 
@@ -79,4 +81,156 @@ TEST_CASE("linear agrees with the reference for every target, type and odd size"
           check_close(out.values(), want, tolerance, what + ", added");
         }
   }
+}
+
+TEST_CASE("a gated linear layer agrees with the reference") {
+  for (const isa target : available_isas()) {
+    const auto device = make_backend(target);
+    for (const dtype stored : stored_types)
+      for (const dtype compute : compute_types)
+        for (const auto& [rows, ffn, inputs] : {std::array<std::size_t, 3>{1, 7, 111}, {5, 64, 64}, {29, 111, 989}}) {
+          generator random;
+          const weights gate(random, stored, ffn, inputs), up(random, stored, ffn, inputs);
+          const auto used_gate = gate.rounded(compute), used_up = up.rounded(compute);
+          const auto bias = random.normal(2 * ffn);
+          const auto packed = device->pack_gate_up(gate.view(), up.view(), compute);
+          numbers in(compute, random.normal(rows * inputs)), out(compute, rows * ffn);
+          device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed, bias.data());
+
+          const auto x = in.values();
+          const auto g = reference::linear(x, rows, {used_gate.data(), used_gate.type, ffn, inputs}, bias.data());
+          const auto u = reference::linear(x, rows, {used_up.data(), used_up.type, ffn, inputs}, bias.data() + ffn);
+          const auto g_error = sum_tolerance(in, rows, used_gate, ffn), u_error = sum_tolerance(in, rows, used_up, ffn);
+          std::vector<double> want(rows * ffn), tolerance(rows * ffn);
+          for (std::size_t i = 0; i < want.size(); ++i) {
+            want[i] = reference::silu_gate(g[i], u[i]);
+            // silu' is at most 1.1; the result is rounded once to `compute`, after a few f32 operations.
+            tolerance[i] = 1.1 * g_error[i] * std::abs(u[i]) + std::abs(g[i]) * u_error[i] +
+                           std::abs(want[i]) * (unit(compute) + 8 * unit(dtype::f32)) + 1e-30;
+          }
+          check_close(out.values(), want, tolerance, "gated " + name(target, stored, compute, rows, ffn, inputs));
+        }
+  }
+}
+
+TEST_CASE("stacked matrices, also of different types, give what they give alone") {
+  for (const isa target : available_isas()) {
+    const auto device = make_backend(target);
+    for (const dtype compute : compute_types) {
+      generator random;
+      const std::size_t inputs = 77, rows = 5;
+      const weights q(random, dtype::f32, 30, inputs), k(random, dtype::f16, 10, inputs), v(random, dtype::bf16, 65, inputs);
+      const stored_matrix parts[] = {q.view(), k.view(), v.view()};
+      const auto packed = device->pack(parts, compute);
+      CHECK(packed->outputs == 105);
+      numbers in(compute, random.normal(rows * inputs)), out(dtype::f32, rows * 105);
+      device->linear(out.rows(rows), in.rows(rows), *packed);
+      std::size_t column = 0;
+      for (const auto& part : parts) {
+        const auto one = device->pack({&part, 1}, compute);
+        numbers alone(dtype::f32, rows * part.rows);
+        device->linear(alone.rows(rows), in.rows(rows), *one);
+        for (std::size_t r = 0; r < rows; ++r)
+          CHECK(out.slice(r * 105 + column, part.rows) == alone.slice(r * part.rows, part.rows));
+        column += part.rows;
+      }
+    }
+  }
+}
+
+TEST_CASE("a row's bits do not depend on the other rows, their number, or the threads") {
+  const std::size_t inputs = 1111, outputs = 200;
+  for (const isa target : available_isas())
+    for (const dtype stored : stored_types)
+      for (const dtype compute : compute_types)
+        for (const bool gated : {false, true}) {
+          generator random;
+          const weights w(random, stored, outputs, inputs), up(random, stored, outputs, inputs);
+          const stored_matrix view = w.view();
+          const std::size_t most = 40;
+          numbers in(compute, random.normal(most * inputs));
+          const dtype out_type = gated ? compute : dtype::f32;
+          const auto what = name(target, stored, compute, most, outputs, inputs) + (gated ? " gated" : "");
+
+          std::vector<numbers> one_by_one; // rows
+          for (const int threads : {1, 2, 3}) {
+            const auto device = make_backend(target, threads);
+            const auto packed = gated ? device->pack_gate_up(view, up.view(), compute) : device->pack({&view, 1}, compute);
+            const auto run = [&](numbers& x, std::size_t rows) {
+              numbers out(out_type, rows * outputs);
+              if (gated)
+                device->linear_silu_gate(out.rows(rows), x.rows(rows), *packed);
+              else
+                device->linear(out.rows(rows), x.rows(rows), *packed);
+              return out;
+            };
+            if (threads == 1)
+              for (std::size_t r = 0; r < most; ++r) {
+                auto row = in.slice(r * inputs, inputs);
+                one_by_one.push_back(run(row, 1));
+              }
+            for (std::size_t rows = threads; rows <= most; rows += threads) {
+              const std::size_t first = random.below(static_cast<int>(most - rows + 1));
+              auto some = in.slice(first * inputs, rows * inputs);
+              const auto out = run(some, rows);
+              bool same = true;
+              for (std::size_t r = 0; r < rows; ++r)
+                same = same && out.slice(r * outputs, outputs) == one_by_one[first + r];
+              CHECK_MESSAGE(same, what, ": ", rows, " rows from ", first, ", ", threads, " threads");
+            }
+          }
+        }
+}
+
+TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row") {
+  const std::size_t inputs = 1300, outputs = 70, rows = 989;
+  for (const isa target : available_isas())
+    for (const dtype compute : compute_types) {
+      generator random;
+      const weights w(random, dtype::bf16, outputs, inputs);
+      const stored_matrix view = w.view();
+      const auto device = make_backend(target);
+      const auto packed = device->pack({&view, 1}, compute);
+      numbers in(compute, random.normal(rows * inputs)), out(dtype::f32, rows * outputs);
+      device->linear(out.rows(rows), in.rows(rows), *packed);
+      for (const std::size_t r : {0, 1, 11, 12, 239, 240, 241, 500, 988}) {
+        auto row = in.slice(r * inputs, inputs);
+        numbers alone(dtype::f32, outputs);
+        device->linear(alone.rows(1), row.rows(1), *packed);
+        CHECK_MESSAGE(out.slice(r * outputs, outputs) == alone, to_string(target), ", row ", r);
+      }
+    }
+}
+
+TEST_CASE("a linear layer reads and writes rows with gaps between them") {
+  const std::size_t inputs = 30, outputs = 20, rows = 4;
+  const auto device = make_cpu_backend();
+  for (const dtype compute : compute_types) {
+    generator random;
+    const weights w(random, dtype::f32, outputs, inputs);
+    const stored_matrix view = w.view();
+    const auto packed = device->pack({&view, 1}, compute);
+    numbers in(compute, random.normal(rows * 50)), out(dtype::f32, std::vector<float>(rows * 33, 42));
+    device->linear({out.data(), dtype::f32, rows, outputs, 33}, {in.data(), compute, rows, inputs, 50}, *packed);
+    for (std::size_t r = 0; r < rows; ++r) {
+      auto row = in.slice(r * 50, inputs);
+      numbers alone(dtype::f32, outputs);
+      device->linear(alone.rows(1), row.rows(1), *packed);
+      CHECK(out.slice(r * 33, outputs) == alone);
+      CHECK(out.slice(r * 33 + outputs, 13) == numbers(dtype::f32, std::vector<float>(13, 42)));
+    }
+  }
+}
+
+TEST_CASE("packing refuses what it cannot multiply") {
+  const auto device = make_cpu_backend();
+  const std::vector<float> memory(64);
+  const stored_matrix a{memory.data(), dtype::f32, 4, 8}, b{memory.data(), dtype::f32, 4, 4}, c{memory.data(), dtype::f32, 2, 8};
+  const stored_matrix both[] = {a, b};
+  CHECK_THROWS_AS(device->pack(both, dtype::f32), std::invalid_argument);
+  CHECK_THROWS_AS(device->pack({&a, 1}, dtype::f16), std::invalid_argument);
+  CHECK_THROWS_AS(device->pack_gate_up(a, c, dtype::f32), std::invalid_argument);
+  const auto packed = device->pack({&a, 1}, dtype::f32);
+  numbers in(dtype::bf16, 8), out(dtype::f32, 4);
+  CHECK_THROWS_AS(device->linear(out.rows(1), in.rows(1), *packed), std::invalid_argument);
 }

@@ -1,0 +1,63 @@
+#include "kernels/cpu/thread_pool.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+using troupe::kernels::thread_pool;
+
+TEST_CASE("parallel_for does every task once, with any number of threads, job after job") {
+  for (const int threads : {1, 2, 3, 8}) {
+    thread_pool pool(threads);
+    CHECK(pool.size() == threads);
+    for (std::size_t tasks = 0; tasks < 200; ++tasks) {
+      std::vector<int> done(tasks);
+      std::atomic<bool> thread_in_range = true;
+      pool.parallel_for(tasks, [&](std::size_t task, int thread) {
+        ++done[task]; // also tells ThreadSanitizer whether the caller may read it
+        if (thread < 0 || thread >= threads)
+          thread_in_range = false;
+      });
+      CHECK(std::accumulate(done.begin(), done.end(), std::size_t(0)) == tasks);
+      CHECK(std::count(done.begin(), done.end(), 1) == static_cast<std::ptrdiff_t>(tasks));
+      CHECK(thread_in_range);
+    }
+  }
+}
+
+TEST_CASE("an exception in a task comes out of parallel_for, and the pool goes on") {
+  for (const int threads : {1, 3}) {
+    thread_pool pool(threads);
+    for (std::size_t bad = 0; bad < 50; ++bad) {
+      CHECK_THROWS_WITH_AS(pool.parallel_for(50,
+                                             [&](std::size_t task, int) {
+                                               if (task >= bad)
+                                                 throw std::runtime_error("task failed");
+                                             }),
+                           "task failed", std::runtime_error);
+      std::atomic<int> done = 0;
+      pool.parallel_for(10, [&](std::size_t, int) { ++done; });
+      CHECK(done == 10);
+    }
+  }
+}
+
+TEST_CASE("a pool starts again after its threads have gone to sleep, and costs nothing while it idles") {
+  thread_pool pool(3);
+  std::atomic<int> done = 0;
+  for (int round = 0; round < 5; ++round) {
+    pool.parallel_for(30, [&](std::size_t, int) { ++done; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // longer than any spinning
+  }
+  CHECK(done == 150);
+  const auto before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.03); // CPU time of the whole process
+}
+
+TEST_CASE("a pool that never got a job stops") { thread_pool pool(4); }
