@@ -182,3 +182,120 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
           CHECK_MESSAGE(run(3, {tokens}) == at_once, what, ", three threads");
         }
 }
+
+TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
+  for (const isa target : available_isas())
+    for (const dtype type : {dtype::f32, dtype::bf16}) {
+      const shape s{6, 2, 32};
+      const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
+      // Mixed in one batch: decode rows of long and short contexts, prefill chunks.
+      struct member {
+        int context, rows;
+      };
+      const member members[] = {{0, 40}, {700, 1}, {5, 1}, {513, 30}, {255, 2}, {0, 1}};
+      const int rows = 75, blocks_each = 48;
+
+      std::vector<sequence> sequences;
+      for (const auto& m : members)
+        sequences.emplace_back(s, m.context + m.rows, unsigned(sequences.size() + 1));
+
+      const auto device = make_backend(target, 3);
+      const auto cache = device->make_kv_cache({1, s.kv_heads, s.head_dim, type, blocks_each * std::size(members)});
+      std::vector<std::int32_t> tables(blocks_each * std::size(members));
+      std::iota(tables.begin(), tables.end(), 0);
+      generator random(9);
+      std::shuffle(tables.begin(), tables.end(), random.engine);
+      const auto prepare = [&](std::span<const sequence_rows> who, std::vector<float>& qkv) {
+        device->rope_write_kv({qkv.data(), dtype::f32, qkv.size() / columns, columns, columns}, s.heads, {},
+                              sequences[1].rope.data(), *cache, 0, {who, tables});
+      };
+      const auto attend = [&](std::span<const sequence_rows> who, std::vector<float>& qkv) {
+        numbers out(dtype::f32, qkv.size() / columns * width);
+        device->attention(out.rows(qkv.size() / columns), {qkv.data(), dtype::f32, qkv.size() / columns, columns, columns},
+                          s.heads, 0.2f, 0, *cache, 0, {who, tables});
+        return out;
+      };
+
+      std::vector<sequence_rows> batch;
+      std::vector<float> together;
+      for (std::size_t i = 0; i < std::size(members); ++i) {
+        const auto& m = members[i];
+        const int first_block = static_cast<int>(i) * blocks_each;
+        if (m.context > 0) {
+          const sequence_rows before{0, m.context, 0, first_block};
+          std::vector<float> context(sequences[i].qkv.begin(), sequences[i].qkv.begin() + m.context * columns);
+          prepare({&before, 1}, context);
+        }
+        batch.push_back({static_cast<int>(together.size() / columns), m.rows, m.context, first_block});
+        together.insert(together.end(), sequences[i].qkv.begin() + m.context * columns, sequences[i].qkv.end());
+      }
+      REQUIRE(together.size() == rows * columns);
+      prepare(batch, together);
+      const auto out = attend(batch, together);
+      for (const auto& member : batch) {
+        auto alone = member;
+        alone.first_row = 0;
+        const auto begin = together.begin() + member.first_row * columns;
+        std::vector<float> qkv(begin, begin + member.rows * columns);
+        CHECK_MESSAGE(attend({&alone, 1}, qkv) == out.slice(member.first_row * width, member.rows * width),
+                      to_string(target), ", ", member.rows, " rows at ", member.first_position);
+      }
+    }
+}
+
+TEST_CASE("a window that reaches past the context changes nothing, and skipped partitions leave no trace") {
+  for (const isa target : available_isas()) {
+    const shape s{4, 2, 16};
+    const int tokens = 900;
+    const sequence from(s, tokens, 11);
+    machine m(target, s, dtype::f32, tokens);
+    CHECK(m.run(from, dtype::f32, 0, {tokens}) == m.run(from, dtype::f32, tokens, {tokens}));
+    // With a window of 16, rows from 785 on see only positions from 770: everything before may be anything.
+    const auto windowed = m.run(from, dtype::f32, 16, {tokens});
+    auto garbled = from;
+    std::fill(garbled.qkv.begin(), garbled.qkv.begin() + 770 * s.columns(), std::nanf(""));
+    const auto other = m.run(garbled, dtype::f32, 16, {tokens});
+    const std::size_t width = s.heads * s.head_dim, first = 785 * width;
+    CHECK(windowed.slice(first, windowed.size() - first) == other.slice(first, other.size() - first));
+  }
+}
+
+TEST_CASE("attention writes bf16 as the rounded f32 result") {
+  for (const isa target : available_isas()) {
+    const shape s{4, 2, 20};
+    const sequence from(s, 50, 13);
+    machine m(target, s, dtype::bf16, 50);
+    const auto wide = m.run(from, dtype::f32, 0, {50});
+    CHECK(m.run(from, dtype::bf16, 0, {50}) == numbers(dtype::bf16, wide.wide));
+  }
+}
+
+TEST_CASE("copy_blocks copies K and V of all layers, in order") {
+  for (const dtype type : {dtype::f32, dtype::bf16}) {
+    const shape s{2, 2, 16};
+    const int tokens = 40;
+    const sequence from(s, tokens, 17);
+    machine m(available_isas().back(), s, type, tokens);
+    const auto want = m.run(from, dtype::f32, 0, {tokens});
+    // The last block moves by way of another; the table then names the new place.
+    const auto last = m.table[2], by_way_of = m.table[3], to = m.table[4];
+    const block_copy copies[] = {{last, by_way_of}, {by_way_of, to}};
+    m.device->copy_blocks(*m.cache, copies);
+    m.table[2] = to;
+    std::vector<float> row(from.qkv.end() - s.columns(), from.qkv.end());
+    const sequence_rows who{0, 1, tokens - 1, 0};
+    m.write(row, tokens - 1, 1, {}, from.rope);
+    numbers out(dtype::f32, s.heads * s.head_dim);
+    const std::size_t columns = s.columns();
+    m.device->attention(out.rows(1), {row.data(), dtype::f32, 1, columns, columns}, s.heads, 0.25f, 0, *m.cache, 1,
+                        {{&who, 1}, m.table});
+    CHECK(out == want.slice(want.size() - out.size(), out.size()));
+  }
+}
+
+TEST_CASE("a KV cache refuses shapes that its kernels cannot read") {
+  const auto device = make_cpu_backend();
+  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 64, dtype::f16, 1}), std::invalid_argument);
+  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 258, dtype::f32, 1}), std::invalid_argument);
+  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 15, dtype::f32, 1}), std::invalid_argument);
+}
