@@ -101,6 +101,7 @@ using executor_actor = caf::typed_actor<
 // -- sampler: logits to tokens --------------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
+  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, at the start: who books what was drawn
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: who hears of this request's tokens
   caf::reacts_to<step_logits_ptr, executor_actor>>;          // executor: draw, then tell it, the scheduler, the requests
 

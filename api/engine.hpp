@@ -26,14 +26,15 @@ public:
   void resume() const;
 
   struct impl;
-  std::shared_ptr<const impl> self;
+  std::shared_ptr<const impl> self;               // null: a handle to nothing
 };
 
 class engine {
 public:
   using event_sink = std::function<void(event)>;               // called in order, never concurrently for one request; must not block
 
-  /// Registers the engine's message types; call it on the configuration before you make the actor_system.
+  /// Sets what an engine likes of an actor_system: work sharing instead of stealing, which wakes workers in 10 µs instead
+  /// of 100. Optional; call it before you make the actor_system.
   static void configure(caf::actor_system_config& config);
 
   /// Returns at once; loading goes on in the background and `progress` hears of it (on the loader's thread).
@@ -56,10 +57,11 @@ public:
   /// Throws failure(unavailable) while loading or after stop.
   engine_stats stats() const;
 
-  /// Cancels what runs and ends the actors; waits for them. Also done by the destructor of the last copy.
+  /// Cancels what runs and ends the actors; waits for them. Also done by the destructor of the last copy. Never from a sink.
   void stop() const;
 
   struct impl;
+  const impl& self() const { return *impl_; }
 
 private:
   std::shared_ptr<impl> impl_;

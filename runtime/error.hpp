@@ -18,6 +18,7 @@ enum class errc : std::uint8_t {
   overloaded,      // the queue is full; try again later
   unavailable,     // still loading, draining or stopped
   cancelled,       // the client went away or asked for it
+  timeout,         // the request took longer than it may
   out_of_memory,   // weights, KV cache or a buffer cannot be allocated
   device,          // a device reported a fault
   internal,        // a bug

@@ -1,0 +1,11 @@
+// The executor actor: owns the KV memory, the activations and the compute threads of one device, borrows the weights, and
+// runs one forward pass per plan, in the order of the plans. Detached: it blocks its own thread while it computes.
+#pragma once
+
+#include "actors/messages.hpp"
+
+namespace troupe {
+
+executor_actor spawn_executor(caf::actor_system& system, loaded_model_ptr model, sampler_actor sampler);
+
+} // namespace troupe
