@@ -56,17 +56,7 @@ void candidates::narrow(float floor) {
   listed_ = true;
   ids_.resize(std::max(ids_.size(), row_.size()));
   logits_.resize(ids_.size());
-  std::size_t kept = 0;
-  for (std::size_t b = 0; b < block_maxima_.size(); ++b) {
-    if (block_maxima_[b] < floor)
-      continue;
-    for (std::size_t i = b * block; i < std::min((b + 1) * block, row_.size()); ++i) {
-      ids_[kept] = static_cast<token_id>(i);
-      logits_[kept] = row_[i];
-      kept += row_[i] >= floor;
-    }
-  }
-  count_ = kept;
+  count_ = sampling::select(row_.data(), row_.size(), block_maxima_.data(), floor, ids_.data(), logits_.data());
 }
 
 float candidates::kth_largest(std::size_t k) {

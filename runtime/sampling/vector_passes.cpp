@@ -1,5 +1,7 @@
 #include "runtime/sampling/vector_passes.hpp"
 
+#include <cstring>
+
 // GCC resolves clones before the sanitizers have set themselves up, so their builds run the portable code.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
   !defined(__SANITIZE_THREAD__)
@@ -77,6 +79,31 @@ void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums
       sum += weight(x[i], max);
     *sums = sum;
   }
+}
+
+TROUPE_VECTOR_CLONES
+std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices, float* values) {
+  std::size_t selected = 0;
+  for (std::size_t start = 0; start < n; start += block) {
+    if (maxima[start / block] < floor)
+      continue;
+    const std::size_t size = n - start < block ? n - start : block;
+    std::uint8_t wanted[block] = {};
+    for (std::size_t i = 0; i < size; ++i)
+      wanted[i] = x[start + i] >= floor;
+    for (std::size_t group = 0; group < block; group += 8) {
+      std::uint64_t flags; // eight of them: mostly none is set
+      std::memcpy(&flags, wanted + group, sizeof flags);
+      if (flags == 0)
+        continue;
+      for (std::size_t i = group; i < group + 8 && i < size; ++i) {
+        indices[selected] = static_cast<std::int32_t>(start + i);
+        values[selected] = x[start + i];
+        selected += wanted[i];
+      }
+    }
+  }
+  return selected;
 }
 
 } // namespace troupe::sampling

@@ -59,4 +59,8 @@ void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weig
 /// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block).
 void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums);
 
+/// Writes index and value of the elements that are at least `floor`, in order; returns how many. `maxima` are x's block
+/// maxima; `indices` and `values` have room for n.
+std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices, float* values);
+
 } // namespace troupe::sampling

@@ -203,6 +203,10 @@ TEST_CASE("log-probabilities are those of the raw logits, likeliest first, ties 
   const auto alone = none.sample(std::vector<float>{1, 1}, scratch);
   CHECK(alone.top.empty());
   CHECK(alone.logprob == doctest::Approx(std::log(0.5)));
+  const auto certain = make_sampler({.logprobs = 2}).sample(std::vector<float>{0, INFINITY, -INFINITY}, scratch);
+  CHECK(certain.id == 1);
+  CHECK(certain.logprob == 0);
+  CHECK(certain.top[0].logprob == 0);
 }
 
 TEST_CASE("a sequence ends at an EOS id, a stop id or its length, not before min_tokens") {

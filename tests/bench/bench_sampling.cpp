@@ -1,0 +1,65 @@
+// Microseconds per sampled token, for one thread: medians over rows that differ, as in decoding.
+#include "runtime/sampler.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <utility>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+std::vector<std::vector<float>> random_rows(std::size_t vocab) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, 2.5f);
+  std::vector<std::vector<float>> rows(8, std::vector<float>(vocab));
+  for (auto& row : rows) {
+    for (auto& x : row)
+      x = normal(random);
+    for (int likely = 0; likely < 20; ++likely) // a few tokens stand out, as after training
+      row[random() % vocab] += 8;
+  }
+  return rows;
+}
+
+double median_us(const sampling_params& params, const std::vector<std::vector<float>>& rows) {
+  using clock = std::chrono::steady_clock;
+  const std::vector<token_id> prompt(1000, 7);
+  sequence_sampler sampler(std::make_shared<const sampling_params>(params), {2}, prompt, {}, 0);
+  sampling_scratch scratch;
+  std::vector<double> times;
+  for (int i = 0; i < 400; ++i) {
+    const auto start = clock::now();
+    sampler.sample(rows[static_cast<std::size_t>(i) % rows.size()], scratch);
+    times.push_back(std::chrono::duration<double, std::micro>(clock::now() - start).count());
+  }
+  std::nth_element(times.begin(), times.begin() + 200, times.end());
+  return times[200];
+}
+
+} // namespace
+
+int main() {
+  sampling_params greedy, plain, top_k, top_p, all, logprobs;
+  greedy.temperature = 0;
+  plain.temperature = 0.8f;
+  top_k.temperature = top_p.temperature = all.temperature = 0.8f;
+  top_k.top_k = 40;
+  top_p.top_p = all.top_p = 0.95f;
+  all.top_k = 40;
+  all.min_p = 0.05f;
+  all.repetition_penalty = 1.1f;
+  all.presence_penalty = all.frequency_penalty = 0.5f;
+  logprobs.temperature = 0;
+  logprobs.logprobs = 5;
+  const std::pair<const char*, const sampling_params*> cases[] = {
+    {"greedy", &greedy}, {"temperature", &plain}, {"top-k 40", &top_k}, {"top-p 0.95", &top_p},
+    {"all and penalties", &all}, {"greedy, logprobs 5", &logprobs}};
+  std::printf("%-20s %10s %10s  us per token\n", "", "32k", "128k");
+  const auto small = random_rows(32000), large = random_rows(128256);
+  for (const auto& [name, params] : cases)
+    std::printf("%-20s %10.1f %10.1f\n", name, median_us(*params, small), median_us(*params, large));
+}
