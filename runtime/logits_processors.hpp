@@ -1,6 +1,6 @@
-// The pieces between logits and the choice of a token, each with the semantics of transformers' processor of that name.
-// Edits change a few logits of a row in place; filters shrink the set of candidates. Pure functions: what they know of a
-// sequence is passed in. The sampler composes them; a further processor is one more function of either kind.
+// The pieces between logits and the choice of a token, each with the semantics of transformers' processor of that
+// name. Edits change a few logits of a row in place; filters shrink the set of candidates. Pure functions: what they
+// know of a sequence is passed in. The sampler composes them; a further processor is one more function of either kind.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
@@ -31,13 +31,12 @@ void apply_temperature(std::span<const float> logits, float temperature, std::sp
 
 // Filters: the likeliest token always stays.
 
-/// TopK: keeps the tokens whose logit is at least the k-th largest, which can be more than k where logits are equal.
-/// k <= 0 keeps all.
+/// TopK: keeps the tokens whose logit is at least the k-th largest, more than k where logits are equal; all for k <= 0.
 void keep_top_k(candidates& tokens, int k);
 
-/// TopP (nucleus): keeps the smallest set of likeliest tokens whose probabilities, among the candidates, sum to at least
-/// p; of equally likely tokens at its edge the lowest ids. p >= 1 keeps all. Finds the edge by a histogram of weight
-/// over logit; only the tokens of one of its 2048 buckets are sorted.
+/// TopP (nucleus): keeps the smallest set of likeliest tokens whose probabilities, among the candidates, sum to at
+/// least p; of equally likely tokens at its edge the lowest ids. p >= 1 keeps all. The edge is found by a histogram of
+/// weight over logit; only the tokens of one of its 2048 slices are sorted.
 void keep_top_p(candidates& tokens, float p);
 
 /// MinP: keeps the tokens at least p times as likely as the likeliest.

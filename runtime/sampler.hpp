@@ -30,7 +30,7 @@ struct token_logprob {
 
 struct sampled_token {
   token_id id = 0;
-  float logprob = 0;              // under the model's own distribution (the log-softmax of the raw logits), if asked for
+  float logprob = 0;              // of the model's own distribution (the log-softmax of the raw logits), if asked for
   std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
 };

@@ -1,5 +1,5 @@
-// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a row of logits that it does
-// not own; a filter shrinks it to a list. One per sampling thread, reused from row to row to save allocations.
+// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a row of logits that it
+// does not own; a filter shrinks it to a list. One per sampling thread, reused from row to row to save allocations.
 #pragma once
 
 #include "runtime/types.hpp"
@@ -13,8 +13,8 @@ namespace troupe {
 
 class candidates {
 public:
-  /// Starts over with every token of `logits`, which must outlive the use. NaN counts as minus infinity, plus infinity as
-  /// the largest float. Throws failure(internal) where no logit is above minus infinity.
+  /// Starts over with every token of `logits`, which must outlive the use. NaN counts as minus infinity, plus infinity
+  /// as the largest float. Throws failure(internal) where no logit is above minus infinity.
   void reset(std::span<const float> logits);
 
   std::size_t size() const { return listed_ ? count_ : row_.size(); }
@@ -46,8 +46,8 @@ public:
   std::span<const token_id> ids() const { return {ids_.data(), count_}; }
   std::span<const float> logits() const { return {logits_.data(), count_}; }
 
-  /// The k-th largest logit, equal ones counted apart (k >= 1; minus infinity where there are fewer). Narrows to a superset
-  /// of the k likeliest on the way.
+  /// The k-th largest logit, equal ones counted apart (k >= 1; minus infinity where there are fewer). Narrows to a
+  /// superset of the k likeliest on the way.
   float kth_largest(std::size_t k);
 
   /// Sum of all tokens' weights exp(logit - max()) in fixed point, 2^40 for the likeliest token.

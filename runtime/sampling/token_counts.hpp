@@ -1,5 +1,5 @@
-// How often each token occurs in a transcript, as the penalties need it: a step costs the number of distinct tokens, not
-// the transcript's length. Owned by one sequence's sampler.
+// How often each token occurs in a transcript, as the penalties need it: a step costs the number of distinct tokens,
+// not the transcript's length. Owned by one sequence's sampler.
 #pragma once
 
 #include "runtime/types.hpp"

@@ -82,7 +82,8 @@ void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums
 }
 
 TROUPE_VECTOR_CLONES
-std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices, float* values) {
+std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
+                   float* values) {
   std::size_t selected = 0;
   for (std::size_t start = 0; start < n; start += block) {
     if (maxima[start / block] < floor)

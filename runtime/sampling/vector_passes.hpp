@@ -1,6 +1,6 @@
-// The passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Every result
-// is the same bits on all of them and on any other IEEE device: elements are computed alone by single-rounded
-// operations, and what is summed is integers.
+// The passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Every
+// result is the same bits on all of them and on any other IEEE device: elements are computed alone by single-rounded
+// operations, and what is summed is integers. Used by candidates and the logits processors.
 #pragma once
 
 #include <bit>
@@ -61,6 +61,7 @@ void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums
 
 /// Writes index and value of the elements that are at least `floor`, in order; returns how many. `maxima` are x's block
 /// maxima; `indices` and `values` have room for n.
-std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices, float* values);
+std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
+                   float* values);
 
 } // namespace troupe::sampling

@@ -12,9 +12,10 @@ using namespace troupe;
 
 namespace {
 
-sequence_sampler make_sampler(sampling_params params, std::vector<token_id> prompt = {}, std::vector<token_id> emitted = {},
-                              std::uint32_t index = 0, std::vector<token_id> eos = {}) {
-  return sequence_sampler(std::make_shared<const sampling_params>(std::move(params)), std::move(eos), prompt, emitted, index);
+sequence_sampler make_sampler(sampling_params params, std::vector<token_id> prompt = {},
+                              std::vector<token_id> emitted = {}, std::uint32_t index = 0,
+                              std::vector<token_id> eos = {}) {
+  return {std::make_shared<const sampling_params>(std::move(params)), std::move(eos), prompt, emitted, index};
 }
 
 token_id sample_once(const sampling_params& params, const std::vector<float>& logits, std::size_t position,
@@ -186,7 +187,8 @@ TEST_CASE("log-probabilities are those of the raw logits, likeliest first, ties 
   for (const auto x : logits)
     total += std::exp(static_cast<double>(x));
   sampling_scratch scratch;
-  auto sampler = make_sampler({.temperature = 0.5f, .top_k = 3, .repetition_penalty = 1.5f, .seed = 1, .logprobs = 5}, {20});
+  const sampling_params params{.temperature = 0.5f, .top_k = 3, .repetition_penalty = 1.5f, .seed = 1, .logprobs = 5};
+  auto sampler = make_sampler(params, {20});
   const auto token = sampler.sample(logits, scratch);
   CHECK(token.logprob == doctest::Approx(logits[token.id] - std::log(total)).epsilon(1e-6));
   REQUIRE(token.top.size() == 5);
@@ -236,7 +238,8 @@ TEST_CASE("a row with nothing to choose fails and leaves the transcript as it wa
   sampling_scratch scratch;
   const std::vector<float> good{0, 1, 2}, bad(3, NAN);
   auto sampler = make_sampler({.seed = 9}), other = make_sampler({.seed = 9});
-  CHECK_THROWS_WITH_AS(sampler.sample(bad, scratch), "No token can be chosen: every logit is NaN or minus infinity.", failure);
+  CHECK_THROWS_WITH_AS(sampler.sample(bad, scratch), "No token can be chosen: every logit is NaN or minus infinity.",
+                       failure);
   for (int i = 0; i < 10; ++i)
     CHECK(sampler.sample(good, scratch).id == other.sample(good, scratch).id);
 }

@@ -20,8 +20,9 @@ outcome naive(const std::vector<std::string>& stops, const std::string& text) {
     const auto prefix = text.substr(0, end);
     std::size_t best = stops.size();
     for (std::size_t i = 0; i < stops.size(); ++i)
-      if (!stops[i].empty() && prefix.ends_with(stops[i]) && (best == stops.size() || stops[i].size() > stops[best].size()))
-        best = i;
+      if (!stops[i].empty() && prefix.ends_with(stops[i]))
+        if (best == stops.size() || stops[i].size() > stops[best].size())
+          best = i;
     if (best < stops.size())
       return {prefix.substr(0, end - stops[best].size()), true, best};
   }
