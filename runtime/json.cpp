@@ -1,6 +1,36 @@
 #include "runtime/json.hpp"
 
+#include <algorithm>
+
 namespace troupe::json {
+
+/// Integers beyond 64 bits as real numbers ("1e30" written out): simdjson refuses them, and every tokenizer_config.json
+/// that transformers writes has one (`model_max_length`).
+static std::string with_wide_integers_as_reals(std::string_view text) {
+  std::string result;
+  result.reserve(text.size() + 8);
+  const auto digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t begin = i;
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i)
+        i += text[i] == '\\';
+      i = std::min(i + 1, text.size());
+      result += text.substr(begin, i - begin);
+    } else if (digit(i)) {
+      bool integer = begin == 0 || (text[begin - 1] != '.' && text[begin - 1] != 'e' && text[begin - 1] != '+');
+      while (digit(i))
+        ++i;
+      integer = integer && (i == text.size() || (text[i] != '.' && text[i] != 'e' && text[i] != 'E'));
+      result += text.substr(begin, i - begin);
+      if (integer && i - begin > 18)
+        result += ".0";
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
 
 document document::load(const std::filesystem::path& file) {
   std::error_code ec;
@@ -17,7 +47,10 @@ document document::parse(std::string_view text, std::string name, errc code) {
   result.parser_ = std::make_unique<simdjson::dom::parser>();
   result.name_ = std::move(name);
   result.code_ = code;
-  if (auto ec = result.parser_->parse(text.data(), text.size()).get(result.root_))
+  auto ec = result.parser_->parse(text.data(), text.size()).get(result.root_);
+  if (ec == simdjson::NUMBER_ERROR)
+    ec = result.parser_->parse(with_wide_integers_as_reals(text)).get(result.root_);
+  if (ec)
     throw failure(code, result.name_ + ": not valid JSON: " + simdjson::error_message(ec));
   return result;
 }

@@ -90,7 +90,9 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   std::size_t done = 0;
   std::size_t space_end = 0; // end of the last run of spaces looked through, so that none is looked through twice
   if (!tree.empty()) {
-    for (std::size_t from = 0; const auto hit = tree.find(text, from); from = hit->end) {
+    std::size_t from = 0;
+    while (const auto hit = tree.find(text, from)) {
+      from = hit->end;
       const auto& token = tokens_.at(hit->id);
       std::size_t begin = hit->begin, end = hit->end;
       if (token.single_word) {

@@ -35,6 +35,16 @@ std::optional<char> byte_token(std::string_view token) {
   return static_cast<char>(value);
 }
 
+std::string replace_all(std::string_view text, std::string_view what, std::string_view content) {
+  std::string out;
+  for (std::size_t at; (at = text.find(what)) != std::string_view::npos; text.remove_prefix(at + what.size())) {
+    out += text.substr(0, at);
+    out += content;
+  }
+  out += text;
+  return out;
+}
+
 /// Collects the pieces of a token and handles it whole.
 class whole_token_step : public decode_step {
 public:
@@ -231,14 +241,7 @@ public:
   metaspace_step(std::string_view mark, bool has_prefix) : mark_(mark), drops_(has_prefix) {}
 
   void push(std::string_view text, bool ends_token) override {
-    std::string out;
-    for (std::size_t at; (at = text.find(mark_)) != std::string_view::npos; text.remove_prefix(at + mark_.size())) {
-      out += text.substr(0, at);
-      if (!drops_)
-        out += ' ';
-    }
-    out += text;
-    next->push(out, ends_token);
+    next->push(replace_all(text, mark_, drops_ ? "" : " "), ends_token);
     drops_ = drops_ && !ends_token;
   }
 
@@ -312,12 +315,7 @@ void decoder::add(const field& description) {
     const bool has_prefix =
       scheme ? scheme->string() != "never" : description.boolean_or("add_prefix_space", true);
     steps_.push_back({[=] { return std::make_unique<metaspace_step>(mark, has_prefix); },
-                      [=](std::string_view token) {
-                        std::string out(token);
-                        for (std::size_t at = 0; (at = out.find(mark, at)) != std::string::npos; ++at)
-                          out.replace(at, mark.size(), " ");
-                        return out;
-                      }});
+                      [=](std::string_view token) { return replace_all(token, mark, " "); }});
   } else {
     description.refuse("is a decoder of type `" + std::string(type) +
                          "`, which is not supported (ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are)",
