@@ -6,18 +6,34 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <stdexcept>
+#include <utility>
 
 namespace troupe::tokenization {
 
 namespace {
 
 // Members of \w, \s and \h (a hexadecimal digit) as Oniguruma has them. PCRE2's own \s counts U+180E as a space, its \w
-// leaves out marks, and its \h is a blank.
-constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// leaves out marks, and its \h is a blank. Oniguruma's \w has superscripts and fractions of Latin-1, [:word:] does not.
+constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view space = "\\p{White_Space}";
 constexpr std::string_view hexadecimal = "0-9a-fA-F";
+
+// POSIX brackets, where the definitions differ.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> posix_classes = {{
+  {"alnum", "\\p{Alphabetic}\\p{Nd}"},
+  {"alpha", "\\p{Alphabetic}"},
+  {"blank", "\\t\\p{Zs}"},
+  {"lower", "\\p{Lowercase}"},
+  {"punct", "\\p{P}\\p{S}"},
+  {"space", space},
+  {"upper", "\\p{Uppercase}"},
+  {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
+  {"digit", "\\p{Nd}"},
+}};
 
 bool compiles(const std::string& expression) {
   int error = 0;
@@ -129,11 +145,8 @@ private:
       in_class_ = false;
       return copy();
     }
-    if (sees("[:")) {
-      const auto end = in_.find(":]", at_);
-      if (end != std::string_view::npos)
-        return copy(end + 2 - at_);
-    }
+    if (const auto end = in_.find(":]", at_); sees("[:") && end != std::string_view::npos)
+      return posix_class(in_.substr(at_ + 2, end - at_ - 2));
     if (sees("["))
       throw std::invalid_argument("has a character class within a class, which is not supported");
     if (sees("&&"))
@@ -141,6 +154,16 @@ private:
     if (sees("\\"))
       return escape();
     copy();
+  }
+
+  void posix_class(std::string_view name) {
+    for (const auto& [known, set] : posix_classes) {
+      if (name == known)
+        return put(set, name.size() + 4);
+      if (name.starts_with('^') && name.substr(1) == known)
+        throw std::invalid_argument("has the class [:" + std::string(name) + ":], which is not supported");
+    }
+    copy(name.size() + 4);
   }
 
   void escape() {

@@ -185,7 +185,8 @@ def variants():
         "type": "RobertaProcessing", "sep": ["#", 2], "cls": ["!", 0], "trim_offsets": True, "add_prefix_space": False}), []
     for name, r in [("gpt-4", GPT4), ("o200k", O200K), ("possessive", POSSESSIVE), ("deepseek", DEEPSEEK), ("spaces", r"\s+"),
                     ("not space", r"\S"), ("words", r"\w+"), ("hex", r"[\h_]+|\W"), ("boundary", r"\b\w|\B\W"), ("han", r"\p{Han}+|\p{Greek}"),
-                    ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"), ("lines", r"^.|.$"), ("empty", r"x*"), ("dot", r"(?m:a.)|.")]:
+                    ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"), ("lines", r"^.|.$"), ("empty", r"x*"), ("dot", r"(?m:a.)|."),
+                    ("posix", r"[[:alpha:]]+|[[:punct:]]|[[:space:][:digit:]]"), ("word class", r"[[:word:]]+|[^\w\s]")]:
         yield "regex " + name, "byte", dict(pre_tokenizer=sequence(
             "pretokenizers", split(regex(r)), bytes_pre(False, False)), decoder=BYTES_OUT), []
     yield "deepseek-v3", "byte", dict(pre_tokenizer=sequence(
@@ -215,7 +216,7 @@ def variants():
                 normalizer={"type": "Strip", "strip_left": left, "strip_right": right}, pre_tokenizer=BYTES), []
     yield "replace regex", "byte", dict(normalizer=sequence(
         "normalizers", {"type": "Replace", "pattern": regex(r"\s+"), "content": " "},
-        {"type": "Replace", "pattern": regex(r"x*"), "content": "-"},
+        {"type": "Replace", "pattern": regex(r"x+(?=y|$)"), "content": "-"},
         {"type": "Replace", "pattern": string("''"), "content": ""}), pre_tokenizer=BYTES), ["''", "xx"]
     yield "added", "byte", dict(pre_tokenizer=BYTES, decoder=BYTES_OUT, added_tokens=ODD_TOKENS), ODD_TEXTS
     yield "added, lower case", "byte", dict(
