@@ -17,8 +17,10 @@ namespace troupe::tokenization {
 namespace {
 
 // Members of \w, \s and \h (a hexadecimal digit) as Oniguruma has them. PCRE2's own \s counts U+180E as a space, its \w
-// leaves out marks, and its \h is a blank. Oniguruma's \w has superscripts and fractions of Latin-1, [:word:] does not.
-constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
+// leaves out marks, and its \h is a blank.
+constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Outside a class, Oniguruma's \w has superscripts and fractions of Latin-1 as well.
+constexpr std::string_view word_and_latin1 = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view space = "\\p{White_Space}";
 constexpr std::string_view hexadecimal = "0-9a-fA-F";
 
@@ -31,7 +33,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 9> posix_cla
   {"punct", "\\p{P}\\p{S}"},
   {"space", space},
   {"upper", "\\p{Uppercase}"},
-  {"word", "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"},
+  {"word", word},
   {"digit", "\\p{Nd}"},
 }};
 
@@ -170,10 +172,10 @@ private:
     const char kind = at_ + 1 < in_.size() ? in_[at_ + 1] : '\0';
     switch (kind) {
       case 's': return members(space);
-      case 'w': return members(word);
+      case 'w': return members(in_class_ ? word : word_and_latin1);
       case 'h': return members(hexadecimal);
       case 'S': return put("\\P{White_Space}", 2);
-      case 'W': return others(word);
+      case 'W': return others(word_and_latin1);
       case 'H': return others(hexadecimal);
       case 'b':
         if (in_class_)
@@ -212,7 +214,7 @@ private:
 
   // Word on one side, none on the other (or both alike): (?<=W)(?!W)|(?<!W)(?=W).
   void boundary(std::string_view a, std::string_view b, std::string_view c, std::string_view d) {
-    const std::string w = "[" + std::string(word) + "])";
+    const std::string w = "[" + std::string(word_and_latin1) + "])";
     out_ += "(?:";
     for (auto part : {a, b})
       out_ += std::string(part) + w;
