@@ -111,7 +111,7 @@ private:
 
   static std::int64_t checked(json::value v, const std::string& label, std::int64_t low, std::int64_t high) {
     std::int64_t result = 0;
-    if (!v.is_number() || v.is_double())
+    if (v.type() != simdjson::dom::element_type::INT64 && v.type() != simdjson::dom::element_type::UINT64)
       wrong(label, "an integer", v);
     if (v.get(result) || result < low || result > high)
       throw failure(errc::bad_file, label + " must be from " + std::to_string(low) + " to " + std::to_string(high) +
