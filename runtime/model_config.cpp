@@ -12,7 +12,7 @@ namespace {
 
 // Far above any model, and low enough that products of two fit an int64, and those that the graph needs an int.
 constexpr int max_hidden = 1 << 20, max_ffn = 1 << 22, max_vocab = 1 << 24, max_layers = 1 << 12, max_heads = 1 << 12,
-              max_head_dim = 1 << 10, max_positions = 1 << 28;
+              max_head_dim = 256, max_positions = 1 << 28;
 
 /// What a family means where its configuration says nothing: the defaults of transformers' configuration classes.
 struct family_traits {

@@ -8,16 +8,22 @@ using namespace troupe::test;
 
 namespace {
 
-/// A llama configuration with `changes` (JSON members) over it; null removes nothing, it is null.
+/// A small configuration of the family `type`, with `changes` (JSON members).
 std::string with(const std::string& changes, const std::string& type = "llama") {
-  std::string text = "{" + changes + (changes.empty() ? "" : ",") + R"("model_type": ")" + type + "\"";
-  for (const auto& [key, value] : {std::pair("vocab_size", 100), std::pair("hidden_size", 64), std::pair("num_hidden_layers", 4),
-                                   std::pair("num_attention_heads", 8), std::pair("intermediate_size", 96)})
-    if (changes.find("\"" + std::string(key) + "\"") == changes.npos)
-      text += ", \"" + std::string(key) + "\": " + std::to_string(value);
-  if (type != "llama" && changes.find("num_key_value_heads") == changes.npos)
-    text += R"(, "num_key_value_heads": 4)";
-  return text + "}";
+  std::string text = "{";
+  text.append(changes).append(changes.empty() ? "" : ",").append(R"("model_type": ")").append(type).append("\"");
+  const auto otherwise = [&](const char* member, const char* value) {
+    if (changes.find(member) == changes.npos)
+      text.append(", ").append(member).append(": ").append(value);
+  };
+  otherwise(R"("vocab_size")", "100");
+  otherwise(R"("hidden_size")", "64");
+  otherwise(R"("num_hidden_layers")", "4");
+  otherwise(R"("num_attention_heads")", "8");
+  otherwise(R"("intermediate_size")", "96");
+  if (type != "llama")
+    otherwise(R"("num_key_value_heads")", "4");
+  return text.append("}");
 }
 
 model_config parse(const std::string& text) { return parse_model_config(json::document::parse(text, "config.json")); }

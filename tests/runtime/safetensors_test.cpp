@@ -17,34 +17,41 @@ safetensors_header header_of(const std::string& file) {
 /// `"name": {...}` of an F32 tensor.
 std::string entry(const std::string& name, const std::string& shape, const std::string& offsets,
                   const std::string& type = "F32") {
-  return "\"" + name + R"(": {"dtype": ")" + type + R"(", "shape": )" + shape + R"(, "data_offsets": )" + offsets + "}";
+  return std::string("\"").append(name).append(R"(": {"dtype": ")").append(type).append(R"(", "shape": )").append(shape).append(
+    R"(, "data_offsets": )").append(offsets).append("}");
 }
 
-const std::string two = "{" + entry("a", "[2]", "[0,8]") + "," + entry("b", "[1,3]", "[8,20]") + "}";
+/// A header of these entries.
+std::string header(std::initializer_list<std::string> entries) {
+  std::string text = "{";
+  for (const auto& e : entries)
+    text.append(text.size() > 1 ? "," : "").append(e);
+  return text.append("}");
+}
+
+const std::string two = header({entry("a", "[2]", "[0,8]"), entry("b", "[1,3]", "[8,20]")});
 
 } // namespace
 
 TEST_CASE("A well-formed safetensors header gives types, shapes and offsets into the file") {
-  const auto header = header_of(safetensors(two, 20));
-  REQUIRE(header.size() == 2);
-  CHECK(header.at("b").info.type == tensor_type::f32);
-  CHECK(header.at("b").info.shape == std::vector<std::size_t>{1, 3});
-  CHECK(header.at("b").info.bytes == 12);
-  CHECK(header.at("b").offset == 8 + two.size() + 8);
+  const auto read = header_of(safetensors(two, 20));
+  REQUIRE(read.size() == 2);
+  CHECK(read.at("b").info.type == tensor_type::f32);
+  CHECK(read.at("b").info.shape == std::vector<std::size_t>{1, 3});
+  CHECK(read.at("b").info.bytes == 12);
+  CHECK(read.at("b").offset == 8 + two.size() + 8);
 }
 
 TEST_CASE("Unusual but valid safetensors headers are read") {
   CHECK(header_of(safetensors("{}", 0)).empty());
   CHECK(header_of(safetensors(two + "     ", 20)).size() == 2); // padded, as writers do for alignment
   CHECK(header_of(safetensors(R"({"__metadata__": {"format": "pt"}})", 0)).empty());
-  const auto scalars = header_of(safetensors("{" + entry("s", "[]", "[0,4]") + "," + entry("none", "[0,5]", "[0,0]") + "," +
-                                               entry("tail", "[7,0]", "[4,4]") + "}",
-                                             4));
+  const auto scalars = header_of(safetensors(
+    header({entry("s", "[]", "[0,4]"), entry("none", "[0,5]", "[0,0]"), entry("tail", "[7,0]", "[4,4]")}), 4));
   CHECK(scalars.at("s").info.shape.empty());
   CHECK(scalars.at("none").info.bytes == 0);
-  const auto types = header_of(safetensors("{" + entry("b", "[3]", "[0,3]", "BOOL") + "," + entry("q", "[2]", "[3,19]", "I64") + "," +
-                                             entry("h", "[1]", "[19,21]", "BF16") + "}",
-                                           21));
+  const auto types = header_of(safetensors(
+    header({entry("b", "[3]", "[0,3]", "BOOL"), entry("q", "[2]", "[3,19]", "I64"), entry("h", "[1]", "[19,21]", "BF16")}), 21));
   CHECK(types.at("q").info.type == tensor_type::i64);
 }
 
@@ -53,7 +60,7 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     std::string file;
     std::string message; // part of it
   };
-  const auto with = [](const std::string& entries, std::size_t data) { return safetensors("{" + entries + "}", data); };
+  const auto with = [](const std::string& entries, std::size_t data) { return safetensors(header({entries}), data); };
   std::string huge = safetensors(two, 20), beyond = huge, negative = huge, cut = huge, cut_header = huge;
   huge.replace(0, 8, std::string("\x01\xe1\xf5\x05\0\0\0\0", 8)); // 100'000'001
   beyond.replace(0, 8, std::string("\xff\xff\0\0\0\0\0\0", 8));
@@ -136,11 +143,11 @@ TEST_CASE("Randomly damaged safetensors files give a failure or a header that li
     }
     if (random() % 8 == 0)
       file.resize(random() % file.size());
-    std::optional<safetensors_header> header;
-    if (!failure_of([&] { header = header_of(file); }).empty())
+    std::optional<safetensors_header> read;
+    if (!failure_of([&] { read = header_of(file); }).empty())
       ++refused;
     else
-      for (const auto& [name, e] : *header)
+      for (const auto& [name, e] : *read)
         REQUIRE((e.offset <= file.size() && e.info.bytes <= file.size() - e.offset));
   }
   CHECK(refused > 1500);
@@ -177,7 +184,7 @@ TEST_CASE("Tensor data outlives its checkpoint and survives the release of its p
 
 TEST_CASE("A tensor at an odd offset is read aligned") {
   const temp_folder folder;
-  auto file = safetensors("{" + entry("x", "[1]", "[0,1]", "U8") + "," + entry("y", "[2]", "[1,9]") + "}", 9);
+  auto file = safetensors(header({entry("x", "[1]", "[0,1]", "U8"), entry("y", "[2]", "[1,9]")}), 9);
   file.replace(file.size() - 8, 8, "abcdefgh");
   write(folder.path() / "model.safetensors", file);
   const auto y = open_safetensors(folder.path())->read("y");
@@ -195,9 +202,11 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   const auto index = folder.path() / "model.safetensors.index.json";
   says("holds neither model.safetensors nor model.safetensors.index.json");
   write(folder.path() / "one.safetensors", safetensors(two, 20));
-  write(folder.path() / "two.safetensors", safetensors("{" + entry("c", "[1]", "[0,4]") + "}", 4));
-  write(folder.path() / "again.safetensors", safetensors("{" + entry("a", "[1]", "[0,4]") + "}", 4));
-  const auto map = [&](const std::string& entries) { write(index, R"({"metadata": {}, "weight_map": {)" + entries + "}}"); };
+  write(folder.path() / "two.safetensors", safetensors(header({entry("c", "[1]", "[0,4]")}), 4));
+  write(folder.path() / "again.safetensors", safetensors(header({entry("a", "[1]", "[0,4]")}), 4));
+  const auto map = [&](const std::string& entries) {
+    write(index, std::string(R"({"metadata": {}, "weight_map": {)").append(entries).append("}}"));
+  };
   map(R"("a": "one.safetensors", "b": "one.safetensors", "c": "two.safetensors")");
   CHECK(open() == "");
   write(index, "{");
