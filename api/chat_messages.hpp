@@ -1,0 +1,31 @@
+// The `messages` and `tools` of a chat, checked and brought into the one form that templates expect. Pure functions; used
+// on worker threads.
+#pragma once
+
+#include "api/field_reader.hpp"
+#include "api/service.hpp"
+
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+
+#include <string>
+
+namespace troupe {
+
+struct chat_input {
+  boost::json::array messages;        // `content` is a string or null; `tool_calls[].function.arguments` an object
+  boost::json::array tools;
+  boost::json::object variables;      // chat_template_kwargs
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+/// Reads messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and continue_final_message. Throws
+/// failure naming the field; what needs more than text (images, forced tool calls) is refused as unsupported.
+chat_input read_chat(const field_reader& body);
+
+/// The prompt. With continue_final_message it ends right after the last message's text. Throws failure(bad_request) on
+/// `messages` where the model has no template or the template raises.
+std::string render_chat(const served_model& model, const chat_input& chat);
+
+} // namespace troupe

@@ -1,0 +1,156 @@
+#include "api/connection.hpp"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+
+#include <charconv>
+#include <ctime>
+
+namespace troupe {
+
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::size_t most_read_ahead = 64 << 10;
+constexpr auto linger_time = std::chrono::seconds(2);
+
+std::string http_date() {
+  const auto now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[64];
+  return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
+}
+
+template <class Body>
+http::response<Body> response(unsigned status, std::string_view content_type, const answer_form& form) {
+  http::response<Body> result;
+  result.version(form.version);
+  result.result(status);
+  result.set(http::field::server, "troupe");
+  result.set(http::field::date, http_date());
+  if (!content_type.empty())
+    result.set(http::field::content_type, content_type);
+  for (const auto& [name, value] : form.headers)
+    result.set(name, value);
+  result.keep_alive(form.keep_alive);
+  return result;
+}
+
+} // namespace
+
+connection::connection(tcp::socket socket, server_context& context)
+  : socket_(std::move(socket)), context_(context), deadline_(socket_.get_executor()) {}
+
+asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
+  auto out = response<http::string_body>(what.status, what.content_type, form);
+  for (const auto& [name, value] : what.headers)
+    out.set(name, value);
+  out.body() = what.body;
+  if (what.status != 204)
+    out.prepare_payload();
+  context_.counted.answered(what.status);
+  http::response_serializer<http::string_body> serializer(out);
+  expect_within(context_.options.write_timeout);
+  if (form.head)
+    co_await http::async_write_header(socket_, serializer, asio::use_awaitable);
+  else
+    co_await http::async_write(socket_, serializer, asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
+  auto out = response<http::empty_body>(200, content_type, form);
+  out.set(http::field::cache_control, "no-cache");
+  // Tells proxies in front not to collect what is meant to trickle.
+  out.set("X-Accel-Buffering", "no");
+  if (form.version >= 11)
+    out.chunked(true);
+  context_.counted.answered(200);
+  http::response_serializer<http::empty_body> serializer(out);
+  expect_within(context_.options.write_timeout);
+  co_await http::async_write_header(socket_, serializer, asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
+  if (form.version < 11) {
+    co_await write(data);
+    co_return;
+  }
+  char size[16];
+  const auto end = std::to_chars(size, size + sizeof size, data.size(), 16).ptr;
+  std::string chunk(size, end);
+  chunk += "\r\n";
+  chunk += data;
+  chunk += "\r\n";
+  co_await write(chunk);
+}
+
+asio::awaitable<void> connection::end_stream(const answer_form& form) {
+  if (form.version >= 11)
+    co_await write("0\r\n\r\n");
+}
+
+asio::awaitable<void> connection::send_continue() {
+  co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+asio::awaitable<void> connection::write(std::string_view bytes) {
+  expect_within(context_.options.write_timeout);
+  co_await asio::async_write(socket_, asio::buffer(bytes), asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::watch() {
+  boost::system::error_code ec;
+  while (!ec) {
+    if (buffer_.size() >= most_read_ahead) {
+      // A client that sends this much ahead is there; whether it stays shows when the answer is written.
+      asio::steady_timer never(socket_.get_executor(), asio::steady_timer::time_point::max());
+      co_await never.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      co_return;
+    }
+    const auto room = buffer_.prepare(4096);
+    const auto count = co_await socket_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
+    buffer_.commit(count);
+  }
+}
+
+asio::awaitable<void> connection::linger() {
+  boost::system::error_code ec;
+  socket_.shutdown(tcp::socket::shutdown_send, ec);
+  expect_within(linger_time);
+  std::vector<char> ignored(16 << 10);
+  while (!ec)
+    co_await socket_.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+  expect_no_more();
+}
+
+void connection::expect_within(std::chrono::milliseconds limit) {
+  const auto epoch = ++epoch_;
+  deadline_.expires_after(limit);
+  deadline_.async_wait([weak = weak_from_this(), epoch](boost::system::error_code ec) {
+    const auto self = weak.lock();
+    if (ec || !self || self->epoch_ != epoch)
+      return;
+    self->timed_out_ = true;
+    self->socket_.cancel(ec);
+  });
+}
+
+void connection::expect_no_more() {
+  ++epoch_;
+  deadline_.cancel();
+}
+
+void connection::close() {
+  expect_no_more();
+  boost::system::error_code ec;
+  socket_.shutdown(tcp::socket::shutdown_both, ec);
+  socket_.close(ec);
+}
+
+} // namespace troupe

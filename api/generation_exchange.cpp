@@ -1,0 +1,142 @@
+#include "api/generation_exchange.hpp"
+
+#include "api/openai_response.hpp"
+#include "api/request_set.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+struct parsed_request {
+  std::shared_ptr<const served_model> model;
+  generation_request request;
+  std::optional<error> wrong;
+};
+
+parsed_request parse(const service& engine, dialect speaks, const std::string& body) {
+  parsed_request result;
+  try {
+    result.model = ready_model(engine);
+    const auto document = json::document::parse(body, "the body", errc::bad_request);
+    result.request = parse_generation(speaks, field_reader(document.root()), *result.model);
+  } catch (const failure& f) {
+    result.wrong = f.what_failed();
+  }
+  return result;
+}
+
+/// The client did not cancel, so whoever did is the server.
+std::optional<error> interruption(const done_event& done) {
+  for (const auto& choice : done.choices)
+    if (choice.reason == finish_reason::cancelled)
+      return error{errc::unavailable, "the request was cancelled by the server", {}};
+  return std::nullopt;
+}
+
+/// Feeds `events` to the writer. `out` gets a stream's text; `open` counts requests that have not ended.
+std::optional<error> digest(std::vector<request_set::item> events, response_writer& writer, bool stream,
+                            std::size_t& open, std::string& out) {
+  for (auto& [key, what] : events) {
+    std::optional<error> failed;
+    if (const auto* token = std::get_if<token_event>(&what)) {
+      if (stream)
+        out += writer.chunk(key, *token);
+      else
+        writer.add(key, *token);
+    } else if (const auto* done = std::get_if<done_event>(&what)) {
+      --open;
+      writer.add(key, *done);
+      failed = interruption(*done);
+    } else {
+      failed = std::get<error>(what);
+    }
+    if (failed)
+      return failed;
+  }
+  return std::nullopt;
+}
+
+asio::awaitable<bool> produce(server_context& context, connection& link, request_set& requests, dialect speaks,
+                              std::string body, answer_form form) {
+  auto parsed = co_await on_worker(context, [&] { return parse(context.engine, speaks, body); });
+  if (parsed.wrong) {
+    co_await link.send(reply::of(*parsed.wrong), form);
+    co_return form.keep_alive;
+  }
+  body = {};
+  auto& request = parsed.request;
+  response_writer writer(request, parsed.model);
+  const bool stream = request.stream;
+  if (stream && form.version < 11)
+    form.keep_alive = false;
+  auto open = request.prompts.size();
+  for (std::size_t i = 0; i < request.prompts.size(); ++i)
+    requests.submit(i, std::move(request.prompts[i]));
+
+  bool started = false;
+  while (open > 0) {
+    co_await requests.wait();
+    std::string out;
+    const auto failed = digest(requests.take(), writer, stream, open, out);
+    if (failed && !started) {
+      co_await link.send(reply::of(*failed), form);
+      co_return form.keep_alive;
+    }
+    if (failed) {
+      co_await link.stream(out + sse(error_body(*failed)), form);
+      co_await link.end_stream(form);
+      co_return false;
+    }
+    if (!out.empty() && !std::exchange(started, true))
+      co_await link.start_stream("text/event-stream", form);
+    if (!out.empty())
+      co_await link.stream(out, form);
+    requests.settled();
+  }
+  if (!stream) {
+    co_await link.send(reply::json(writer.body()), form);
+    co_return form.keep_alive;
+  }
+  if (!started)
+    co_await link.start_stream("text/event-stream", form);
+  co_await link.stream(writer.last_chunks(), form);
+  co_await link.end_stream(form);
+  co_return form.keep_alive;
+}
+
+/// produce() without exceptions: the operators below would wait for the other side after one.
+asio::awaitable<bool> produce_or_fail(server_context& context, connection& link, request_set& requests, dialect speaks,
+                                      std::string body, answer_form form) {
+  bool reusable = false;
+  try {
+    reusable = co_await produce(context, link, requests, speaks, std::move(body), std::move(form));
+  } catch (const boost::system::system_error&) {
+    // The client is gone or does not read.
+  }
+  co_return reusable;
+}
+
+struct closing {
+  request_set& requests;
+  ~closing() { requests.close(); }
+};
+
+} // namespace
+
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, dialect speaks, std::string body,
+                                          answer_form form) {
+  using namespace asio::experimental::awaitable_operators;
+  const auto requests = std::make_shared<request_set>(link.socket().get_executor(), context.engine, context.counted,
+                                                      context.options.sink_bytes);
+  const closing at_end{*requests};
+  const auto first = co_await (link.watch() ||
+                               produce_or_fail(context, link, *requests, speaks, std::move(body), std::move(form)));
+  const auto* reusable = std::get_if<1>(&first);
+  co_return reusable && *reusable;
+}
+
+} // namespace troupe

@@ -1,0 +1,14 @@
+// One generation over HTTP: parse, submit, and write what comes, whole or as server-sent events, while watching whether the
+// client is still there. Runs within its connection's coroutine.
+#pragma once
+
+#include "api/connection.hpp"
+#include "api/openai_request.hpp"
+
+namespace troupe {
+
+/// Answers one POST. Whether the connection can be used for another request.
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, dialect speaks, std::string body,
+                                          answer_form form);
+
+} // namespace troupe

@@ -1,0 +1,166 @@
+#include "api/http_server.hpp"
+
+#include "api/http_session.hpp"
+#include "api/routes.hpp"
+#include "api/server_context.hpp"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+
+#include <thread>
+
+namespace troupe {
+
+namespace {
+
+/// How long to wait where the system has no more sockets to give.
+constexpr auto accept_pause = std::chrono::milliseconds(100);
+constexpr auto refusal_time = std::chrono::seconds(2);
+
+[[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
+  throw failure(errc::unavailable, "cannot listen on " + options.host + ":" + std::to_string(options.port) + ": " + why);
+}
+
+void listen(server_context& context) {
+  const auto& options = context.options;
+  boost::system::error_code ec;
+  tcp::resolver resolver(context.io);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+  if (ec || found.empty())
+    cannot_listen(options, ec ? ec.message() : "no such address");
+  const auto address = found.begin()->endpoint();
+  auto& acceptor = context.acceptor;
+  acceptor.open(address.protocol(), ec);
+  if (!ec)
+    acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec)
+    acceptor.bind(address, ec);
+  if (!ec)
+    acceptor.listen(asio::socket_base::max_listen_connections, ec);
+  if (ec)
+    cannot_listen(options, ec.message());
+  context.port = acceptor.local_endpoint().port();
+}
+
+/// Tells a client too many that it is one, and lets it read that.
+asio::awaitable<void> turn_away(tcp::socket socket) {
+  const auto why = reply::of({errc::unavailable, "too many connections", {}});
+  const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+                    "Connection: close\r\nContent-Length: " + std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
+  boost::system::error_code ec;
+  asio::steady_timer deadline(socket.get_executor(), refusal_time);
+  deadline.async_wait([&socket](boost::system::error_code cancelled) {
+    boost::system::error_code ignored;
+    if (!cancelled)
+      socket.cancel(ignored);
+  });
+  co_await asio::async_write(socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  socket.shutdown(tcp::socket::shutdown_send, ec);
+  char ignored[1024];
+  while (!ec)
+    co_await socket.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+}
+
+asio::awaitable<void> accept_all(server_context& context) {
+  boost::system::error_code ec;
+  while (context.acceptor.is_open()) {
+    tcp::socket socket(asio::make_strand(context.io));
+    co_await context.acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
+    if (ec == asio::error::operation_aborted || context.draining)
+      co_return;
+    if (ec) {
+      asio::steady_timer pause(context.io, accept_pause);
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      continue;
+    }
+    socket.set_option(tcp::no_delay(true), ec);
+    // The kernel's own idea of a send buffer would hold megabytes for a client that does not read.
+    socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
+    if (context.session_count() < context.options.max_connections)
+      start_http_session(context, std::move(socket));
+    else
+      co_await turn_away(std::move(socket));
+  }
+}
+
+void begin_stop(server_context& context) {
+  if (context.draining.exchange(true))
+    return;
+  boost::system::error_code ec;
+  context.acceptor.close(ec);
+  const auto open = context.sessions();
+  for (const auto& one : open)
+    one->drain();
+  if (open.empty())
+    return;
+  context.grace.expires_after(context.options.stop_grace);
+  context.grace.async_wait([&context](boost::system::error_code cancelled) {
+    if (cancelled)
+      return;
+    for (const auto& one : context.sessions())
+      one->abort();
+  });
+}
+
+} // namespace
+
+server_context::server_context(service& engine, server_options given)
+  : engine(engine), options(std::move(given)), counted(engine), io(options.threads),
+    acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
+    workers(static_cast<std::size_t>(std::max(1, options.workers))) {}
+
+void server_context::enter(std::shared_ptr<session> who) {
+  const std::lock_guard lock(mutex_);
+  sessions_[who.get()] = who;
+}
+
+void server_context::leave(const session* who) {
+  const std::lock_guard lock(mutex_);
+  sessions_.erase(who);
+  if (sessions_.empty() && draining)
+    asio::post(grace.get_executor(), [this] { grace.cancel(); });
+}
+
+std::vector<std::shared_ptr<session>> server_context::sessions() const {
+  std::vector<std::shared_ptr<session>> result;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : sessions_)
+    if (auto alive = weak.lock())
+      result.push_back(std::move(alive));
+  return result;
+}
+
+std::size_t server_context::session_count() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.size();
+}
+
+server::server(service& engine, server_options options)
+  : context_(std::make_unique<server_context>(engine, std::move(options))) {
+  listen(*context_);
+  asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+}
+
+server::~server() = default;
+
+std::uint16_t server::port() const {
+  return context_->port;
+}
+
+void server::run_until_stopped() {
+  std::vector<std::jthread> helpers;
+  for (int i = 1; i < context_->options.threads; ++i)
+    helpers.emplace_back([this] { context_->io.run(); });
+  context_->io.run();
+  helpers.clear();
+  context_->workers.join();
+}
+
+void server::stop() {
+  asio::post(context_->acceptor.get_executor(), [this] { begin_stop(*context_); });
+}
+
+} // namespace troupe

@@ -1,0 +1,326 @@
+#include "api/http_session.hpp"
+
+#include "api/access.hpp"
+#include "api/connection.hpp"
+#include "api/generation_exchange.hpp"
+#include "api/routes.hpp"
+#include "api/websocket_session.hpp"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket/rfc6455.hpp>
+
+#include <optional>
+
+namespace troupe {
+
+namespace http = boost::beast::http;
+
+namespace {
+
+using request_parser = http::request_parser<http::string_body>;
+using request_head = http::request<http::string_body>;
+
+/// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
+constexpr std::uint64_t droppable_body = 64 << 10;
+
+std::string_view view(boost::beast::string_view s) {
+  return {s.data(), s.size()};
+}
+
+bool is_json(std::string_view content_type) {
+  auto type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' '))
+    type.remove_suffix(1);
+  std::string lower(type);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower.empty() || lower == "application/json" || lower.ends_with("+json");
+}
+
+/// What a header that could not be read deserves; nothing where the client is gone.
+std::optional<reply> malformed(boost::system::error_code ec, std::size_t max_body) {
+  if (ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_method).category())
+    return std::nullopt;
+  if (ec == http::error::header_limit) {
+    auto result = reply::of({errc::too_large, "the request's header is too large", {}});
+    result.status = 431;
+    return result;
+  }
+  if (ec == http::error::body_limit)
+    return reply::of({errc::too_large, "the body is larger than " + std::to_string(max_body) + " bytes", {}});
+  if (ec == http::error::partial_message)
+    return std::nullopt;
+  return reply::of({errc::bad_request, "this is not HTTP: " + ec.message(), {}});
+}
+
+class http_session : public session, public std::enable_shared_from_this<http_session> {
+public:
+  http_session(server_context& context, tcp::socket socket)
+    : context_(context), strand_(socket.get_executor()),
+      link_(std::make_shared<connection>(std::move(socket), context)) {
+    context_.counted.connection_opened();
+  }
+
+  ~http_session() override {
+    context_.counted.connection_closed();
+    context_.leave(this);
+  }
+
+  void drain() override;
+  void abort() override;
+  asio::awaitable<void> run();
+
+private:
+  asio::awaitable<bool> serve_one();
+  asio::awaitable<bool> await_request();
+  asio::awaitable<bool> refuse_unread(boost::system::error_code ec);
+  asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
+  asio::awaitable<bool> read_body(request_parser& parser);
+  asio::awaitable<bool> dispatch(const route& to, std::string body, answer_form form);
+  asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
+
+  answer_form form_of(const request_parser& parser) const;
+  std::optional<reply> preflight(const request_head& head) const;
+  std::optional<reply> objection(const request_head& head, const std::variant<route, reply>& found) const;
+
+  server_context& context_;
+  asio::any_io_executor strand_;
+  std::shared_ptr<connection> link_;
+  std::shared_ptr<session> websocket_; // once upgraded
+  bool idle_ = true;
+  bool draining_ = false;
+};
+
+void http_session::drain() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = true;
+    if (self->websocket_)
+      self->websocket_->drain();
+    else if (self->idle_)
+      self->link_->close();
+  });
+}
+
+void http_session::abort() {
+  asio::post(strand_, [self = shared_from_this()] {
+    if (self->websocket_)
+      self->websocket_->abort();
+    self->link_->close();
+  });
+}
+
+asio::awaitable<void> http_session::run() {
+  try {
+    bool more = true;
+    while (more)
+      more = co_await serve_one();
+  } catch (const boost::system::system_error&) {
+    // The client is gone or does not read: nobody is left to be told.
+  }
+  link_->close();
+}
+
+asio::awaitable<bool> http_session::await_request() {
+  auto& buffer = link_->buffer();
+  if (buffer.size() > 0)
+    co_return true;
+  idle_ = true;
+  if (draining_ || context_.draining)
+    co_return false;
+  link_->expect_within(context_.options.idle_timeout);
+  boost::system::error_code ec;
+  const auto room = buffer.prepare(4096);
+  const auto count = co_await link_->socket().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
+  link_->expect_no_more();
+  buffer.commit(count);
+  idle_ = false;
+  co_return !ec;
+}
+
+answer_form http_session::form_of(const request_parser& parser) const {
+  const auto& head = parser.get();
+  answer_form form;
+  form.version = head.version();
+  form.head = head.method() == http::verb::head;
+  form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
+  if (const auto origin = allowed_origin(context_.options.cors_origins, view(head[http::field::origin]))) {
+    form.headers.emplace_back("Access-Control-Allow-Origin", *origin);
+    form.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+  }
+  if (!context_.options.cors_origins.empty())
+    form.headers.emplace_back("Vary", "Origin");
+  return form;
+}
+
+/// The answer to OPTIONS, which needs no key: browsers ask it ahead of the request that has one.
+std::optional<reply> http_session::preflight(const request_head& head) const {
+  if (head.method() != http::verb::options)
+    return std::nullopt;
+  const auto methods = head.target() == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(view(head.target()));
+  if (methods.empty())
+    return std::nullopt;
+  reply result{204, {}, {}, {{"Allow", methods}}};
+  const auto origin = allowed_origin(context_.options.cors_origins, view(head[http::field::origin]));
+  if (!origin || !head.count(http::field::access_control_request_method))
+    return result;
+  result.headers.emplace_back("Access-Control-Allow-Methods", methods);
+  const auto asked = head[http::field::access_control_request_headers];
+  result.headers.emplace_back("Access-Control-Allow-Headers",
+                              asked.empty() ? "Authorization, Content-Type" : std::string(asked));
+  result.headers.emplace_back("Access-Control-Max-Age", "600");
+  return result;
+}
+
+/// Why this request gets no further than its header, if it does not.
+std::optional<reply> http_session::objection(const request_head& head, const std::variant<route, reply>& found) const {
+  if (head.version() >= 11 && !head.count(http::field::host))
+    return reply::of({errc::bad_request, "an HTTP/1.1 request needs a Host header", {}});
+  if (auto allowed = preflight(head))
+    return allowed;
+  const auto* to = std::get_if<route>(&found);
+  const bool open = to && to->to == endpoint::health;
+  if (!open && !is_authorized(context_.options.api_keys, view(head[http::field::authorization])))
+    return reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
+  if (!to)
+    return std::get<reply>(found);
+  if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type]))) {
+    auto result = reply::of({errc::bad_request, "send JSON, with `Content-Type: application/json`", {}});
+    result.status = 415;
+    return result;
+  }
+  return std::nullopt;
+}
+
+asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
+  auto why = malformed(ec, context_.options.max_body_bytes);
+  if (link_->timed_out()) {
+    why = reply::of({errc::bad_request, "the request did not arrive in time", {}});
+    why->status = 408;
+  }
+  if (!why)
+    co_return false;
+  answer_form form;
+  form.keep_alive = false;
+  co_await link_->send(*why, form);
+  co_await link_->linger();
+  co_return false;
+}
+
+asio::awaitable<bool> http_session::refuse(request_parser& parser, const reply& why, answer_form form) {
+  const auto length = parser.content_length();
+  const bool waits = parser.get()[http::field::expect].size() > 0; // for a go-ahead that it will not get
+  const bool droppable = parser.is_done() || (length && *length <= droppable_body && !waits);
+  if (droppable && !parser.is_done()) {
+    const bool whole = co_await read_body(parser);
+    if (!whole)
+      co_return false;
+  }
+  form.keep_alive = form.keep_alive && droppable;
+  co_await link_->send(why, form);
+  if (!droppable)
+    co_await link_->linger();
+  co_return form.keep_alive;
+}
+
+asio::awaitable<bool> http_session::read_body(request_parser& parser) {
+  if (parser.is_done())
+    co_return true;
+  if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue"))
+    co_await link_->send_continue();
+  link_->expect_within(context_.options.body_timeout);
+  boost::system::error_code ec;
+  co_await http::async_read(link_->socket(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
+  link_->expect_no_more();
+  if (!ec)
+    co_return true;
+  co_return co_await refuse_unread(ec);
+}
+
+asio::awaitable<bool> http_session::serve_one() {
+  const bool arrived = co_await await_request();
+  if (!arrived)
+    co_return false;
+  request_parser parser;
+  parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
+  parser.body_limit(context_.options.max_body_bytes);
+  link_->expect_within(context_.options.header_timeout);
+  boost::system::error_code ec;
+  co_await http::async_read_header(link_->socket(), link_->buffer(), parser,
+                                   asio::redirect_error(asio::use_awaitable, ec));
+  link_->expect_no_more();
+  if (ec)
+    co_return co_await refuse_unread(ec);
+
+  const auto form = form_of(parser);
+  const auto found = find_route(view(parser.get().method_string()), view(parser.get().target()));
+  const auto why_not = objection(parser.get(), found);
+  if (why_not)
+    co_return co_await refuse(parser, *why_not, form);
+  const bool whole = co_await read_body(parser);
+  if (!whole)
+    co_return false;
+  const auto to = std::get<route>(found);
+  if (to.to == endpoint::websocket)
+    co_return co_await upgrade(parser.get(), form);
+  co_return co_await dispatch(to, std::move(parser.get().body()), form);
+}
+
+asio::awaitable<bool> http_session::dispatch(const route& to, std::string body, answer_form form) {
+  if (to.to == endpoint::completions || to.to == endpoint::chat) {
+    const auto speaks = to.to == endpoint::chat ? dialect::chat : dialect::completions;
+    co_return co_await exchange_generation(context_, *link_, speaks, std::move(body), form);
+  }
+  auto make = [&context = context_, &to, &body] {
+    try {
+      return answer(to, body, context.engine, context.counted);
+    } catch (const failure& f) {
+      return reply::of(f.what_failed());
+    }
+  };
+  reply result;
+  // Health must be told even while every worker is busy.
+  if (to.to == endpoint::health)
+    result = make();
+  else
+    result = co_await on_worker(context_, make);
+  co_await link_->send(result, form);
+  co_return form.keep_alive;
+}
+
+asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_form form) {
+  const auto origin = view(head[http::field::origin]);
+  std::optional<reply> why_not;
+  if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
+    why_not = reply::of({errc::bad_request, "this endpoint speaks WebSocket only", {}});
+    why_not->status = 426;
+    why_not->headers.emplace_back("Upgrade", "websocket");
+  } else if (!origin.empty() && !allowed_origin(context_.options.cors_origins, origin) &&
+             !is_same_origin(origin, view(head[http::field::host]))) {
+    why_not = reply::of({errc::unauthorized, "pages of this origin may not connect", {}});
+    why_not->status = 403;
+  }
+  if (why_not) {
+    co_await link_->send(*why_not, form);
+    co_return form.keep_alive;
+  }
+  context_.counted.answered(101);
+  auto socket = make_websocket_session(context_, std::move(link_->socket()));
+  websocket_ = socket;
+  if (draining_)
+    socket->drain();
+  co_await socket->run(head);
+  co_return false;
+}
+
+} // namespace
+
+void start_http_session(server_context& context, tcp::socket socket) {
+  const auto strand = socket.get_executor();
+  const auto started = std::make_shared<http_session>(context, std::move(socket));
+  context.enter(started);
+  asio::co_spawn(
+    strand, [started]() -> asio::awaitable<void> { co_await started->run(); }, asio::detached);
+}
+
+} // namespace troupe

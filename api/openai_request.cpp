@@ -1,0 +1,216 @@
+#include "api/openai_request.hpp"
+
+#include "api/chat_messages.hpp"
+#include "api/sampling_fields.hpp"
+
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
+
+std::vector<token_id> encoded(const field_reader& body, const char* key, const served_model& model,
+                              std::string_view text, bool special) {
+  if (!model.encode)
+    body.refuse(key, "must be a list of token ids: this model has no tokenizer");
+  return model.encode(text, special);
+}
+
+/// One text, one list of ids, a list of texts, or a list of lists of ids.
+std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const served_model& model) {
+  constexpr auto wanted = "a string, a list of token ids, or a list of either";
+  const auto found = body.find("prompt");
+  if (!found)
+    body.refuse("prompt", "is required");
+  const bool special = body.boolean("add_special_tokens").value_or(true);
+  std::string_view text;
+  if (!found->get(text))
+    return {encoded(body, "prompt", model, text, special)};
+  json::array list;
+  if (found->get(list))
+    body.refuse("prompt", wanted, *found);
+  if (list.size() == 0)
+    body.refuse("prompt", "must not be empty");
+  const auto first = list.at(0).value();
+  if (first.is_number())
+    return {read_ids(body, "prompt", list, 0, model.vocab_size - 1)};
+  if (list.size() > most_choices)
+    body.refuse("prompt", "may have at most " + std::to_string(most_choices) + " entries");
+
+  std::vector<std::vector<token_id>> result;
+  for (auto item : list) {
+    json::array ids;
+    if (first.is_string() && !item.get(text))
+      result.push_back(encoded(body, "prompt", model, text, special));
+    else if (first.is_array() && !item.get(ids))
+      result.push_back(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+    else
+      body.refuse("prompt", wanted, item);
+  }
+  return result;
+}
+
+std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model) {
+  const auto chat = read_chat(body);
+  const bool special = body.boolean("add_special_tokens").value_or(false);
+  return encoded(body, "messages", model, render_chat(model, chat), special);
+}
+
+/// -1: none; otherwise how many alternatives beside the chosen token.
+int read_logprobs(dialect speaks, const field_reader& body) {
+  if (speaks == dialect::completions)
+    return static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
+  const bool wanted = body.boolean("logprobs").value_or(false);
+  const auto top = body.integer("top_logprobs", 0, 20);
+  if (top && *top > 0 && !wanted)
+    body.refuse("top_logprobs", "needs `logprobs` to be true");
+  return wanted ? static_cast<int>(top.value_or(0)) : -1;
+}
+
+/// What the request says, and which of its fields says it.
+struct token_limit {
+  std::optional<std::int64_t> tokens;
+  const char* field = "max_tokens";
+};
+
+token_limit read_limit(dialect speaks, const field_reader& body) {
+  token_limit result{body.integer("max_tokens", 1, most_int)};
+  if (speaks == dialect::chat)
+    if (const auto newer = body.integer("max_completion_tokens", 1, most_int))
+      result = {newer, "max_completion_tokens"};
+  return result;
+}
+
+/// Sets `max_tokens` for a prompt of the given length, so that both fit into the context.
+void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, const token_limit& limit,
+         const served_model& model) {
+  const char* source = speaks == dialect::chat ? "messages" : "prompt";
+  const auto context = static_cast<std::int64_t>(model.max_context);
+  const auto used = static_cast<std::int64_t>(prompt_tokens);
+  if (used == 0)
+    throw failure(errc::bad_request, "`" + std::string(source) + "` must have at least one token", source);
+  if (used >= context)
+    throw failure(errc::bad_request,
+                  "`" + std::string(source) + "` has " + std::to_string(used) + " tokens; at most " +
+                    std::to_string(context - 1) + " fit into the context of " + std::to_string(context),
+                  source);
+  const auto room = context - used;
+  if (limit.tokens && *limit.tokens > room)
+    throw failure(errc::bad_request,
+                  "`" + std::string(limit.field) + "` is " + std::to_string(*limit.tokens) + ", but the prompt of " +
+                    std::to_string(used) + " tokens leaves " + std::to_string(room) + " of the context of " +
+                    std::to_string(context),
+                  limit.field);
+  const auto fallback = speaks == dialect::chat ? room : std::min<std::int64_t>(16, room);
+  sampling.max_tokens = static_cast<int>(limit.tokens.value_or(fallback));
+  if (sampling.min_tokens > sampling.max_tokens)
+    throw failure(errc::bad_request,
+                  "`min_tokens` must be at most " + std::to_string(sampling.max_tokens) + ", the most to be generated",
+                  "min_tokens");
+}
+
+void read_stream(const field_reader& body, generation_request& result) {
+  result.stream = body.boolean("stream").value_or(false);
+  const auto options = body.object("stream_options");
+  if (!options)
+    return;
+  if (!result.stream)
+    body.refuse("stream_options", "needs `stream` to be true");
+  result.include_usage = options->boolean("include_usage").value_or(false);
+  if (options->boolean("continuous_usage_stats").value_or(false))
+    throw failure(errc::unsupported, "`stream_options.continuous_usage_stats` is not supported",
+                  "stream_options.continuous_usage_stats");
+}
+
+bool read_echo(dialect speaks, const field_reader& body, const served_model& model, int logprobs) {
+  if (!body.boolean("echo").value_or(false))
+    return false;
+  if (speaks == dialect::chat)
+    throw failure(errc::unsupported, "`echo` is not supported in chats", "echo");
+  if (logprobs >= 0)
+    throw failure(errc::unsupported, "`echo` together with `logprobs` is not supported", "echo");
+  if (!model.decode)
+    body.refuse("echo", "needs a tokenizer, and this model has none");
+  return true;
+}
+
+/// What every prompt of the request shares.
+generation read_shared(dialect speaks, const field_reader& body, const served_model& model) {
+  generation result;
+  result.sampling = read_sampling(body, model);
+  result.sampling.logprobs = read_logprobs(speaks, body);
+  // vLLM's clients say less for sooner.
+  result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
+  result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
+  const auto seconds = body.number("timeout", {0, 86'400, true});
+  result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds.value_or(0) * 1000 + 0.999));
+  if (!model.decode && !result.sampling.stop.empty())
+    body.refuse("stop", "needs a tokenizer, and this model has none");
+  return result;
+}
+
+} // namespace
+
+void check_model_name(const field_reader& body, const served_model& model) {
+  const auto name = body.text("model");
+  if (name && *name != model.id)
+    throw failure(errc::not_found,
+                  "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
+}
+
+generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model) {
+  check_model_name(body, model);
+  refuse_unsupported(body);
+  generation_request result;
+  result.speaks = speaks;
+  const auto shared = read_shared(speaks, body, model);
+  const auto limit = read_limit(speaks, body);
+  read_stream(body, result);
+  result.return_token_ids = body.boolean("return_token_ids").value_or(false);
+  const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
+
+  std::vector<std::vector<token_id>> prompts;
+  if (speaks == dialect::chat)
+    prompts.push_back(read_chat_prompt(body, model));
+  else
+    prompts = read_prompts(body, model);
+  if (prompts.size() * static_cast<std::size_t>(shared.sampling.n) > most_choices)
+    body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
+  for (auto& ids : prompts) {
+    auto one = shared;
+    fit(one.sampling, speaks, ids.size(), limit, model);
+    one.sampling.validate(static_cast<std::size_t>(model.vocab_size));
+    if (echo)
+      result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
+    one.prompt = std::move(ids);
+    result.prompts.push_back(std::move(one));
+  }
+  return result;
+}
+
+std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model) {
+  check_model_name(body, model);
+  if (body.has("messages")) {
+    if (body.has("prompt"))
+      body.refuse("messages", "and `prompt` cannot both be given");
+    return read_chat_prompt(body, model);
+  }
+  const auto text = body.text("prompt");
+  if (!text)
+    body.refuse("prompt", "is required");
+  return encoded(body, "prompt", model, *text, body.boolean("add_special_tokens").value_or(true));
+}
+
+std::string parse_detokenize(const field_reader& body, const served_model& model) {
+  check_model_name(body, model);
+  const auto ids = body.ids("tokens", 0, model.vocab_size - 1);
+  if (!ids)
+    body.refuse("tokens", "is required");
+  if (!model.decode)
+    body.refuse("tokens", "cannot be turned into text: this model has no tokenizer");
+  return model.decode(*ids, false);
+}
+
+} // namespace troupe

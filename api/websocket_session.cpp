@@ -1,0 +1,275 @@
+#include "api/websocket_session.hpp"
+
+#include "api/request_set.hpp"
+#include "api/routes.hpp"
+#include "api/websocket_frames.hpp"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/beast/core/buffers_to_string.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket.hpp>
+
+#include <deque>
+#include <variant>
+
+namespace troupe {
+
+namespace beast = boost::beast;
+namespace websocket = beast::websocket;
+
+namespace {
+
+/// Frames up to this size are parsed at once, longer ones by a worker.
+constexpr std::size_t parsed_in_place = 8 << 10;
+
+class websocket_session : public websocket_endpoint, public std::enable_shared_from_this<websocket_session> {
+public:
+  websocket_session(server_context& context, tcp::socket socket)
+    : context_(context), strand_(socket.get_executor()), stream_(std::move(socket)), room_(strand_),
+      requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)) {}
+
+  void drain() override;
+  void abort() override;
+  asio::awaitable<void> run(const beast::http::request<beast::http::string_body>& head) override;
+
+private:
+  struct running {
+    std::uint64_t key = 0;
+    bool cancelled = false; // asked for before it was submitted
+  };
+  struct submitted {
+    std::string id;
+    std::shared_ptr<const served_model> model;
+  };
+
+  asio::awaitable<void> read_frames();
+  asio::awaitable<void> take_frame(std::string text);
+  asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
+  asio::awaitable<void> write_frames();
+  asio::awaitable<bool> write(std::string_view frame);
+  std::string frame_of(const request_set::item& item);
+  std::optional<error> objection(const client_frame& frame) const;
+  void generate(client_frame frame);
+  void cancel(const std::string& id);
+  void forget(std::uint64_t key, const std::string& id);
+  void say(std::string frame);
+
+  server_context& context_;
+  asio::any_io_executor strand_;
+  websocket::stream<tcp::socket> stream_;
+  asio::steady_timer room_; // cancelled when replies_ have been written
+  std::shared_ptr<request_set> requests_;
+  std::map<std::string, running> ids_;
+  std::map<std::uint64_t, submitted> by_key_;
+  std::deque<std::string> replies_; // errors, ahead of tokens
+  std::size_t reply_bytes_ = 0;
+  std::uint64_t next_key_ = 0;
+  bool gone_ = false;
+  bool draining_ = false;
+};
+
+void websocket_session::drain() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = true;
+    self->requests_->poke();
+  });
+}
+
+void websocket_session::abort() {
+  asio::post(strand_, [self = shared_from_this()] {
+    boost::system::error_code ec;
+    self->stream_.next_layer().close(ec);
+  });
+}
+
+asio::awaitable<void> websocket_session::run(const beast::http::request<beast::http::string_body>& head) {
+  using namespace asio::experimental::awaitable_operators;
+  const auto& options = context_.options;
+  stream_.set_option(websocket::stream_base::timeout{options.header_timeout, options.idle_timeout, true});
+  stream_.set_option(websocket::stream_base::decorator(
+    [](websocket::response_type& response) { response.set(beast::http::field::server, "troupe"); }));
+  stream_.read_message_max(options.max_frame_bytes);
+  boost::system::error_code ec;
+  co_await stream_.async_accept(head, asio::redirect_error(asio::use_awaitable, ec));
+  if (ec)
+    co_return;
+  stream_.text(true);
+  co_await (read_frames() && write_frames());
+}
+
+asio::awaitable<void> websocket_session::read_frames() {
+  beast::flat_buffer buffer;
+  while (true) {
+    boost::system::error_code ec;
+    co_await stream_.async_read(buffer, asio::redirect_error(asio::use_awaitable, ec));
+    if (ec)
+      break;
+    if (stream_.got_text())
+      co_await take_frame(beast::buffers_to_string(buffer.data()));
+    else
+      say(error_frame({}, {errc::bad_request, "frames must be text, not binary", {}}));
+    buffer.clear();
+    // A client that sends nonsense and does not read the answers gets no more attention until it does.
+    while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
+      room_.expires_at(asio::steady_timer::time_point::max());
+      co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+    }
+  }
+  gone_ = true;
+  requests_->close();
+}
+
+asio::awaitable<void> websocket_session::take_frame(std::string text) {
+  using outcome = std::variant<client_frame, bad_frame>;
+  auto parse = [&text]() -> outcome {
+    try {
+      return parse_frame(text);
+    } catch (const bad_frame& bad) {
+      return bad;
+    }
+  };
+  outcome parsed;
+  if (text.size() <= parsed_in_place)
+    parsed = parse();
+  else
+    parsed = co_await on_worker(context_, parse);
+  if (const auto* bad = std::get_if<bad_frame>(&parsed))
+    say(error_frame(bad->id, bad->why));
+  else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
+    cancel(frame.id);
+  else
+    generate(std::move(frame));
+}
+
+std::optional<error> websocket_session::objection(const client_frame& frame) const {
+  if (ids_.contains(frame.id))
+    return error{errc::bad_request, "a request with this `id` is still running", "id"};
+  if (ids_.size() >= context_.options.max_requests_per_socket)
+    return error{errc::overloaded,
+                 "at most " + std::to_string(context_.options.max_requests_per_socket) +
+                   " requests may run on one connection", {}};
+  if (draining_)
+    return error{errc::unavailable, "the server is stopping", {}};
+  return std::nullopt;
+}
+
+void websocket_session::generate(client_frame frame) {
+  if (const auto why_not = objection(frame)) {
+    say(error_frame(frame.id, *why_not));
+    return;
+  }
+  const auto key = next_key_++;
+  ids_[frame.id] = {key};
+  asio::co_spawn(
+    strand_,
+    [self = shared_from_this(), frame = std::move(frame), key]() mutable -> asio::awaitable<void> {
+      co_await self->begin(std::move(frame), key);
+    },
+    asio::detached);
+}
+
+asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t key) {
+  struct outcome {
+    generation request;
+    std::shared_ptr<const served_model> model;
+    std::optional<error> wrong;
+  };
+  auto parsed = co_await on_worker(context_, [this, &frame] {
+    outcome result;
+    try {
+      result.model = ready_model(context_.engine);
+      result.request = parse_frame_body(frame, *result.model);
+    } catch (const failure& f) {
+      result.wrong = f.what_failed();
+    }
+    return result;
+  });
+  if (gone_)
+    co_return;
+  if (parsed.wrong) {
+    ids_.erase(frame.id);
+    say(error_frame(frame.id, *parsed.wrong));
+    co_return;
+  }
+  by_key_[key] = {frame.id, parsed.model};
+  requests_->submit(key, std::move(parsed.request));
+  if (ids_.at(frame.id).cancelled)
+    requests_->cancel(key);
+}
+
+void websocket_session::cancel(const std::string& id) {
+  const auto found = ids_.find(id);
+  if (found == ids_.end()) {
+    say(error_frame(id, {errc::not_found, "no request with this `id` is running", "id"}));
+    return;
+  }
+  found->second.cancelled = true;
+  requests_->cancel(found->second.key);
+}
+
+void websocket_session::say(std::string frame) {
+  reply_bytes_ += frame.size();
+  replies_.push_back(std::move(frame));
+  requests_->poke();
+}
+
+void websocket_session::forget(std::uint64_t key, const std::string& id) {
+  ids_.erase(id);
+  by_key_.erase(key);
+}
+
+std::string websocket_session::frame_of(const request_set::item& item) {
+  const auto& [id, model] = by_key_.at(item.key);
+  if (const auto* token = std::get_if<token_event>(&item.what))
+    return token_frame(id, *token, *model);
+  const auto* done = std::get_if<done_event>(&item.what);
+  auto result = done ? done_frame(id, *done) : error_frame(id, std::get<error>(item.what));
+  forget(item.key, std::string(id));
+  return result;
+}
+
+asio::awaitable<bool> websocket_session::write(std::string_view frame) {
+  boost::system::error_code ec;
+  co_await stream_.async_write(asio::buffer(frame), asio::redirect_error(asio::use_awaitable, ec));
+  co_return !ec;
+}
+
+asio::awaitable<void> websocket_session::write_frames() {
+  bool open = true;
+  while (open && !gone_) {
+    co_await requests_->wait();
+    std::deque<std::string> frames;
+    frames.swap(replies_);
+    for (const auto& item : requests_->take())
+      if (auto frame = frame_of(item); !frame.empty())
+        frames.push_back(std::move(frame));
+    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame)
+      open = co_await write(*frame);
+    if (replies_.empty())
+      reply_bytes_ = 0;
+    room_.cancel();
+    requests_->settled();
+    if (open && draining_ && ids_.empty() && replies_.empty()) {
+      boost::system::error_code ec;
+      co_await stream_.async_close(websocket::close_code::going_away, asio::redirect_error(asio::use_awaitable, ec));
+      open = false;
+    }
+  }
+  if (!gone_) {
+    // A write failed, or the closing handshake is over: the reader must end too.
+    boost::system::error_code ec;
+    stream_.next_layer().close(ec);
+  }
+}
+
+} // namespace
+
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, tcp::socket socket) {
+  return std::make_shared<websocket_session>(context, std::move(socket));
+}
+
+} // namespace troupe

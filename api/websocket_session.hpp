@@ -1,0 +1,20 @@
+// A WebSocket connection (/v1/ws): many requests at once, their tokens as JSON frames. Runs within the coroutine of the HTTP
+// connection that it was upgraded from, on the same strand.
+#pragma once
+
+#include "api/server_context.hpp"
+
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+namespace troupe {
+
+class websocket_endpoint : public session {
+public:
+  /// Accepts the upgrade that `head` asks for and serves until the connection is closed. Does not throw.
+  virtual asio::awaitable<void> run(const boost::beast::http::request<boost::beast::http::string_body>& head) = 0;
+};
+
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, tcp::socket socket);
+
+} // namespace troupe
