@@ -1,0 +1,64 @@
+#include "runtime/memory_plan.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::size_t mib = 1 << 20;
+constexpr memory_need need{100 * mib, 10 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
+
+std::string refusal(const engine_options& o, int context, std::size_t available) {
+  try {
+    plan_memory(o, need, context, available);
+  } catch (const failure& f) {
+    return f.what();
+  }
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("the cache is sized to what the sequences can use, where there is room for it") {
+  engine_options o;
+  o.max_sequences = 4;
+  auto plan = plan_memory(o, need, 160, 10000 * mib);
+  CHECK(plan.blocks == 40);
+  CHECK(plan.max_context == 160);
+  CHECK(plan.line == "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
+}
+
+TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
+  engine_options o;
+  auto plan = plan_memory(o, need, 4096, 210 * mib);
+  CHECK(plan.blocks == 80);
+  CHECK(plan.max_context == 80 * 16);
+  CHECK(plan.line.find("less than the model's 4096") != std::string::npos);
+}
+
+TEST_CASE("a cache size that was asked for is taken as it is") {
+  engine_options o;
+  o.kv_cache_bytes = 25 * mib + 1;
+  CHECK(plan_memory(o, need, 160, 1000 * mib).blocks == 25);
+  o.kv_cache_bytes = 2000 * mib;
+  CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
+}
+
+TEST_CASE("what cannot fit is refused with what is needed and what there is") {
+  engine_options o;
+  CHECK(refusal(o, 160, 100 * mib) ==
+        "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
+  o.max_context = 4096;
+  CHECK(refusal(o, 160, 1000 * mib).find("the model's limit is 160") != std::string::npos);
+  CHECK(refusal(o, 8192, 210 * mib).find("needs 256 MiB of KV cache") != std::string::npos);
+  o.max_context = 0;
+  CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
+}
+
+TEST_CASE("sizes are written for people") {
+  CHECK(to_size(512) == "512 B");
+  CHECK(to_size(1536) == "1.5 KiB");
+  CHECK(to_size(std::size_t(3) << 30) == "3.0 GiB");
+  CHECK(available_memory() > 0);
+}
