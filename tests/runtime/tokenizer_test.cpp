@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace troupe;
@@ -59,4 +62,103 @@ TEST_CASE("prompts and rendered conversations of the reference checkpoints becom
       }
     CHECK(conversations > 0);
   }
+}
+
+TEST_CASE("tokens can be looked up by id and by name") {
+  const auto bytes = tokenizer::load(golden + "llama-gqa");
+  CHECK(bytes->vocab_size() == 768);
+  CHECK(bytes->bos() == 0);
+  CHECK(bytes->eos() == 4);
+  CHECK_FALSE(bytes->unk());
+  CHECK(bytes->id_of("<|eot_id|>") == 4);
+  CHECK_FALSE(bytes->id_of("<|nothing|>"));
+  CHECK(bytes->is_special(4));
+  CHECK_FALSE(bytes->is_special(300));
+  const auto the = bytes->id_of("Ġthe");
+  REQUIRE(the);
+  CHECK(bytes->token(*the) == "Ġthe");
+  CHECK(bytes->token_bytes(*the) == " the");
+  CHECK(bytes->token_bytes(4) == "<|eot_id|>");
+  for (const token_id outside : {-1, 768, 2'000'000'000}) {
+    CHECK(bytes->token(outside) == "");
+    CHECK(bytes->token_bytes(outside) == "");
+    CHECK_FALSE(bytes->is_special(outside));
+  }
+
+  const auto pieces = tokenizer::load(golden + "mistral-swa");
+  CHECK(pieces->unk() == 0);
+  CHECK(pieces->token_bytes(*pieces->id_of("<0xE2>")) == "\xE2");
+  CHECK(pieces->token_bytes(*pieces->id_of("▁t")) == " t");
+}
+
+TEST_CASE("text that is not UTF-8 is refused") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  for (const std::string text : {"\xFF", "a\xC3", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "ok \x80"}) {
+    try {
+      tokens->encode(text, false);
+      FAIL("accepted");
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::bad_request);
+      CHECK(f.what_failed().message == "the text is not valid UTF-8");
+    }
+  }
+}
+
+TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
+  constexpr std::size_t megabyte = 1 << 20;
+  const auto repeated = [](std::string_view unit, std::string_view end) {
+    std::string text;
+    while (text.size() < megabyte)
+      text += unit;
+    return text.append(end);
+  };
+  for (const std::string name : {"llama-gqa", "llama-mha-tied", "qwen2", "mistral-swa"}) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    const std::string special(tokens->token(1));
+    for (const auto& text :
+         {repeated("a", ""), repeated(" ", "x"), repeated("\n", ""), repeated(" \n", "x"), repeated("😀", ""), repeated("!", "\n"),
+          repeated("1", ""), repeated("你好", ""), repeated("\t ", ""), repeated("<|", ""), repeated("'s", ""), repeated("abcdefgh", ""),
+          repeated(special, ""), repeated(special.substr(0, special.size() - 1), ""), repeated("é\u0323\u0301", "")}) {
+      CAPTURE(text.substr(0, 16));
+      const auto started = std::chrono::steady_clock::now();
+      const auto ids = tokens->encode(text, true);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - started;
+      CHECK(taken.count() < 10.0);
+      if (name != "qwen2") // which normalizes
+        CHECK(tokens->decode(ids, true).size() == (text.find(special) == std::string::npos ? text.size() : 0));
+    }
+  }
+}
+
+TEST_CASE("a long run of combining marks is normalized in time") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  std::string text = "a";
+  for (int i = 0; i < 250'000; ++i)
+    text += "\u0301\u0316"; // in the wrong order: every mark below moves before every mark above
+  const auto started = std::chrono::steady_clock::now();
+  const auto ids = tokens->encode(text, false);
+  CHECK(std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count() < 10.0);
+  std::string sorted = "\u00E1"; // the first acute composes with the a
+  for (int i = 0; i < 250'000; ++i)
+    sorted += "\u0316";
+  for (int i = 1; i < 250'000; ++i)
+    sorted += "\u0301";
+  CHECK(tokens->decode(ids, false) == sorted);
+}
+
+TEST_CASE("many threads may encode with one tokenizer") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  const std::string text = "Once upon a time, Élève 123 <|im_end|> 你好\n";
+  const auto expected = tokens->encode(text, true);
+  std::vector<std::thread> threads;
+  std::atomic<int> same = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i)
+        same += tokens->encode(text, true) == expected && tokens->decode(expected, false) == text;
+    });
+  for (auto& thread : threads)
+    thread.join();
+  CHECK(same == 200);
 }
