@@ -1,0 +1,27 @@
+// What one subcommand of `troupe` is to the command line: its options and what it does. Each is made in a file of its own;
+// command_line.cpp puts them together.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace troupe::cli {
+
+/// Exit statuses, beside 0.
+inline constexpr int failed = 1, usage_error = 2, interrupted = 130;
+
+struct command {
+  CLI::App* options = nullptr; // where the arguments go
+  std::function<int()> run;    // once they are parsed; returns the exit status, throws failure
+};
+
+command add_run(CLI::App& troupe);
+command add_chat(CLI::App& troupe);
+command add_serve(CLI::App& troupe);
+command add_tokenize(CLI::App& troupe);
+command add_bench_model(CLI::App& bench);
+
+} // namespace troupe::cli

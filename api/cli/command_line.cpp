@@ -1,0 +1,125 @@
+#include "api/cli/command_line.hpp"
+
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/config_file.hpp"
+#include "kernels/ops.hpp"
+#include "runtime/error.hpp"
+
+#include <CLI/CLI.hpp>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <iostream>
+#include <new>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr auto description =
+  "Troupe runs large language models on this machine: from a prompt, as a chat, or as a server that speaks OpenAI's "
+  "protocol.";
+
+constexpr auto footer = "Examples:\n"
+                        "  troupe run \"Tell me a story about a fox\"\n"
+                        "  troupe chat --model ~/models/Qwen3-0.6B\n"
+                        "  troupe serve --port 8000 --config configs/server.toml\n"
+                        "`troupe COMMAND --help` shows the flags of a command.";
+
+/// One line, as messages of CLI11 may have several.
+std::string sentence(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return text.substr(0, text.find_last_not_of(' ') + 1);
+}
+
+int complain(const std::string& text, int status) {
+  std::cout.flush();
+  std::cerr << "troupe: " << sentence(text) << std::endl;
+  return status;
+}
+
+/// The innermost command that was named.
+const CLI::App& chosen_of(const CLI::App& root) {
+  const auto* at = &root;
+  for (auto below = at->get_subcommands(); !below.empty(); below = at->get_subcommands())
+    at = below.front();
+  return *at;
+}
+
+void parse(CLI::App& root, std::vector<std::string> arguments) {
+  std::ranges::reverse(arguments); // which CLI11 expects
+  root.parse(arguments);
+}
+
+/// Parses twice where a configuration file is named: what the first pass accepts was written on the command line, so what
+/// the second refuses comes from the file.
+void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
+  parse(root, arguments);
+  const auto& chosen = chosen_of(root);
+  const auto* config = chosen.get_option_no_throw("--config");
+  if (!config || config->count() == 0)
+    return;
+  const auto file = config->as<std::string>();
+  const auto more = config_arguments(file, root, chosen);
+  std::ptrdiff_t names = 0; // commands come first, flags after
+  for (const auto* at = &chosen; at != &root; at = at->get_parent())
+    ++names;
+  arguments.insert(arguments.begin() + names, more.begin(), more.end());
+  try {
+    parse(root, arguments);
+  } catch (const CLI::ParseError& e) {
+    throw failure(errc::bad_request, file + ": " + e.what());
+  }
+}
+
+void start_log(const std::string& level) {
+  auto log = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+  log->set_level(spdlog::level::from_str(level));
+  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  spdlog::set_default_logger(std::move(log));
+}
+
+} // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  CLI::App root(description, "troupe");
+  root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
+  root.set_help_flag("-h,--help", "Print this help");
+  root.get_formatter()->column_width(36);
+  root.option_defaults()->take_last();
+  root.require_subcommand(1);
+  root.footer(footer);
+
+  std::vector commands{add_run(root), add_chat(root), add_serve(root), add_tokenize(root)};
+  auto* bench = root.add_subcommand("bench", "Measure the speed of a model");
+  bench->require_subcommand(1);
+  commands.push_back(add_bench_model(*bench));
+
+  try {
+    parse_with_config(root, arguments);
+  } catch (const CLI::Success& e) { // help or version, which is printed here
+    return root.exit(e);
+  } catch (const CLI::ParseError& e) {
+    return complain(std::string(e.what()) + " (`troupe --help` shows how)", usage_error);
+  } catch (const failure& e) {
+    return complain(e.what(), usage_error);
+  }
+
+  const auto& chosen = chosen_of(root);
+  start_log(chosen.get_option("--log-level")->as<std::string>());
+  try {
+    return std::ranges::find(commands, &chosen, &command::options)->run();
+  } catch (const failure& e) {
+    return complain(e.what(), failed);
+  } catch (const kernels::device_error& e) {
+    return complain(e.what(), failed);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory", failed);
+  } catch (const std::exception& e) {
+    return complain(std::string("internal error: ") + e.what(), failed);
+  }
+}
+
+} // namespace troupe::cli

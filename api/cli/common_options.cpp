@@ -1,0 +1,105 @@
+#include "api/cli/common_options.hpp"
+
+#include "api/cli/values.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr int most = 1 << 28;
+
+} // namespace
+
+void add_common_options(CLI::App& command, const std::string& log_level) {
+  command.add_option("--config", "Take flags from a file: `threads = 2`, one per line; flags on the command line win")
+    ->type_name("FILE")
+    ->expected(1)
+    ->configurable(false)
+    ->group(output_group);
+  command.add_option("--log-level", "What to log on stderr: trace, debug, info, warn, error or off")
+    ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
+    ->type_name("LEVEL")
+    ->default_str(log_level)
+    ->expected(1)
+    ->group(output_group);
+}
+
+void add_model_option(CLI::App& command, std::string& model) {
+  model = bundled_model();
+  command
+    .add_option("--model", model,
+                "Folder of a Hugging Face checkpoint, or synthetic:llama-135m, -1b or -8b for random weights")
+    ->type_name("FOLDER")
+    ->default_str(model.empty() ? "" : "the bundled storyteller")
+    ->group(model_group);
+}
+
+void add_compute_options(CLI::App& command, std::string& dtype, int& threads) {
+  command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 where the weights are bf16, else f32")
+    ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+    ->type_name("TYPE")
+    ->capture_default_str()
+    ->group(model_group);
+  command.add_option("--threads", threads, "Threads that compute; 0: one per core")
+    ->check(integer_between(0, 1024))
+    ->type_name("INT")
+    ->capture_default_str()
+    ->group(model_group);
+}
+
+void add_engine_options(CLI::App& command, engine_options& options) {
+  add_model_option(command, options.model);
+  add_compute_options(command, options.dtype, options.threads);
+  const auto count = [&](const char* flag, int& value, int low, const char* help) {
+    command.add_option(flag, value, help)
+      ->check(integer_between(low, most))
+      ->type_name("INT")
+      ->capture_default_str()
+      ->group(limits_group);
+  };
+  command
+    .add_option("--kv-cache", options.kv_cache_bytes,
+                "Memory for the KV cache, as 2GiB or 500MB; 0: what the limits below can use and the machine can spare")
+    ->transform(size_value())
+    ->type_name("SIZE")
+    ->default_str("0")
+    ->group(limits_group);
+  count("--max-context", options.max_context, 0, "Tokens of one prompt and its answer; 0: the model's own limit");
+  count("--max-sequences", options.max_sequences, 1, "Sequences that run at once");
+  count("--max-queue", options.max_queue, 0, "Requests that may wait; one more is refused");
+  count("--step-tokens", options.step_tokens, 1, "Tokens computed in one step: more is faster, less keeps streams smooth");
+  command
+    .add_flag_function(
+      "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },
+      "Compute every prompt anew, even where its start is cached")
+    ->group(limits_group);
+  command
+    .add_option_function<std::int64_t>(
+      "--request-timeout", [&](std::int64_t seconds) { options.request_timeout = std::chrono::seconds(seconds); },
+      "Seconds from a request's arrival to its last token")
+    ->check(integer_between(1, 7 * 24 * 3600))
+    ->type_name("SECONDS")
+    ->default_str(std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options.request_timeout).count()))
+    ->group(limits_group);
+}
+
+std::string bundled_model() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const auto program = fs::read_symlink("/proc/self/exe", ignored);
+  for (const auto& root : {program.parent_path() / ".." / "..", fs::path(".")})
+    if (const auto folder = root / "examples" / "storyteller" / "model"; fs::exists(folder / "config.json", ignored))
+      return fs::weakly_canonical(folder, ignored).string();
+  return {};
+}
+
+void require_model(const std::string& model) {
+  if (model.empty())
+    throw failure(errc::not_found, "there is no bundled model here; name one with --model FOLDER");
+}
+
+} // namespace troupe::cli

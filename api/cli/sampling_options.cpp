@@ -1,0 +1,80 @@
+#include "api/cli/sampling_options.hpp"
+
+#include "api/cli/common_options.hpp"
+#include "api/cli/values.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <limits>
+#include <random>
+
+namespace troupe::cli {
+
+namespace {
+
+template <class To, class First, class... Rest>
+void assign(To& to, const std::optional<First>& first, const std::optional<Rest>&... rest) {
+  if (first)
+    to = static_cast<To>(*first);
+  else if constexpr (sizeof...(rest) > 0)
+    assign(to, rest...);
+}
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+} // namespace
+
+sampling_params sampling_options::over(const generation_defaults& defaults) const {
+  sampling_params params;
+  if (!defaults.sample)
+    params.temperature = 0;
+  assign(params.temperature, temperature, defaults.sample ? defaults.temperature : std::nullopt);
+  assign(params.top_k, top_k, defaults.top_k);
+  assign(params.top_p, top_p, defaults.top_p);
+  assign(params.min_p, min_p, defaults.min_p);
+  assign(params.repetition_penalty, repetition_penalty, defaults.repetition_penalty);
+  assign(params.presence_penalty, presence_penalty);
+  assign(params.frequency_penalty, frequency_penalty);
+  params.seed = seed ? *seed : random_seed();
+  params.max_tokens = max_tokens;
+  params.min_tokens = min_tokens;
+  params.ignore_eos = ignore_eos;
+  params.stop = stop;
+  return params;
+}
+
+void add_sampling_options(CLI::App& command, sampling_options& options) {
+  constexpr int most_tokens = 1 << 28;
+  const auto number = [&](const char* flag, std::optional<float>& value, double low, double high, const char* help) {
+    command.add_option(flag, value, help)->check(number_between(low, high))->type_name("NUMBER")->group(sampling_group);
+  };
+  const auto integer = [&](const char* flag, auto& value, std::int64_t low, std::int64_t high, const char* help) {
+    return command.add_option(flag, value, help)
+      ->check(integer_between(low, high))
+      ->type_name("INT")
+      ->group(sampling_group);
+  };
+  number("--temperature", options.temperature, 0, 2, "0: always the likeliest token; 1: as the model has it [the model's]");
+  integer("--top-k", options.top_k, -1, most_tokens, "Only among the k likeliest; 0 or -1: all [the model's]");
+  number("--top-p", options.top_p, 0, 1, "Only among the likeliest that make up this probability; 1: all [the model's]");
+  number("--min-p", options.min_p, 0, 1, "Only what is at least this fraction as likely as the likeliest [the model's]");
+  number("--repetition-penalty", options.repetition_penalty, 0.01, 100,
+         "Divides the scores of tokens that were there before; 1: off [the model's]");
+  number("--presence-penalty", options.presence_penalty, -2, 2, "Taken off the score of tokens already generated [0]");
+  number("--frequency-penalty", options.frequency_penalty, -2, 2, "The same for each time that they were [0]");
+  integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(),
+          "The same seed gives the same text [another each time]");
+  integer("--max-tokens", options.max_tokens, 1, most_tokens, "Stop after this many tokens")->capture_default_str();
+  integer("--min-tokens", options.min_tokens, 0, most_tokens, "Do not let the model end before")->capture_default_str();
+  command.add_option("--stop", options.stop, "Stop ahead of this text; may be given several times")
+    ->take_all()
+    ->allow_extra_args(false)
+    ->type_name("TEXT")
+    ->group(sampling_group);
+  command.add_flag("--ignore-eos", options.ignore_eos, "Go on where the model would end")->group(sampling_group);
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,32 @@
+// The sampling flags of `troupe run` and `troupe chat`: over the model's own defaults go those that were given.
+#pragma once
+
+#include "runtime/model_config.hpp"
+#include "runtime/sampling_params.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace troupe::cli {
+
+struct sampling_options {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int> top_k;
+  std::optional<std::uint64_t> seed; // else another one each time
+  int max_tokens = 512;
+  int min_tokens = 0;
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+
+  /// Of one request to a model with such defaults. A checkpoint that does not ask to be sampled from is greedy.
+  sampling_params over(const generation_defaults& defaults) const;
+};
+
+void add_sampling_options(CLI::App& command, sampling_options& options);
+
+} // namespace troupe::cli

@@ -1,0 +1,149 @@
+#include "api/cli/values.hpp"
+
+#include "runtime/error.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <limits>
+
+namespace troupe::cli {
+
+namespace {
+
+struct unit {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+constexpr auto units = std::to_array<unit>({
+  {"", 1},
+  {"B", 1},
+  {"KB", 1'000},
+  {"MB", 1'000'000},
+  {"GB", 1'000'000'000},
+  {"TB", 1'000'000'000'000},
+  {"KiB", std::uint64_t(1) << 10},
+  {"MiB", std::uint64_t(1) << 20},
+  {"GiB", std::uint64_t(1) << 30},
+  {"TiB", std::uint64_t(1) << 40},
+});
+
+constexpr std::string_view digits = "0123456789";
+
+/// Takes what `characters` are at the start of `text` off it.
+std::string_view take(std::string_view& text, std::string_view characters) {
+  const auto taken = text.substr(0, std::min(text.find_first_not_of(characters), text.size()));
+  text.remove_prefix(taken.size());
+  return taken;
+}
+
+[[noreturn]] void no_size(std::string_view text) {
+  throw failure(errc::bad_request, "must be a size such as 512MiB or 2GiB, found `" + std::string(text) + "`");
+}
+
+/// What CLI11 wants of a check: the sentence that says what is wrong, or nothing.
+template <class Check>
+std::string complaint(Check check) {
+  try {
+    check();
+    return {};
+  } catch (const failure& e) {
+    return e.what();
+  }
+}
+
+/// "0.05", not "0.050000".
+std::string shortest(double number) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+} // namespace
+
+std::size_t parse_size(std::string_view text) {
+  auto rest = text;
+  auto whole = take(rest, digits);
+  std::string_view fraction;
+  if (rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    fraction = take(rest, digits);
+    if (fraction.empty())
+      no_size(text);
+  }
+  take(rest, " ");
+  const auto found = std::ranges::find(units, rest, &unit::name);
+  // 22 digits times 2^40 fit 128 bits.
+  if (found == units.end() || whole.empty() || whole.size() > 16 || fraction.size() > 6)
+    no_size(text);
+  unsigned __int128 bytes = 0;
+  for (char c : whole)
+    bytes = bytes * 10 + static_cast<unsigned>(c - '0');
+  unsigned scale = 1;
+  for (char c : fraction) {
+    bytes = bytes * 10 + static_cast<unsigned>(c - '0');
+    scale *= 10;
+  }
+  bytes = bytes * found->bytes / scale;
+  if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    no_size(text);
+  return static_cast<std::size_t>(bytes);
+}
+
+std::string show_size(std::size_t bytes) {
+  static constexpr std::array names{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t name = 0;
+  for (; value >= 1000 && name + 1 < names.size(); ++name)
+    value /= 1024;
+  std::array<char, 32> text;
+  std::snprintf(text.data(), text.size(), "%.*f %s", name == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2, value,
+                names[name]);
+  return text.data();
+}
+
+std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high) {
+  std::int64_t value = 0;
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size() || value < low || value > high)
+    throw failure(errc::bad_request, "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) +
+                                       ", found `" + std::string(text) + "`");
+  return value;
+}
+
+std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high) {
+  constexpr std::string_view between = ", \t\r\n";
+  std::vector<std::int64_t> values;
+  for (auto rest = text; take(rest, between), !rest.empty();) {
+    const auto item = rest.substr(0, std::min(rest.find_first_of(between), rest.size()));
+    values.push_back(parse_integer(item, low, high));
+    rest.remove_prefix(item.size());
+  }
+  return values;
+}
+
+CLI::Validator size_value() {
+  return CLI::Validator(
+    [](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); }, "SIZE");
+}
+
+CLI::Validator integer_between(std::int64_t low, std::int64_t high) {
+  return CLI::Validator([=](std::string& text) { return complaint([&] { parse_integer(text, low, high); }); }, "INT");
+}
+
+CLI::Validator number_between(double low, double high) {
+  return CLI::Validator(
+    [=](std::string& text) -> std::string {
+      double value = 0;
+      const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (ec == std::errc() && end == text.data() + text.size() && value >= low && value <= high)
+        return {};
+      return "must be a number from " + shortest(low) + " to " + shortest(high) + ", found `" + text + "`";
+    },
+    "NUMBER");
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,6 @@
+// The program `troupe`.
+#include "api/cli/command_line.hpp"
+
+int main(int count, char** arguments) {
+  return troupe::cli::run_command_line({arguments + (count > 0 ? 1 : 0), arguments + count});
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds Troupe, and starts the server on the bundled model.
+#   ./run.sh               the server, on http://127.0.0.1:8000
+#   ./run.sh ARGS...       the same as `build/release/troupe ARGS...`, for example: ./run.sh run "Tell me a story"
+set -euo pipefail
+here=$(pwd)
+cd "$(dirname "$(readlink -f "$0")")"
+. .ci/lib.sh
+
+install_packages "${build_packages[@]}"
+build release -- troupe
+
+troupe=$PWD/build/release/troupe
+cd "$here" # paths among ARGS are the caller's
+[ $# -gt 0 ] || set -- serve
+exec "$troupe" "$@"
