@@ -71,7 +71,7 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
       const auto found = config.find(key);
       if (!found)
         return std::nullopt;
-      return result->id_of(found->is_string() ? found->string() : found->at("content").string());
+      return result->id_of(found->is_object() ? found->at("content").string() : found->string());
     };
     result->bos = named("bos_token");
     result->eos = named("eos_token");

@@ -88,9 +88,14 @@ void field::refuse(std::string_view what, errc code) const {
 
 void field::expected(std::string_view what) const {
   std::string_view text;
-  const bool shown = !value_.get_string().get(text) && text.size() <= 40 && is_utf8(text);
-  refuse("must be " + std::string(what) + ", not " +
-         (shown ? "`" + std::string(text) + "`" : std::string(json::kind_of(value_))));
+  std::string found(json::kind_of(value_));
+  if (!value_.get_string().get(text)) {
+    if (text.size() <= 40 && is_utf8(text))
+      found = "`" + std::string(text) + "`";
+  } else if (!value_.is_object() && !value_.is_array()) {
+    found = "`" + std::string(simdjson::minify(value_)) + "`";
+  }
+  refuse("must be " + std::string(what) + ", not " + found);
 }
 
 } // namespace troupe::tokenization

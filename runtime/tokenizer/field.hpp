@@ -26,7 +26,7 @@ public:
   bool boolean() const;
   /// From 0 to `maximum`.
   std::uint64_t integer(std::uint64_t maximum) const;
-  bool is_string() const { return value_.is_string(); }
+  bool is_object() const { return value_.is_object(); }
   bool is_zero() const; // the number 0
   bool boolean_or(std::string_view key, bool absent) const;
   /// Exactly one character.
