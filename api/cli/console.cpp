@@ -51,16 +51,17 @@ void handle_signals(void (*handler)(int)) {
 
 } // namespace
 
-console::console() : events_ready_(make_eventfd()) {
-  signalled = make_eventfd();
-  handle_signals(note_signal);
-}
+console::console() : events_ready_(make_eventfd()) { signalled = make_eventfd(); }
 
 console::~console() {
-  handle_signals(SIG_DFL);
+  let_interrupts_end_the_program();
   ::close(signalled.exchange(-1));
   ::close(events_ready_);
 }
+
+void console::catch_interrupts() { handle_signals(note_signal); }
+
+void console::let_interrupts_end_the_program() { handle_signals(SIG_DFL); }
 
 void console::post(event e) {
   {

@@ -13,11 +13,15 @@ namespace troupe::cli {
 
 class console {
 public:
-  /// From here on SIGINT and SIGTERM do not end the program but what waits below.
   console();
   ~console();
   console(const console&) = delete;
   console& operator=(const console&) = delete;
+
+  /// From here on SIGINT and SIGTERM no longer end the program, but what waits below.
+  void catch_interrupts();
+  /// The other way round, as at the start.
+  void let_interrupts_end_the_program();
 
   /// Any thread.
   void post(event e);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdio>
 #include <limits>
 
 namespace troupe::cli {
@@ -91,18 +90,6 @@ std::size_t parse_size(std::string_view text) {
   if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     no_size(text);
   return static_cast<std::size_t>(bytes);
-}
-
-std::string show_size(std::size_t bytes) {
-  static constexpr std::array names{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t name = 0;
-  for (; value >= 1000 && name + 1 < names.size(); ++name)
-    value /= 1024;
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.*f %s", name == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2, value,
-                names[name]);
-  return text.data();
 }
 
 std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high) {

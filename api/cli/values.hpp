@@ -18,9 +18,6 @@ namespace troupe::cli {
 /// is left of a byte is dropped. Throws failure(bad_request), also where the result exceeds 2^63 - 1.
 std::size_t parse_size(std::string_view text);
 
-/// "1.5 GiB": three digits at most, for people.
-std::string show_size(std::size_t bytes);
-
 /// An integer from `low` to `high` and nothing beside it. Throws failure(bad_request).
 std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high);
 

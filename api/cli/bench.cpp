@@ -1,0 +1,121 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/model_bench.hpp"
+#include "api/cli/progress.hpp"
+#include "api/cli/values.hpp"
+#include "api/json_text.hpp"
+#include "runtime/error.hpp"
+#include "runtime/memory_plan.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <iostream>
+#include <limits>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr int most = 1 << 20;
+
+struct bench_options : model_bench_options {
+  std::string batches = "1,4,16,32";
+  bool json = false;
+};
+
+/// Commas within a list must not make CLI11 or a configuration file's reader lose track: both hand over one text or several.
+CLI::Validator batch_list() {
+  return CLI::Validator(
+    [](std::string& text) -> std::string {
+      try {
+        return parse_integers(text, 1, most).empty() ? "must name at least one batch size" : "";
+      } catch (const failure& e) {
+        return e.what();
+      }
+    },
+    "LIST");
+}
+
+void print_json(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
+  std::cout << "{\"model\":" << json_text(bench.name()) << ",\"weights\":" << json_text(bench.weights())
+            << ",\"dtype\":" << json_text(bench.dtype()) << ",\"device\":" << json_text(bench.device())
+            << ",\"threads\":" << bench.threads() << ",\"step_tokens\":" << options.step_tokens
+            << ",\"repeat\":" << options.repeat << ",\"batch\":" << r.batch << ",\"prompt\":" << options.prompt
+            << ",\"generate\":" << options.generate << ",\"prefill_tps\":" << json_number(r.prefill_tps)
+            << ",\"decode_tps\":" << json_number(r.decode_tps) << ",\"prefill_ms\":" << json_number(r.prefill_ms)
+            << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
+            << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes << "}"
+            << std::endl;
+}
+
+void print_heading(const model_bench& bench, const bench_options& options) {
+  std::printf("%s, weights %s, computed in %s on %s; loaded in %.2f s\n"
+              "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n\n"
+              "batch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory\n",
+              bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
+              bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
+}
+
+void print_row(const model_bench_result& r) {
+  std::printf("%5d  %16.1f  %15.1f  %14.2f  %11s\n", r.batch, r.prefill_tps, r.decode_tps, r.decode_ms_per_step,
+              to_size(r.peak_rss_bytes).c_str());
+  std::fflush(stdout);
+}
+
+int run_model_bench(const bench_options& options) {
+  require_model(options.model);
+  if (options.prompt + options.generate == 0)
+    throw failure(errc::bad_request, "--prompt and --generate are both 0, which leaves nothing to measure");
+  progress shown;
+  load_status status;
+  status.line = "loading " + options.model;
+  model_bench bench(options, [&](std::size_t done, std::size_t total) {
+    status.done_bytes = done;
+    status.total_bytes = total;
+    shown.show(status);
+  });
+  status.now = load_status::stage::ready;
+  shown.show(status);
+  if (!options.json)
+    print_heading(bench, options);
+  for (const auto batch : parse_integers(options.batches, 1, most)) {
+    const auto result = bench.measure(static_cast<int>(batch));
+    if (options.json)
+      print_json(bench, options, result);
+    else
+      print_row(result);
+  }
+  return 0;
+}
+
+} // namespace
+
+command add_bench_model(CLI::App& bench) {
+  const auto options = std::make_shared<bench_options>();
+  auto* app = bench.add_subcommand("model", "Measure prefill and decode of a model, without tokenising and sampling");
+  const auto count = [&](const char* flag, int& value, int low, const char* help) {
+    app->add_option(flag, value, help)->check(integer_between(low, most))->type_name("INT")->capture_default_str();
+  };
+  count("--prompt", options->prompt, 0, "Tokens of each prompt");
+  count("--generate", options->generate, 0, "Tokens generated per sequence");
+  app->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one after the other")
+    ->check(batch_list())
+    ->multi_option_policy(CLI::MultiOptionPolicy::Join)
+    ->allow_extra_args(false)
+    ->type_name("LIST")
+    ->capture_default_str();
+  count("--repeat", options->repeat, 1, "Measure this many times and take medians");
+  count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
+  app->add_flag("--json", options->json, "Print one JSON object per batch size rather than a table")->group(output_group);
+  add_model_option(*app, options->model);
+  add_compute_options(*app, options->dtype, options->threads);
+  add_common_options(*app);
+  app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
+              "Examples:\n"
+              "  troupe bench model --model synthetic:llama-1b --threads 2\n"
+              "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
+  return {app, [options] { return run_model_bench(*options); }};
+}
+
+} // namespace troupe::cli

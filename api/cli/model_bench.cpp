@@ -1,0 +1,198 @@
+#include "api/cli/model_bench.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/error.hpp"
+#include "runtime/memory_plan.hpp"
+#include "runtime/model_source.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include <sys/resource.h>
+
+namespace troupe::cli {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+using milliseconds = std::chrono::duration<double, std::milli>;
+
+std::size_t size(int n) { return static_cast<std::size_t>(n); }
+
+kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) {
+  return name == "f32" ? kernels::dtype::f32 : name == "bf16" ? kernels::dtype::bf16 : natural_compute(tensors);
+}
+
+/// The type that most bytes of the weights are stored in.
+std::string stored_type(const checkpoint& tensors) {
+  std::map<tensor_type, std::size_t> bytes;
+  for (const auto& name : tensors.tensors())
+    bytes[tensors.find(name)->type] += tensors.find(name)->bytes;
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  return most == bytes.end() ? "none" : std::string(to_string(most->first));
+}
+
+double median(std::vector<double> values) {
+  if (values.empty())
+    return 0;
+  std::ranges::sort(values);
+  const auto half = values.size() / 2;
+  return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::size_t peak_rss() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
+}
+
+} // namespace
+
+/// What one batch size needs, and its steps.
+struct model_bench::run {
+  run(const model_bench& bench, int batch, int max_rows, int blocks_each)
+    : options(bench.options_), backend(*bench.backend_), vocab(bench.model_->config.vocab), batch(batch),
+      blocks_each(blocks_each), graph(bench.model_, backend, max_rows, options.prompt + options.generate),
+      cache(backend.make_kv_cache(
+        kv_shape_of(bench.model_->config, bench.compute_, size(batch) * size(blocks_each)))),
+      logits(backend.allocate(size(batch) * size(vocab) * sizeof(float))), first_logit(1), tables(size(batch * blocks_each)) {
+    std::iota(tables.begin(), tables.end(), 0);
+  }
+
+  /// Rows of one step of a prefill that is at token `done` of all prompts, laid end to end.
+  void prefill_step(int done, int rows) {
+    begin();
+    while (rows > 0) {
+      const int sequence = done / options.prompt, position = done % options.prompt;
+      const int part = std::min(rows, options.prompt - position);
+      add(sequence, position, part, position + part == options.prompt);
+      done += part;
+      rows -= part;
+    }
+    forward();
+  }
+
+  void decode_step(int position) {
+    begin();
+    for (int i = 0; i < batch; ++i)
+      add(i, position, 1, true);
+    forward();
+  }
+
+  double prefill() {
+    const auto start = clock::now();
+    const int all = batch * options.prompt;
+    for (int done = 0; done < all; done += options.step_tokens)
+      prefill_step(done, std::min(options.step_tokens, all - done));
+    return milliseconds(clock::now() - start).count();
+  }
+
+  const model_bench_options& options;
+  kernels::backend& backend;
+  int vocab, batch, blocks_each;
+  decoder graph;
+  std::unique_ptr<kernels::kv_cache> cache;
+  kernels::buffer logits; // [batch, vocab]
+  std::vector<float> first_logit;
+  std::vector<std::int32_t> tables; // sequence i has the blocks from i * blocks_each on
+  std::minstd_rand random;
+  std::vector<token_id> tokens;
+  std::vector<kernels::sequence_rows> sequences;
+  std::vector<std::int32_t> logit_rows;
+
+private:
+  void begin() {
+    tokens.clear();
+    sequences.clear();
+    logit_rows.clear();
+  }
+
+  void add(int sequence, int position, int rows, bool wants_logits) {
+    sequences.push_back({static_cast<std::int32_t>(tokens.size()), rows, position, sequence * blocks_each});
+    for (int i = 0; i < rows; ++i)
+      tokens.push_back(static_cast<token_id>(random() % static_cast<unsigned>(vocab)));
+    if (wants_logits)
+      logit_rows.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
+  }
+
+  /// Waits until the step is done: a device may still be at it when `forward` returns.
+  void forward() {
+    const auto cols = size(vocab);
+    const kernels::tensor out{logits.get(), kernels::dtype::f32, logit_rows.size(), cols, cols};
+    graph.forward(tokens, {sequences, tables}, logit_rows, *cache, out);
+    backend.download(first_logit.data(), {logits.get(), kernels::dtype::f32, 1, 1, 1});
+  }
+};
+
+model_bench::model_bench(const model_bench_options& options, const progress_fn& progress) : options_(options) {
+  const auto start = clock::now();
+  const auto source = open_model(options.model);
+  const int context = options.prompt + options.generate;
+  if (context > source.config.max_context)
+    throw failure(errc::bad_request, "a prompt of " + std::to_string(options.prompt) + " and " +
+                                       std::to_string(options.generate) + " generated tokens exceed the " +
+                                       std::to_string(source.config.max_context) + " that " + source.name + " allows");
+  name_ = source.name;
+  weights_ = stored_type(*source.tensors);
+  compute_ = compute_type(options.dtype, *source.tensors);
+  const auto need = memory_needed(*source.tensors, source.config, compute_, options.step_tokens, context);
+  const auto available = available_memory();
+  if (need.weights + need.activations > available)
+    throw failure(errc::out_of_memory, name_ + " needs " + to_size(need.weights + need.activations) +
+                                         ", but only " + to_size(available) + " are available");
+  backend_ = kernels::make_cpu_backend({.threads = options.threads});
+  device_ = backend_->description();
+  threads_ = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  model_ = load_weights(*source.tensors, source.config, *backend_, compute_, progress);
+  load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
+}
+
+model_bench_result model_bench::measure(int batch) {
+  const int context = options_.prompt + options_.generate;
+  const int blocks_each = (context + kernels::block_tokens - 1) / kernels::block_tokens;
+  const auto shape = kv_shape_of(model_->config, compute_, size(batch) * size(blocks_each));
+  const auto need = shape.blocks * shape.block_bytes() + size(batch) * size(model_->config.vocab) * sizeof(float);
+  const auto available = available_memory();
+  if (need > available)
+    throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(need) +
+                                         " for its KV cache and logits, but only " + to_size(available) + " are available");
+  const int prompt_rows = std::min(options_.step_tokens, batch * options_.prompt);
+  run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
+
+  // What is touched for the first time is not to be measured.
+  if (options_.prompt > 0)
+    work.prefill_step(0, prompt_rows);
+  if (options_.generate > 0)
+    work.decode_step(options_.prompt);
+
+  std::vector<double> prefills, decodes, steps;
+  for (int i = 0; i < options_.repeat; ++i) {
+    if (options_.prompt > 0)
+      prefills.push_back(work.prefill());
+    double all = 0;
+    for (int g = 0; g < options_.generate; ++g) {
+      const auto start = clock::now();
+      work.decode_step(options_.prompt + g);
+      steps.push_back(milliseconds(clock::now() - start).count());
+      all += steps.back();
+    }
+    if (options_.generate > 0)
+      decodes.push_back(all);
+  }
+
+  const auto rate = [&](int tokens, double ms) { return ms > 0 ? 1000.0 * batch * tokens / ms : 0; };
+  model_bench_result result;
+  result.batch = batch;
+  result.prefill_ms = median(prefills);
+  result.prefill_tps = rate(options_.prompt, result.prefill_ms);
+  result.decode_ms_per_step = median(steps);
+  result.decode_tps = rate(options_.generate, median(decodes));
+  result.peak_rss_bytes = peak_rss();
+  return result;
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,62 @@
+// How fast a model runs, tokenising and sampling excluded: a decoder, a backend and a KV cache, driven on the calling thread
+// by fixed batches as llama-bench and llama-batched-bench drive theirs.
+#pragma once
+
+#include "runtime/model.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace troupe::cli {
+
+struct model_bench_options {
+  std::string model;         // a checkpoint's folder, or synthetic:SHAPE
+  std::string dtype = "auto"; // auto | f32 | bf16
+  int threads = 0;           // 0: one per core
+  int step_tokens = 512;     // most rows of a prefill step
+  int prompt = 512;          // tokens per sequence; 0: measure decoding only
+  int generate = 128;        // tokens per sequence; 0: measure prefill only
+  int repeat = 3;
+};
+
+/// Medians over the repetitions. A rate is 0 where there was nothing to measure.
+struct model_bench_result {
+  int batch = 0;
+  double prefill_ms = 0;         // of all prompts of the batch
+  double prefill_tps = 0;        // tokens per second
+  double decode_ms_per_step = 0; // a step yields one token per sequence
+  double decode_tps = 0;         // tokens per second over the whole batch
+  std::size_t peak_rss_bytes = 0; // of this process so far
+};
+
+class model_bench {
+public:
+  /// Loads the model. Throws failure or device_error.
+  model_bench(const model_bench_options& options, const progress_fn& progress);
+
+  /// `batch` sequences: their prompts one after the other in steps of up to `step_tokens` rows, then `generate` steps of
+  /// one row each. Throws failure(out_of_memory) where the machine has no room for it.
+  model_bench_result measure(int batch);
+
+  const std::string& name() const { return name_; }
+  const std::string& weights() const { return weights_; } // as stored: "BF16"
+  const std::string& device() const { return device_; }
+  std::string dtype() const { return kernels::to_string(compute_); }
+  int threads() const { return threads_; }
+  double load_seconds() const { return load_seconds_; }
+
+private:
+  struct run;
+
+  model_bench_options options_;
+  std::string name_, weights_, device_;
+  kernels::dtype compute_ = kernels::dtype::f32;
+  int threads_ = 0;
+  double load_seconds_ = 0;
+  std::unique_ptr<kernels::backend> backend_;
+  std::shared_ptr<const model_weights> model_;
+};
+
+} // namespace troupe::cli

@@ -1,0 +1,79 @@
+#include "api/cli/answer.hpp"
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/progress.hpp"
+#include "api/cli/sampling_options.hpp"
+#include "api/cli/values.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+#include <iterator>
+
+namespace troupe::cli {
+
+namespace {
+
+struct run_options {
+  std::string prompt;
+  std::string system;
+  bool raw = false;
+  bool verbose = false;
+  bool quiet = false;
+  int answers = 1;
+  engine_options engine;
+  sampling_options sampling;
+};
+
+int run(const run_options& options) {
+  console terminal; // outlives the engine, which posts to it
+  const auto engine = start_engine(options.engine, options.quiet);
+  const auto model = engine.model();
+
+  const auto text = options.prompt == "-" ? std::string(std::istreambuf_iterator(std::cin), {}) : options.prompt;
+  generation request;
+  if (options.raw || (!model->chat && options.system.empty())) {
+    request.prompt = plain_prompt(*model, text);
+  } else {
+    std::vector<message> messages{{"user", text}};
+    if (!options.system.empty())
+      messages.insert(messages.begin(), {"system", options.system});
+    request.prompt = chat_prompt(*model, messages);
+  }
+  request.sampling = options.sampling.over(model->defaults);
+  request.sampling.n = options.answers;
+  const auto seed = request.sampling.seed;
+
+  const auto answer = print_answer(engine, terminal, std::move(request));
+  if (options.verbose)
+    std::cerr << model->id << ", " << model->dtype << " on " << model->device << ", seed " << seed << "\n"
+              << answer.timings() << std::endl;
+  return answer.interrupted ? interrupted : 0;
+}
+
+} // namespace
+
+command add_run(CLI::App& troupe) {
+  const auto options = std::make_shared<run_options>();
+  auto* app = troupe.add_subcommand("run", "Answer one prompt: print the text as it is generated");
+  app->add_option("prompt", options->prompt, "What to say to the model; `-` reads it from stdin")->required();
+  app->add_option("--system", options->system, "A system message ahead of the prompt")->type_name("TEXT");
+  app->add_flag("--raw", options->raw, "Continue the prompt as it is, without the model's chat template");
+  app->add_option("-n,--n", options->answers, "How many answers; the prompt is computed once")
+    ->check(integer_between(1, 128))
+    ->type_name("INT")
+    ->capture_default_str();
+  add_sampling_options(*app, options->sampling);
+  add_engine_options(*app, options->engine);
+  app->add_flag("--verbose", options->verbose, "Print times, rates and the seed on stderr")->group(output_group);
+  app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
+  add_common_options(*app);
+  app->footer("Examples:\n"
+              "  troupe run \"Tell me a story about a fox\"\n"
+              "  troupe run --temperature 0 --max-tokens 64 --raw \"Once upon a time\"\n"
+              "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
+              "Exit status: 0, 1 where something failed, 2 for a wrong command line, 130 where Ctrl-C ended the answer.");
+  return {app, [options] { return run(*options); }};
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,111 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/values.hpp"
+#include "runtime/json.hpp"
+#include "runtime/model_source.hpp"
+#include "runtime/tokenizer.hpp"
+
+#include <CLI/CLI.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+
+#include <iostream>
+#include <iterator>
+#include <limits>
+
+namespace troupe::cli {
+
+namespace {
+
+struct tokenize_options {
+  std::string text;
+  std::string model;
+  bool decode = false;
+  bool keep_special = false;
+  bool add_special = true;
+  bool json = false;
+};
+
+/// A piece on one line: line breaks, tabs, other control characters and parts of UTF-8 characters become escapes.
+std::string printable(std::string_view piece) {
+  const bool whole = simdjson::validate_utf8(piece);
+  std::string text;
+  for (const unsigned char c : piece) {
+    constexpr std::string_view hex = "0123456789abcdef";
+    if (c == '\n')
+      text += "\\n";
+    else if (c == '\t')
+      text += "\\t";
+    else if (c == '\\')
+      text += "\\\\";
+    else if (c < 0x20 || c == 0x7f || (c > 0x7f && !whole))
+      (text += "\\x") += {hex[c >> 4], hex[c & 15]};
+    else
+      text += static_cast<char>(c);
+  }
+  return text;
+}
+
+void print_ids(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {
+  const auto ids = tokens.encode(text, options.add_special);
+  if (options.json) {
+    boost::json::array numbers, pieces;
+    for (const auto id : ids) {
+      numbers.emplace_back(id);
+      pieces.emplace_back(tokens.token(id));
+    }
+    std::cout << boost::json::object{{"count", ids.size()}, {"tokens", numbers}, {"pieces", pieces}} << "\n";
+    return;
+  }
+  for (const auto id : ids)
+    std::cout << id << "\t" << printable(tokens.token_bytes(id)) << "\n";
+}
+
+void print_text(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {
+  std::vector<token_id> ids;
+  for (const auto id : parse_integers(text, 0, std::numeric_limits<token_id>::max())) {
+    if (static_cast<std::size_t>(id) >= tokens.vocab_size())
+      throw failure(errc::bad_request, "token " + std::to_string(id) + " is outside the vocabulary of " +
+                                         std::to_string(tokens.vocab_size()));
+    ids.push_back(static_cast<token_id>(id));
+  }
+  const auto decoded = tokens.decode(ids, !options.keep_special);
+  if (options.json)
+    std::cout << boost::json::object{{"text", decoded}} << "\n";
+  else
+    std::cout << decoded << "\n";
+}
+
+int tokenize(const tokenize_options& options) {
+  require_model(options.model);
+  if (is_synthetic(options.model))
+    throw failure(errc::unsupported, options.model + " has no tokenizer");
+  const auto tokens = tokenizer::load(options.model);
+  const auto text = options.text == "-" ? std::string(std::istreambuf_iterator(std::cin), {}) : options.text;
+  (options.decode ? print_text : print_ids)(*tokens, options, text);
+  return 0;
+}
+
+} // namespace
+
+command add_tokenize(CLI::App& troupe) {
+  const auto options = std::make_shared<tokenize_options>();
+  auto* app = troupe.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
+  app->add_option("text", options->text, "The text, or with --decode the ids; `-` reads stdin")->required();
+  app->add_flag("--decode", options->decode, "Turn ids (between spaces or commas) back into text");
+  app->add_flag_function(
+    "--no-special", [options](std::int64_t count) { options->add_special = count <= 0; },
+    "Do not add what the tokenizer puts around a text, such as BOS");
+  app->add_flag("--keep-special", options->keep_special, "With --decode: show special tokens too");
+  app->add_flag("--json", options->json, "Print one JSON object rather than lines")->group(output_group);
+  add_model_option(*app, options->model);
+  add_common_options(*app);
+  app->footer("Examples:\n"
+              "  troupe tokenize \"Once upon a time\"\n"
+              "  troupe tokenize --decode \"12 7 300\"\n"
+              "  troupe tokenize --json - < story.txt");
+  return {app, [options] { return tokenize(*options); }};
+}
+
+} // namespace troupe::cli
