@@ -1,0 +1,145 @@
+#include "runtime/chat_template.hpp"
+
+#include "runtime/json.hpp"
+
+#include <fstream>
+#include <iterator>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in)
+    throw failure(errc::bad_file, file.string() + ": cannot be read");
+  return text;
+}
+
+jinja::program parse_named(std::string_view source, const std::string& name) {
+  try {
+    return jinja::program::parse(source);
+  } catch (const failure& f) {
+    throw failure(f.what_failed().code, name + ": " + f.what());
+  }
+}
+
+/// The sources of one spelling: the default one, and the one for when there are tools.
+struct sources {
+  std::string standard, standard_name;
+  std::optional<std::string> tool_use;
+  std::string tool_use_name;
+};
+
+/// The member `key` of an object, a string. Throws failure(bad_file) where it is anything else.
+std::string member_string(json::value object, std::string_view key, const std::string& where) {
+  std::string_view text;
+  const auto found = json::find(object, key);
+  if (!found || found->get(text))
+    throw failure(errc::bad_file, where + ": `" + std::string(key) + "` must be a string, found "
+                                    + (found ? std::string(json::kind_of(*found)) : "nothing"));
+  return std::string(text);
+}
+
+std::optional<sources> from_json_file(const fs::path& file) {
+  if (!fs::exists(file))
+    return std::nullopt;
+  const auto document = json::document::load(file);
+  const auto found = json::find(document.root(), "chat_template");
+  if (!found)
+    return std::nullopt;
+  const auto where = file.string() + ": `chat_template`";
+  std::string_view text;
+  if (!found->get(text))
+    return sources{std::string(text), where, std::nullopt, {}};
+  json::array named;
+  if (found->get(named))
+    throw failure(errc::bad_file, where + " must be a string or an array, found " + std::string(json::kind_of(*found)));
+  std::optional<sources> result;
+  std::optional<std::string> tool_use;
+  for (auto entry : named) {
+    const auto name = member_string(entry, "name", where);
+    auto source = member_string(entry, "template", where);
+    if (name == "default")
+      result = sources{std::move(source), where + " \"default\"", std::nullopt, {}};
+    else if (name == "tool_use")
+      tool_use = std::move(source);
+  }
+  if (!result)
+    throw failure(errc::bad_file, where + " must have a template named \"default\"");
+  result->tool_use = std::move(tool_use);
+  result->tool_use_name = where + " \"tool_use\"";
+  return result;
+}
+
+std::optional<sources> from_text_file(const fs::path& folder) {
+  const auto file = folder / "chat_template.jinja", tools = folder / "additional_chat_templates" / "tool_use.jinja";
+  if (!fs::exists(file))
+    return std::nullopt;
+  sources result{read_text(file), file.string(), std::nullopt, tools.string()};
+  if (fs::exists(tools))
+    result.tool_use = read_text(tools);
+  return result;
+}
+
+/// Adds the special tokens of one file, each a string or an object with the string as `content`.
+void add_tokens(jinja::dict& tokens, const fs::path& file) {
+  if (!fs::exists(file))
+    return;
+  const auto document = json::document::load(file);
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    const auto found = json::find(document.root(), key);
+    if (!found || tokens.find(std::string_view(key)))
+      continue;
+    tokens.set(jinja::value(key), jinja::value(found->is_object() ? member_string(*found, "content", file.string())
+                                                                  : member_string(document.root(), key, file.string())));
+  }
+}
+
+} // namespace
+
+std::optional<chat_template> chat_template::load(const fs::path& folder) {
+  auto found = from_text_file(folder);
+  for (const char* name : {"chat_template.json", "tokenizer_config.json"})
+    if (!found)
+      found = from_json_file(folder / name);
+  if (!found)
+    return std::nullopt;
+  chat_template result(parse_named(found->standard, found->standard_name));
+  if (found->tool_use)
+    result.tool_use_ = parse_named(*found->tool_use, found->tool_use_name);
+  add_tokens(result.special_tokens_, folder / "tokenizer_config.json");
+  add_tokens(result.special_tokens_, folder / "special_tokens_map.json");
+  return result;
+}
+
+chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
+  chat_template result(jinja::program::parse(source));
+  result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
+  result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
+  return result;
+}
+
+std::string chat_template::render(const arguments& args) const {
+  jinja::dict names = special_tokens_;
+  if (args.extra.is(jinja::kind::dict))
+    for (const auto& [key, item] : args.extra.map().entries())
+      if (key.is_string())
+        names.set(key, item);
+  names.set("messages", args.messages);
+  names.set("tools", args.tools);
+  if (!names.find(std::string_view("documents")))
+    names.set("documents", nullptr);
+  names.set("add_generation_prompt", args.add_generation_prompt);
+  const bool with_tools = tool_use_ && !args.tools.is_none();
+  try {
+    return (with_tools ? *tool_use_ : default_).render(jinja::value(std::move(names)), args.now);
+  } catch (const failure& f) {
+    throw failure(errc::bad_request, f.what(), "messages");
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,394 @@
+// The filters on text and single values, and the table of all filters.
+#include "runtime/jinja/filters.hpp"
+
+#include "runtime/jinja/text.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+
+namespace troupe::jinja {
+
+namespace {
+
+template <std::string (*map)(std::string_view)>
+value mapped(context& c, const value& v, const call_arguments& args) {
+  bind("filter", args, {});
+  return c.text(map(c.string(v)));
+}
+
+std::string title_words(std::string_view s) {
+  // Unlike str.title(): only white space, brackets and hyphens start a word.
+  std::string out;
+  bool inside = false;
+  for (auto c : text::characters(s)) {
+    std::size_t at = 0;
+    const auto code = text::decode(c, at);
+    const bool gap = text::is_space(code) || std::string_view("-({[<").find(c) != std::string_view::npos;
+    out += inside ? text::lower(c) : text::upper(c);
+    inside = !gap;
+  }
+  return out;
+}
+
+std::string without_tags(std::string_view s) {
+  std::string out;
+  for (std::size_t at = 0; at < s.size();) {
+    const bool comment = s.substr(at).starts_with("<!--");
+    const auto end = s[at] != '<' ? s.npos : comment ? s.find("-->", at + 4) : s.find('>', at);
+    if (end == s.npos)
+      out += s[at++];
+    else
+      at = end + (comment ? 3 : 1);
+  }
+  std::string spaced;
+  for (auto word : text::split(out, {}, -1))
+    (spaced += spaced.empty() ? "" : " ") += word;
+  for (auto [entity, meaning] : {std::pair{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""},
+                                 {"&#39;", "'"}, {"&amp;", "&"}})
+    spaced = text::replace(spaced, entity, meaning, -1);
+  return spaced;
+}
+
+value trim(context& c, const value& v, const call_arguments& args) {
+  const auto chars = bind("trim", args, {"chars"})[0];
+  const auto set = chars.is_string() ? chars.str() : std::string();
+  const auto s = c.string(v);
+  c.spend(s.size() * set.size());
+  return c.text(std::string(chars.is_string() && set.empty() ? s : text::strip(s, set, true, true)));
+}
+
+value replace(context& c, const value& v, const call_arguments& args) {
+  const auto a = bind("replace", args, {"old", "new", "count"}, 2);
+  const auto s = c.string(v), from = c.string(a[0]), to = c.string(a[1]);
+  c.spend(text::count(s, from) * to.size());
+  return c.text(text::replace(s, from, to, to_integer(a[2], -1)));
+}
+
+value center(context& c, const value& v, const call_arguments& args) {
+  const auto width = std::max<std::int64_t>(to_integer(bind("center", args, {"width"})[0], 80), 0);
+  c.spend(static_cast<std::size_t>(width));
+  return c.text(text::pad(c.string(v), static_cast<std::size_t>(width), '^'));
+}
+
+value indent(context& c, const value& v, const call_arguments& args) {
+  const auto a = bind("indent", args, {"width", "first", "blank"});
+  std::string by;
+  if (a[0].is_string()) {
+    by = a[0].str();
+  } else {
+    const auto width = std::max<std::int64_t>(to_integer(a[0], 4), 0);
+    c.spend(static_cast<std::size_t>(width));
+    by.assign(static_cast<std::size_t>(width), ' ');
+  }
+  if (!v.is_string())
+    throw fault("unsupported operand type(s) for +=: '" + v.type_name() + "' and 'str'");
+  const auto s = v.str() + "\n";
+  const auto lines = text::split_lines(s, false);
+  c.spend(s.size() + lines.size() * by.size());
+  std::string out = a[1].truth() ? by : "";
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0)
+      out += !lines[i].empty() || a[2].truth() ? "\n" + by : "\n";
+    out += lines[i];
+  }
+  return value(std::move(out));
+}
+
+value truncate(context& c, const value& v, const call_arguments& args) {
+  const auto a = bind("truncate", args, {"length", "killwords", "end", "leeway"});
+  const auto s = c.string(v), end = a[2].is_undefined() ? "..." : c.string(a[2]);
+  const auto limit = to_integer(a[0], 255), leeway = to_integer(a[3], 5);
+  const auto ending = static_cast<std::int64_t>(text::length(end));
+  if (limit < ending || leeway < 0)
+    throw fault("expected length >= " + std::to_string(ending) + " and leeway >= 0");
+  if (static_cast<std::int64_t>(text::length(s)) - leeway <= limit)
+    return v;
+  std::size_t at = 0;
+  for (auto n = limit - ending; n > 0; --n)
+    text::decode(s, at);
+  auto kept = s.substr(0, at);
+  if (!a[1].truth())
+    kept = kept.substr(0, kept.rfind(' '));
+  return c.text(kept + end);
+}
+
+value word_count(context& c, const value& v, const call_arguments& args) {
+  bind("wordcount", args, {});
+  const auto s = c.string(v);
+  std::int64_t words = 0;
+  bool inside = false;
+  for (std::size_t at = 0; at < s.size();) {
+    const auto code = text::decode(s, at);
+    const bool letter = code == '_' || text::is_alpha(code) || text::is_numeric(code);
+    words += letter && !inside;
+    inside = letter;
+  }
+  return value(words);
+}
+
+std::string quoted(std::string_view s, bool query) {
+  std::string out;
+  for (const char c : s) {
+    if (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-~").find(c) != std::string_view::npos
+        || (c == '/' && !query)) {
+      out += c;
+    } else if (c == ' ' && query) {
+      out += '+';
+    } else {
+      char hex[4];
+      std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      out += hex;
+    }
+  }
+  return out;
+}
+
+value url_encode(context& c, const value& v, const call_arguments& args) {
+  bind("urlencode", args, {});
+  if (v.is_string() || !iterable(v))
+    return c.text(quoted(c.string(v), false));
+  std::string out;
+  for (const auto& entry : v.is(kind::dict) ? c.items(get_attribute(c, v, "items").obj()->call(c, {})) : c.items(v)) {
+    const auto pair = c.items(entry);
+    if (pair.size() != 2)
+      throw fault("urlencode takes pairs");
+    out += out.empty() ? "" : "&";
+    out += quoted(c.string(pair[0]), true) + '=' + quoted(c.string(pair[1]), true);
+  }
+  return c.text(std::move(out));
+}
+
+value xml_attributes(context& c, const value& v, const call_arguments& args) {
+  const auto spaced = bind("xmlattr", args, {"autospace"})[0];
+  if (!v.is(kind::dict))
+    throw fault('\'' + v.type_name() + "' object has no attribute 'items'");
+  std::string out;
+  for (const auto& [key, item] : v.map().entries()) {
+    if (item.is_none() || item.is_undefined())
+      continue;
+    const auto name = c.string(key);
+    if (name.find_first_of(" \t\n\r\f\v/>=") != name.npos)
+      throw fault("invalid character in attribute name: " + text::repr(name));
+    out += out.empty() ? "" : " ";
+    out += text::escape_html(name) + "=\"" + text::escape_html(c.string(item)) + "\"";
+  }
+  if ((spaced.is_undefined() || spaced.truth()) && !out.empty())
+    out.insert(out.begin(), ' ');
+  return c.text(std::move(out));
+}
+
+value format(context& c, const value& v, const call_arguments& args) {
+  const auto s = c.string(v);
+  if (args.keyword.empty())
+    return c.text(format_percent(c, s, value::tuple(args.positional)));
+  if (!args.positional.empty())
+    throw fault("can't handle positional and keyword arguments at the same time");
+  dict named;
+  for (const auto& [key, item] : args.keyword)
+    named.set(value(key), item);
+  return c.text(format_percent(c, s, value(std::move(named))));
+}
+
+// -- numbers ------------------------------------------------------------------
+
+value absolute(context&, const value& v, const call_arguments& args) {
+  bind("abs", args, {});
+  if (v.is_undefined())
+    throw fault(v.why());
+  if (!v.is_number())
+    throw fault("bad operand type for abs(): '" + v.type_name() + "'");
+  return v.is(kind::real) ? value(std::abs(v.real())) : v.integer() < 0 ? negate(v) : value(v.integer());
+}
+
+/// float(text) of Python; nothing where it is no number.
+std::optional<double> read_real(std::string_view s) {
+  std::string digits(text::strip(s, {}, true, true));
+  const auto letters = text::lower(digits);
+  const bool named = letters.find("inf") != letters.npos || letters.find("nan") != letters.npos;
+  if (digits.empty() || letters.find('x') != letters.npos || letters.find('(') != letters.npos
+      || (!named && digits.find_first_not_of("0123456789+-.eE_") != digits.npos) || digits.find("__") != digits.npos)
+    return std::nullopt;
+  std::erase(digits, '_');
+  char* end = nullptr;
+  const auto result = std::strtod(digits.c_str(), &end);
+  return end == digits.c_str() + digits.size() ? std::optional(result) : std::nullopt;
+}
+
+/// int(text, base) of Python; nothing where it is no integer.
+std::optional<std::int64_t> read_integer(std::string_view s, std::int64_t base) {
+  std::string digits(text::strip(s, {}, true, true));
+  const bool negative = digits.starts_with('-');
+  if (negative || digits.starts_with('+'))
+    digits.erase(0, 1);
+  const auto prefix = digits.size() > 2 && digits[0] == '0' ? static_cast<char>(digits[1] | 0x20) : '\0';
+  const std::int64_t named = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;
+  if (named != 0 && (base == named || base == 0)) {
+    digits.erase(0, 2);
+    base = named;
+  }
+  base = base == 0 ? 10 : base;
+  if (digits.empty() || digits.ends_with('_') || digits.starts_with('_') || digits.find("__") != digits.npos)
+    return std::nullopt;
+  std::erase(digits, '_');
+  std::int64_t result = 0;
+  for (const char c : digits) {
+    const auto u = static_cast<unsigned char>(c);
+    const std::int64_t digit = std::isdigit(u) ? c - '0' : std::isalpha(u) ? (c | 0x20) - 'a' + 10 : 99;
+    if (digit >= base)
+      return std::nullopt;
+    if (__builtin_mul_overflow(result, base, &result)
+        || (negative ? __builtin_sub_overflow(result, digit, &result) : __builtin_add_overflow(result, digit, &result)))
+      throw fault("the integer " + std::string(s) + " does not fit into 64 bits");
+  }
+  return result;
+}
+
+value truncated(double d, const value& fallback) {
+  if (!std::isfinite(d))
+    return fallback;
+  if (std::abs(d) >= 9.2e18)
+    throw fault("an integer does not fit into 64 bits");
+  return value(static_cast<std::int64_t>(d));
+}
+
+value to_int(context&, const value& v, const call_arguments& args) {
+  const auto a = bind("int", args, {"default", "base"});
+  const auto fallback = a[0].is_undefined() ? value(0) : a[0];
+  if (v.is_undefined())
+    throw fault(v.why());
+  if (v.is_number())
+    return v.is_integral() ? value(v.integer()) : truncated(v.real(), fallback);
+  if (!v.is_string())
+    return fallback;
+  const auto base = to_integer(a[1], 10);
+  if (base < 0 || base == 1 || base > 36)
+    throw fault("int() base must be >= 2 and <= 36, or 0");
+  if (const auto read = read_integer(v.str(), base))
+    return value(*read);
+  const auto real = read_real(v.str());
+  return real ? truncated(*real, fallback) : fallback;
+}
+
+value to_float(context&, const value& v, const call_arguments& args) {
+  const auto a = bind("float", args, {"default"});
+  if (v.is_undefined())
+    throw fault(v.why());
+  if (v.is_number())
+    return value(v.real());
+  const auto real = v.is_string() ? read_real(v.str()) : std::nullopt;
+  return real ? value(*real) : a[0].is_undefined() ? value(0.0) : a[0];
+}
+
+value round(context&, const value& v, const call_arguments& args) {
+  const auto a = bind("round", args, {"precision", "method"});
+  const auto precision = to_integer(a[0], 0);
+  const auto method = a[1].is_undefined() ? "common" : a[1].text();
+  if (v.is_undefined())
+    throw fault(v.why());
+  if (method != "common" && method != "ceil" && method != "floor")
+    throw fault("method must be common, ceil or floor");
+  if (!v.is_number() || std::abs(precision) > 300)
+    throw fault("cannot round a value of type " + v.type_name() + " to " + std::to_string(precision) + " digits");
+  if (method == "common" && v.is_integral() && precision >= 0)
+    return value(v.integer());
+  const auto scale = std::pow(10.0, static_cast<double>(std::abs(precision)));
+  const auto scaled = precision < 0 ? v.real() / scale : v.real() * scale;
+  if (method == "common" && precision >= 0) {
+    // Correctly rounded from the exact binary value, as Python does.
+    char digits[700];
+    std::snprintf(digits, sizeof digits, "%.*f", static_cast<int>(precision), v.real());
+    return value(std::strtod(digits, nullptr));
+  }
+  const auto whole = method == "ceil" ? std::ceil(scaled) : method == "floor" ? std::floor(scaled) : std::nearbyint(scaled);
+  const auto result = precision < 0 ? whole * scale : whole / scale;
+  return v.is_integral() && method == "common" ? truncated(result, value(0)) : value(result);
+}
+
+// -- any value ----------------------------------------------------------------
+
+value fall_back(context&, const value& v, const call_arguments& args) {
+  const auto a = bind("default", args, {"default_value", "boolean"});
+  if (!v.is_undefined() && !(a[1].truth() && !v.truth()))
+    return v;
+  return args.positional.empty() && args.keyword.empty() ? value("") : a[0];
+}
+
+value to_json_text(context& c, const value& v, const call_arguments& args) {
+  const auto a = bind("tojson", args, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  json_style style;
+  style.ensure_ascii = a[0].truth();
+  style.sort_keys = a[3].truth();
+  if (a[1].is_string())
+    style.indent = a[1].str();
+  else if (!a[1].is_none() && !a[1].is_undefined())
+    style.indent = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(to_integer(a[1]), 0, 1000)), ' ');
+  if (style.indent)
+    style.item_separator = ",";
+  if (iterable(a[2]) && !a[2].is_undefined()) {
+    const auto pair = c.items(a[2]);
+    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      throw fault("separators must be two strings");
+    style.item_separator = pair[0].str();
+    style.key_separator = pair[1].str();
+  }
+  const auto per_element = style.item_separator.size() + style.key_separator.size()
+                           + (style.indent ? style.indent->size() * v.extent().depth : 0);
+  c.spend(v.extent().weight * (1 + per_element));
+  return c.text(to_json(v, style));
+}
+
+value attribute(context& c, const value& v, const call_arguments& args) {
+  const auto name = c.string(bind("attr", args, {"name"}, 1)[0]);
+  if (v.is_undefined())
+    throw fault(v.why());
+  // Only attributes: the items of a dict don't count.
+  const auto found = v.is(kind::object) ? v.obj()->attribute(c, name) : find_method(v, name);
+  return found ? get_attribute(c, v, name)
+               : value::undefined('\'' + v.type_name() + " object' has no attribute '" + name + "'");
+}
+
+value as_text(context& c, const value& v, const call_arguments& args) {
+  bind("string", args, {});
+  return v.is_string() ? v : c.text(c.string(v));
+}
+
+constexpr named_filter table[] = {
+  {"abs", absolute},
+  {"attr", attribute},
+  {"capitalize", mapped<text::capitalize>},
+  {"center", center},
+  {"d", fall_back},
+  {"default", fall_back},
+  {"e", mapped<text::escape_html>},
+  {"escape", mapped<text::escape_html>},
+  {"float", to_float},
+  {"forceescape", mapped<text::escape_html>},
+  {"format", format},
+  {"indent", indent},
+  {"int", to_int},
+  {"lower", mapped<text::lower>},
+  {"replace", replace},
+  {"round", round},
+  {"safe", as_text},
+  {"string", as_text},
+  {"striptags", mapped<without_tags>},
+  {"title", mapped<title_words>},
+  {"tojson", to_json_text},
+  {"trim", trim},
+  {"truncate", truncate},
+  {"upper", mapped<text::upper>},
+  {"urlencode", url_encode},
+  {"wordcount", word_count},
+  {"xmlattr", xml_attributes},
+};
+
+} // namespace
+
+filter_function find_filter(std::string_view name) {
+  const auto found = std::ranges::find(table, name, &named_filter::name);
+  return found == std::end(table) ? find_sequence_filter(name) : found->call;
+}
+
+} // namespace troupe::jinja

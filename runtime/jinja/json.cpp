@@ -1,0 +1,143 @@
+// JSON in and out of template values, as Python's json module reads and writes it.
+#include "runtime/error.hpp"
+#include "runtime/jinja/text.hpp"
+#include "runtime/jinja/value.hpp"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::jinja {
+
+namespace {
+
+value read(simdjson::dom::element json) {
+  using simdjson::dom::element_type;
+  switch (json.type()) {
+    case element_type::ARRAY: {
+      std::vector<value> items;
+      const simdjson::dom::array array = json.get_array().value_unsafe();
+      for (auto item : array)
+        items.push_back(read(item));
+      return value::list(std::move(items));
+    }
+    case element_type::OBJECT: {
+      dict result;
+      const simdjson::dom::object object = json.get_object().value_unsafe();
+      for (auto [key, item] : object)
+        result.set(value(key), read(item));
+      return value(std::move(result));
+    }
+    case element_type::INT64: return value(json.get_int64().value_unsafe());
+    case element_type::UINT64: throw fault("the integer " + simdjson::minify(json) + " does not fit into 64 bits");
+    case element_type::DOUBLE: return value(json.get_double().value_unsafe());
+    case element_type::STRING: return value(json.get_string().value_unsafe());
+    case element_type::BOOL: return value(json.get_bool().value_unsafe());
+    default: return value(nullptr);
+  }
+}
+
+class writer {
+public:
+  explicit writer(const json_style& style) : style_(style) {}
+
+  void write(const value& v, unsigned level = 0) {
+    switch (v.kind()) {
+      case kind::none: out += "null"; break;
+      case kind::boolean: out += v.integer() ? "true" : "false"; break;
+      case kind::integer: out += std::to_string(v.integer()); break;
+      case kind::real: out += real(v.real()); break;
+      case kind::string: out += text::json(v.str(), style_.ensure_ascii); break;
+      case kind::sequence: write_list(v, level); break;
+      case kind::dict: write_dict(v.map(), level); break;
+      default: refuse(v);
+    }
+  }
+
+  std::string out;
+
+private:
+  [[noreturn]] static void refuse(const value& v) {
+    throw fault("Object of type " + v.type_name() + " is not JSON serializable");
+  }
+
+  static std::string real(double d) {
+    return std::isnan(d) ? "NaN" : std::isinf(d) ? (d < 0 ? "-Infinity" : "Infinity") : text::repr(d);
+  }
+
+  void separate(bool first, unsigned level) {
+    if (!first)
+      out += style_.item_separator;
+    new_line(level);
+  }
+
+  void new_line(unsigned level) {
+    if (!style_.indent)
+      return;
+    out += '\n';
+    for (unsigned i = 0; i < level; ++i)
+      out += *style_.indent;
+  }
+
+  void write_list(const value& v, unsigned level) {
+    const auto& items = v.seq().items;
+    const auto is = v.seq().is;
+    if (is != shape::list && is != shape::tuple && is != shape::group)
+      refuse(v);
+    out += '[';
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      separate(i == 0, level + 1);
+      write(items[i], level + 1);
+    }
+    if (!items.empty())
+      new_line(level);
+    out += ']';
+  }
+
+  void write_dict(const dict& d, unsigned level) {
+    auto entries = d.entries();
+    if (style_.sort_keys)
+      std::ranges::stable_sort(entries, [](const auto& a, const auto& b) { return compare(a.first, b.first) < 0; });
+    out += '{';
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      separate(i == 0, level + 1);
+      out += key(entries[i].first) + style_.key_separator;
+      write(entries[i].second, level + 1);
+    }
+    if (!entries.empty())
+      new_line(level);
+    out += '}';
+  }
+
+  std::string key(const value& v) const {
+    switch (v.kind()) {
+      case kind::string: return text::json(v.str(), style_.ensure_ascii);
+      case kind::none: return "\"null\"";
+      case kind::boolean: return v.integer() ? "\"true\"" : "\"false\"";
+      case kind::integer: return '"' + std::to_string(v.integer()) + '"';
+      case kind::real: return '"' + real(v.real()) + '"';
+      default: throw fault("keys must be str, int, float, bool or None, not " + v.type_name());
+    }
+  }
+
+  const json_style& style_;
+};
+
+} // namespace
+
+value from_json(simdjson::dom::element json) {
+  try {
+    return read(json);
+  } catch (const fault& f) {
+    throw failure(errc::bad_request, f.what());
+  }
+}
+
+std::string to_json(const value& v, const json_style& style) {
+  writer w(style);
+  w.write(v);
+  return std::move(w.out);
+}
+
+} // namespace troupe::jinja

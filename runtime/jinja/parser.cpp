@@ -1,0 +1,768 @@
+#include "runtime/jinja/parser.hpp"
+
+#include "runtime/jinja/text.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::jinja {
+
+namespace {
+
+using namespace ast;
+using type = token::type;
+
+constexpr unsigned max_nesting = 64;      // of the parser's own recursion: brackets in brackets, blocks in blocks
+constexpr unsigned max_expression = 256;  // of the tree: a chain of operators is as deep as it is long
+
+class parser {
+public:
+  explicit parser(std::string_view source) : tokens_(tokenize(source)) {}
+
+  block run() {
+    auto result = statements({});
+    if (!at(type::end))
+      refuse(here().at, "unexpected " + describe(here()));
+    return result;
+  }
+
+private:
+  // -- tokens -----------------------------------------------------------------
+
+  const token& here() const { return tokens_[next_]; }
+  const token& ahead() const { return tokens_[std::min(next_ + 1, tokens_.size() - 1)]; }
+  const token& take() { return tokens_[next_ + 1 < tokens_.size() ? next_++ : next_]; }
+  bool at(type is) const { return here().is == is; }
+  bool at(type is, std::string_view text) const { return at(is) && here().text == text; }
+  bool at_op(std::string_view op) const { return at(type::op, op); }
+  bool at_name(std::string_view name) const { return at(type::name, name); }
+  bool skip(type is, std::string_view text) {
+    const bool found = at(is, text);
+    if (found)
+      take();
+    return found;
+  }
+  bool skip_op(std::string_view op) { return skip(type::op, op); }
+  bool skip_name(std::string_view name) { return skip(type::name, name); }
+
+  static std::string describe(const token& t) {
+    switch (t.is) {
+      case type::end: return "end of the template";
+      case type::block_end: return "'%}'";
+      case type::variable_end: return "'}}'";
+      case type::data: return "text";
+      case type::string: return "a string";
+      default: return '\'' + t.text + "'";
+    }
+  }
+
+  [[noreturn]] void expected(const std::string& what) const {
+    refuse(here().at, "expected " + what + ", found " + describe(here()));
+  }
+
+  void expect_op(std::string_view op) {
+    if (!skip_op(op))
+      expected('\'' + std::string(op) + "'");
+  }
+
+  std::string expect_name() {
+    if (!at(type::name))
+      expected("a name");
+    return take().text;
+  }
+
+  void expect(type is, const char* what) {
+    if (!at(is))
+      expected(what);
+    take();
+  }
+
+  /// Counts a level of recursion for as long as it lives.
+  class level {
+  public:
+    explicit level(parser& p) : parser_(p) {
+      if (++parser_.nesting_ > max_nesting)
+        refuse(parser_.here().at, "the template is nested deeper than " + std::to_string(max_nesting) + " levels");
+    }
+    ~level() { --parser_.nesting_; }
+    level(const level&) = delete;
+
+  private:
+    parser& parser_;
+  };
+
+  template <class Node>
+  expression_ptr make(position at, Node node, unsigned below) {
+    if (below >= max_expression)
+      refuse(at, "an expression is nested deeper than " + std::to_string(max_expression) + " levels");
+    return std::make_unique<expression>(expression{at, below + 1, std::move(node)});
+  }
+
+  static unsigned depth(const expression_ptr& e) { return e ? e->depth : 0; }
+
+  static unsigned depth(const std::vector<expression_ptr>& all) {
+    unsigned deepest = 0;
+    for (const auto& e : all)
+      deepest = std::max(deepest, depth(e));
+    return deepest;
+  }
+
+  static unsigned depth(const arguments& a) {
+    auto deepest = std::max({depth(a.positional), depth(a.unpacked_list), depth(a.unpacked_dict)});
+    for (const auto& [key, e] : a.keyword)
+      deepest = std::max(deepest, depth(e));
+    return deepest;
+  }
+
+  // -- statements -------------------------------------------------------------
+
+  /// Up to a tag of one of `ends`, which is left as the next token; to the end of the template where `ends` is empty.
+  block statements(std::initializer_list<std::string_view> ends) {
+    const level guard(*this);
+    block result;
+    for (;;) {
+      const auto where = here().at;
+      if (at(type::end)) {
+        if (ends.size() != 0)
+          refuse(where, "the template ends where " + tags(ends) + " was expected");
+        return result;
+      }
+      if (at(type::data)) {
+        result.push_back({where, data{take().text}});
+      } else if (at(type::variable_begin)) {
+        take();
+        result.push_back({where, print{tuple()}});
+        expect(type::variable_end, "'}}'");
+      } else {
+        expect(type::block_begin, "a tag");
+        if (at(type::name) && std::ranges::find(ends, here().text) != ends.end())
+          return result;
+        statement_of(result, where, ends);
+        expect(type::block_end, "'%}'");
+      }
+    }
+  }
+
+  static std::string tags(std::initializer_list<std::string_view> names) {
+    std::string out;
+    for (auto name : names)
+      out += (out.empty() ? "'" : " or '") + std::string(name) + "'";
+    return out;
+  }
+
+  /// What follows a tag's opening, up to the tag that ends it; that one is consumed but for its %}.
+  block body(std::initializer_list<std::string_view> ends) {
+    skip_op(":");
+    expect(type::block_end, "'%}'");
+    return statements(ends);
+  }
+
+  block last_body(std::string_view end) {
+    auto result = body({end});
+    take();
+    return result;
+  }
+
+  void statement_of(block& out, position where, std::initializer_list<std::string_view> ends) {
+    const auto tag = expect_name();
+    if (tag == "for")
+      out.push_back({where, for_loop()});
+    else if (tag == "if")
+      out.push_back({where, if_chain()});
+    else if (tag == "set")
+      set(out, where);
+    else if (tag == "macro")
+      out.push_back({where, macro{macro_named(expect_name(), "endmacro")}});
+    else if (tag == "call")
+      out.push_back({where, call_with_block(where)});
+    else if (tag == "filter")
+      out.push_back({where, filtered()});
+    else if (tag == "with")
+      out.push_back({where, with_values()});
+    else if (tag == "generation")
+      out.push_back({where, with{{}, function_body("endgeneration")}});
+    else if (tag == "print")
+      print_all(out, where);
+    else if (tag == "break" || tag == "continue")
+      out.push_back({where, jump_of(tag, where)});
+    else
+      unknown(tag, where, ends);
+  }
+
+  [[noreturn]] static void unknown(const std::string& tag, position where,
+                                   std::initializer_list<std::string_view> ends) {
+    for (auto other : {"extends", "block", "include", "import", "from", "autoescape"})
+      if (tag == other)
+        refuse(where, "the tag '" + tag + "' is not supported in chat templates", errc::unsupported);
+    refuse(where, "unknown tag '" + tag + '\'' + (ends.size() ? ", expected " + tags(ends) : ""));
+  }
+
+  loop for_loop() {
+    auto to = target(false, true);
+    if (!skip_name("in"))
+      expected("'in'");
+    auto over = tuple(false, true);
+    expression_ptr only_if = skip_name("if") ? expression_of() : nullptr;
+    const bool recursive = skip_name("recursive");
+    ++loops_;
+    auto inside = body({"endfor", "else"});
+    --loops_;
+    block otherwise;
+    if (take().text == "else")
+      otherwise = last_body("endfor");
+    return {std::move(to), std::move(over), std::move(only_if), recursive, std::move(inside), std::move(otherwise)};
+  }
+
+  branch if_chain() {
+    branch result;
+    ++soft_;
+    for (;;) {
+      auto condition = tuple(false);
+      auto then = body({"elif", "else", "endif"});
+      result.cases.emplace_back(std::move(condition), std::move(then));
+      const auto end = take().text;
+      if (end == "else")
+        result.otherwise = last_body("endif");
+      if (end != "elif")
+        break;
+    }
+    --soft_;
+    return result;
+  }
+
+  void set(block& out, position where) {
+    auto to = target(true, false);
+    if (skip_op("=")) {
+      out.push_back({where, assignment{std::move(to), tuple()}});
+      return;
+    }
+    auto through = filters(nullptr);
+    auto inside = last_body("endset");
+    out.push_back({where, capture{std::move(to), std::move(through), std::move(inside)}});
+  }
+
+  /// A body that jinja2 makes a function of, so that no `break` leaves it.
+  block function_body(std::string_view end) {
+    const auto outer = std::exchange(loops_, 0);
+    auto result = last_body(end);
+    loops_ = outer;
+    return result;
+  }
+
+  macro_body macro_named(std::string name, std::string_view end) {
+    macro_body result;
+    result.name = std::move(name);
+    macros_.push_back(&result);
+    if (result.name.empty() ? at_op("(") : true)
+      signature(result.parameters);
+    if (end == "endcall")
+      pending_call_ = expression_of();
+    result.body = function_body(end);
+    macros_.pop_back();
+    return result;
+  }
+
+  void signature(std::vector<parameter>& out) {
+    expect_op("(");
+    while (!at_op(")")) {
+      if (!out.empty())
+        expect_op(",");
+      const auto where = here().at;
+      parameter p{expect_name(), nullptr};
+      if (skip_op("="))
+        p.fallback = expression_of();
+      else if (!out.empty() && out.back().fallback)
+        refuse(where, "a parameter without a default follows one that has one");
+      out.push_back(std::move(p));
+    }
+    expect_op(")");
+  }
+
+  call_block call_with_block(position where) {
+    auto caller = macro_named({}, "endcall");
+    if (!std::holds_alternative<call>(pending_call_->is))
+      refuse(where, "a call block needs a call");
+    return {std::move(caller), std::move(pending_call_)};
+  }
+
+  filter_block filtered() {
+    auto through = filters(nullptr, true);
+    return {std::move(through), last_body("endfilter")};
+  }
+
+  with with_values() {
+    with result;
+    while (!at(type::block_end)) {
+      if (!result.set.empty())
+        expect_op(",");
+      auto to = target(false, false);
+      expect_op("=");
+      result.set.emplace_back(std::move(to), expression_of());
+    }
+    result.body = last_body("endwith");
+    return result;
+  }
+
+  void print_all(block& out, position where) {
+    for (bool first = true; !at(type::block_end); first = false) {
+      if (!first)
+        expect_op(",");
+      out.push_back({where, print{expression_of()}});
+    }
+  }
+
+  jump jump_of(const std::string& tag, position where) const {
+    if (loops_ == 0)
+      refuse(where, '\'' + tag + "' outside of a loop");
+    return {tag == "break"};
+  }
+
+  /// What can be assigned to: names, tuples of them, and with `attributes` those of namespaces.
+  expression_ptr target(bool attributes, bool before_in) {
+    const auto where = here().at;
+    std::vector<expression_ptr> parts;
+    bool is_tuple = false;
+    while (!(at_op("=") || at(type::block_end) || (before_in && at_name("in")))) {
+      parts.push_back(one_target(attributes));
+      if (!skip_op(","))
+        break;
+      is_tuple = true;
+    }
+    if (parts.empty())
+      expected("a name to assign to");
+    if (!is_tuple)
+      return std::move(parts.front());
+    const auto below = depth(parts);
+    return make(where, tuple_literal{std::move(parts)}, below);
+  }
+
+  expression_ptr one_target(bool attributes) {
+    const level guard(*this);
+    const auto where = here().at;
+    if (skip_op("(")) {
+      std::vector<expression_ptr> parts;
+      bool is_tuple = at_op(")");
+      while (!at_op(")")) {
+        parts.push_back(one_target(attributes));
+        if (!skip_op(","))
+          break;
+        is_tuple = true;
+      }
+      expect_op(")");
+      const auto below = depth(parts);
+      return is_tuple ? make(where, tuple_literal{std::move(parts)}, below) : std::move(parts.front());
+    }
+    const auto word = expect_name();
+    if (constant(word))
+      refuse(where, "cannot assign to '" + word + "'");
+    auto result = make(where, name{word}, 0);
+    if (attributes && skip_op("."))
+      return make(where, attribute{std::move(result), expect_name()}, 1);
+    if (word == "loop" && loops_ != 0)
+      refuse(where, "cannot assign to 'loop' inside of a loop");
+    return result;
+  }
+
+  // -- expressions, loosest first ---------------------------------------------
+
+  static std::optional<value> constant(std::string_view word) {
+    if (word == "true" || word == "True")
+      return value(true);
+    if (word == "false" || word == "False")
+      return value(false);
+    if (word == "none" || word == "None")
+      return value(nullptr);
+    return std::nullopt;
+  }
+
+  /// An expression, or a tuple where commas follow. `conditional` allows `a if b`.
+  expression_ptr tuple(bool conditional = true, bool before_recursive = false, bool in_brackets = false) {
+    const auto where = here().at;
+    std::vector<expression_ptr> parts;
+    bool is_tuple = false;
+    while (!(at(type::variable_end) || at(type::block_end) || at_op(")")
+             || (before_recursive && at_name("recursive")))) {
+      parts.push_back(conditional ? expression_of() : disjunction());
+      if (!skip_op(","))
+        break;
+      is_tuple = true;
+    }
+    if (!is_tuple && !parts.empty())
+      return std::move(parts.front());
+    if (!is_tuple && !in_brackets)
+      expected("an expression");
+    const auto below = depth(parts);
+    return make(where, tuple_literal{std::move(parts)}, below);
+  }
+
+  expression_ptr expression_of() {
+    const level guard(*this);
+    const auto where = here().at;
+    auto result = disjunction();
+    while (at_name("if")) {
+      take();
+      ++soft_;
+      auto condition = disjunction();
+      expression_ptr otherwise = skip_name("else") ? expression_of() : nullptr;
+      --soft_;
+      const auto below = std::max({depth(result), depth(condition), depth(otherwise)});
+      result = make(where, conditional{std::move(condition), std::move(result), std::move(otherwise)}, below);
+    }
+    return result;
+  }
+
+  expression_ptr disjunction() {
+    auto left = conjunction();
+    while (at_name("or")) {
+      const auto where = take().at;
+      left = join<logical>(where, false, std::move(left), conjunction());
+    }
+    return left;
+  }
+
+  expression_ptr conjunction() {
+    auto left = inversion();
+    while (at_name("and")) {
+      const auto where = take().at;
+      left = join<logical>(where, true, std::move(left), inversion());
+    }
+    return left;
+  }
+
+  template <class Node, class Kind>
+  expression_ptr join(position where, Kind kind, expression_ptr left, expression_ptr right) {
+    const auto below = std::max(depth(left), depth(right));
+    return make(where, Node{std::move(kind), std::move(left), std::move(right)}, below);
+  }
+
+  expression_ptr inversion() {
+    if (!at_name("not"))
+      return compare();
+    const level guard(*this);
+    const auto where = take().at;
+    auto of = inversion();
+    const auto below = depth(of);
+    return make(where, negation{std::move(of)}, below);
+  }
+
+  expression_ptr compare() {
+    const auto where = here().at;
+    auto first = sum();
+    std::vector<std::pair<std::string, expression_ptr>> rest;
+    auto below = depth(first);
+    for (;;) {
+      std::string op;
+      if (at(type::op) && std::ranges::find(comparisons, here().text) != std::end(comparisons))
+        op = take().text;
+      else if (skip_name("in"))
+        op = "in";
+      else if (at_name("not") && ahead().is == type::name && ahead().text == "in")
+        take(), take(), op = "not in";
+      else
+        break;
+      rest.emplace_back(op, sum());
+      below = std::max(below, depth(rest.back().second));
+    }
+    return rest.empty() ? std::move(first) : make(where, comparison{std::move(first), std::move(rest)}, below);
+  }
+
+  template <class Next>
+  expression_ptr left_to_right(std::initializer_list<std::string_view> ops, Next next) {
+    auto left = (this->*next)();
+    while (at(type::op) && std::ranges::find(ops, here().text) != ops.end()) {
+      const auto& op = take();
+      left = join<binary>(op.at, op.text, std::move(left), (this->*next)());
+    }
+    return left;
+  }
+
+  expression_ptr sum() { return left_to_right({"+", "-"}, &parser::concatenated); }
+
+  expression_ptr concatenated() {
+    const auto where = here().at;
+    std::vector<expression_ptr> parts;
+    do
+      parts.push_back(product());
+    while (skip_op("~"));
+    if (parts.size() == 1)
+      return std::move(parts.front());
+    const auto below = depth(parts);
+    return make(where, concatenation{std::move(parts)}, below);
+  }
+
+  expression_ptr product() { return left_to_right({"*", "/", "//", "%"}, &parser::power); }
+  expression_ptr power() { return left_to_right({"**"}, &parser::filtered_unary); }
+  expression_ptr filtered_unary() { return unary(true); }
+
+  expression_ptr unary(bool with_filters) {
+    expression_ptr result;
+    if (at_op("-") || at_op("+")) {
+      const level guard(*this);
+      const auto& op = take();
+      auto of = unary(false);
+      const auto below = depth(of);
+      result = make(op.at, sign{op.text[0], std::move(of)}, below);
+    } else {
+      result = primary();
+    }
+    result = postfix(std::move(result));
+    while (with_filters) {
+      if (at_op("|"))
+        result = filters(std::move(result));
+      else if (at_name("is"))
+        result = tested(std::move(result));
+      else if (at_op("("))
+        result = called(std::move(result));
+      else
+        break;
+    }
+    return result;
+  }
+
+  expression_ptr primary() {
+    const auto& t = here();
+    switch (t.is) {
+      case type::name:
+        take();
+        if (auto known = constant(t.text))
+          return make(t.at, literal{*known}, 0);
+        note_use(t.text);
+        return make(t.at, name{t.text}, 0);
+      case type::string: {
+        std::string all;
+        while (at(type::string))
+          all += take().text;
+        return make(t.at, literal{value(std::move(all))}, 0);
+      }
+      case type::integer: take(); return make(t.at, literal{integer(t)}, 0);
+      case type::real: take(); return make(t.at, literal{value(std::stod(checked_real(t)))}, 0);
+      case type::op: {
+        const level guard(*this);
+        if (skip_op("(")) {
+          auto result = tuple(true, false, true);
+          expect_op(")");
+          return result;
+        }
+        if (skip_op("["))
+          return list_of(t.at);
+        if (skip_op("{"))
+          return dict_of(t.at);
+        break;
+      }
+      default: break;
+    }
+    expected("an expression");
+  }
+
+  /// Whether a macro takes more than its parameters depends on whether its body asks for these.
+  void note_use(const std::string& word) {
+    for (auto* m : macros_) {
+      m->uses_caller |= word == "caller";
+      m->uses_varargs |= word == "varargs";
+      m->uses_kwargs |= word == "kwargs";
+    }
+  }
+
+  static value integer(const token& t) {
+    const bool prefixed = t.text.size() > 2 && !std::isdigit(static_cast<unsigned char>(t.text[1]));
+    const char base = prefixed ? static_cast<char>(t.text[1] | 0x20) : 'd';
+    const char* first = t.text.data() + (prefixed ? 2 : 0);
+    std::int64_t result = 0;
+    const auto read = std::from_chars(first, t.text.data() + t.text.size(), result,
+                                      base == 'x' ? 16 : base == 'o' ? 8 : base == 'b' ? 2 : 10);
+    if (read.ec != std::errc{})
+      refuse(t.at, "the integer " + t.text + " does not fit into 64 bits");
+    return value(result);
+  }
+
+  static const std::string& checked_real(const token& t) {
+    double result = 0;
+    const auto read = std::from_chars(t.text.data(), t.text.data() + t.text.size(), result);
+    if (read.ec != std::errc{})
+      refuse(t.at, "the number " + t.text + " does not fit into a float");
+    return t.text;
+  }
+
+  expression_ptr list_of(position where) {
+    std::vector<expression_ptr> items;
+    while (!at_op("]")) {
+      items.push_back(expression_of());
+      if (!skip_op(","))
+        break;
+    }
+    expect_op("]");
+    const auto below = depth(items);
+    return make(where, list_literal{std::move(items)}, below);
+  }
+
+  expression_ptr dict_of(position where) {
+    dict_literal result;
+    unsigned below = 0;
+    while (!at_op("}")) {
+      auto key = expression_of();
+      expect_op(":");
+      auto item = expression_of();
+      below = std::max({below, depth(key), depth(item)});
+      result.items.emplace_back(std::move(key), std::move(item));
+      if (!skip_op(","))
+        break;
+    }
+    expect_op("}");
+    return make(where, std::move(result), below);
+  }
+
+  expression_ptr postfix(expression_ptr of) {
+    for (;;) {
+      const auto where = here().at;
+      const auto below = depth(of);
+      if (skip_op(".")) {
+        if (at(type::integer)) {
+          auto key = make(here().at, literal{integer(here())}, 0);
+          take();
+          of = make(where, item{std::move(of), std::move(key)}, below);
+        } else {
+          of = make(where, attribute{std::move(of), expect_name()}, below);
+        }
+      } else if (skip_op("[")) {
+        of = subscript(where, std::move(of));
+      } else if (at_op("(")) {
+        of = called(std::move(of));
+      } else {
+        return of;
+      }
+    }
+  }
+
+  expression_ptr subscript(position where, expression_ptr of) {
+    expression_ptr bounds[3];
+    bool sliced = false;
+    if (at_op("]"))
+      expected("an index");
+    for (std::size_t i = 0; i < 3; ++i) {
+      if (!at_op(":") && !at_op("]"))
+        bounds[i] = expression_of();
+      if (i == 2 || !skip_op(":"))
+        break;
+      sliced = true;
+    }
+    if (!sliced && at_op(",")) {
+      std::vector<expression_ptr> parts;
+      parts.push_back(std::move(bounds[0]));
+      while (skip_op(","))
+        parts.push_back(expression_of());
+      const auto below = depth(parts);
+      bounds[0] = make(where, tuple_literal{std::move(parts)}, below);
+    }
+    expect_op("]");
+    const auto below = std::max({depth(of), depth(bounds[0]), depth(bounds[1]), depth(bounds[2])});
+    if (!sliced)
+      return make(where, item{std::move(of), std::move(bounds[0])}, below);
+    return make(where, slice{std::move(of), std::move(bounds[0]), std::move(bounds[1]), std::move(bounds[2])}, below);
+  }
+
+  expression_ptr called(expression_ptr callee) {
+    const auto where = here().at;
+    auto given = call_arguments_of();
+    const auto below = std::max(depth(callee), depth(given));
+    return make(where, call{std::move(callee), std::move(given)}, below);
+  }
+
+  arguments call_arguments_of() {
+    arguments result;
+    const level guard(*this);
+    expect_op("(");
+    while (!at_op(")")) {
+      const auto where = here().at;
+      const bool unpacked = result.unpacked_list || result.unpacked_dict;
+      if (skip_op("*")) {
+        if (unpacked)
+          refuse(where, "invalid order of arguments");
+        result.unpacked_list = expression_of();
+      } else if (skip_op("**")) {
+        if (result.unpacked_dict)
+          refuse(where, "invalid order of arguments");
+        result.unpacked_dict = expression_of();
+      } else if (at(type::name) && ahead().is == type::op && ahead().text == "=") {
+        if (result.unpacked_dict)
+          refuse(where, "invalid order of arguments");
+        auto key = take().text;
+        take();
+        result.keyword.emplace_back(std::move(key), expression_of());
+      } else {
+        if (unpacked || !result.keyword.empty())
+          refuse(where, "a positional argument follows a keyword argument");
+        result.positional.push_back(expression_of());
+      }
+      if (!skip_op(","))
+        break;
+    }
+    expect_op(")");
+    return result;
+  }
+
+  /// `| a | b(c)` applied to `of`; `named` where the first name comes without its bar.
+  expression_ptr filters(expression_ptr of, bool named = false) {
+    while (named || at_op("|")) {
+      if (!named)
+        take();
+      named = false;
+      const auto where = here().at;
+      auto word = dotted_name();
+      auto given = at_op("(") ? call_arguments_of() : arguments{};
+      const auto find = find_filter(word);
+      // In a branch that may never be reached, jinja2 too leaves it to the rendering.
+      if (!find && soft_ == 0)
+        refuse(where, "no filter named '" + word + "'", errc::unsupported);
+      const auto below = std::max(depth(of), depth(given));
+      of = make(where, filter{std::move(of), std::move(word), find, std::move(given)}, below);
+    }
+    return of;
+  }
+
+  std::string dotted_name() {
+    auto word = expect_name();
+    while (skip_op("."))
+      word += '.' + expect_name();
+    return word;
+  }
+
+  expression_ptr tested(expression_ptr of) {
+    take();
+    const bool negated = skip_name("not");
+    const auto where = here().at;
+    auto word = dotted_name();
+    arguments given;
+    if (at_op("(")) {
+      given = call_arguments_of();
+    } else if (at(type::string) || at(type::integer) || at(type::real) || at_op("[") || at_op("{")
+               || (at(type::name) && !at_name("else") && !at_name("or") && !at_name("and"))) {
+      if (at_name("is"))
+        refuse(here().at, "tests cannot be chained with 'is'");
+      given.positional.push_back(postfix(primary()));
+    }
+    const auto find = find_test(word);
+    if (!find && soft_ == 0)
+      refuse(where, "no test named '" + word + "'", errc::unsupported);
+    const auto below = std::max(depth(of), depth(given));
+    auto result = make(where, test{std::move(of), std::move(word), find, std::move(given)}, below);
+    return negated ? make(where, negation{std::move(result)}, below + 1) : std::move(result);
+  }
+
+  static constexpr std::string_view comparisons[] = {"==", "!=", "<", "<=", ">", ">="};
+
+  std::vector<token> tokens_;
+  std::size_t next_ = 0;
+  unsigned nesting_ = 0;
+  unsigned loops_ = 0;  // around here, up to the next function
+  unsigned soft_ = 0;   // branches around here
+  std::vector<macro_body*> macros_;
+  expression_ptr pending_call_;
+};
+
+} // namespace
+
+ast::block parse(std::string_view source) {
+  return parser(source).run();
+}
+
+} // namespace troupe::jinja
