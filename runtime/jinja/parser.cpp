@@ -140,6 +140,7 @@ private:
         statement_of(result, where, ends);
         expect(type::block_end, "'%}'");
       }
+      refuse_unknown();
     }
   }
 
@@ -198,10 +199,12 @@ private:
   }
 
   loop for_loop() {
-    auto to = target(false, true);
+    ++loops_;
+    auto to = target(false);
+    --loops_;
     if (!skip_name("in"))
       expected("'in'");
-    auto over = tuple(false, true);
+    auto over = tuple(false);
     expression_ptr only_if = skip_name("if") ? expression_of() : nullptr;
     const bool recursive = skip_name("recursive");
     ++loops_;
@@ -231,7 +234,7 @@ private:
   }
 
   void set(block& out, position where) {
-    auto to = target(true, false);
+    auto to = target(true);
     if (skip_op("=")) {
       out.push_back({where, assignment{std::move(to), tuple()}});
       return;
@@ -295,7 +298,7 @@ private:
     while (!at(type::block_end)) {
       if (!result.set.empty())
         expect_op(",");
-      auto to = target(false, false);
+      auto to = target(false);
       expect_op("=");
       result.set.emplace_back(std::move(to), expression_of());
     }
@@ -318,19 +321,13 @@ private:
   }
 
   /// What can be assigned to: names, tuples of them, and with `attributes` those of namespaces.
-  expression_ptr target(bool attributes, bool before_in) {
+  expression_ptr target(bool attributes) {
     const auto where = here().at;
     std::vector<expression_ptr> parts;
-    bool is_tuple = false;
-    while (!(at_op("=") || at(type::block_end) || (before_in && at_name("in")))) {
+    do
       parts.push_back(one_target(attributes));
-      if (!skip_op(","))
-        break;
-      is_tuple = true;
-    }
-    if (parts.empty())
-      expected("a name to assign to");
-    if (!is_tuple)
+    while (skip_op(","));
+    if (parts.size() == 1)
       return std::move(parts.front());
     const auto below = depth(parts);
     return make(where, tuple_literal{std::move(parts)}, below);
@@ -376,12 +373,11 @@ private:
   }
 
   /// An expression, or a tuple where commas follow. `conditional` allows `a if b`.
-  expression_ptr tuple(bool conditional = true, bool before_recursive = false, bool in_brackets = false) {
+  expression_ptr tuple(bool conditional = true, bool in_brackets = false) {
     const auto where = here().at;
     std::vector<expression_ptr> parts;
     bool is_tuple = false;
-    while (!(at(type::variable_end) || at(type::block_end) || at_op(")")
-             || (before_recursive && at_name("recursive")))) {
+    while (!(at(type::variable_end) || at(type::block_end) || at_op(")"))) {
       parts.push_back(conditional ? expression_of() : disjunction());
       if (!skip_op(","))
         break;
@@ -398,9 +394,11 @@ private:
   expression_ptr expression_of() {
     const level guard(*this);
     const auto where = here().at;
+    const auto known = unknown_.size();
     auto result = disjunction();
     while (at_name("if")) {
       take();
+      unknown_.resize(known);
       ++soft_;
       auto condition = disjunction();
       expression_ptr otherwise = skip_name("else") ? expression_of() : nullptr;
@@ -539,7 +537,7 @@ private:
       case type::op: {
         const level guard(*this);
         if (skip_op("(")) {
-          auto result = tuple(true, false, true);
+          auto result = tuple(true, true);
           expect_op(")");
           return result;
         }
@@ -710,9 +708,8 @@ private:
       auto word = dotted_name();
       auto given = at_op("(") ? call_arguments_of() : arguments{};
       const auto find = find_filter(word);
-      // In a branch that may never be reached, jinja2 too leaves it to the rendering.
-      if (!find && soft_ == 0)
-        refuse(where, "no filter named '" + word + "'", errc::unsupported);
+      if (!find)
+        note_unknown("filter", word, where);
       const auto below = std::max(depth(of), depth(given));
       of = make(where, filter{std::move(of), std::move(word), find, std::move(given)}, below);
     }
@@ -741,11 +738,23 @@ private:
       given.positional.push_back(postfix(primary()));
     }
     const auto find = find_test(word);
-    if (!find && soft_ == 0)
-      refuse(where, "no test named '" + word + "'", errc::unsupported);
+    if (!find)
+      note_unknown("test", word, where);
     const auto below = std::max(depth(of), depth(given));
     auto result = make(where, test{std::move(of), std::move(word), find, std::move(given)}, below);
     return negated ? make(where, negation{std::move(result)}, below + 1) : std::move(result);
+  }
+
+  /// An unknown filter or test is refused once its statement is read, but not in a branch that may never be reached:
+  /// there jinja2 too leaves it to the rendering.
+  void note_unknown(const char* what, const std::string& word, position where) {
+    if (soft_ == 0)
+      unknown_.emplace_back(where, "no " + std::string(what) + " named '" + word + "'");
+  }
+
+  void refuse_unknown() const {
+    if (!unknown_.empty())
+      refuse(unknown_.front().first, unknown_.front().second, errc::unsupported);
   }
 
   static constexpr std::string_view comparisons[] = {"==", "!=", "<", "<=", ">", ">="};
@@ -755,6 +764,7 @@ private:
   unsigned nesting_ = 0;
   unsigned loops_ = 0;  // around here, up to the next function
   unsigned soft_ = 0;   // branches around here
+  std::vector<std::pair<position, std::string>> unknown_;
   std::vector<macro_body*> macros_;
   expression_ptr pending_call_;
 };

@@ -236,7 +236,7 @@ std::vector<std::string_view> split(std::string_view s, std::string_view separat
   }
   for (s = strip(s, {}, true, false); !s.empty(); s = strip(s, {}, true, false)) {
     if (limit-- == 0) {
-      parts.push_back(strip(s, {}, false, true));
+      parts.push_back(s);
       break;
     }
     std::size_t end = 0;
@@ -262,7 +262,7 @@ std::vector<std::string_view> split_right(std::string_view s, std::string_view s
   } else {
     for (s = strip(s, {}, false, true); !s.empty(); s = strip(s, {}, false, true)) {
       if (limit-- == 0) {
-        parts.push_back(strip(s, {}, true, false));
+        parts.push_back(s);
         break;
       }
       auto begin = s.size();

@@ -152,7 +152,7 @@ std::string value::repr() const {
     case kind::integer: return std::to_string(integer());
     case kind::real: return text::repr(real());
     case kind::string: return text::repr(str());
-    case kind::sequence: return repr_of(sequence());
+    case kind::sequence: return repr_of(seq());
     case kind::dict: {
       std::string out = "{";
       for (const auto& [key, item] : map().entries())

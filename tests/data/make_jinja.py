@@ -666,7 +666,7 @@ xs|first|string + 'x'
 """ .strip("\n").split("\n")
 
 # Expressions whose refusal by jinja2 or by us is a matter of taste or of Python's internals.
-EXPRESSIONS = [e for e in EXPRESSIONS if e not in ("'\\N{BULLET}x' | length == 2", "words | map | list")]
+EXPRESSIONS = [e for e in EXPRESSIONS if e not in ("'\\N{BULLET}x' | length == 2", "words | map | list", "d.items")]
 
 TEMPLATES = [
     # text and white space
