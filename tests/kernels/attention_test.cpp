@@ -151,7 +151,7 @@ const shape shapes[] = {{1, 1, 8},   {2, 2, 14},  {7, 1, 16},  {8, 1, 48}, {4, 2
 } // namespace
 
 TEST_CASE("attention agrees with the reference for every target, head shape and cache type") {
-  for (const isa target : available_isas())
+  for (const isa target : tested_isas())
     for (const auto& s : shapes)
       for (const dtype type : {dtype::f32, dtype::bf16})
         for (const int window : {0, 37}) {
@@ -165,7 +165,7 @@ TEST_CASE("attention agrees with the reference for every target, head shape and 
 }
 
 TEST_CASE("attention gives the same bits at once, in chunks, row by row, with any threads and block table") {
-  for (const isa target : available_isas())
+  for (const isa target : tested_isas())
     for (const shape& s : {shape{4, 4, 16}, shape{7, 1, 24}, shape{8, 2, 64}, shape{8, 1, 14}})
       for (const dtype type : {dtype::f32, dtype::bf16})
         for (const int window : {0, 32, 300}) {
@@ -184,7 +184,7 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
 }
 
 TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
-  for (const isa target : available_isas())
+  for (const isa target : tested_isas())
     for (const dtype type : {dtype::f32, dtype::bf16}) {
       const shape s{6, 2, 32};
       const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
@@ -244,7 +244,7 @@ TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
 }
 
 TEST_CASE("a window that reaches past the context changes nothing, and skipped partitions leave no trace") {
-  for (const isa target : available_isas()) {
+  for (const isa target : tested_isas()) {
     const shape s{4, 2, 16};
     const int tokens = 900;
     const sequence from(s, tokens, 11);
@@ -261,7 +261,7 @@ TEST_CASE("a window that reaches past the context changes nothing, and skipped p
 }
 
 TEST_CASE("attention writes bf16 as the rounded f32 result") {
-  for (const isa target : available_isas()) {
+  for (const isa target : tested_isas()) {
     const shape s{4, 2, 20};
     const sequence from(s, 50, 13);
     machine m(target, s, dtype::bf16, 50);

@@ -23,6 +23,16 @@ inline std::unique_ptr<backend> make_backend(isa target, int threads = 2) {
   return make_cpu_backend(options);
 }
 
+/// The targets to test. Under ThreadSanitizer, which slows the kernels a hundredfold and looks for nothing in them that
+/// differs between targets, the best one only.
+inline std::vector<isa> tested_isas() {
+#if defined(__SANITIZE_THREAD__)
+  return {available_isas().back()};
+#else
+  return available_isas();
+#endif
+}
+
 /// Rounding unit of one operation in `type`.
 inline double unit(dtype type) { return type == dtype::bf16 ? 0x1p-8 : type == dtype::f16 ? 0x1p-11 : 0x1p-24; }
 
