@@ -33,8 +33,7 @@ std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const 
     body.refuse("prompt", wanted, *found);
   if (list.size() == 0)
     body.refuse("prompt", "must not be empty");
-  const auto first = list.at(0).value();
-  if (first.is_number())
+  if (list.at(0).value().is_number())
     return {read_ids(body, "prompt", list, 0, model.vocab_size - 1)};
   if (list.size() > most_choices)
     body.refuse("prompt", "may have at most " + std::to_string(most_choices) + " entries");
@@ -42,9 +41,9 @@ std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const 
   std::vector<std::vector<token_id>> result;
   for (auto item : list) {
     json::array ids;
-    if (first.is_string() && !item.get(text))
+    if (!item.get(text))
       result.push_back(encoded(body, "prompt", model, text, special));
-    else if (first.is_array() && !item.get(ids))
+    else if (!item.get(ids))
       result.push_back(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
     else
       body.refuse("prompt", wanted, item);

@@ -133,15 +133,19 @@ TEST_CASE("A client that does not read has its own request paused, and resumed o
   free->text("quick");
   other.read_until("quick");
 
+  slow.read_head();
+  std::string answer;
+  while (request->paused())
+    answer += slow.read_chunk();
   request->finish();
   request->done();
-  const auto answer = slow.read_response();
-  CHECK(request->wait_resumed());
+  for (std::string chunk; !(chunk = slow.read_chunk()).empty();)
+    answer += chunk;
   std::size_t received = 0;
-  for (auto at = answer.body.find(piece); at != std::string::npos; at = answer.body.find(piece, at + piece.size()))
+  for (auto at = answer.find(piece); at != std::string::npos; at = answer.find(piece, at + piece.size()))
     received += piece.size();
   CHECK(received == sent);
-  CHECK(answer.body.ends_with("data: [DONE]\n\n"));
+  CHECK(answer.ends_with("data: [DONE]\n\n"));
 }
 
 TEST_CASE("An error ahead of the first piece has its own status, later ones end the stream") {
