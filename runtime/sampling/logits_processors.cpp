@@ -79,20 +79,21 @@ void keep_top_p(candidates& tokens, float p) {
   tokens.narrow(floor);
 
   // How much of the weight lies in each slice of logits, likeliest slice first.
-  const auto logits = tokens.logits();
-  const auto weights = tokens.weights();
   std::array<std::uint64_t, 2048> slices{};
   const float per_logit = (slices.size() - 1) / std::max(max - floor, 1e-3f);
-  const auto slice_of = [&](float logit) {
-    return static_cast<std::size_t>(std::min((max - logit) * per_logit, static_cast<float>(slices.size() - 1)));
-  };
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    slices[slice_of(logits[i])] += weights[i];
+  const auto slice_of = [=](float logit) { return static_cast<std::uint32_t>((max - logit) * per_logit); };
+  auto weights = tokens.weights();
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    slices[slice_of(tokens.logits()[i])] += weights[i];
   std::uint64_t before = 0;
-  std::size_t edge_slice = 0;
+  std::uint32_t edge_slice = 0;
   while (before + slices[edge_slice] < target)
     before += slices[edge_slice++];
+  tokens.keep_if([=](token_id, float logit) { return slice_of(logit) <= edge_slice; });
 
+  // Of the edge's slice only the likeliest stay.
+  const auto logits = tokens.logits();
+  weights = tokens.weights();
   std::vector<std::size_t> edge;
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (slice_of(logits[i]) == edge_slice)
@@ -108,7 +109,7 @@ void keep_top_p(candidates& tokens, float p) {
   const float last_logit = logits[edge[last]];
   const token_id last_id = tokens.ids()[edge[last]];
   tokens.keep_if([=](token_id id, float logit) {
-    return logit > last_logit || (logit == last_logit && id <= last_id);
+    return (logit > last_logit) | ((logit == last_logit) & (id <= last_id)); // a branch would often be mispredicted
   });
 }
 

@@ -1,7 +1,5 @@
 #include "runtime/sampling/vector_passes.hpp"
 
-#include <cstring>
-
 // GCC resolves clones before the sanitizers have set themselves up, so their builds run the portable code.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
   !defined(__SANITIZE_THREAD__)
@@ -88,19 +86,19 @@ std::size_t select(const float* x, std::size_t n, const float* maxima, float flo
   for (std::size_t start = 0; start < n; start += block) {
     if (maxima[start / block] < floor)
       continue;
-    const std::size_t size = n - start < block ? n - start : block;
-    std::uint8_t wanted[block] = {};
-    for (std::size_t i = 0; i < size; ++i)
-      wanted[i] = x[start + i] >= floor;
-    for (std::size_t group = 0; group < block; group += 8) {
-      std::uint64_t flags; // eight of them: mostly none is set
-      std::memcpy(&flags, wanted + group, sizeof flags);
-      if (flags == 0)
-        continue;
-      for (std::size_t i = group; i < group + 8 && i < size; ++i) {
-        indices[selected] = static_cast<std::int32_t>(start + i);
-        values[selected] = x[start + i];
-        selected += wanted[i];
+    for (std::size_t word = start; word < start + block && word < n; word += 64) {
+      std::uint64_t wanted = 0;
+      if (word + 64 <= n) {
+        for (std::size_t i = 0; i < 64; ++i)
+          wanted |= static_cast<std::uint64_t>(x[word + i] >= floor) << i;
+      } else {
+        for (std::size_t i = 0; i < n - word; ++i)
+          wanted |= static_cast<std::uint64_t>(x[word + i] >= floor) << i;
+      }
+      for (; wanted != 0; wanted &= wanted - 1) {
+        const auto at = word + static_cast<std::size_t>(std::countr_zero(wanted));
+        indices[selected] = static_cast<std::int32_t>(at);
+        values[selected++] = x[at];
       }
     }
   }
