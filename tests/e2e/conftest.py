@@ -1,0 +1,60 @@
+import json
+
+import openai
+import pytest
+
+from server import GOLDEN, STORYTELLER, Server
+
+
+def client_of(server, key="none"):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def shared_server():
+    server = Server(GOLDEN)
+    yield server
+    assert server.stop() == 0, "".join(server.err)
+
+
+@pytest.fixture
+def server(shared_server):
+    """The server of llama-gqa. Every test must leave it idle, with no block in use."""
+    yield shared_server
+    assert shared_server.process.poll() is None, "".join(shared_server.err)
+    shared_server.wait_until_idle()
+
+
+@pytest.fixture
+def client(server):
+    return client_of(server)
+
+
+@pytest.fixture(scope="session")
+def golden():
+    return json.loads((GOLDEN / "expected.json").read_text())
+
+
+@pytest.fixture(scope="session")
+def story_server():
+    if not (STORYTELLER / "config.json").is_file():
+        pytest.skip("there is no bundled storyteller")
+    server = Server(STORYTELLER)
+    yield server
+    server.wait_until_idle()
+    assert server.stop() == 0, "".join(server.err)
+
+
+@pytest.fixture
+def launch():
+    """Starts servers with flags of one's own: launch("--max-queue", "1")."""
+    started = []
+
+    def start(*flags, model=GOLDEN, ready=True):
+        started.append(Server(model, *flags, ready=ready))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            assert server.stop() == 0, "".join(server.err)

@@ -1,0 +1,20 @@
+"""What transformers computed, as far as it binds."""
+
+MODEL = "llama-gqa"
+PROMPT = "ROMEO:\n"
+
+
+def binding(case):
+    """How many greedy ids must be the same: up to the first that wins by less than rounding may move a logit."""
+    margins = case["greedy"]["margins"]
+    return next((i for i, margin in enumerate(margins) if margin < 1e-3), len(margins))
+
+
+def text_of(server, ids):
+    answer = server.post("/detokenize", {"tokens": list(ids)})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["prompt"]
+
+
+def greedy_text(server, golden, number=0):
+    return text_of(server, golden["cases"][number]["greedy"]["ids"])

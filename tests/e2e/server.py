@@ -1,0 +1,94 @@
+"""A troupe server as a subprocess, and what tests ask of it beside its clients' API."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import httpx
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "data" / "golden" / "llama-gqa"
+STORYTELLER = ROOT / "examples" / "storyteller" / "model"
+
+
+def binary():
+    path = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "release" / "troupe"))
+    assert path.is_file(), f"{path} is not there: build it or set TROUPE_BINARY"
+    return str(path)
+
+
+def wait_until(condition, what, seconds=20):
+    """Polls `condition` and returns its first true value; fails after `seconds`."""
+    end = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
+        time.sleep(0.02)
+
+
+class Server:
+    def __init__(self, model, *flags, ready=True):
+        self.process = subprocess.Popen(
+            [binary(), "serve", "--model", str(model), "--port", "0", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.out, self.err = [], []
+        self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
+                         for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
+        for reader in self._readers:
+            reader.start()
+        try:
+            self.url = wait_until(self._find_url, "the server to print its URL")
+            if ready:
+                wait_until(lambda: httpx.get(self.url + "/health", timeout=10).status_code == 200, "health", 60)
+        except BaseException:
+            self.process.kill()
+            raise
+
+    def _find_url(self):
+        for line in list(self.out):
+            if found := re.search(r"https?://\S+:\d+", line):
+                return found.group().rstrip(".,")
+        assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {''.join(self.err)}"
+        return None
+
+    @property
+    def ws_url(self):
+        return self.url.replace("http", "ws", 1) + "/v1/ws"
+
+    def post(self, path, json=None, **more):
+        return httpx.post(self.url + path, json=json, timeout=60, **more)
+
+    def get(self, path, **more):
+        return httpx.get(self.url + path, timeout=60, **more)
+
+    def metrics(self, **more):
+        """Samples without labels by name, those with labels by `name{labels}`."""
+        text = self.get("/metrics", **more).text
+        return {name: float(value) for name, value in re.findall(r"^([^#\s]\S*) (\S+)$", text, re.MULTILINE)}
+
+    def is_idle(self, **more):
+        seen = self.metrics(**more)
+        return all(seen[name] == 0 for name in (
+            "troupe_kv_blocks_in_use", "troupe_sequences_running", "troupe_sequences_waiting",
+            "troupe_sequences_paused", "troupe_requests_in_flight"))
+
+    def wait_until_idle(self, seconds=20, **more):
+        wait_until(lambda: self.is_idle(**more), "all blocks to be free and no request to run", seconds)
+
+    def stop(self):
+        """SIGTERM; returns the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            for reader in self._readers:
+                reader.join(5)

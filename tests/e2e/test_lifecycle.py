@@ -1,0 +1,91 @@
+"""Starting, refusing to start, and ending."""
+
+import json
+import signal
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+from expected import PROMPT
+from server import GOLDEN, binary, wait_until
+
+LONG = {"prompt": PROMPT, "temperature": 0, "max_tokens": 400, "ignore_eos": True}
+
+
+def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
+    server = launch(model="synthetic:llama-135m", ready=False)
+    seen = []
+
+    def ready():
+        answer = server.get("/health")
+        seen.append(answer)
+        return answer.status_code == 200
+
+    refused = server.post("/v1/completions", LONG)
+    wait_until(ready, "the model to be loaded", 120)
+    loading = [answer for answer in seen if answer.status_code != 200]
+    assert loading, "a model of 135M parameters cannot be there at once"
+    for answer in loading:
+        assert answer.status_code == 503
+        assert 0 <= answer.json()["progress"] <= 1
+        assert "retry-after" in answer.headers
+    assert refused.status_code == 503 and refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
+    server = launch()
+    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=60) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        server.process.send_signal(number)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert server.process.wait(20) == 0
+    with pytest.raises(httpx.TransportError):
+        httpx.get(server.url + "/health", timeout=5)
+
+
+def test_streams_that_outlast_the_grace_are_ended(launch):
+    server = launch("--stop-grace", "0")
+    finished = threading.Event()
+
+    def read():
+        try:
+            server.post("/v1/completions", {**LONG, "max_tokens": 2000, "n": 32, "temperature": 1})
+        except httpx.TransportError:
+            pass
+        finished.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wait_until(lambda: server.metrics()["troupe_sequences_running"] > 0, "the request to run")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 0
+    assert finished.wait(10)
+    reader.join()
+
+
+def test_a_second_server_on_the_same_port_says_so(launch):
+    port = launch().url.rsplit(":", 1)[1]
+    second = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--port", port],
+                            capture_output=True, text=True, timeout=30)
+    assert second.returncode != 0
+    assert port in second.stderr
+
+
+@pytest.mark.parametrize("flags, named", [
+    (["--model", "/nowhere"], "/nowhere"),
+    (["--model", str(GOLDEN), "--port", "70000"], "--port"),
+    (["--model", str(GOLDEN), "--dtype", "f8"], "--dtype"),
+    (["--model", str(GOLDEN), "--no-such-flag"], "--no-such-flag"),
+    (["--model", str(GOLDEN), "--kv-cache", "lots"], "--kv-cache"),
+])
+def test_what_cannot_be_served_ends_with_a_sentence(flags, named):
+    ended = subprocess.run([binary(), "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60)
+    assert ended.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT)
+    assert named in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) <= 5

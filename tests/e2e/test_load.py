@@ -1,0 +1,129 @@
+"""Many clients at once, some of which go away at random: what stays is exact, and nothing stays behind."""
+
+import asyncio
+import json
+import random
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from expected import MODEL
+
+
+async def read_stream(http, body, leave_after):
+    """The ids of a stream, or None where it was left after some events."""
+    ids = []
+    body = {**body, "stream": True, "return_token_ids": True}
+    async with http.stream("POST", "/v1/completions", json=body) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        if leave_after == 0:
+            return None
+        events = 0
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            for choice in json.loads(line.removeprefix("data: "))["choices"]:
+                ids += choice["token_ids"]
+            events += 1
+            if events == leave_after:
+                return None
+    return ids
+
+
+async def read_socket(url, body, leave_after, says_goodbye):
+    ids = []
+    async with connect(url, open_timeout=60) as ws:
+        await ws.send(json.dumps({"type": "generate", "id": "a", **body}))
+        events = 0
+        async for text in ws:
+            frame = json.loads(text)
+            if frame["type"] == "done":
+                return ids if leave_after is None else None
+            assert frame["type"] == "token", frame
+            ids += frame["token_ids"]
+            events += 1
+            if events == leave_after:
+                if not says_goodbye:
+                    ws.transport.abort()
+                    return None
+                await ws.send(json.dumps({"type": "cancel", "id": "a"}))
+    return None
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_200_streams_with_random_disconnects(server, golden, seed):
+    rng = random.Random(seed)
+    cases = golden["cases"][:4]
+    plans = []
+    for _ in range(200):
+        case = rng.choice(cases)
+        stays = rng.random() < 0.4
+        plans.append({
+            "case": case,
+            "body": {"model": MODEL, "prompt": case["ids"], "temperature": 0, "ignore_eos": True,
+                     "max_tokens": 48 if stays else rng.randint(100, 400)},
+            "leave_after": None if stays else rng.randint(0, 40),
+            "socket": rng.random() < 0.5,
+            "says_goodbye": rng.random() < 0.5,
+            "start": rng.random() * 0.5,
+        })
+
+    async def one(http, plan):
+        await asyncio.sleep(plan["start"])
+        if plan["socket"]:
+            return await read_socket(server.ws_url, plan["body"], plan["leave_after"] or None, plan["says_goodbye"])
+        return await read_stream(http, plan["body"], plan["leave_after"])
+
+    async def all_of_them():
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits) as http:
+            return await asyncio.gather(*(one(http, plan) for plan in plans))
+
+    results = asyncio.run(all_of_them())
+    finished = 0
+    for plan, ids in zip(plans, results):
+        if plan["leave_after"] is None:
+            assert ids == plan["case"]["greedy"]["ids"], "a crowd must not change anybody's tokens"
+            finished += 1
+    assert finished > 50
+    server.wait_until_idle(10)
+    assert server.metrics()["troupe_kv_blocks_in_use"] == 0
+
+
+def test_a_pool_too_small_for_all_preempts_and_loses_nothing(launch, golden):
+    # 20 sequences of some 500 tokens need 640 blocks of 16; the pool holds a few dozen.
+    server = launch("--kv-cache", "3MiB")
+    blocks = server.metrics()["troupe_kv_blocks_total"]
+    assert 32 <= blocks <= 400
+
+    async def all_of_them():
+        body = {"prompt": golden["cases"][0]["ids"], "temperature": 1, "ignore_eos": True, "max_tokens": 500}
+        bodies = [{**body, "seed": number % 10} for number in range(20)]
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=limits) as http:
+            return await asyncio.gather(*(read_stream(http, one, None) for one in bodies))
+
+    results = asyncio.run(all_of_them())
+    for number in range(10):
+        assert len(results[number]) == 500
+        assert results[number] == results[number + 10], "the same seed must give the same tokens, preempted or not"
+    assert server.metrics()["troupe_preemptions_total"] > 0
+    server.wait_until_idle()
+
+
+def test_control_requests_are_answered_while_a_long_prompt_is_read(server, golden):
+    long = golden["cases"][4]["ids"] * 3
+
+    async def both():
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+            work = asyncio.create_task(http.post("/v1/completions", json={"prompt": long, "max_tokens": 1, "n": 1}))
+            await asyncio.sleep(0.01)
+            start = asyncio.get_running_loop().time()
+            health = await http.get("/health")
+            taken = asyncio.get_running_loop().time() - start
+            return health, taken, await work
+
+    health, taken, answer = asyncio.run(both())
+    assert health.status_code == 200 and answer.status_code == 200
+    assert taken < 1
