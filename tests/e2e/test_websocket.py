@@ -175,7 +175,7 @@ def test_an_id_in_use_is_refused(ws):
 
 
 def test_a_frame_that_is_too_large_closes_with_1009(server):
-    with connect(server.ws_url, open_timeout=20) as ws:
+    with connect(server.ws_url, open_timeout=20, compression=None) as ws:
         try:
             ws.send(generate("big", prompt="a" * (2 << 20)))
             with pytest.raises(websockets.ConnectionClosed):
@@ -188,13 +188,12 @@ def test_a_frame_that_is_too_large_closes_with_1009(server):
 
 
 def test_a_dropped_connection_cancels_all_its_requests(server):
-    ws = connect(server.ws_url, open_timeout=20)
-    for number in range(8):
-        ws.send(generate(str(number), max_tokens=2000, ignore_eos=True))
-    receive(ws)
-    ws.socket.shutdown(socket.SHUT_RDWR)
-    server.wait_until_idle(5)
-    ws.close()
+    with connect(server.ws_url, open_timeout=20) as ws:
+        for number in range(8):
+            ws.send(generate(str(number), max_tokens=2000, ignore_eos=True))
+        receive(ws)
+        ws.socket.shutdown(socket.SHUT_RDWR)
+        server.wait_until_idle(5)
 
 
 def test_a_slow_reader_pauses_its_own_requests_and_nobody_elses(server, golden):
@@ -226,7 +225,8 @@ def test_a_slow_reader_pauses_its_own_requests_and_nobody_elses(server, golden):
 def test_keys_guard_the_websocket(launch):
     guarded = launch("--api-key", "secret")
     with pytest.raises(websockets.InvalidStatus) as refused:
-        connect(guarded.ws_url, open_timeout=20)
+        with connect(guarded.ws_url, open_timeout=20):
+            pass
     assert refused.value.response.status_code == 401
     with connect(guarded.ws_url, additional_headers={"Authorization": "Bearer secret"}, open_timeout=20) as ws:
         ws.send(generate("a"))
@@ -235,5 +235,6 @@ def test_keys_guard_the_websocket(launch):
 
 def test_pages_of_other_origins_cannot_connect(server):
     with pytest.raises(websockets.InvalidStatus) as refused:
-        connect(server.ws_url, origin="https://evil.example", open_timeout=20)
+        with connect(server.ws_url, origin="https://evil.example", open_timeout=20):
+            pass
     assert refused.value.response.status_code == 403
