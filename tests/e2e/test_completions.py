@@ -49,6 +49,12 @@ def test_a_list_of_prompts_gives_a_choice_for_each_in_order(client, golden, kind
     assert answer.usage.completion_tokens == 3 * 48
 
 
+def test_a_list_may_mix_texts_and_ids(client, golden):
+    cases = golden["cases"][:2]
+    answer = complete(client, [cases[0]["text"], cases[1]["ids"]])
+    assert [choice.token_ids for choice in answer.choices] == [case["greedy"]["ids"] for case in cases]
+
+
 def test_max_tokens_is_16_unless_given(client):
     answer = client.completions.create(model=MODEL, prompt=PROMPT, temperature=0)
     assert answer.usage.completion_tokens == 16

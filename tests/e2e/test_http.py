@@ -81,7 +81,6 @@ LONG = list(range(10, 20)) * 300  # tokens, more than the context of 2048
     ({"prompt": []}, "prompt"),
     ({"prompt": [768]}, "prompt"),
     ({"prompt": [-1]}, "prompt"),
-    ({"prompt": ["text", [1]]}, "prompt"),
     ({"prompt": LONG}, "prompt"),
     ({"prompt": "word " * 5000}, "prompt"),
 ])
