@@ -2,6 +2,7 @@
 
 #include "api/cli/common_options.hpp"
 #include "api/cli/values.hpp"
+#include "api/engine_service.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -12,12 +13,10 @@ namespace troupe::cli {
 
 namespace {
 
-template <class To, class First, class... Rest>
-void assign(To& to, const std::optional<First>& first, const std::optional<Rest>&... rest) {
-  if (first)
-    to = static_cast<To>(*first);
-  else if constexpr (sizeof...(rest) > 0)
-    assign(to, rest...);
+template <class T>
+void assign(T& to, const std::optional<T>& given) {
+  if (given)
+    to = *given;
 }
 
 std::uint64_t random_seed() {
@@ -28,14 +27,12 @@ std::uint64_t random_seed() {
 } // namespace
 
 sampling_params sampling_options::over(const generation_defaults& defaults) const {
-  sampling_params params;
-  if (!defaults.sample)
-    params.temperature = 0;
-  assign(params.temperature, temperature, defaults.sample ? defaults.temperature : std::nullopt);
-  assign(params.top_k, top_k, defaults.top_k);
-  assign(params.top_p, top_p, defaults.top_p);
-  assign(params.min_p, min_p, defaults.min_p);
-  assign(params.repetition_penalty, repetition_penalty, defaults.repetition_penalty);
+  auto params = default_sampling(defaults);
+  assign(params.temperature, temperature);
+  assign(params.top_k, top_k);
+  assign(params.top_p, top_p);
+  assign(params.min_p, min_p);
+  assign(params.repetition_penalty, repetition_penalty);
   assign(params.presence_penalty, presence_penalty);
   assign(params.frequency_penalty, frequency_penalty);
   params.seed = seed ? *seed : random_seed();

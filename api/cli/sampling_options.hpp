@@ -23,7 +23,7 @@ struct sampling_options {
   bool ignore_eos = false;
   std::vector<std::string> stop;
 
-  /// Of one request to a model with such defaults. A checkpoint that does not ask to be sampled from is greedy.
+  /// Of one request to a model with such defaults.
   sampling_params over(const generation_defaults& defaults) const;
 };
 

@@ -1,0 +1,154 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/console.hpp"
+#include "api/cli/progress.hpp"
+#include "api/cli/values.hpp"
+#include "api/engine_service.hpp"
+#include "api/http_server.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+namespace troupe::cli {
+
+namespace {
+
+struct serve_options {
+  server_options server;
+  engine_options engine;
+  bool quiet = false;
+};
+
+/// "http://127.0.0.1:8080", also where the server listens on all addresses.
+std::string url_of(const std::string& host, std::uint16_t port) {
+  const bool all = host == "0.0.0.0" || host == "::";
+  const auto name = all ? "127.0.0.1" : host.find(':') != host.npos ? "[" + host + "]" : host;
+  return "http://" + name + ":" + std::to_string(port);
+}
+
+/// A request that can be pasted.
+std::string example(const std::string& url, const model_info& model, bool with_key) {
+  const auto key = with_key ? " -H \"Authorization: Bearer $TROUPE_API_KEY\"" : "";
+  const auto request = [&](const std::string& path, const std::string& body) {
+    return "curl -N " + url + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
+  };
+  if (model.chat)
+    return request("/v1/chat/completions",
+                   R"({"messages":[{"role":"user","content":"Tell me a story about a fox"}],"max_tokens":300,"stream":true})");
+  if (model.tokenizer)
+    return request("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":100,"stream":true})");
+  return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
+}
+
+int serve(const serve_options& options) {
+  require_model(options.engine.model);
+  console terminal;
+  terminal.catch_interrupts();
+  const auto shown = std::make_shared<progress>(options.quiet);
+  const auto engine = engine::start(options.engine, [shown](const load_status& status) { shown->show(status); });
+  engine_service service(engine);
+  server listening(service, options.server);
+  const auto url = url_of(options.server.host, listening.port());
+  std::cout << "Listening on " << url << std::endl;
+
+  std::jthread serving([&] { listening.run_until_stopped(); });
+  std::jthread loading([&] {
+    try {
+      const auto model = engine.wait_until_ready();
+      if (!options.quiet)
+        std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
+                  << example(url, *model, !options.server.api_keys.empty()) << std::endl;
+    } catch (const failure& f) {
+      terminal.post(f.what_failed());
+    }
+  });
+  // Nothing else is posted: either the model cannot be loaded, or somebody wants the server to end.
+  const auto failed_load = terminal.next_event();
+  terminal.let_interrupts_end_the_program();
+  if (!failed_load && !options.quiet)
+    std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish" << std::endl;
+  listening.stop();
+  serving.join();
+  engine.stop();
+  loading.join();
+  if (failed_load) {
+    const auto& why = std::get<error>(*failed_load);
+    throw failure(why.code, why.message);
+  }
+  return 0;
+}
+
+void add_server_options(CLI::App& command, server_options& options) {
+  const auto option = [&](const char* flag, auto& value, const char* help, const char* type) {
+    return command.add_option(flag, value, help)->type_name(type)->capture_default_str()->group(server_group);
+  };
+  option("--host", options.host, "Address to listen on; 0.0.0.0: all of this machine's", "ADDRESS");
+  option("--port", options.port, "Port to listen on; 0: any that is free, which is then printed", "INT")
+    ->check(integer_between(0, 65535));
+  command
+    .add_option("--api-key", options.api_keys,
+                "Answer only requests with this bearer token; may be given several times, or in TROUPE_API_KEY")
+    ->take_all()
+    ->allow_extra_args(false)
+    ->type_name("KEY")
+    ->group(server_group);
+  command
+    .add_option("--cors-origin", options.cors_origins,
+                "Let web pages of this origin ask; may be given several times; *: all pages")
+    ->take_all()
+    ->allow_extra_args(false)
+    ->type_name("ORIGIN")
+    ->group(server_group);
+  const auto size = [&](const char* flag, std::size_t& value, const char* help, const char* shown) {
+    command.add_option(flag, value, help)
+      ->transform(size_value())
+      ->type_name("SIZE")
+      ->default_str(shown)
+      ->group(server_group);
+  };
+  size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
+  size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
+  option("--max-connections", options.max_connections, "Connections at once; one more is told to come back", "INT")
+    ->check(integer_between(1, 1 << 20));
+  const auto seconds = [&](const char* flag, std::chrono::milliseconds& value, const char* help) {
+    command
+      .add_option_function<std::int64_t>(
+        flag, [&value](std::int64_t s) { value = std::chrono::seconds(s); }, help)
+      ->check(integer_between(0, 24 * 3600))
+      ->type_name("SECONDS")
+      ->default_str(std::to_string(value.count() / 1000))
+      ->group(server_group);
+  };
+  seconds("--header-timeout", options.header_timeout, "For the headers of a request to arrive");
+  seconds("--idle-timeout", options.idle_timeout, "Until a connection without a request is closed");
+  seconds("--stop-grace", options.stop_grace, "For running requests to finish when the server is stopped");
+}
+
+} // namespace
+
+command add_serve(CLI::App& troupe) {
+  const auto options = std::make_shared<serve_options>();
+  auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
+  add_server_options(*app, options->server);
+  add_engine_options(*app, options->engine);
+  app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
+  add_common_options(*app, "info");
+  app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
+              "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
+              "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM lets\n"
+              "running requests finish, then the exit status is 0.\n"
+              "Examples:\n"
+              "  troupe serve\n"
+              "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
+              "  TROUPE_API_KEY=secret troupe serve --host 0.0.0.0 --config configs/server.toml");
+  return {app, [options] {
+            if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
+              options->server.api_keys.emplace_back(key);
+            return serve(*options);
+          }};
+}
+
+} // namespace troupe::cli
