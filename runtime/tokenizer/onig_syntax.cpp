@@ -263,6 +263,15 @@ private:
 
 } // namespace
 
-std::string to_pcre2(std::string_view expression) { return translator(expression).run(); }
+/// `\s+$` and the like fail at every start within a run of spaces, each time after looking through the whole run. If such
+/// an expression matches anywhere in a run then it does from the run's start, or from where the search starts.
+static bool fails_slowly(std::string_view expression) {
+  return expression.starts_with("\\s+") && expression.find('|') == std::string_view::npos;
+}
+
+std::string to_pcre2(std::string_view expression) {
+  const std::string result = translator(expression).run();
+  return fails_slowly(expression) ? "(?:\\G|(?<!" + std::string(space) + "))" + result : result;
+}
 
 } // namespace troupe::tokenization

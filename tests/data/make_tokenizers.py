@@ -183,7 +183,8 @@ def variants():
         "processors", BYTES_OUT, template([("!", [0]), ('"#', [1, 2])], [("$", [3])]))), []
     yield "roberta", "byte", dict(pre_tokenizer=BYTES, decoder=BYTES_OUT, post_processor={
         "type": "RobertaProcessing", "sep": ["#", 2], "cls": ["!", 0], "trim_offsets": True, "add_prefix_space": False}), []
-    for name, r in [("gpt-4", GPT4), ("o200k", O200K), ("possessive", POSSESSIVE), ("deepseek", DEEPSEEK), ("spaces", r"\s+"),
+    for name, r in [("gpt-4", GPT4), ("o200k", O200K), ("possessive", POSSESSIVE), ("deepseek", DEEPSEEK), ("spaces", r"\s+"), ("last spaces", r"\s+$"),
+                    ("spaces before", r"\s+(?=[a-z\n])"),
                     ("not space", r"\S"), ("words", r"\w+"), ("hex", r"[\h_]+|\W"), ("boundary", r"\b\w|\B\W"), ("han", r"\p{Han}+|\p{Greek}"),
                     ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"), ("lines", r"^.|.$"), ("empty", r"x*"), ("dot", r"(?m:a.)|."),
                     ("posix", r"[[:alpha:]]+|[[:punct:]]|[[:space:][:digit:]]"), ("word class", r"[[:word:]]+|[^\w\s]")]:

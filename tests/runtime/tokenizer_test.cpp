@@ -131,6 +131,15 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
   }
 }
 
+TEST_CASE("an expression that looks through a whole run of spaces before it fails does so once") {
+  const auto tokens = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{" ":0,"x":1},"merges":[]},"pre_tokenizer":
+    {"type":"Split","pattern":{"Regex":"\\s+$"},"behavior":"Removed","invert":false}})",
+                                       "test");
+  const std::string spaces(1 << 20, ' ');
+  CHECK(tokens->encode(spaces + "x", false).size() == spaces.size() + 1);
+  CHECK(tokens->encode("x" + spaces, false) == std::vector<token_id>{1});
+}
+
 TEST_CASE("a long run of combining marks is normalized in time") {
   const auto tokens = tokenizer::load(golden + "qwen2");
   std::string text = "a";
