@@ -1,6 +1,6 @@
-// An abstract source of named tensors: safetensors files, synthetic weights, and what else stores a model. Tensors go by
-// the names and shapes that Hugging Face's checkpoints use; a format with other conventions translates.
-// Used by the loader (runtime/model.hpp) on one thread; what `read` returns may be used and dropped on any.
+// An abstract source of named tensors: safetensors files, synthetic weights, and what else stores a model. Tensors go
+// by the names and shapes that Hugging Face's checkpoints use; a format with other conventions translates. Used by the
+// loader (runtime/model.hpp) on one thread; what `read` returns may be used and dropped on any.
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,5 +1,5 @@
-// Typed, range-checked members of a configuration file's JSON object, for the model loader. Errors name the file, the key,
-// what was found and what was expected.
+// Typed, range-checked members of a configuration file's JSON object, for the model loader. Errors name the file, the
+// key, what was found and what was expected.
 #pragma once
 
 #include "runtime/json.hpp"

@@ -101,9 +101,10 @@ void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,
     const auto blocks = (end + kernels::block_tokens - 1) / kernels::block_tokens;
     require(s.first_block >= 0 && s.first_block + blocks <= static_cast<std::int64_t>(who.block_tables.size()),
             "a block table that does not cover its sequence");
-    require(std::ranges::all_of(who.block_tables.subspan(size(s.first_block), static_cast<std::size_t>(blocks)),
-                                [&](std::int32_t b) { return b >= 0 && static_cast<std::size_t>(b) < cache.shape.blocks; }),
-            "a block outside the KV cache");
+    require(
+      std::ranges::all_of(who.block_tables.subspan(size(s.first_block), static_cast<std::size_t>(blocks)),
+                          [&](std::int32_t b) { return b >= 0 && static_cast<std::size_t>(b) < cache.shape.blocks; }),
+      "a block outside the KV cache");
   }
   require(covered == rows, "sequences that do not cover the rows in order");
   require(logit_rows.size() <= size(max_rows_) &&

@@ -1,5 +1,5 @@
-// A whole file mapped read-only into memory. Owned by checkpoints, which hand out parts of it; what is mapped is shared by
-// any number of threads.
+// A whole file mapped read-only into memory. Owned by checkpoints, which hand out parts of it; what is mapped is shared
+// by any number of threads.
 #pragma once
 
 #include <cstddef>

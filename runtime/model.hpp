@@ -1,5 +1,6 @@
-// A model ready to run: its weights, packed for one kind of backend, and the decoder graph over them, written once for all
-// families and configured by data. Weights are immutable and lent to any number of executors; a decoder belongs to one.
+// A model ready to run: its weights, packed for one kind of backend, and the decoder graph over them, written once for
+// all families and configured by data. Weights are immutable and lent to any number of executors; a decoder belongs to
+// one.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -34,8 +35,9 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
 /// The KV cache that a decoder wants: f32 for f32, else bf16.
 kernels::kv_shape kv_shape_of(const model_config& config, kernels::dtype compute, std::size_t blocks);
 
-/// Finds every tensor that the configuration asks for, with its shape. Throws failure(bad_file | unsupported) naming the
-/// file, the tensor, what was found and what was expected. Returns what should be logged: tensors that nothing uses.
+/// Finds every tensor that the configuration asks for, with its shape. Throws failure(bad_file | unsupported) naming
+/// the file, the tensor, what was found and what was expected. Returns what should be logged: tensors that nothing
+/// uses.
 std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config);
 
 struct layer_weights {
@@ -69,8 +71,8 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
 /// The residual stream is f32; what linear ops read is of the compute type; logits are f32.
 class decoder {
 public:
-  /// For steps of up to `max_rows` rows and positions below `max_context`. `backend` must outlive it, be of the kind that
-  /// the weights were packed for, and is used by the thread that calls `forward`.
+  /// For steps of up to `max_rows` rows and positions below `max_context`. `backend` must outlive it, be of the kind
+  /// that the weights were packed for, and is used by the thread that calls `forward`.
   decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context);
 
   /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of

@@ -88,8 +88,9 @@ std::vector<int> read_windows(const config_fields& config, const family_traits& 
   return windows;
 }
 
-/// transformers 5 keeps all of it in `rope_parameters`, transformers 4 the base in `rope_theta` and the rest, if any, in
-/// `rope_scaling`, whose `type` later became `rope_type`. Where several are there, their order here is transformers' own.
+/// transformers 5 keeps all of it in `rope_parameters`, transformers 4 the base in `rope_theta` and the rest, if any,
+/// in `rope_scaling`, whose `type` later became `rope_type`. Where several are there, their order here is transformers'
+/// own.
 rope_config read_rope(const config_fields& config, int head_dim, int max_positions_given) {
   constexpr double most = 1e30;
   rope_config rope;
@@ -115,8 +116,8 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
     type = given->string("type").value_or("default");
   if (*type == "default")
     return rope;
-  constexpr std::array<std::pair<std::string_view, rope_type>, 4> types{
-    {{"linear", rope_type::linear}, {"dynamic", rope_type::dynamic}, {"yarn", rope_type::yarn}, {"llama3", rope_type::llama3}}};
+  constexpr std::array types{std::pair("linear", rope_type::linear), std::pair("dynamic", rope_type::dynamic),
+                             std::pair("yarn", rope_type::yarn), std::pair("llama3", rope_type::llama3)};
   const auto known = std::ranges::find(types, *type, [](const auto& t) { return t.first; });
   if (known == types.end())
     throw failure(errc::unsupported, given->label("rope_type") + " is `" + *type +
@@ -138,8 +139,8 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
   if (rope.type == rope_type::yarn) {
     const auto attention = given->number("attention_factor", 0, 1e6);
     rope.attention_factor = attention ? *attention
-                                      : yarn_attention_factor(rope.factor, given->number("mscale", -1e6, 1e6),
-                                                              given->number("mscale_all_dim", -1e6, 1e6));
+                                      : yarn_attention_factor(rope.factor, given->number("mscale", 0, 1e6),
+                                                              given->number("mscale_all_dim", 0, 1e6));
     // As in transformers, zero stands for the default too.
     for (auto [key, value] : {std::pair("beta_fast", &rope.beta_fast), std::pair("beta_slow", &rope.beta_slow)})
       if (const auto beta = given->number(key, 0, 1e9); beta.value_or(0) != 0)
@@ -179,7 +180,8 @@ model_config parse_model_config(const json::document& document) {
   if (const auto quantised = config.object("quantization_config"))
     throw failure(errc::unsupported, config.label("quantization_config") + ": weights quantised by `" +
                                        quantised->string("quant_method").value_or("?") + "` are not supported");
-  if (const auto activation = config.string("hidden_act"); activation && *activation != "silu" && *activation != "swish")
+  if (const auto activation = config.string("hidden_act");
+      activation && *activation != "silu" && *activation != "swish")
     throw failure(errc::unsupported, config.label("hidden_act") + " is `" + *activation + "`, supported is silu");
 
   model_config model;
@@ -196,7 +198,8 @@ model_config parse_model_config(const json::document& document) {
     contradiction(config.label("num_attention_heads") + " must be a multiple of `num_key_value_heads`, found " +
                   std::to_string(model.heads) + " and " + std::to_string(model.kv_heads));
   if (!config.find("head_dim") && family.head_dim == 0 && model.hidden % model.heads != 0)
-    contradiction(config.label("hidden_size") + " must be a multiple of `num_attention_heads` where `head_dim` is not given, found " +
+    contradiction(config.label("hidden_size") +
+                  " must be a multiple of `num_attention_heads` where `head_dim` is not given, found " +
                   std::to_string(model.hidden) + " and " + std::to_string(model.heads));
   model.head_dim =
     config.integer("head_dim", 1, max_head_dim, family.head_dim ? family.head_dim : model.hidden / model.heads);

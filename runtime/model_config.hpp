@@ -1,5 +1,5 @@
-// What a model is: sizes, biases, windows and positions, as data that configures the one decoder graph; and the defaults
-// its makers give for generation. Read once at load, immutable afterwards.
+// What a model is: sizes, biases, windows and positions, as data that configures the one decoder graph; and the
+// defaults its makers give for generation. Read once at load, immutable afterwards.
 #pragma once
 
 #include "runtime/rope.hpp"

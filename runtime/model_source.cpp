@@ -16,8 +16,9 @@ model_source open_model(const std::string& model) {
     return make_synthetic(std::string_view(model).substr(synthetic_prefix.size()));
   const std::filesystem::path folder(model);
   if (!std::filesystem::is_directory(folder))
-    throw failure(errc::not_found, model + ": no such folder; a model is a folder with config.json, model.safetensors and "
-                                           "tokenizer.json");
+    throw failure(errc::not_found, model +
+                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
+                                     "tokenizer.json");
   auto [config, generation] = read_config(folder);
   // "folder/" and "." still have a name.
   const auto full = std::filesystem::weakly_canonical(folder);

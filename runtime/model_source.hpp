@@ -1,5 +1,5 @@
-// Where a model comes from: a folder with a Hugging Face checkpoint, or `synthetic:SHAPE`, random weights in the shape of a
-// real model. Opening one reads configurations and headers, no weights. Used by whoever loads a model.
+// Where a model comes from: a folder with a Hugging Face checkpoint, or `synthetic:SHAPE`, random weights in the shape
+// of a real model. Opening one reads configurations and headers, no weights. Used by whoever loads a model.
 #pragma once
 
 #include "runtime/checkpoint.hpp"

@@ -81,7 +81,8 @@ std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int l
       return result;
     }
     case rope_type::dynamic: {
-      const double stretch = c.factor * std::max<double>(length, c.original_context) / c.original_context - (c.factor - 1);
+      const double stretch =
+        c.factor * std::max<double>(length, c.original_context) / c.original_context - (c.factor - 1);
       return inverted(powers(c.theta * std::pow(stretch, head_dim / (head_dim - 2.0)), head_dim));
     }
     case rope_type::yarn: return yarn(c, head_dim);

@@ -96,7 +96,8 @@ void check_cover(const safetensors_header& header, std::size_t size, const std::
       reader.fail("its bytes begin at " + std::to_string(entry.offset) + ", inside another tensor that ends at " +
                   std::to_string(end));
     if (entry.offset > end)
-      reader.fail("its bytes begin at " + std::to_string(entry.offset) + ", leaving a hole after " + std::to_string(end));
+      reader.fail("its bytes begin at " + std::to_string(entry.offset) + ", leaving a hole after " +
+                  std::to_string(end));
     if (entry.info.bytes > size - end)
       reader.fail("its bytes end at " + std::to_string(entry.offset + entry.info.bytes) + ", but the file holds " +
                   std::to_string(size) + " bytes of tensors (truncated?)");
@@ -137,7 +138,8 @@ safetensors_header read_safetensors_header(std::span<const std::byte> file, cons
         fail("`__metadata__` must be there at most once, as an object of strings");
       for (auto [entry, text_value] : entries)
         if (!text_value.is_string())
-          fail("`__metadata__`: " + shown(entry) + " must be a string, found " + std::string(json::kind_of(text_value)));
+          fail("`__metadata__`: " + shown(entry) + " must be a string, found " +
+               std::string(json::kind_of(text_value)));
       continue;
     }
     const entry_reader reader{name, key};

@@ -18,9 +18,9 @@ struct safetensors_entry {
 
 using safetensors_header = std::map<std::string, safetensors_entry, std::less<>>;
 
-/// Reads and checks the header of `file`, the content of a whole file called `name`. As the reference implementation, it
-/// wants headers of at most 100 MB and tensors that cover the file from the header's end without overlap, hole or rest.
-/// Throws failure(bad_file) that names the file, the tensor, what was found and what was expected.
+/// Reads and checks the header of `file`, the content of a whole file called `name`. As the reference implementation,
+/// it wants headers of at most 100 MB and tensors that cover the file from the header's end without overlap, hole or
+/// rest. Throws failure(bad_file) that names the file, the tensor, what was found and what was expected.
 safetensors_header read_safetensors_header(std::span<const std::byte> file, const std::string& name);
 
 /// Opens the checkpoint in `folder`: `model.safetensors`, else all the files that `model.safetensors.index.json` lists.

@@ -40,7 +40,9 @@ public:
   /// Matrices that one op multiplies with. Their biases, where there are any, are as long as their first dimension.
   std::vector<wanted> qkv(int layer) const {
     const auto p = prefix(layer) + "self_attn.";
-    return {{p + "q_proj.weight", {q_, hidden_}}, {p + "k_proj.weight", {kv_, hidden_}}, {p + "v_proj.weight", {kv_, hidden_}}};
+    return {{p + "q_proj.weight", {q_, hidden_}},
+            {p + "k_proj.weight", {kv_, hidden_}},
+            {p + "v_proj.weight", {kv_, hidden_}}};
   }
   std::vector<wanted> o(int layer) const { return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, q_}}}; }
   std::vector<wanted> gate_up(int layer) const {
@@ -264,7 +266,8 @@ std::vector<std::string> check_tensors(const checkpoint& tensors, const model_co
     // Old checkpoints store the rotation's frequencies, and some a tied head twice.
     const bool known = name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
     if (!known && !used.contains(name))
-      warnings.push_back(tensors.where(name) + ": tensor " + shown(name) + " is not used by a " + config.family + " model");
+      warnings.push_back(tensors.where(name) + ": tensor " + shown(name) + " is not used by a " + config.family +
+                         " model");
   }
   return warnings;
 }

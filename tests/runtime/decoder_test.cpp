@@ -64,7 +64,8 @@ public:
     decoder_.forward(tokens, {sequences, tables}, wanted, *cache_, out);
     std::vector<row_logits> result(wanted.size(), row_logits(vocab()));
     for (std::size_t i = 0; i < wanted.size(); ++i)
-      backend_->download(result[i].data(), {static_cast<float*>(logits_.get()) + i * vocab(), dtype::f32, 1, vocab(), vocab()});
+      backend_->download(result[i].data(),
+                         {static_cast<float*>(logits_.get()) + i * vocab(), dtype::f32, 1, vocab(), vocab()});
     return result;
   }
 
@@ -119,9 +120,9 @@ double root_mean_square(const row_logits& v) {
 }
 
 /// How far logits computed in bf16 may be from those in f32. Each of the eight values that a layer rounds on its way
-/// (weights and inputs of four linear ops; K and V are of the same kind) and the two at the head contribute an independent
-/// relative error of at most u = 2^-9, u / sqrt(3) on average; they add up as squares. Over a vocabulary, the largest of
-/// the normally distributed errors is about 3.5 deviations out. (The worst seen is 0.4 of it.)
+/// (weights and inputs of four linear ops; K and V are of the same kind) and the two at the head contribute an
+/// independent relative error of at most u = 2^-9, u / sqrt(3) on average; they add up as squares. Over a vocabulary,
+/// the largest of the normally distributed errors is about 3.5 deviations out. (The worst seen is 0.4 of it.)
 double bf16_bound(const model_config& config, const row_logits& expected) {
   const double deviation = 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * config.layers + 2);
   return 3.5 * deviation * root_mean_square(expected);
@@ -192,7 +193,8 @@ TEST_CASE("Golden checkpoints: computed in bf16, logits stay within what roundin
     }
 }
 
-TEST_CASE("Tiny checkpoints: biases, windows by layer, odd head sizes, rope scaling and shards give transformers' logits") {
+TEST_CASE(
+  "Tiny checkpoints: biases, windows by layer, odd head sizes, rope scaling and shards give transformers' logits") {
   for (const auto& model : tiny_models)
     for (const isa target : targets()) {
       CAPTURE(model);
@@ -224,8 +226,9 @@ TEST_CASE("Logits do not depend on chunks, neighbours, block tables, shared pref
         const auto source = open("golden/" + model);
         // The first goes past a partition of attention; the last begins with three blocks of the second.
         const int vocab = source.config.vocab;
-        std::vector<std::vector<token_id>> transcripts{random_tokens(random, 275, vocab), random_tokens(random, 90, vocab),
-                                                       random_tokens(random, 1, vocab), random_tokens(random, 49, vocab)};
+        std::vector<std::vector<token_id>> transcripts{
+          random_tokens(random, 275, vocab), random_tokens(random, 90, vocab), random_tokens(random, 1, vocab),
+          random_tokens(random, 49, vocab)};
         constexpr std::size_t shared = 3 * kernels::block_tokens;
         std::copy_n(transcripts[1].begin(), shared, transcripts[3].begin());
         std::vector<std::vector<row_logits>> solo;
@@ -382,7 +385,8 @@ TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs 
       CHECK(weights->bytes < need.weights * 1.5);
       CHECK(need.kv_block == kv_shape_of(source.config, compute, 1).block_bytes());
       struct stop {};
-      CHECK_THROWS_AS(load_weights(*source.tensors, source.config, *backend, compute, [](auto, auto) { throw stop{}; }), stop);
+      CHECK_THROWS_AS(load_weights(*source.tensors, source.config, *backend, compute, [](auto, auto) { throw stop{}; }),
+                      stop);
     }
 }
 
@@ -420,7 +424,9 @@ TEST_CASE("A step that contradicts itself or the cache is refused before anythin
   const auto said = [&](std::vector<token_id> tokens, kernels::sequence_rows s, std::vector<std::int32_t> wanted,
                         std::vector<std::int32_t> blocks) {
     const std::vector<kernels::sequence_rows> sequences{s};
-    return failure_of([&] { e.graph().forward(tokens, {sequences, blocks}, wanted, e.cache(), e.logits(wanted.size())); });
+    return failure_of([&] {
+      e.graph().forward(tokens, {sequences, blocks}, wanted, e.cache(), e.logits(wanted.size()));
+    });
   };
   CHECK(said({1, 2}, {0, 2, 0, 0}, {0, 1}, table) == "");
   CHECK(said({1, 2}, {0, 2, 0, 0}, {}, table) == "");

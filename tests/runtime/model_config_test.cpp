@@ -3,6 +3,9 @@
 #include "runtime/model_source.hpp"
 #include "tests/runtime/model_test_data.hpp"
 
+#include <optional>
+#include <random>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -92,7 +95,8 @@ TEST_CASE("What a configuration leaves out takes its family's defaults") {
   CHECK(parse(with("", "qwen2")).windows == std::vector<int>(4, 0));
   CHECK(parse(with(R"("use_sliding_window": true, "max_window_layers": 3)", "qwen2")).windows ==
         std::vector<int>{0, 0, 0, 4096});
-  CHECK(parse(with(R"("use_sliding_window": true, "sliding_window": null)", "qwen2")).windows == std::vector<int>(4, 0));
+  CHECK(parse(with(R"("use_sliding_window": true, "sliding_window": null)", "qwen2")).windows ==
+        std::vector<int>(4, 0));
   CHECK(parse(with("", "qwen3")).head_dim == 128);
   CHECK(parse(with(R"("use_sliding_window": true, "sliding_window": 9, "layer_types":
     ["sliding_attention", "full_attention", "full_attention", "sliding_attention"])", "qwen3")).windows ==
@@ -134,7 +138,8 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
     {with(R"("hidden_size": 64.0)"), "`hidden_size` must be an integer, found a number"},
     {with(R"("hidden_size": 0)"), "`hidden_size` must be from 1 to 1048576, found 0"},
     {with(R"("num_hidden_layers": -1)"), "`num_hidden_layers` must be from 1 to 4096, found -1"},
-    {with(R"("num_hidden_layers": 18446744073709551615)"), "`num_hidden_layers` must be from 1 to 4096, found 18446744073709551615"},
+    {with(R"("num_hidden_layers": 18446744073709551615)"),
+     "`num_hidden_layers` must be from 1 to 4096, found 18446744073709551615"},
     {with(R"("vocab_size": 1000000000)"), "`vocab_size` must be from 1 to 16777216"},
     {with(R"("intermediate_size": 99999999)"), "`intermediate_size` must be from 1"},
     {with(R"("num_attention_heads": 1000000)"), "`num_attention_heads` must be from 1 to 4096"},
@@ -154,9 +159,11 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
     {with(R"("partial_rotary_factor": 0.5)"), "`partial_rotary_factor` other than 1"},
     {with(R"("rope_theta": 0)"), "`rope_theta` must be from"},
     {with(R"("rope_scaling": 3)"), "`rope_scaling` must be an object, found an integer"},
-    {with(R"("rope_scaling": {"rope_type": "longrope", "factor": 2})"), "`rope_scaling`: `rope_type` is `longrope`, supported are"},
+    {with(R"("rope_scaling": {"rope_type": "longrope", "factor": 2})"),
+     "`rope_scaling`: `rope_type` is `longrope`, supported are"},
     {with(R"("rope_scaling": {"type": "linear"})"), "`rope_scaling`: `factor` is missing"},
-    {with(R"("rope_parameters": {"rope_type": "linear", "factor": 0})"), "`rope_parameters`: `factor` must be from 0.001"},
+    {with(R"("rope_parameters": {"rope_type": "linear", "factor": 0})"),
+     "`rope_parameters`: `factor` must be from 0.001"},
     {with(R"("rope_parameters": {"rope_type": "llama3", "factor": 8})"), "`low_freq_factor` is missing"},
     {with(R"("rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"),
      "`high_freq_factor` must be greater"},
@@ -168,7 +175,8 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
     {with(R"("sliding_window": 0)", "mistral"), "`sliding_window` must be from 1"},
     {with(R"("layer_types": ["full_attention"])", "qwen3"), "`layer_types` must be an array of 4 strings"},
     {with(R"("layer_types": "full_attention")", "qwen3"), "`layer_types` must be an array of 4 strings"},
-    {with(R"("layer_types": ["full_attention", 1, "full_attention", "full_attention"])", "qwen3"), "`layer_types` holds 1"},
+    {with(R"("layer_types": ["full_attention", 1, "full_attention", "full_attention"])", "qwen3"),
+     "`layer_types` holds 1"},
     {with(R"("num_hidden_layers": 1, "layer_types": ["linear_attention"])", "qwen3"), "holds \"linear_attention\""},
     {with(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])", "qwen2"), "switches it off"},
   };
@@ -177,6 +185,37 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
     CHECK_MESSAGE(said.starts_with("config.json"), message, " in: ", said);
     CHECK_MESSAGE(said.find(message) != said.npos, message, " in: ", said);
   }
+}
+
+TEST_CASE("Randomly damaged configurations give a failure or sizes that can be worked with") {
+  std::mt19937 random(1);
+  int refused = 0;
+  std::vector<std::string> originals;
+  for (const char* model : {"llama-mqa-rope3", "mistral-swa", "qwen2", "qwen3"})
+    originals.push_back(content(data() / "golden" / model / "config.json"));
+  const std::string_view letters = "0123456789[]{},:\"-.etrufalsn";
+  for (int round = 0; round < 4000; ++round) {
+    std::string text = originals[random() % originals.size()];
+    for (int hits = 1 + static_cast<int>(random() % 3); hits > 0; --hits) {
+      const auto at = random() % text.size();
+      if (random() % 2)
+        text[at] = letters[random() % letters.size()];
+      else
+        text.insert(at, 1, letters[random() % letters.size()]);
+    }
+    std::optional<model_config> config;
+    if (!failure_of([&] { config = parse(text); }).empty()) {
+      ++refused;
+      continue;
+    }
+    REQUIRE(config->windows.size() == static_cast<std::size_t>(config->layers));
+    REQUIRE((config->head_dim >= 2 && config->head_dim % 2 == 0 && config->heads % config->kv_heads == 0));
+    REQUIRE((config->max_context > 0 && config->vocab > 0 && config->hidden > 0 && config->ffn > 0));
+    for (float frequency : inverse_frequencies(config->rope, config->head_dim, config->max_context))
+      REQUIRE((frequency >= 0 && frequency <= 1e6f));
+  }
+  CHECK(refused > 500);
+  CHECK(refused < 3900);
 }
 
 TEST_CASE("Stop tokens come from generation_config.json, else from config.json") {

@@ -50,7 +50,8 @@ TEST_CASE("Inverse frequencies and attention factors are transformers', from con
 }
 
 TEST_CASE("The rope table holds cosines, then sines, of each position times the frequencies") {
-  rope_config config{.type = rope_type::yarn, .theta = 10000, .factor = 4, .original_context = 64, .attention_factor = 1.25};
+  rope_config config{
+    .type = rope_type::yarn, .theta = 10000, .factor = 4, .original_context = 64, .attention_factor = 1.25};
   const int head_dim = 8, positions = 100;
   const auto table = rope_table(config, head_dim, positions);
   const auto frequencies = inverse_frequencies(config, head_dim, 1);

@@ -17,8 +17,15 @@ safetensors_header header_of(const std::string& file) {
 /// `"name": {...}` of an F32 tensor.
 std::string entry(const std::string& name, const std::string& shape, const std::string& offsets,
                   const std::string& type = "F32") {
-  return std::string("\"").append(name).append(R"(": {"dtype": ")").append(type).append(R"(", "shape": )").append(shape).append(
-    R"(, "data_offsets": )").append(offsets).append("}");
+  return std::string("\"")
+    .append(name)
+    .append(R"(": {"dtype": ")")
+    .append(type)
+    .append(R"(", "shape": )")
+    .append(shape)
+    .append(R"(, "data_offsets": )")
+    .append(offsets)
+    .append("}");
 }
 
 /// A header of these entries.
@@ -50,8 +57,10 @@ TEST_CASE("Unusual but valid safetensors headers are read") {
     header({entry("s", "[]", "[0,4]"), entry("none", "[0,5]", "[0,0]"), entry("tail", "[7,0]", "[4,4]")}), 4));
   CHECK(scalars.at("s").info.shape.empty());
   CHECK(scalars.at("none").info.bytes == 0);
-  const auto types = header_of(safetensors(
-    header({entry("b", "[3]", "[0,3]", "BOOL"), entry("q", "[2]", "[3,19]", "I64"), entry("h", "[1]", "[19,21]", "BF16")}), 21));
+  const auto types =
+    header_of(safetensors(header({entry("b", "[3]", "[0,3]", "BOOL"), entry("q", "[2]", "[3,19]", "I64"),
+                                  entry("h", "[1]", "[19,21]", "BF16")}),
+                          21));
   CHECK(types.at("q").info.type == tensor_type::i64);
 }
 
@@ -94,7 +103,7 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     {with(entry("a", "[\"2\"]", "[0,8]"), 8), "`shape` must hold non-negative integers, found \"2\""},
     {with(entry("a", "[4294967296,4294967296]", "[0,0]"), 0), "has more elements than memory can hold"},
     {with(entry("a", "[4611686018427387904]", "[0,0]"), 0), "has more elements than memory can hold"},
-    {with(entry("a", "[18446744073709551616]", "[0,0]"), 0), "not valid JSON"},
+    {with(entry("a", "[18446744073709551616]", "[0,0]"), 0), "tensor `a`: `shape` must hold non-negative integers"},
     {with(R"("a": {"dtype": "F32", "shape": [1]})", 4), "tensor `a`: no `data_offsets`"},
     {with(entry("a", "[1]", "[0]"), 4), "`data_offsets` must hold 2 numbers, found 1"},
     {with(entry("a", "[1]", "[0,4,8]"), 4), "`data_offsets` must hold 2 numbers, found 3"},
@@ -103,7 +112,8 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     {with(entry("a", "[2]", "[0,4]"), 4), "span 4 bytes, but F32 [2] takes 8"},
     {with(entry("a", "[1]", "[18446744073709551611,18446744073709551615]"), 4), "leaving a hole after 0"},
     {with(entry("a", "[9]", "[0,36]"), 20), "its bytes end at 36, but the file holds 20 bytes"},
-    {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[2]", "[4,12]"), 12), "tensor `b`: its bytes begin at 4, inside"},
+    {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[2]", "[4,12]"), 12),
+     "tensor `b`: its bytes begin at 4, inside"},
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[2]", "[0,8]"), 8), "inside another tensor that ends at 8"},
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[1]", "[12,16]"), 16), "leaving a hole after 8"},
     {with(entry("a", "[1]", "[4,8]"), 8), "tensor `a`: its bytes begin at 4, leaving a hole after 0"},
