@@ -14,8 +14,8 @@ namespace {
 
 // Sizes of tasks; none of them can change a result.
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
-constexpr std::size_t rows_per_linear_task = 240;
-constexpr std::size_t panels_per_linear_task = 2;
+constexpr std::size_t rows_per_linear_task = 512;   // a block of the task's weights and its sums stay in L2
+constexpr std::size_t panels_per_linear_task = 4;
 constexpr int tiles_per_thread = 8; // a sequence with fewer attention tiles is also split by partitions
 
 const target& find_target(isa wanted) {
@@ -292,7 +292,8 @@ private:
     op.out_stride = out.stride;
     arrange_activations(op, in);
 
-    const std::size_t panels = op.row_tiles == 1 ? 1 : panels_per_linear_task;
+    const std::size_t fair = weights.panels / (4 * pool_.size()); // so that threads end together
+    const std::size_t panels = op.row_tiles == 1 ? 1 : std::clamp(fair, std::size_t(1), panels_per_linear_task);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
     const std::size_t row_tasks = ceil_div(in.rows, rows_per_linear_task);
     const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * kernels_.linear_rows;

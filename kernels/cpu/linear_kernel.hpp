@@ -13,14 +13,14 @@ template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
                          std::size_t words, bool fresh, float* c, std::size_t c_stride) {
   using element = typename Operand::element;
-  if (count == 1) { // four vectors hide the latency that twelve rows would
-    const element* const b[4] = {weights, weights + 16, weights + 32, weights + 48};
-    return accumulate_tile<Operand, 1, 4>(c, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
-  }
   with_rows(count, [&]<int R>() {
-    for (std::size_t half = 0; half < panel_outputs; half += 32) {
-      const element* const b[2] = {weights + half, weights + half + 16};
-      accumulate_tile<Operand, R, 2>(c + half, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
+    // Few rows take four vectors at once: the more sums in flight, the better the latency is hidden.
+    constexpr int V = 2 * R <= tile_rows ? 4 : 2;
+    for (std::size_t column = 0; column < panel_outputs; column += V * lanes) {
+      const element* b[V];
+      for (int v = 0; v < V; ++v)
+        b[v] = weights + column + v * lanes;
+      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
     }
   });
 }

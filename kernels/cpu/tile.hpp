@@ -70,7 +70,8 @@ struct pair_operand {
 /// c[r * c_stride + v * 16 + lane] = (that, or 0 with `fresh`) + sum over k < count, ascending, of
 /// a[r * a_stride + k] * b[v][k * b_stride + lane].
 template <class Operand, int R, int V>
-inline void accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a, std::size_t a_stride,
+[[gnu::always_inline]] inline void // the strides are mostly constants, which then cost no registers
+accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a, std::size_t a_stride,
                             const typename Operand::element* const* b, std::size_t b_stride, std::size_t count) {
   vec sums[R][V];
   const typename Operand::element* column[V];

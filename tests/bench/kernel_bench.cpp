@@ -1,0 +1,256 @@
+// Measures the CPU kernels against the machine's own peaks, taken in the same run: dot rates from registers, memory reads.
+// Prints one line per case; figures are the best and the median of several repetitions. With one thread the clock is that
+// thread's CPU time, which other processes on the machine disturb little.
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/thread_pool.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+using namespace troupe::kernels;
+
+namespace {
+
+bool one_thread = false;
+
+double now() {
+  timespec t;
+  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+struct timing {
+  double best, median; // seconds
+};
+
+template <class F>
+timing measure(const F& f) {
+  std::vector<double> times;
+  f();
+  for (double total = 0; times.size() < 5 || (total < 0.5 && times.size() < 200);) {
+    const double start = now();
+    f();
+    times.push_back(now() - start);
+    total += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  return {times.front(), times[times.size() / 2]};
+}
+
+#if defined(__x86_64__)
+
+constexpr int loops = 2'000'000;
+
+__attribute__((target("avx512f"))) float fma_loop() {
+  __m512 sums[16];
+  for (auto& s : sums)
+    s = _mm512_setzero_ps();
+  __m512 x = _mm512_set1_ps(0.5f);
+  for (int i = 0; i < loops; ++i) {
+#pragma GCC unroll 16
+    for (auto& s : sums)
+      s = _mm512_fmadd_ps(x, x, s);
+    asm volatile("" : "+v"(x));
+  }
+  for (int i = 1; i < 16; ++i)
+    sums[0] = _mm512_add_ps(sums[0], sums[i]);
+  return _mm512_cvtss_f32(sums[0]);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) float dot_loop() {
+  __m512 sums[16];
+  for (auto& s : sums)
+    s = _mm512_setzero_ps();
+  __m512i x = _mm512_set1_epi32(0x3f003f00);
+  for (int i = 0; i < loops; ++i) {
+#pragma GCC unroll 16
+    for (auto& s : sums)
+      s = _mm512_dpbf16_ps(s, (__m512bh)x, (__m512bh)x);
+    asm volatile("" : "+v"(x));
+  }
+  for (int i = 1; i < 16; ++i)
+    sums[0] = _mm512_add_ps(sums[0], sums[i]);
+  return _mm512_cvtss_f32(sums[0]);
+}
+
+__attribute__((target("avx512f"))) float read_loop(const float* p, std::size_t n) {
+  __m512 sums[8];
+  for (auto& s : sums)
+    s = _mm512_setzero_ps();
+  for (std::size_t i = 0; i < n; i += 128)
+    for (int j = 0; j < 8; ++j)
+      sums[j] = _mm512_add_ps(sums[j], _mm512_loadu_ps(p + i + j * 16));
+  for (int i = 1; i < 8; ++i)
+    sums[0] = _mm512_add_ps(sums[0], sums[i]);
+  return _mm512_cvtss_f32(sums[0]);
+}
+
+#endif
+
+struct peaks {
+  double fma = 0, dot = 0, read = 0; // per second: operations, operations, bytes
+};
+
+/// Zeros where the machine has no AVX-512 (BF16).
+peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
+  peaks found;
+#if defined(__x86_64__)
+  volatile float sink = 0;
+  const auto rate = [&](float (*loop)(), double operations) {
+    const auto t = measure([&] { pool.parallel_for(pool.size(), [&](std::size_t, int) { sink = loop(); }); });
+    return pool.size() * double(loops) * 16 * operations / t.best;
+  };
+  if (best < isa::avx512)
+    return found;
+  found.fma = rate(fma_loop, 32);
+  if (best == isa::avx512_bf16)
+    found.dot = rate(dot_loop, 64);
+  const std::size_t floats = std::size_t(768) << 18, parts = 64; // 768 MiB: beyond any cache
+  const auto memory = device.allocate(floats * 4);
+  float* p = static_cast<float*>(memory.get());
+  std::fill(p, p + floats, 1.0f);
+  const auto t = measure([&] {
+    pool.parallel_for(parts, [&](std::size_t i, int) { sink = read_loop(p + floats / parts * i, floats / parts); });
+  });
+  found.read = double(floats) * 4 / t.best;
+  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, read %.1f GB/s (median %.1f)\n", pool.size(),
+              found.fma / 1e9, found.dot / 1e9, found.read / 1e9, double(floats) * 4 / t.median / 1e9);
+#endif
+  return found;
+}
+
+std::vector<float> random_floats(std::size_t n) {
+  std::minstd_rand engine(1);
+  std::vector<float> x(n);
+  for (float& v : x)
+    v = float(engine() % 2001) / 1000 - 1;
+  return x;
+}
+
+/// Numbers in [-1, 1] as bits of `type`.
+std::vector<std::uint16_t> random_halves(std::size_t n, dtype type) {
+  std::minstd_rand engine(1);
+  std::vector<std::uint16_t> x(n);
+  for (auto& v : x)
+    v = static_cast<std::uint16_t>((type == dtype::f16 ? 0x3000 : 0x3e00) + engine() % 512 + (engine() & 0x8000));
+  return x;
+}
+
+struct device_tensor {
+  buffer memory;
+  tensor view;
+  device_tensor(backend& device, dtype type, std::size_t rows, std::size_t cols)
+    : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
+};
+
+void linear(backend& device, const peaks& peak, dtype stored, dtype compute) {
+  const std::size_t inputs = 2048, outputs = 8192, most = 512;
+  const auto wide = random_floats(stored == dtype::f32 ? inputs * outputs : 0);
+  const auto narrow = random_halves(stored == dtype::f32 ? 0 : inputs * outputs, stored);
+  // Several copies, so that single rows stream from memory and not from a cache.
+  std::vector<std::unique_ptr<matrix>> copies;
+  const stored_matrix w{stored == dtype::f32 ? static_cast<const void*>(wide.data()) : narrow.data(), stored, outputs, inputs};
+  for (int i = 0; i < 16; ++i)
+    copies.push_back(device.pack({&w, 1}, compute));
+  device_tensor in(device, compute, most, inputs), out(device, dtype::f32, most, outputs);
+  if (compute == dtype::f32) {
+    const auto x = random_floats(most * inputs);
+    std::copy(x.begin(), x.end(), static_cast<float*>(in.view.data));
+  } else {
+    const auto x = random_halves(most * inputs, dtype::bf16);
+    std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
+  }
+  std::printf("linear %s as %s:", to_string(stored), to_string(compute));
+  std::size_t next = 0;
+  for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
+    in.view.rows = out.view.rows = rows;
+    const auto t = measure([&] { device.linear(out.view, in.view, *copies[next++ % copies.size()]); });
+    const double operations = 2.0 * rows * inputs * outputs, limit = compute == dtype::f32 ? peak.fma : peak.dot;
+    const double bytes = double(copies[0]->bytes);
+    std::printf("  %zu: %.0f GF %.1f GB/s", rows, operations / t.best / 1e9, bytes / t.best / 1e9);
+    if (rows <= 4)
+      std::printf(" (%.0f%%, median %.0f%% of read)", 100 * bytes / t.best / peak.read, 100 * bytes / t.median / peak.read);
+    else
+      std::printf(" (%.0f%%, median %.0f%% of dot)", 100 * operations / t.best / limit, 100 * operations / t.median / limit);
+    std::fflush(stdout);
+  }
+  std::printf("\n");
+}
+
+void attention(backend& device, const peaks& peak, dtype type) {
+  const int heads = 32, kv_heads = 8, dim = 64, layers = 8, context = 8192;
+  const std::size_t columns = (heads + 2 * kv_heads) * dim;
+  const auto cache = device.make_kv_cache({layers, kv_heads, dim, type, context / block_tokens});
+  std::vector<std::int32_t> table(context / block_tokens);
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
+  const std::vector<float> rope(std::size_t(context) * dim, 0.7f);
+  auto qkv = random_floats(2048 * columns);
+  device_tensor out(device, type, 2048, heads * dim);
+  const auto rows_at = [&](int rows, int position, int layer, bool write) {
+    const sequence_rows who{0, rows, position, 0};
+    const tensor q{qkv.data(), dtype::f32, std::size_t(rows), columns, columns};
+    if (write)
+      device.rope_write_kv(q, heads, {}, rope.data(), *cache, layer, {{&who, 1}, table});
+    else
+      device.attention(out.view, q, heads, 0.125f, 0, *cache, layer, {{&who, 1}, table});
+  };
+  for (int layer = 0; layer < layers; ++layer)
+    for (int position = 0; position < context; position += 2048)
+      rows_at(2048, position, layer, true);
+  int next = 0;
+  const auto decode = measure([&] { rows_at(1, context - 1, next++ % layers, false); });
+  const double bytes = 2.0 * context * kv_heads * dim * double(size_of(type));
+  std::printf("attention %s: decode at 8k %.1f us = %.1f GB/s (%.0f%%, median %.0f%% of read)", to_string(type),
+              decode.best * 1e6, bytes / decode.best / 1e9, 100 * bytes / decode.best / peak.read,
+              100 * bytes / decode.median / peak.read);
+  const auto prefill = measure([&] { rows_at(2048, 0, 0, false); });
+  const double operations = 4.0 * heads * dim * 2048.0 * 2049 / 2;
+  const auto write = measure([&] { rows_at(2048, 0, 0, true); });
+  std::printf(", prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA), rope_write_kv 2k rows %.2f ms\n",
+              prefill.best * 1e3, operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.fma,
+              100 * operations / prefill.median / peak.fma, write.best * 1e3);
+}
+
+void barrier(thread_pool& pool) {
+  const auto t = measure([&] {
+    for (int i = 0; i < 1000; ++i)
+      pool.parallel_for(pool.size(), [](std::size_t, int) {});
+  });
+  std::printf("parallel_for: %.2f us (median %.2f)\n", t.best * 1e3, t.median * 1e3);
+}
+
+} // namespace
+
+/// Arguments: threads (default: all cores), target (default: the best).
+int main(int argc, char** argv) {
+  cpu_options options;
+  options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
+  one_thread = options.threads == 1;
+  for (const isa target : available_isas())
+    if (argc > 2 && to_string(target) == argv[2])
+      options.target = target;
+  peaks peak;
+  {
+    thread_pool pool(options.threads);
+    const auto device = make_cpu_backend({1, options.target});
+    peak = measure_peaks(pool, *device, available_isas().back());
+    barrier(pool);
+  }
+  const auto device = make_cpu_backend(options);
+  std::printf("%s\n", device->description().c_str());
+  for (const dtype stored : {dtype::f32, dtype::f16, dtype::bf16})
+    linear(*device, peak, stored, dtype::f32);
+  linear(*device, peak, dtype::bf16, dtype::bf16);
+  for (const dtype type : {dtype::f32, dtype::bf16})
+    attention(*device, peak, type);
+}
