@@ -119,6 +119,8 @@ private:
       ++end;
     if (end == in_.size() || (in_[end] != ':' && in_[end] != ')'))
       return copy();
+    if (in_[end] == ')' && groups_.back() != 0) // Ruby: up to the end of the group around it, alternatives included
+      throw std::invalid_argument("sets an option within the expression, as in a(?i)b, which is not supported");
     for (; at_ < end; ++at_)
       out_ += in_[at_] == 'm' ? 's' : in_[at_];
   }
@@ -182,6 +184,10 @@ private:
           return copy(2); // a backspace
         return boundary("(?<=", "(?!", "(?<!", "(?=");
       case 'B': return boundary("(?<=", "(?=", "(?<!", "(?!");
+      case 'v': return put("\\x0b", 2);
+      case 'Q': // only a letter, not a quotation
+      case 'E':
+      case 'V': return put(in_.substr(at_ + 1, 1), 2);
       case 'u': return code_point();
       case 'x':
         if (sees("\\x{"))

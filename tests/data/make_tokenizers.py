@@ -23,7 +23,7 @@ CORPUS = [
 ]
 
 PIECES = (
-    ["the", "The", "fox", " fox", "'s", "'S", "'ll", "isn't", "I'm", "WE'VE", "Über", "café", "cafe\u0301", "naïve", "Größe"]
+    ["\v", "Q", "the", "The", "fox", " fox", "'s", "'S", "'ll", "isn't", "I'm", "WE'VE", "Über", "café", "cafe\u0301", "naïve", "Größe"]
     + [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "\u200b", "\u200d"]
     + ["1", "23", "456", "7890", "½", "Ⅷ", "²", "٣", "１２", "3.50", "1,000"]
     + ["你", "好", "世界", "。", "，", "こん", "ガ", "カ\u3099", "안녕", "\u1112\u1161\u11ab", "नमस्ते", "ไทย", "שלום", "مرحبا"]
@@ -187,6 +187,7 @@ def variants():
                     ("spaces before", r"\s+(?=[a-z\n])"),
                     ("not space", r"\S"), ("words", r"\w+"), ("hex", r"[\h_]+|\W"), ("boundary", r"\b\w|\B\W"), ("han", r"\p{Han}+|\p{Greek}"),
                     ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"), ("lines", r"^.|.$"), ("empty", r"x*"), ("dot", r"(?m:a.)|."),
+                    ("vertical tab", r"[\v\t]|\v|\Q+"),
                     ("posix", r"[[:alpha:]]+|[[:punct:]]|[[:space:][:digit:]]"), ("word class", r"[[:word:]]+|[^\w\s]")]:
         yield "regex " + name, "byte", dict(pre_tokenizer=sequence(
             "pretokenizers", split(regex(r)), bytes_pre(False, False)), decoder=BYTES_OUT), []

@@ -147,7 +147,22 @@ TEST_CASE("regular expressions that cannot be used are refused with the reason")
   CHECK(split("[a-z&&[^x]]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has an intersection"));
   CHECK(split("[\\\\W_]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has \\W or \\H within"));
   CHECK(split("\\\\xE4\\\\xBD").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` names a single byte"));
+  CHECK(split("a(?i)b|c").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` sets an option within"));
+  CHECK(split("(?i)a|b") == "accepted");
   CHECK(split("\\\\u12").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has \\u without"));
+}
+
+TEST_CASE("a text on which an expression takes exponential time is refused") {
+  const auto tokens = tokenizer::parse(R"({"model":)" + model + R"(,"pre_tokenizer":{"type":"Split",
+    "pattern":{"Regex":"(a+a+)+[bc]"},"behavior":"Isolated","invert":false}})", "test");
+  CHECK(tokens->encode("aaab", false).size() == 3);
+  try {
+    tokens->encode(std::string(200, 'a'), false);
+    FAIL("accepted");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::bad_request);
+    CHECK(f.what_failed().message == "the text cannot be split into words: match limit exceeded");
+  }
 }
 
 TEST_CASE("added tokens and templates that contradict the vocabulary are refused") {
