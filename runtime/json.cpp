@@ -4,8 +4,8 @@
 
 namespace troupe::json {
 
-/// Integers of more than 18 digits as real numbers: simdjson refuses those beyond 64 bits, and every tokenizer_config.json
-/// that transformers writes has one (`model_max_length`, 1e30 written out).
+/// Integers of more than 18 digits as real numbers: simdjson refuses those beyond 64 bits, and every
+/// tokenizer_config.json that transformers writes has one (`model_max_length`, 1e30 written out).
 static std::string with_wide_integers_as_reals(std::string_view text) {
   std::string result;
   result.reserve(text.size() + 8);

@@ -25,8 +25,7 @@ struct tokenizer::parts {
   std::optional<token_id> bos, eos, unk;
 
   explicit parts(const field& root)
-    : model(root.at("model")),
-      normalize(made_from<normalizer>(root.find("normalizer"))),
+    : model(root.at("model")), normalize(made_from<normalizer>(root.find("normalizer"))),
       added(root.find("added_tokens") ? added_tokens(*root.find("added_tokens"), model, normalize) : added_tokens()),
       pre_tokenize(made_from<pre_tokenizer>(root.find("pre_tokenizer"))),
       post_process(root.find("post_processor")

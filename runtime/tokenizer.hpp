@@ -1,6 +1,6 @@
-// The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the `tokenizers`
-// library does it for BPE models. Built once per checkpoint and then immutable, so that every actor and thread may share
-// it; `stream_decoder` is the state of one text being streamed and belongs to whoever streams it.
+// The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the
+// `tokenizers` library does it for BPE models. Built once per checkpoint and then immutable, so that every actor and
+// thread may share it; `stream_decoder` is the state of one text being streamed and belongs to whoever streams it.
 #pragma once
 
 #include "runtime/error.hpp"
@@ -20,8 +20,8 @@ class tokenizer {
 public:
   struct parts;
 
-  /// Reads `<folder>/tokenizer.json`, and the names of the BOS, EOS and UNK tokens from `tokenizer_config.json` where that
-  /// is present. Throws failure(not_found | bad_file | unsupported) naming the file and the part at fault.
+  /// Reads `<folder>/tokenizer.json`, and the names of the BOS, EOS and UNK tokens from `tokenizer_config.json` where
+  /// that is present. Throws failure(not_found | bad_file | unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from a text in memory; `name` stands for the file in messages.
@@ -30,9 +30,9 @@ public:
   explicit tokenizer(std::unique_ptr<const parts> parts);
   ~tokenizer();
 
-  /// The ids of `text`, with what the post-processor adds (BOS, ...) if `add_special_tokens`. Special tokens written out in
-  /// the text are recognised either way. O(n log n). Truncation and padding that the file asks for are not applied, as in
-  /// transformers. Throws failure(bad_request) where the text is not UTF-8.
+  /// The ids of `text`, with what the post-processor adds (BOS, ...) if `add_special_tokens`. Special tokens written
+  /// out in the text are recognised either way. O(n log n). Truncation and padding that the file asks for are not
+  /// applied, as in transformers. Throws failure(bad_request) where the text is not UTF-8.
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
 
   /// The text of `ids`; ids outside the vocabulary are skipped. Always valid UTF-8: bytes that are not become U+FFFD.

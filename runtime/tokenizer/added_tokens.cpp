@@ -9,7 +9,8 @@ namespace troupe::tokenization {
 void prefix_tree::add(std::string_view text, token_id id) {
   std::uint32_t node = 0;
   for (unsigned char byte : text) {
-    const auto [edge, added] = edges_.try_emplace(std::uint64_t(node) << 8 | byte, static_cast<std::uint32_t>(ids_.size()));
+    const auto [edge, added] =
+      edges_.try_emplace(std::uint64_t(node) << 8 | byte, static_cast<std::uint32_t>(ids_.size()));
     if (added)
       ids_.push_back(-1);
     if (node == 0)
@@ -44,8 +45,8 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
 added_tokens::added_tokens(const field& list, const bpe& model, const normalizer& normalizer) {
   match_scratch scratch;
   std::set<std::string> special; // a token that was special once stays so, whatever a later entry says
-  // Tokens that the model does not know are numbered from the size of its vocabulary: that is how `tokenizers` reads the
-  // file, and a file that says otherwise was not written by it.
+  // Tokens that the model does not know are numbered from the size of its vocabulary: that is how `tokenizers` reads
+  // the file, and a file that says otherwise was not written by it.
   auto next_id = static_cast<token_id>(model.size());
   for (const auto& item : list.items()) {
     added_token token;
@@ -97,7 +98,8 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
       std::size_t begin = hit->begin, end = hit->end;
       if (token.single_word) {
         std::size_t before = begin, after = end;
-        if ((begin > 0 && is_word(previous_char(text, before))) || (end < text.size() && is_word(next_char(text, after))))
+        if ((begin > 0 && is_word(previous_char(text, before))) ||
+            (end < text.size() && is_word(next_char(text, after))))
           continue;
       }
       if (token.left_strip) {

@@ -51,7 +51,8 @@ struct added_token {
 class added_tokens {
 public:
   added_tokens() = default;
-  /// From the `added_tokens` of tokenizer.json. Throws failure where a token is malformed or its id contradicts the model.
+  /// From the `added_tokens` of tokenizer.json. Throws failure where a token is malformed or its id contradicts the
+  /// model.
   added_tokens(const field& list, const bpe& model, const normalizer& normalizer);
 
   /// A part of a text: an added token (id >= 0), or text between them.

@@ -24,7 +24,8 @@ void expect_empty(const field& model, std::string_view key) {
 
 bpe::bpe(const field& model) {
   if (const auto type = model.find("type"); type && type->string() != "BPE")
-    type->refuse("is `" + std::string(type->string()) + "`: this model type is not supported; BPE is", errc::unsupported);
+    type->refuse("is `" + std::string(type->string()) + "`: this model type is not supported; BPE is",
+                 errc::unsupported);
   if (const auto dropout = model.find("dropout"); dropout && !dropout->is_zero())
     dropout->refuse("is not 0: random tokenization is not supported", errc::unsupported);
   expect_empty(model, "continuing_subword_prefix");
@@ -49,7 +50,8 @@ void bpe::read_vocabulary(const field& vocab) {
     if (!is_utf8(token))
       vocab.refuse("has a token that is not valid Unicode");
     if (value.get_uint64().get(id) || id > highest_id)
-      vocab.refuse("gives token `" + std::string(token) + "` an id that is no integer from 0 to " + std::to_string(highest_id));
+      vocab.refuse("gives token `" + std::string(token) + "` an id that is no integer from 0 to " +
+                   std::to_string(highest_id));
     bytes += token.size();
     highest = std::max(highest, static_cast<token_id>(id));
     ++count;
@@ -62,7 +64,8 @@ void bpe::read_vocabulary(const field& vocab) {
     const auto id = static_cast<token_id>(value.get_uint64().value_unsafe());
     auto& slot = tokens_[static_cast<std::size_t>(id)];
     if (slot.data())
-      vocab.refuse("gives the id " + std::to_string(id) + " to both `" + std::string(slot) + "` and `" + std::string(token) + "`");
+      vocab.refuse("gives the id " + std::to_string(id) + " to both `" + std::string(slot) + "` and `" +
+                   std::string(token) + "`");
     const std::size_t begin = texts_.size();
     texts_ += token;
     slot = std::string_view(texts_.data() + begin, token.size());
@@ -107,7 +110,8 @@ void bpe::add_merge(const field& where, std::size_t rank, std::string_view left,
   const auto known = [&](std::string_view token) {
     if (const auto id = id_of(token))
       return *id;
-    where.refuse("entry " + std::to_string(rank) + " names `" + std::string(token) + "`, which is not in the vocabulary");
+    where.refuse("entry " + std::to_string(rank) + " names `" + std::string(token) +
+                 "`, which is not in the vocabulary");
   };
   const token_id a = known(left), b = known(right);
   std::string joined(left);
@@ -184,8 +188,8 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
         add(byte_token(byte));
     } else if (has_unk_) {
       if (unk_id_ < 0)
-        throw failure(errc::bad_request, "the text has a character that the vocabulary lacks, and so it does the unknown token `" +
-                                           unk_token_ + "`");
+        throw failure(errc::bad_request,
+                      "the text has a character outside the vocabulary, as is the unknown token `" + unk_token_ + "`");
       if (unk_waits && !fuse_unk_)
         add(unk_id_);
       unk_waits = true;
@@ -197,8 +201,8 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     symbols.back().next = -1;
 }
 
-/// Merges neighbours, always the pair of the lowest rank and the leftmost of those, until no pair has a merge. The queue
-/// may hold pairs that no longer exist; they are recognised when their turn comes.
+/// Merges neighbours, always the pair of the lowest rank and the leftmost of those, until no pair has a merge. The
+/// queue may hold pairs that no longer exist; they are recognised when their turn comes.
 void bpe::merge_symbols(bpe_scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;

@@ -47,8 +47,8 @@ public:
   bpe(const bpe&) = delete;
   bpe& operator=(const bpe&) = delete;
 
-  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31 bytes or
-  /// an unknown character where the model's `unk_token` is not in the vocabulary.
+  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31 bytes
+  /// or an unknown character where the model's `unk_token` is not in the vocabulary.
   void encode(std::string_view word, bpe_scratch& scratch, std::vector<token_id>& ids) const;
 
   std::optional<token_id> id_of(std::string_view token) const;
@@ -79,8 +79,8 @@ private:
   std::vector<std::string_view> tokens_; // by id, into texts_; data() is null for a hole
   std::unordered_map<std::string_view, token_id> ids_;
   flat_map<merge> merges_;
-  flat_map<token_id> characters_;          // the tokens of one character
-  std::array<token_id, 256> byte_tokens_;  // "<0x00>" to "<0xFF>", -1 where missing
+  flat_map<token_id> characters_;         // the tokens of one character
+  std::array<token_id, 256> byte_tokens_; // "<0x00>" to "<0xFF>", -1 where missing
   std::string unk_token_;
   bool has_unk_ = false;
   token_id unk_id_ = -1; // -1: named, but not in the vocabulary

@@ -114,8 +114,8 @@ private:
   lossy_utf8 utf8_;
 };
 
-/// A run of byte tokens is text if all of it is UTF-8, and one U+FFFD per byte otherwise: it waits for its end, or for the
-/// byte that spoils it.
+/// A run of byte tokens is text if all of it is UTF-8, and one U+FFFD per byte otherwise: it waits for its end, or for
+/// the byte that spoils it.
 class byte_fallback_step : public whole_token_step {
 public:
   void finish() override {
@@ -231,8 +231,8 @@ public:
 private:
   std::string_view content_;
   std::size_t start_, stop_;
-  std::size_t leading_;   // how many may still be dropped at the start of this token
-  std::size_t held_ = 0;  // characters `content` held back
+  std::size_t leading_;  // how many may still be dropped at the start of this token
+  std::size_t held_ = 0; // characters `content` held back
 };
 
 /// The mark becomes a space, except in the first token, where it is the prefix that encoding put there.
@@ -288,7 +288,8 @@ void decoder::add(const field& description) {
   } else if (type == "ByteLevel") {
     steps_.push_back({[] { return std::make_unique<byte_level_step>(); }, byte_level_bytes});
   } else if (type == "ByteFallback") {
-    steps_.push_back({[] { return std::make_unique<byte_fallback_step>(); }, [](std::string_view token) {
+    steps_.push_back({[] { return std::make_unique<byte_fallback_step>(); },
+                      [](std::string_view token) {
                         const auto byte = byte_token(token);
                         return byte ? std::string(1, *byte) : std::string(token);
                       }});
@@ -312,14 +313,14 @@ void decoder::add(const field& description) {
     std::string mark;
     append_char(mark, description.at("replacement").character());
     const auto scheme = description.find("prepend_scheme");
-    const bool has_prefix =
-      scheme ? scheme->string() != "never" : description.boolean_or("add_prefix_space", true);
+    const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean_or("add_prefix_space", true);
     steps_.push_back({[=] { return std::make_unique<metaspace_step>(mark, has_prefix); },
                       [=](std::string_view token) { return replace_all(token, mark, " "); }});
   } else {
-    description.refuse("is a decoder of type `" + std::string(type) +
-                         "`, which is not supported (ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are)",
-                       errc::unsupported);
+    description.refuse(
+      "is a decoder of type `" + std::string(type) +
+        "`, which is not supported (ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are)",
+      errc::unsupported);
   }
 }
 

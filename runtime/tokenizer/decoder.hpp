@@ -1,5 +1,6 @@
-// The `decoder` of tokenizer.json: tokens to text. The description is immutable and shared; a `decode_stream` made from it
-// is the state of one text. Decoding a whole sequence and streaming it are the same thing, so that they cannot differ.
+// The `decoder` of tokenizer.json: tokens to text. The description is immutable and shared; a `decode_stream` made from
+// it is the state of one text. Decoding a whole sequence and streaming it are the same thing, so that they cannot
+// differ.
 #pragma once
 
 #include "runtime/tokenizer/field.hpp"
@@ -14,8 +15,8 @@
 
 namespace troupe::tokenization {
 
-/// One step of a decoder at work. It receives tokens, each in one or more pieces, and hands tokens to the next step as soon
-/// as no later input can change them. Steps that look at whole tokens wait for the end of each.
+/// One step of a decoder at work. It receives tokens, each in one or more pieces, and hands tokens to the next step as
+/// soon as no later input can change them. Steps that look at whole tokens wait for the end of each.
 class decode_step {
 public:
   virtual ~decode_step() = default;

@@ -61,9 +61,7 @@ void normalizer::apply(section& text, match_scratch& scratch) const {
 
 void normalizer::add(const field& description) {
   const auto type = description.at("type").string();
-  const auto form = [&](normal_form f) {
-    steps_.push_back([f](section& s, match_scratch&) { to_form(s, f); });
-  };
+  const auto form = [&](normal_form f) { steps_.push_back([f](section& s, match_scratch&) { to_form(s, f); }); };
   if (type == "Sequence") {
     for (const auto& step : description.at("normalizers").items())
       add(step);
@@ -91,9 +89,10 @@ void normalizer::add(const field& description) {
       replace(s, what, content, scratch);
     });
   } else {
-    description.refuse("is a normalizer of type `" + std::string(type) +
-                         "`, which is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence are)",
-                       errc::unsupported);
+    description.refuse(
+      "is a normalizer of type `" + std::string(type) +
+        "`, which is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence are)",
+      errc::unsupported);
   }
 }
 

@@ -1,4 +1,5 @@
-// The `normalizer` of tokenizer.json: what is done to a text before it is cut into words. Immutable, shared between threads.
+// The `normalizer` of tokenizer.json: what is done to a text before it is cut into words. Immutable, shared between
+// threads.
 #pragma once
 
 #include "runtime/tokenizer/field.hpp"

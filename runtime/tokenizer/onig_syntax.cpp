@@ -232,7 +232,8 @@ private:
 
   void code_point() {
     const auto digits = in_.substr(std::min(at_ + 2, in_.size()), 4);
-    if (digits.size() < 4 || !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c); }))
+    if (digits.size() < 4 ||
+        !std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c); }))
       throw std::invalid_argument("has \\u without four hexadecimal digits");
     out_ += "\\x{" + std::string(digits) + "}";
     at_ += 6;
@@ -263,14 +264,14 @@ private:
   std::size_t at_ = 0;
   std::string out_;
   bool in_class_ = false;
-  std::size_t atom_ = 0;             // where in out_ the thing that a quantifier would repeat starts
-  std::vector<std::size_t> groups_;  // starts in out_ of the groups that are open
+  std::size_t atom_ = 0;            // where in out_ the thing that a quantifier would repeat starts
+  std::vector<std::size_t> groups_; // starts in out_ of the groups that are open
 };
 
 } // namespace
 
-/// `\s+$` and the like fail at every start within a run of spaces, each time after looking through the whole run. If such
-/// an expression matches anywhere in a run then it does from the run's start, or from where the search starts.
+/// `\s+$` and the like fail at every start within a run of spaces, each time after looking through the whole run. If
+/// such an expression matches anywhere in a run then it does from the run's start, or from where the search starts.
 static bool fails_slowly(std::string_view expression) {
   return expression.starts_with("\\s+") && expression.find('|') == std::string_view::npos;
 }

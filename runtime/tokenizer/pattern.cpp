@@ -87,8 +87,8 @@ pattern pattern::regex(std::string_view expression, const field& where) {
     where.refuse("is no regular expression that can be used: " + error_text(code));
   pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // a failure means slower matching, nothing else
   pattern result;
-  result.code_ =
-    std::shared_ptr<const void>(compiled, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
+  result.code_ = std::shared_ptr<const void>(
+    compiled, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
   return result;
 }
 
@@ -105,10 +105,11 @@ void cut_at_literal(std::string_view text, std::string_view literal, std::vector
     parts.push_back({done, text.size(), false});
 }
 
-void cut_at_regex(std::string_view text, const pcre2_code* code, match_scratch::state& state, std::vector<span>& parts) {
+void cut_at_regex(std::string_view text, const pcre2_code* code, match_scratch::state& state,
+                  std::vector<span>& parts) {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  std::size_t done = 0;       // end of the last match
-  bool matched_here = false;  // did that match end where the next search starts?
+  std::size_t done = 0;      // end of the last match
+  bool matched_here = false; // did that match end where the next search starts?
   for (std::size_t start = 0; start <= text.size();) {
     int rc = pcre2_match(code, subject, text.size(), start, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)

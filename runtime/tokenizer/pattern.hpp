@@ -1,6 +1,6 @@
-// What a normalizer, pre-tokenizer or decoder looks for in a text: a literal string, or a regular expression written for
-// Oniguruma (as `tokenizers` uses it) and run by PCRE2. A pattern is immutable and shared between threads; what a match
-// writes to is a `match_scratch`, one per call.
+// What a normalizer, pre-tokenizer or decoder looks for in a text: a literal string, or a regular expression written
+// for Oniguruma (as `tokenizers` uses it) and run by PCRE2. A pattern is immutable and shared between threads; what a
+// match writes to is a `match_scratch`, one per call.
 #pragma once
 
 #include "runtime/tokenizer/field.hpp"
@@ -38,7 +38,8 @@ private:
 
 class pattern {
 public:
-  /// From `{"String": text}` or `{"Regex": text}`. Throws failure naming the field and what is wrong with the expression.
+  /// From `{"String": text}` or `{"Regex": text}`. Throws failure naming the field and what is wrong with the
+  /// expression.
   static pattern parse(const field& where);
   /// `expression` in Oniguruma's syntax; `where` is named by errors.
   static pattern regex(std::string_view expression, const field& where);
@@ -57,8 +58,8 @@ private:
   std::shared_ptr<const void> code_; // pcre2_code, compiled for the machine where PCRE2 can
 };
 
-/// An Oniguruma expression (Ruby syntax, UTF-8) in PCRE2's (UTF, UCP, MULTILINE): classes that the two define differently
-/// are spelled out, and what cannot be expressed is refused. Throws std::invalid_argument with the reason.
+/// An Oniguruma expression (Ruby syntax, UTF-8) in PCRE2's (UTF, UCP, MULTILINE): classes that the two define
+/// differently are spelled out, and what cannot be expressed is refused. Throws std::invalid_argument with the reason.
 std::string to_pcre2(std::string_view expression);
 
 } // namespace troupe::tokenization

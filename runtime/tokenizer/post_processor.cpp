@@ -49,10 +49,11 @@ void post_processor::add(const field& description, const std::function<bool(toke
     }
     template_.insert(template_.begin() + 1, piece{true, {}});
   } else {
-    description.refuse("is a post-processor of type `" + std::string(type) +
-                         "`, which is not supported (TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing and "
-                         "Sequence are)",
-                       errc::unsupported);
+    description.refuse(
+      "is a post-processor of type `" + std::string(type) +
+        "`, which is not supported (TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing and "
+        "Sequence are)",
+      errc::unsupported);
   }
 }
 

@@ -8,8 +8,7 @@ namespace troupe::tokenization {
 
 namespace {
 
-constexpr std::string_view gpt2_words =
-  R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view gpt2_words = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 constexpr bool stands_for_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
@@ -217,7 +216,8 @@ const std::array<std::string, 256>& byte_level_alphabet() {
     std::array<std::string, 256> result;
     char32_t next = 0x100;
     for (int byte = 0; byte < 256; ++byte)
-      append_char(result[static_cast<std::size_t>(byte)], stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++);
+      append_char(result[static_cast<std::size_t>(byte)],
+                  stands_for_itself(byte) ? static_cast<char32_t>(byte) : next++);
     return result;
   }();
   return alphabet;
@@ -257,7 +257,8 @@ void pre_tokenizer::add(const field& description) {
       });
     steps_.push_back([](word_list& list, match_scratch&) { to_byte_level(list); });
   } else if (type == "Split") {
-    steps_.push_back([what = pattern::parse(description.at("pattern")), how = parse_behavior(description.at("behavior")),
+    steps_.push_back([what = pattern::parse(description.at("pattern")),
+                      how = parse_behavior(description.at("behavior")),
                       invert = description.boolean_or("invert", false)](word_list& list, match_scratch& scratch) {
       split_at(list, scratch, what, how, invert);
     });
@@ -265,7 +266,8 @@ void pre_tokenizer::add(const field& description) {
     steps_.push_back(metaspace(description));
   } else if (type == "Digits") {
     const auto how = description.at("individual_digits").boolean() ? behavior::isolated : behavior::contiguous;
-    steps_.push_back([how](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, how, is_numeric); });
+    steps_.push_back(
+      [how](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, how, is_numeric); });
   } else if (type == "Punctuation") {
     const auto found = description.find("behavior");
     const auto how = found ? parse_behavior(*found) : behavior::isolated;
@@ -274,9 +276,8 @@ void pre_tokenizer::add(const field& description) {
   } else if (type == "Whitespace") {
     steps_.push_back(split_whitespace);
   } else if (type == "WhitespaceSplit") {
-    steps_.push_back([](word_list& list, match_scratch& scratch) {
-      split_at_chars(list, scratch, behavior::removed, is_whitespace);
-    });
+    steps_.push_back(
+      [](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, behavior::removed, is_whitespace); });
   } else {
     description.refuse("is a pre-tokenizer of type `" + std::string(type) +
                          "`, which is not supported (ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, "

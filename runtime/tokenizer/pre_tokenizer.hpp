@@ -43,8 +43,8 @@ private:
   std::vector<pre_tokenizer_step> steps_;
 };
 
-/// The character that stands for each byte in byte-level vocabularies, as UTF-8 (GPT-2's encoder.py: bytes that print stand
-/// for themselves, the others for U+0100 upwards).
+/// The character that stands for each byte in byte-level vocabularies, as UTF-8 (GPT-2's encoder.py: bytes that print
+/// stand for themselves, the others for U+0100 upwards).
 const std::array<std::string, 256>& byte_level_alphabet();
 /// The byte that a character stands for, or -1.
 int byte_of(char32_t c);

@@ -102,7 +102,7 @@ bool is_whitespace(char32_t c) {
   if (c < 0x80)
     return c == ' ' || (c >= 0x09 && c <= 0x0D);
   return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202F || c == 0x205F || c == 0x3000;
+    c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 static utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
@@ -124,7 +124,7 @@ bool is_word(char32_t c) {
   }
   // Join_Control, and the circled letters: all of Other_Alphabetic that is no mark.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+    (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 bool is_numeric(char32_t c) {
@@ -173,8 +173,8 @@ std::string normalize(std::string_view text, normal_form form) {
   }
   auto size = static_cast<utf8proc_ssize_t>(chars.size());
   if (compose)
-    size = utf8proc_normalize_utf32(chars.data(), size,
-                                    static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    size =
+      utf8proc_normalize_utf32(chars.data(), size, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   std::string out;
   out.reserve(text.size());
   for (utf8proc_ssize_t i = 0; i < size; ++i)

@@ -1,5 +1,5 @@
-// Unicode for tokenizers: UTF-8 in steps, the character classes that tokenizers split at (as Rust's char and regex crate
-// define them), and normal forms. Pure functions over utf8proc's tables.
+// Unicode for tokenizers: UTF-8 in steps, the character classes that tokenizers split at (as Rust's char and regex
+// crate define them), and normal forms. Pure functions over utf8proc's tables.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ private:
   unsigned char high_ = 0xBF;
 };
 
-/// Bytes to UTF-8 with U+FFFD for each maximal invalid part (as Rust's String::from_utf8_lossy), in any number of calls.
+/// Bytes to UTF-8 with U+FFFD for each maximal invalid part (as Rust's String::from_utf8_lossy), in any number of
+/// calls.
 class lossy_utf8 {
 public:
   /// Appends to `out` all that is certain.

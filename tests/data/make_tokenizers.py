@@ -23,13 +23,102 @@ CORPUS = [
 ]
 
 PIECES = (
-    ["\v", "Q", "the", "The", "fox", " fox", "'s", "'S", "'ll", "isn't", "I'm", "WE'VE", "Über", "café", "cafe\u0301", "naïve", "Größe"]
-    + [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "\u200b", "\u200d"]
+    [
+        "\v",
+        "Q",
+        "the",
+        "The",
+        "fox",
+        " fox",
+        "'s",
+        "'S",
+        "'ll",
+        "isn't",
+        "I'm",
+        "WE'VE",
+        "Über",
+        "café",
+        "cafe\u0301",
+        "naïve",
+        "Größe",
+    ]
+    + [
+        " ",
+        "  ",
+        "   ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\n\n",
+        " \n ",
+        "\u00a0",
+        "\u3000",
+        "\u2028",
+        "\u0085",
+        "\u180e",
+        "\u200b",
+        "\u200d",
+    ]
     + ["1", "23", "456", "7890", "½", "Ⅷ", "²", "٣", "１２", "3.50", "1,000"]
-    + ["你", "好", "世界", "。", "，", "こん", "ガ", "カ\u3099", "안녕", "\u1112\u1161\u11ab", "नमस्ते", "ไทย", "שלום", "مرحبا"]
+    + [
+        "你",
+        "好",
+        "世界",
+        "。",
+        "，",
+        "こん",
+        "ガ",
+        "カ\u3099",
+        "안녕",
+        "\u1112\u1161\u11ab",
+        "नमस्ते",
+        "ไทย",
+        "שלום",
+        "مرحبا",
+    ]
     + ["😀", "👍🏽", "👨‍👩‍👧", "🇫🇷", "𝒜", "𐍈", "\U000e0041", "\ufeff", "\ufffd"]
-    + ["e\u0301", "o\u0302\u0323", "\u0323\u0302", "a\u0316\u0301\u0316", "Å", "\u212b", "ﬁ", "ſ", "ẞ", "İ", "ı", "ǅ", "Σ", "ς"]
-    + [".", ",", "!?", "...", "—", "“", "”", "(", ")", "[", "]", "{}", "<", ">", "#", "@", "_", "a_b", "-", "--", "$", "+", "`", "^"]
+    + [
+        "e\u0301",
+        "o\u0302\u0323",
+        "\u0323\u0302",
+        "a\u0316\u0301\u0316",
+        "Å",
+        "\u212b",
+        "ﬁ",
+        "ſ",
+        "ẞ",
+        "İ",
+        "ı",
+        "ǅ",
+        "Σ",
+        "ς",
+    ]
+    + [
+        ".",
+        ",",
+        "!?",
+        "...",
+        "—",
+        "“",
+        "”",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{}",
+        "<",
+        ">",
+        "#",
+        "@",
+        "_",
+        "a_b",
+        "-",
+        "--",
+        "$",
+        "+",
+        "`",
+        "^",
+    ]
     + ["▁", "▁▁", "Ġ", "<0x41>", "<s>", "</s>", "<unk>", "\\", '"', "\x00", "\x07", "\x1f", "\x7f", "Ⓐ", "🄰"]
     + ["supercalifragilistic", "aaaaaaaa", "abababab", "zzz", "QQQ"]
 )
@@ -41,7 +130,9 @@ def random_text(rng, extra):
     if rng.random() < 0.5:
         parts = [p + rng.choice(["", " "]) for p in parts]
     if rng.random() < 0.1:
-        parts.append("".join(chr(c) for c in (rng.randrange(0x20, 0x3000) for _ in range(6)) if not 0xD800 <= c < 0xE000))
+        parts.append(
+            "".join(chr(c) for c in (rng.randrange(0x20, 0x3000) for _ in range(6)) if not 0xD800 <= c < 0xE000)
+        )
     return "".join(parts)
 
 
@@ -50,7 +141,9 @@ def byte_level(vocab_size=420):
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.train_from_iterator(
         CORPUS,
-        trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=vocab_size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        ),
     )
     return json.loads(t.to_str())["model"]
 
@@ -87,17 +180,13 @@ def models_by_name():
     }
 
 
-GPT4 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+GPT4 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-POSSESSIVE = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
+POSSESSIVE = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 DEEPSEEK = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -152,7 +241,9 @@ def strip_out(start, stop, content=" "):
 
 
 SP_OUT = sequence("decoders", REPLACE_OUT, FALLBACK, FUSE, strip_out(1, 0))
-SP_IN = sequence("normalizers", {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": string(" "), "content": "▁"})
+SP_IN = sequence(
+    "normalizers", {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": string(" "), "content": "▁"}
+)
 SPACES = {"type": "Replace", "pattern": string(" "), "content": "▁"}
 SP_TOKENS = [added("<unk>", special=True), added("<s>", special=True), added("</s>", special=True)]
 ODD_TOKENS = [
@@ -169,8 +260,31 @@ ODD_TOKENS = [
     added("[norm special]", normalized=True, special=True),
     added("ends ", normalized=True, rstrip=True),
 ]
-ODD_TEXTS = ["<|end|>", "<|endless|>", "<|end", "Fox", "fox", "[left]", "[right]", "[both]", " [both] ", "word", "words", "sword",
-             "_word", "word.", "Café", "cafe", "Cafés", "CAFÉ", "[norm special]", "[NORM special]", "ends ", "ends  ", "é"]
+ODD_TEXTS = [
+    "<|end|>",
+    "<|endless|>",
+    "<|end",
+    "Fox",
+    "fox",
+    "[left]",
+    "[right]",
+    "[both]",
+    " [both] ",
+    "word",
+    "words",
+    "sword",
+    "_word",
+    "word.",
+    "Café",
+    "cafe",
+    "Cafés",
+    "CAFÉ",
+    "[norm special]",
+    "[NORM special]",
+    "ends ",
+    "ends  ",
+    "é",
+]
 
 
 def variants():
@@ -179,76 +293,153 @@ def variants():
         yield name, name, dict(pre_tokenizer=BYTES, decoder=BYTES_OUT), []
     yield "prefix space", "byte", dict(pre_tokenizer=bytes_pre(True), decoder=BYTES_OUT), []
     yield "bytes without regex", "byte", dict(pre_tokenizer=bytes_pre(False, False), decoder=BYTES_OUT), []
-    yield "byte-level post-processor", "byte", dict(pre_tokenizer=BYTES, decoder=BYTES_OUT, post_processor=sequence(
-        "processors", BYTES_OUT, template([("!", [0]), ('"#', [1, 2])], [("$", [3])]))), []
-    yield "roberta", "byte", dict(pre_tokenizer=BYTES, decoder=BYTES_OUT, post_processor={
-        "type": "RobertaProcessing", "sep": ["#", 2], "cls": ["!", 0], "trim_offsets": True, "add_prefix_space": False}), []
-    for name, r in [("gpt-4", GPT4), ("o200k", O200K), ("possessive", POSSESSIVE), ("deepseek", DEEPSEEK), ("spaces", r"\s+"), ("last spaces", r"\s+$"),
-                    ("spaces before", r"\s+(?=[a-z\n])"),
-                    ("not space", r"\S"), ("words", r"\w+"), ("hex", r"[\h_]+|\W"), ("boundary", r"\b\w|\B\W"), ("han", r"\p{Han}+|\p{Greek}"),
-                    ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"), ("lines", r"^.|.$"), ("empty", r"x*"), ("dot", r"(?m:a.)|."),
-                    ("vertical tab", r"[\v\t]|\v|\Q+"),
-                    ("posix", r"[[:alpha:]]+|[[:punct:]]|[[:space:][:digit:]]"), ("word class", r"[[:word:]]+|[^\w\s]")]:
-        yield "regex " + name, "byte", dict(pre_tokenizer=sequence(
-            "pretokenizers", split(regex(r)), bytes_pre(False, False)), decoder=BYTES_OUT), []
-    yield "deepseek-v3", "byte", dict(pre_tokenizer=sequence(
-        "pretokenizers", split(regex(r"\p{N}{1,3}")), split(regex("[一-龥぀-ゟ゠-ヿ]+")), split(regex(DEEPSEEK)),
-        bytes_pre(False, False)), decoder=BYTES_OUT), []
+    yield "byte-level post-processor", "byte", dict(
+        pre_tokenizer=BYTES,
+        decoder=BYTES_OUT,
+        post_processor=sequence("processors", BYTES_OUT, template([("!", [0]), ('"#', [1, 2])], [("$", [3])])),
+    ), []
+    yield "roberta", "byte", dict(
+        pre_tokenizer=BYTES,
+        decoder=BYTES_OUT,
+        post_processor={
+            "type": "RobertaProcessing",
+            "sep": ["#", 2],
+            "cls": ["!", 0],
+            "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+    ), []
+    for name, r in [
+        ("gpt-4", GPT4),
+        ("o200k", O200K),
+        ("possessive", POSSESSIVE),
+        ("deepseek", DEEPSEEK),
+        ("spaces", r"\s+"),
+        ("last spaces", r"\s+$"),
+        ("spaces before", r"\s+(?=[a-z\n])"),
+        ("not space", r"\S"),
+        ("words", r"\w+"),
+        ("hex", r"[\h_]+|\W"),
+        ("boundary", r"\b\w|\B\W"),
+        ("han", r"\p{Han}+|\p{Greek}"),
+        ("escapes", r"[\u4e00-\u9fff]+|\x{1F600}|[\d\s]+"),
+        ("lines", r"^.|.$"),
+        ("empty", r"x*"),
+        ("dot", r"(?m:a.)|."),
+        ("vertical tab", r"[\v\t]|\v|\Q+"),
+        ("posix", r"[[:alpha:]]+|[[:punct:]]|[[:space:][:digit:]]"),
+        ("word class", r"[[:word:]]+|[^\w\s]"),
+    ]:
+        yield "regex " + name, "byte", dict(
+            pre_tokenizer=sequence("pretokenizers", split(regex(r)), bytes_pre(False, False)), decoder=BYTES_OUT
+        ), []
+    yield "deepseek-v3", "byte", dict(
+        pre_tokenizer=sequence(
+            "pretokenizers",
+            split(regex(r"\p{N}{1,3}")),
+            split(regex("[一-龥぀-ゟ゠-ヿ]+")),
+            split(regex(DEEPSEEK)),
+            bytes_pre(False, False),
+        ),
+        decoder=BYTES_OUT,
+    ), []
     for behavior in ["Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"]:
         for invert in [False, True]:
             for kind, p in [("string", string(" ")), ("regex", regex("[aeo ]"))]:
-                yield f"split {kind} {behavior} {invert}", "byte", dict(pre_tokenizer=sequence(
-                    "pretokenizers", split(p, behavior, invert), bytes_pre(False, False)), decoder=BYTES_OUT), []
-    yield "split nothing", "byte", dict(pre_tokenizer=sequence("pretokenizers", split(string("")), bytes_pre(False, False))), []
+                yield f"split {kind} {behavior} {invert}", "byte", dict(
+                    pre_tokenizer=sequence("pretokenizers", split(p, behavior, invert), bytes_pre(False, False)),
+                    decoder=BYTES_OUT,
+                ), []
+    yield "split nothing", "byte", dict(
+        pre_tokenizer=sequence("pretokenizers", split(string("")), bytes_pre(False, False))
+    ), []
     for name, step in [
-        ("digits", {"type": "Digits", "individual_digits": True}), ("numbers", {"type": "Digits", "individual_digits": False}),
+        ("digits", {"type": "Digits", "individual_digits": True}),
+        ("numbers", {"type": "Digits", "individual_digits": False}),
         ("punctuation", {"type": "Punctuation", "behavior": "Isolated"}),
         ("punctuation runs", {"type": "Punctuation", "behavior": "Contiguous"}),
         ("punctuation removed", {"type": "Punctuation", "behavior": "Removed"}),
-        ("whitespace", {"type": "Whitespace"}), ("whitespace split", {"type": "WhitespaceSplit"}),
+        ("whitespace", {"type": "Whitespace"}),
+        ("whitespace split", {"type": "WhitespaceSplit"}),
     ]:
-        yield name, "byte", dict(pre_tokenizer=sequence("pretokenizers", step, bytes_pre(True, False)), decoder=BYTES_OUT), []
-    yield "bytes, then digits", "byte", dict(pre_tokenizer=sequence(
-        "pretokenizers", bytes_pre(True), {"type": "Digits", "individual_digits": True}), decoder=BYTES_OUT), []
+        yield name, "byte", dict(
+            pre_tokenizer=sequence("pretokenizers", step, bytes_pre(True, False)), decoder=BYTES_OUT
+        ), []
+    yield "bytes, then digits", "byte", dict(
+        pre_tokenizer=sequence("pretokenizers", bytes_pre(True), {"type": "Digits", "individual_digits": True}),
+        decoder=BYTES_OUT,
+    ), []
     for form in ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"]:
         yield form, "byte", dict(normalizer={"type": form}, pre_tokenizer=BYTES, decoder=BYTES_OUT), []
     for left in [False, True]:
         for right in [False, True]:
             yield f"strip {left} {right}", "byte", dict(
-                normalizer={"type": "Strip", "strip_left": left, "strip_right": right}, pre_tokenizer=BYTES), []
-    yield "replace regex", "byte", dict(normalizer=sequence(
-        "normalizers", {"type": "Replace", "pattern": regex(r"\s+"), "content": " "},
-        {"type": "Replace", "pattern": regex(r"x+(?=y|$)"), "content": "-"},
-        {"type": "Replace", "pattern": string("''"), "content": ""}), pre_tokenizer=BYTES), ["''", "xx"]
+                normalizer={"type": "Strip", "strip_left": left, "strip_right": right}, pre_tokenizer=BYTES
+            ), []
+    yield "replace regex", "byte", dict(
+        normalizer=sequence(
+            "normalizers",
+            {"type": "Replace", "pattern": regex(r"\s+"), "content": " "},
+            {"type": "Replace", "pattern": regex(r"x+(?=y|$)"), "content": "-"},
+            {"type": "Replace", "pattern": string("''"), "content": ""},
+        ),
+        pre_tokenizer=BYTES,
+    ), ["''", "xx"]
     yield "added", "byte", dict(pre_tokenizer=BYTES, decoder=BYTES_OUT, added_tokens=ODD_TOKENS), ODD_TEXTS
     yield "added, lower case", "byte", dict(
         normalizer=sequence("normalizers", {"type": "NFD"}, {"type": "Lowercase"}),
-        pre_tokenizer=BYTES, decoder=BYTES_OUT, added_tokens=ODD_TOKENS), ODD_TEXTS
+        pre_tokenizer=BYTES,
+        decoder=BYTES_OUT,
+        added_tokens=ODD_TOKENS,
+    ), ODD_TEXTS
     for name in ["sp", "sp_some_bytes", "sp_fused", "sp_unfused", "sp_silent"]:
-        yield name, name, dict(normalizer=SP_IN, decoder=SP_OUT, added_tokens=SP_TOKENS,
-                               post_processor=template([("<s>", [1])], [("</s>", [2])])), []
+        yield name, name, dict(
+            normalizer=SP_IN,
+            decoder=SP_OUT,
+            added_tokens=SP_TOKENS,
+            post_processor=template([("<s>", [1])], [("</s>", [2])]),
+        ), []
     yield "sp, added", "sp", dict(normalizer=SP_IN, decoder=SP_OUT, added_tokens=SP_TOKENS + ODD_TOKENS), ODD_TEXTS
-    yield "gemma", "sp", dict(normalizer=SPACES, pre_tokenizer=split(string(" "), "MergedWithPrevious"),
-                              decoder=sequence("decoders", REPLACE_OUT, FALLBACK, FUSE), added_tokens=SP_TOKENS), []
+    yield "gemma", "sp", dict(
+        normalizer=SPACES,
+        pre_tokenizer=split(string(" "), "MergedWithPrevious"),
+        decoder=sequence("decoders", REPLACE_OUT, FALLBACK, FUSE),
+        added_tokens=SP_TOKENS,
+    ), []
     for scheme in ["always", "first", "never"]:
         for whole in [False, True]:
             yield f"metaspace {scheme} {whole}", "sp", dict(
-                pre_tokenizer=metaspace(scheme, not whole), decoder=metaspace(scheme, not whole),
-                added_tokens=SP_TOKENS + ODD_TOKENS), ODD_TEXTS
-    yield "metaspace first after strip", "sp", dict(normalizer={"type": "Strip", "strip_left": True, "strip_right": True},
-                                                    pre_tokenizer=metaspace("first"), decoder=metaspace("first")), []
-    yield "metaspace first after replace", "sp", dict(normalizer={"type": "Replace", "pattern": regex("[aT\\s]+"), "content": "e"},
-                                                      pre_tokenizer=metaspace("first"), decoder=metaspace("first")), []
-    yield "whitespace and metaspace", "sp", dict(pre_tokenizer=sequence(
-        "pretokenizers", {"type": "WhitespaceSplit"}, metaspace("first")), decoder=sequence("decoders", FALLBACK, metaspace())), []
+                pre_tokenizer=metaspace(scheme, not whole),
+                decoder=metaspace(scheme, not whole),
+                added_tokens=SP_TOKENS + ODD_TOKENS,
+            ), ODD_TEXTS
+    yield "metaspace first after strip", "sp", dict(
+        normalizer={"type": "Strip", "strip_left": True, "strip_right": True},
+        pre_tokenizer=metaspace("first"),
+        decoder=metaspace("first"),
+    ), []
+    yield "metaspace first after replace", "sp", dict(
+        normalizer={"type": "Replace", "pattern": regex("[aT\\s]+"), "content": "e"},
+        pre_tokenizer=metaspace("first"),
+        decoder=metaspace("first"),
+    ), []
+    yield "whitespace and metaspace", "sp", dict(
+        pre_tokenizer=sequence("pretokenizers", {"type": "WhitespaceSplit"}, metaspace("first")),
+        decoder=sequence("decoders", FALLBACK, metaspace()),
+    ), []
     for name, steps in [
-        ("no fuse", [REPLACE_OUT, FALLBACK, strip_out(1, 0)]), ("both ends", [REPLACE_OUT, FALLBACK, FUSE, strip_out(2, 1)]),
+        ("no fuse", [REPLACE_OUT, FALLBACK, strip_out(1, 0)]),
+        ("both ends", [REPLACE_OUT, FALLBACK, FUSE, strip_out(2, 1)]),
         ("late replace", [FALLBACK, FUSE, {"type": "Replace", "pattern": string("▁t"), "content": " T"}]),
         ("late regex", [FALLBACK, FUSE, {"type": "Replace", "pattern": regex("▁+"), "content": " "}]),
-        ("fused bytes", [FUSE, FALLBACK]), ("fused metaspace", [FUSE, metaspace()]), ("bytes twice", [FUSE, BYTES_OUT]),
+        ("fused bytes", [FUSE, FALLBACK]),
+        ("fused metaspace", [FUSE, metaspace()]),
+        ("bytes twice", [FUSE, BYTES_OUT]),
         ("strip letters", [strip_out(1, 1, "e")]),
     ]:
-        yield "decoder " + name, "sp", dict(normalizer=SPACES, decoder=sequence("decoders", *steps), added_tokens=SP_TOKENS), []
+        yield "decoder " + name, "sp", dict(
+            normalizer=SPACES, decoder=sequence("decoders", *steps), added_tokens=SP_TOKENS
+        ), []
 
 
 def main():
@@ -269,8 +460,16 @@ def main():
             else:
                 tokens.append({"id": next_id, **token})
                 next_id += 1
-        whole = dict(version="1.0", truncation=None, padding=None, added_tokens=tokens, normalizer=None, pre_tokenizer=None,
-                     post_processor=None, decoder=None)
+        whole = dict(
+            version="1.0",
+            truncation=None,
+            padding=None,
+            added_tokens=tokens,
+            normalizer=None,
+            pre_tokenizer=None,
+            post_processor=None,
+            decoder=None,
+        )
         whole.update({k: v for k, v in parts.items() if k != "added_tokens"})
         t = Tokenizer.from_str(json.dumps(dict(whole, model=models_[model])))
         cases = []

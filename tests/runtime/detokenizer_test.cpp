@@ -15,8 +15,8 @@ const std::string golden = TROUPE_TEST_DATA "/golden/";
 
 struct streamed {
   std::string text;
-  bool valid = true;          // was every piece UTF-8?
-  std::size_t non_empty = 0;  // pieces before finish()
+  bool valid = true;         // was every piece UTF-8?
+  std::size_t non_empty = 0; // pieces before finish()
 };
 
 streamed stream(const std::shared_ptr<const tokenizer>& tokens, const std::vector<token_id>& ids, bool skip_special) {
@@ -36,10 +36,11 @@ streamed stream(const std::shared_ptr<const tokenizer>& tokens, const std::vecto
 }
 
 std::shared_ptr<const tokenizer> with_decoder(const std::string& decoder) {
-  return tokenizer::parse(R"({"model":{"type":"BPE","byte_fallback":true,"vocab":{"a":0,"▁b":1,"▁":2,"<0xF0>":3,"<0x9F>":4,
+  return tokenizer::parse(
+    R"({"model":{"type":"BPE","byte_fallback":true,"vocab":{"a":0,"▁b":1,"▁":2,"<0xF0>":3,"<0x9F>":4,
     "<0x98>":5,"<0x80>":6,"<0x41>":7," ":8,"":9,"▁▁t":10,"Ã":11,"©":12,"ab▁":13},"merges":[]},"decoder":)" +
-                            decoder + "}",
-                          "test");
+      decoder + "}",
+    "test");
 }
 
 } // namespace
@@ -69,7 +70,8 @@ TEST_CASE("streamed pieces are UTF-8 and concatenate to the full decode, for ran
 }
 
 TEST_CASE("real text streams without delay, and never half a character") {
-  const std::string text = "The fox said: “naïve”, 你好，世界! 😀👨‍👩‍👧 Ünïcödé ½ नमस्ते.\n\tEnd";
+  const std::string text =
+    "The fox said: “naïve”, 你好，世界! 😀👨‍👩‍👧 Ünïcödé ½ नमस्ते.\n\tEnd";
   for (const std::string name : {"llama-gqa", "qwen3", "mistral-swa"}) {
     CAPTURE(name);
     const auto tokens = tokenizer::load(golden + name);
@@ -133,7 +135,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
     CHECK(decoder.finish() == "");
   }
   SUBCASE("byte-level characters are collected to UTF-8") {
-    const auto tokens = with_decoder(R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})");
+    const auto tokens =
+      with_decoder(R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})");
     stream_decoder decoder(tokens, false);
     CHECK(decoder.push(11) == "");
     CHECK(decoder.push(12) == "é");
@@ -143,7 +146,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
     CHECK(decoder.finish() == "\uFFFD");
   }
   SUBCASE("the first token loses its metaspace") {
-    const auto tokens = with_decoder(R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})");
+    const auto tokens =
+      with_decoder(R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})");
     stream_decoder decoder(tokens, false);
     CHECK(decoder.push(1) == "b");
     CHECK(decoder.push(1) == " b");
@@ -159,7 +163,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
 }
 
 TEST_CASE("a stream outlives its tokenizer's other owners, and can be moved") {
-  auto tokens = with_decoder(R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},
+  auto tokens =
+    with_decoder(R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},
     {"type":"Replace","pattern":{"Regex":" +"},"content":"_"}]})");
   stream_decoder first(tokens, false);
   tokens.reset();

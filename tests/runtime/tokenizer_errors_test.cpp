@@ -1,5 +1,5 @@
-// What a tokenizer.json that is malformed, contradicts itself or asks for what is not supported gets: a failure that names
-// the part, never a crash or another exception.
+// What a tokenizer.json that is malformed, contradicts itself or asks for what is not supported gets: a failure that
+// names the part, never a crash or another exception.
 #include "runtime/tokenizer.hpp"
 
 #include <doctest/doctest.h>
@@ -36,9 +36,7 @@ std::string refusal(const std::string& text) {
 
 std::string with(const std::string& member) { return refusal(R"({"model":)" + model + "," + member + "}"); }
 
-std::string with_model(const std::string& members) {
-  return refusal(R"({"model":{"type":"BPE",)" + members + "}}");
-}
+std::string with_model(const std::string& members) { return refusal(R"({"model":{"type":"BPE",)" + members + "}}"); }
 
 } // namespace
 
@@ -58,21 +56,26 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
   const std::string vocab = R"("vocab":{"a":0,"b":1,"ab":2})";
   CHECK(with_model(vocab) == "bad: tokenizer.json: `model.merges` is missing");
   CHECK(with_model(R"("merges":[])") == "bad: tokenizer.json: `model.vocab` is missing");
-  CHECK(with_model(R"("vocab":[],"merges":[])") == "bad: tokenizer.json: `model.vocab` must be an object, not an array");
+  CHECK(with_model(R"("vocab":[],"merges":[])") ==
+        "bad: tokenizer.json: `model.vocab` must be an object, not an array");
   CHECK(with_model(R"("vocab":{"a":-1},"merges":[])") ==
         "bad: tokenizer.json: `model.vocab` gives token `a` an id that is no integer from 0 to 16777215");
-  CHECK(with_model(R"("vocab":{"a":16777216},"merges":[])").starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
-  CHECK(with_model(R"("vocab":{"a":"0"},"merges":[])").starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
+  CHECK(with_model(R"("vocab":{"a":16777216},"merges":[])")
+          .starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
+  CHECK(
+    with_model(R"("vocab":{"a":"0"},"merges":[])").starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
   CHECK(with_model(R"("vocab":{"a":3,"b":3},"merges":[])") ==
         "bad: tokenizer.json: `model.vocab` gives the id 3 to both `a` and `b`");
-  CHECK(with_model(R"("vocab":{"a":3,"a":4},"merges":[])") == "bad: tokenizer.json: `model.vocab` lists the token `a` twice");
+  CHECK(with_model(R"("vocab":{"a":3,"a":4},"merges":[])") ==
+        "bad: tokenizer.json: `model.vocab` lists the token `a` twice");
   CHECK(with_model(vocab + R"(,"merges":["a b c"])") ==
         "bad: tokenizer.json: `model.merges` entry 0 must be two tokens with a space between");
   CHECK(with_model(vocab + R"(,"merges":["a b","ab"])") ==
         "bad: tokenizer.json: `model.merges` entry 1 must be two tokens with a space between");
   CHECK(with_model(vocab + R"(,"merges":[["a"]])") ==
         "bad: tokenizer.json: `model.merges` entry 0 must be a string or a pair of strings");
-  CHECK(with_model(vocab + R"(,"merges":[["a",1]])").starts_with("bad: tokenizer.json: `model.merges` entry 0 must be"));
+  CHECK(
+    with_model(vocab + R"(,"merges":[["a",1]])").starts_with("bad: tokenizer.json: `model.merges` entry 0 must be"));
   CHECK(with_model(vocab + R"(,"merges":[7])").starts_with("bad: tokenizer.json: `model.merges` entry 0 must be"));
   CHECK(with_model(vocab + R"(,"merges":["a c"])") ==
         "bad: tokenizer.json: `model.merges` entry 0 names `c`, which is not in the vocabulary");
@@ -83,18 +86,21 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
         "unsupported: tokenizer.json: `model.dropout` is not 0: random tokenization is not supported");
   CHECK(with_model(whole + R"(,"dropout":"x")") == "bad: tokenizer.json: `model.dropout` must be a number, not `x`");
   CHECK(with_model(whole + R"(,"dropout":0.0)") == "accepted");
-  CHECK(with_model(whole + R"(,"continuing_subword_prefix":"##")") ==
-        "unsupported: tokenizer.json: `model.continuing_subword_prefix` is `##`; only BPE models without it are supported");
+  CHECK(
+    with_model(whole + R"(,"continuing_subword_prefix":"##")") ==
+    "unsupported: tokenizer.json: `model.continuing_subword_prefix` is `##`; only BPE models without it are supported");
   CHECK(with_model(whole + R"(,"end_of_word_suffix":"</w>")") ==
         "unsupported: tokenizer.json: `model.end_of_word_suffix` is `</w>`; only BPE models without it are supported");
   CHECK(with_model(whole + R"(,"end_of_word_suffix":"")") == "accepted");
   CHECK(with_model(whole + R"(,"fuse_unk":1)") == "bad: tokenizer.json: `model.fuse_unk` must be a boolean, not `1`");
-  CHECK(with_model(whole + R"(,"unk_token":{})") == "bad: tokenizer.json: `model.unk_token` must be a string, not an object");
+  CHECK(with_model(whole + R"(,"unk_token":{})") ==
+        "bad: tokenizer.json: `model.unk_token` must be a string, not an object");
 }
 
 TEST_CASE("parts of kinds that are not supported are refused by name") {
   CHECK(with(R"("normalizer":{"type":"Precompiled"})")
-          .starts_with("unsupported: tokenizer.json: `normalizer` is a normalizer of type `Precompiled`, which is not supported"));
+          .starts_with(
+            "unsupported: tokenizer.json: `normalizer` is a normalizer of type `Precompiled`, which is not supported"));
   CHECK(with(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]})")
           .starts_with("unsupported: tokenizer.json: `normalizer.normalizers[1]` is a normalizer of type `Nmt`"));
   CHECK(with(R"("pre_tokenizer":{"type":"UnicodeScripts"})")
@@ -121,8 +127,10 @@ TEST_CASE("parts with missing or wrong members are refused by name") {
         "bad: tokenizer.json: `pre_tokenizer.replacement` must be one character, not ``");
   CHECK(with(R"("pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"last"})") ==
         "bad: tokenizer.json: `pre_tokenizer.prepend_scheme` must be `always`, `first` or `never`, not `last`");
-  CHECK(with(R"("pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first","add_prefix_space":false})") ==
-        "bad: tokenizer.json: `pre_tokenizer` has `add_prefix_space` that contradicts `prepend_scheme`");
+  CHECK(
+    with(
+      R"("pre_tokenizer":{"type":"Metaspace","replacement":"_","prepend_scheme":"first","add_prefix_space":false})") ==
+    "bad: tokenizer.json: `pre_tokenizer` has `add_prefix_space` that contradicts `prepend_scheme`");
   CHECK(with(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":{}})") ==
         "bad: tokenizer.json: `pre_tokenizer.pretokenizers` must be an array, not an object");
   CHECK(with(R"("decoder":{"type":"Strip","content":" ","start":-1,"stop":0})") ==
@@ -133,28 +141,38 @@ TEST_CASE("parts with missing or wrong members are refused by name") {
 
 TEST_CASE("regular expressions that cannot be used are refused with the reason") {
   const auto split = [](const std::string& expression) {
-    return with(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + expression + R"("},"behavior":"Isolated","invert":false})");
+    return with(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + expression +
+                R"("},"behavior":"Isolated","invert":false})");
   };
   CHECK(split("(a") ==
-        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: missing closing parenthesis");
-  CHECK(split("[a") == "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: "
-                       "missing terminating ] for character class");
-  CHECK(split("\\\\p{Nonsense}").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
+        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: missing closing "
+        "parenthesis");
+  CHECK(split("[a") ==
+        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: "
+        "missing terminating ] for character class");
+  CHECK(split("\\\\p{Nonsense}")
+          .starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
   CHECK(split("*").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
   CHECK(split("\\\\").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
-  CHECK(split("[a[bc]]") == "unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has a character class within a class, "
-                            "which is not supported");
-  CHECK(split("[a-z&&[^x]]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has an intersection"));
-  CHECK(split("[\\\\W_]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has \\W or \\H within"));
-  CHECK(split("\\\\xE4\\\\xBD").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` names a single byte"));
-  CHECK(split("a(?i)b|c").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` sets an option within"));
+  CHECK(split("[a[bc]]") ==
+        "unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has a character class within a class, "
+        "which is not supported");
+  CHECK(
+    split("[a-z&&[^x]]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has an intersection"));
+  CHECK(
+    split("[\\\\W_]").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has \\W or \\H within"));
+  CHECK(split("\\\\xE4\\\\xBD")
+          .starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` names a single byte"));
+  CHECK(
+    split("a(?i)b|c").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` sets an option within"));
   CHECK(split("(?i)a|b") == "accepted");
   CHECK(split("\\\\u12").starts_with("unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has \\u without"));
 }
 
 TEST_CASE("a text on which an expression takes exponential time is refused") {
   const auto tokens = tokenizer::parse(R"({"model":)" + model + R"(,"pre_tokenizer":{"type":"Split",
-    "pattern":{"Regex":"(a+a+)+[bc]"},"behavior":"Isolated","invert":false}})", "test");
+    "pattern":{"Regex":"(a+a+)+[bc]"},"behavior":"Isolated","invert":false}})",
+                                       "test");
   CHECK(tokens->encode("aaab", false).size() == 3);
   try {
     tokens->encode(std::string(200, 'a'), false);
@@ -179,24 +197,28 @@ TEST_CASE("added tokens and templates that contradict the vocabulary are refused
                 "normalizer":{"type":"Strip","strip_left":true,"strip_right":true})") ==
         "bad: tokenizer.json: `added_tokens[0]` (` `) is empty once it is normalized");
   const auto single = [](const std::string& piece, const std::string& special) {
-    return with(R"("post_processor":{"type":"TemplateProcessing","single":[)" + piece + R"(],"special_tokens":{)" + special + "}}");
+    return with(R"("post_processor":{"type":"TemplateProcessing","single":[)" + piece + R"(],"special_tokens":{)" +
+                special + "}}");
   };
   const std::string start = R"({"SpecialToken":{"id":"<s>","type_id":0}})";
   CHECK(single(start, R"("<s>":{"id":"<s>","ids":[1]})") == "accepted");
-  CHECK(single(start, "") == "bad: tokenizer.json: `post_processor.single[0].SpecialToken.id` is `<s>`, which is not among the "
-                             "`special_tokens`");
+  CHECK(single(start, "") ==
+        "bad: tokenizer.json: `post_processor.single[0].SpecialToken.id` is `<s>`, which is not among the "
+        "`special_tokens`");
   CHECK(single(start, R"("<s>":{"id":"<s>","ids":[7]})") ==
         "bad: tokenizer.json: `post_processor.special_tokens.<s>.ids[0]` is 7, which is no token's id");
-  CHECK(single(R"({"Sequence":{"id":"B","type_id":0}})", "") ==
-        "bad: tokenizer.json: `post_processor.single[0].Sequence.id` must be `A`: a single text has no second sequence");
-  CHECK(with(R"("post_processor":{"type":"Sequence","processors":[
-                {"type":"BertProcessing","cls":["a",0],"sep":["b",1]},{"type":"BertProcessing","cls":["a",0],"sep":["b",1]}]})") ==
-        "unsupported: tokenizer.json: `post_processor.processors[1]` is a second post-processor that adds tokens, which is not "
-        "supported");
+  CHECK(
+    single(R"({"Sequence":{"id":"B","type_id":0}})", "") ==
+    "bad: tokenizer.json: `post_processor.single[0].Sequence.id` must be `A`: a single text has no second sequence");
+  const std::string bert = R"({"type":"BertProcessing","cls":["a",0],"sep":["b",1]})";
+  CHECK(with(R"("post_processor":{"type":"Sequence","processors":[)" + bert + "," + bert + "]}") ==
+        "unsupported: tokenizer.json: `post_processor.processors[1]` is a second post-processor that adds tokens, "
+        "which is not supported");
 }
 
 TEST_CASE("ids may have holes") {
-  const auto tokens = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":5,"b":1000,"ab":7},"merges":[["a","b"]]}})", "x");
+  const auto tokens =
+    tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":5,"b":1000,"ab":7},"merges":[["a","b"]]}})", "x");
   CHECK(tokens->vocab_size() == 1001);
   CHECK(tokens->encode("abba", true) == std::vector<token_id>{7, 1000, 5});
   CHECK(tokens->token(6) == "");
@@ -229,7 +251,8 @@ TEST_CASE("a folder without tokenizer.json, or with a broken tokenizer_config.js
   CHECK(message() == (folder / "tokenizer.json").string() + ": no such file");
   std::ofstream(folder / "tokenizer.json") << R"({"model":)" + model + "}";
   CHECK(message() == "accepted");
-  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token":{"content":"a"},"eos_token":"b","unk_token":"lost"})";
+  std::ofstream(folder / "tokenizer_config.json")
+    << R"({"bos_token":{"content":"a"},"eos_token":"b","unk_token":"lost"})";
   CHECK(message() == "accepted");
   CHECK(tokenizer::load(folder)->bos() == 0);
   CHECK(tokenizer::load(folder)->eos() == 1);
@@ -250,8 +273,10 @@ TEST_CASE("damaged files are refused or work, but do nothing else") {
     // Most of the file is vocabulary; the damage should also reach the parts before it.
     const auto head = original.find("\"vocab\"");
     REQUIRE(head != std::string::npos);
-    const std::vector<std::string> fragments = {"null", "true", "-1", "99999999999", "\"\"", "[]", "{}", "1e400", "\"\\ud800\"",
-                                                "\"type\":", "\"Sequence\"", "\"ByteLevel\"", "\"\\\\p{\"", ",", "]", "}", "\"", "\xFF"};
+    const std::vector<std::string> fragments = {
+      "null",       "true",  "-1",          "99999999999", "\"\"",         "[]",
+      "{}",         "1e400", "\"\\ud800\"", "\"type\":",   "\"Sequence\"", "\"ByteLevel\"",
+      "\"\\\\p{\"", ",",     "]",           "}",           "\"",           "\xFF"};
     for (int round = 0; round < 400; ++round) {
       std::string damaged = original;
       for (auto n = 1 + random() % 3; n > 0; --n) {

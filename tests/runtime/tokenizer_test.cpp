@@ -93,7 +93,8 @@ TEST_CASE("tokens can be looked up by id and by name") {
 
 TEST_CASE("text that is not UTF-8 is refused") {
   const auto tokens = tokenizer::load(golden + "qwen2");
-  for (const std::string text : {"\xFF", "a\xC3", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "ok \x80"}) {
+  for (const std::string text :
+       {"\xFF", "a\xC3", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "ok \x80"}) {
     try {
       tokens->encode(text, false);
       FAIL("accepted");
@@ -117,9 +118,10 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
     const auto tokens = tokenizer::load(golden + name);
     const std::string special(tokens->token(1));
     for (const auto& text :
-         {repeated("a", ""), repeated(" ", "x"), repeated("\n", ""), repeated(" \n", "x"), repeated("😀", ""), repeated("!", "\n"),
-          repeated("1", ""), repeated("你好", ""), repeated("\t ", ""), repeated("<|", ""), repeated("'s", ""), repeated("abcdefgh", ""),
-          repeated(special, ""), repeated(special.substr(0, special.size() - 1), ""), repeated("é\u0323\u0301", "")}) {
+         {repeated("a", ""), repeated(" ", "x"), repeated("\n", ""), repeated(" \n", "x"), repeated("😀", ""),
+          repeated("!", "\n"), repeated("1", ""), repeated("你好", ""), repeated("\t ", ""), repeated("<|", ""),
+          repeated("'s", ""), repeated("abcdefgh", ""), repeated(special, ""),
+          repeated(special.substr(0, special.size() - 1), ""), repeated("é\u0323\u0301", "")}) {
       CAPTURE(text.substr(0, 16));
       const auto started = std::chrono::steady_clock::now();
       const auto ids = tokens->encode(text, true);
