@@ -62,6 +62,7 @@ error_kind kind_of(errc code) {
     case errc::overloaded: return {429, "rate_limit_error", "overloaded"};
     case errc::unavailable: return {503, "server_error", "unavailable"};
     case errc::cancelled: return {503, "server_error", "cancelled"};
+    case errc::timeout: return {504, "server_error", "timeout"};
     case errc::out_of_memory: return {503, "server_error", "out_of_memory"};
     case errc::device: return {500, "server_error", "device_error"};
     case errc::bad_file: return {500, "server_error", "bad_file"};
