@@ -45,7 +45,7 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
       prompt += std::string(name) + '\n';
     for (const auto& message : chat.messages) {
       if (message.at("role") == "raise")
-        throw failure(errc::bad_request, "the template raises", "messages");
+        throw failure(errc::bad_request, "`messages`: the template raises", "messages");
       prompt += std::string(message.at("role").as_string()) + ": ";
       if (const auto* content = message.as_object().if_contains("content"); content && content->is_string())
         prompt += std::string(content->as_string());
