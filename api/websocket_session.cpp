@@ -4,16 +4,16 @@
 #include "api/routes.hpp"
 #include "api/websocket_frames.hpp"
 
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/beast/core/buffers_to_string.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket.hpp>
 
 #include <deque>
+#include <optional>
 #include <variant>
 
 namespace troupe {
@@ -25,6 +25,8 @@ namespace {
 
 /// Frames up to this size are parsed at once, longer ones by a worker.
 constexpr std::size_t parsed_in_place = 8 << 10;
+constexpr std::size_t most_read_at_once = 64 << 10;
+constexpr auto farewell_time = std::chrono::seconds(2);
 
 class websocket_session : public websocket_endpoint, public std::enable_shared_from_this<websocket_session> {
 public:
@@ -46,6 +48,8 @@ private:
     std::shared_ptr<const served_model> model;
   };
 
+  void leave();
+  asio::awaitable<std::optional<std::string>> read_message();
   asio::awaitable<void> read_frames();
   asio::awaitable<void> take_frame(std::string text);
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
@@ -68,7 +72,9 @@ private:
   std::deque<std::string> replies_; // errors, ahead of tokens
   std::size_t reply_bytes_ = 0;
   std::uint64_t next_key_ = 0;
-  bool gone_ = false;
+  std::optional<websocket::close_code> close_code_; // to be told to the peer
+  bool gone_ = false;                               // nothing more is read or written
+  bool reader_done_ = false;
   bool draining_ = false;
 };
 
@@ -92,35 +98,64 @@ asio::awaitable<void> websocket_session::run(const beast::http::request<beast::h
   stream_.set_option(websocket::stream_base::timeout{options.header_timeout, options.idle_timeout, true});
   stream_.set_option(websocket::stream_base::decorator(
     [](websocket::response_type& response) { response.set(beast::http::field::server, "troupe"); }));
-  stream_.read_message_max(options.max_frame_bytes);
+  stream_.read_message_max(0); // read_message() has the limit
+  stream_.control_callback([this](websocket::frame_type kind, beast::string_view) {
+    // The reader itself hears of it only when the peer has closed its side, too.
+    if (kind == websocket::frame_type::close)
+      leave();
+  });
   boost::system::error_code ec;
   co_await stream_.async_accept(head, asio::redirect_error(asio::use_awaitable, ec));
   if (ec)
     co_return;
   stream_.text(true);
+  stream_.auto_fragment(false);
   co_await (read_frames() && write_frames());
 }
 
-asio::awaitable<void> websocket_session::read_frames() {
-  beast::flat_buffer buffer;
-  while (true) {
+void websocket_session::leave() {
+  gone_ = true;
+  room_.cancel();
+  requests_->close();
+}
+
+/// Nothing where the connection is at its end.
+asio::awaitable<std::optional<std::string>> websocket_session::read_message() {
+  std::string message;
+  bool whole = false;
+  while (!whole) {
     boost::system::error_code ec;
-    co_await stream_.async_read(buffer, asio::redirect_error(asio::use_awaitable, ec));
+    const auto room = context_.options.max_frame_bytes + 1 - message.size();
+    auto buffer = asio::dynamic_buffer(message);
+    co_await stream_.async_read_some(buffer, std::min(room, most_read_at_once),
+                                     asio::redirect_error(asio::use_awaitable, ec));
     if (ec)
-      break;
+      co_return std::nullopt;
+    whole = stream_.is_message_done();
+    if (message.size() > context_.options.max_frame_bytes) {
+      close_code_ = websocket::close_code::too_big;
+      co_return std::nullopt;
+    }
+  }
+  co_return message;
+}
+
+asio::awaitable<void> websocket_session::read_frames() {
+  while (auto message = co_await read_message()) {
     if (stream_.got_text())
-      co_await take_frame(beast::buffers_to_string(buffer.data()));
+      co_await take_frame(std::move(*message));
     else
       say(error_frame({}, {errc::bad_request, "frames must be text, not binary", {}}));
-    buffer.clear();
     // A client that sends nonsense and does not read the answers gets no more attention until it does.
     while (reply_bytes_ > context_.options.sink_bytes && !gone_) {
+      boost::system::error_code ec;
       room_.expires_at(asio::steady_timer::time_point::max());
       co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
     }
   }
-  gone_ = true;
-  requests_->close();
+  leave();
+  reader_done_ = true;
+  room_.cancel();
 }
 
 asio::awaitable<void> websocket_session::take_frame(std::string text) {
@@ -253,17 +288,20 @@ asio::awaitable<void> websocket_session::write_frames() {
       reply_bytes_ = 0;
     room_.cancel();
     requests_->settled();
-    if (open && draining_ && ids_.empty() && replies_.empty()) {
-      boost::system::error_code ec;
-      co_await stream_.async_close(websocket::close_code::going_away, asio::redirect_error(asio::use_awaitable, ec));
+    if (draining_ && ids_.empty() && replies_.empty()) {
+      close_code_ = websocket::close_code::going_away;
       open = false;
     }
   }
-  if (!gone_) {
-    // A write failed, or the closing handshake is over: the reader must end too.
-    boost::system::error_code ec;
-    stream_.next_layer().close(ec);
+  boost::system::error_code ec;
+  if (close_code_)
+    co_await stream_.async_close(*close_code_, asio::redirect_error(asio::use_awaitable, ec));
+  // After the peer's close frame the reader waits for the peer to hang up, but not for ever.
+  if (gone_ && !reader_done_) {
+    room_.expires_after(farewell_time);
+    co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
   }
+  stream_.next_layer().close(ec);
 }
 
 } // namespace

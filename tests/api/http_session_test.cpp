@@ -20,7 +20,7 @@ response post(std::uint16_t port, std::string_view path, std::string_view body, 
 }
 
 /// What the server answers to bytes, up to the end of the connection.
-std::string exchange(std::uint16_t port, std::string_view bytes) {
+std::string answer_to(std::uint16_t port, std::string_view bytes) {
   raw_client client(port);
   client.send(bytes);
   return client.read_all();
@@ -183,12 +183,12 @@ TEST_CASE("What is too large is refused without reading it all") {
   CHECK(too_large.headers.at("connection") == "close");
   CHECK(too_large.body.find("\"code\":\"request_too_large\"") != std::string::npos);
   // Announced only: the answer comes although nothing of the body was sent.
-  CHECK(exchange(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
           .starts_with("HTTP/1.1 413 "));
   std::string chunked = "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 20; ++i)
     chunked += "64\r\n" + std::string(100, ' ') + "\r\n";
-  CHECK(exchange(port, chunked).starts_with("HTTP/1.1 413 "));
+  CHECK(answer_to(port, chunked).starts_with("HTTP/1.1 413 "));
   CHECK(get(port, "/health", "X: " + std::string(3000, 'x') + "\r\n").status == 431);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("What is no HTTP is told so, and the connection closed") {
         "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     CAPTURE(bytes);
-    CHECK(exchange(live.port(), bytes).starts_with("HTTP/1.1 400 "));
+    CHECK(answer_to(live.port(), bytes).starts_with("HTTP/1.1 400 "));
   }
   raw_client nameless(live.port());
   nameless.send("GET /health HTTP/1.1\r\n\r\n");
@@ -246,9 +246,9 @@ TEST_CASE("Clients that take too long are let go") {
   options.idle_timeout = std::chrono::milliseconds(50);
   live_server live(options);
   const auto port = live.port();
-  CHECK(exchange(port, "").empty());
-  CHECK(exchange(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
-  CHECK(exchange(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{").starts_with("HTTP/1.1 408 "));
+  CHECK(answer_to(port, "").empty());
+  CHECK(answer_to(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{").starts_with("HTTP/1.1 408 "));
 }
 
 TEST_CASE("A client that reads nothing at all is given up, and its request cancelled") {

@@ -208,6 +208,7 @@ TEST_CASE("Whoever leaves has everything cancelled") {
     CHECK(client.read_frame().opcode == 8);
     for (const auto& request : all)
       CHECK(request->wait_cancelled());
+    CHECK(client.read_all().empty()); // the server hangs up even if the client doesn't
   }
   SUBCASE("without a word") {
     ws_client client(live.port());
