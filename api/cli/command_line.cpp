@@ -48,6 +48,11 @@ const CLI::App& chosen_of(const CLI::App& root) {
   return *at;
 }
 
+/// "troupe bench model"
+std::string path_of(const CLI::App& root, const CLI::App& command) {
+  return &command == &root ? root.get_name() : path_of(root, *command.get_parent()) + " " + command.get_name();
+}
+
 void parse(CLI::App& root, std::vector<std::string> arguments) {
   std::ranges::reverse(arguments); // which CLI11 expects
   root.parse(arguments);
@@ -102,7 +107,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& e) { // help or version, which is printed here
     return root.exit(e);
   } catch (const CLI::ParseError& e) {
-    return complain(std::string(e.what()) + " (`troupe --help` shows how)", usage_error);
+    return complain(std::string(e.what()) + " (`" + path_of(root, chosen_of(root)) + " --help` shows how)", usage_error);
   } catch (const failure& e) {
     return complain(e.what(), usage_error);
   }

@@ -1,0 +1,103 @@
+// Troupe inside a program that has actors of its own: two engines in its caf::actor_system, one request whose tokens come
+// to a callback, one whose tokens come to an actor as messages, one that is cancelled.
+//   troupe_embed MODEL [OTHER MODEL]
+#include "api/engine_caf.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/typed_event_based_actor.hpp>
+
+#include <future>
+#include <iostream>
+
+namespace {
+
+troupe::generation ask(const troupe::engine& engine, const std::string& text, int max_tokens) {
+  troupe::generation request;
+  request.prompt = engine.model()->tokenizer->encode(text, true);
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = max_tokens;
+  return request;
+}
+
+/// What a request ended with.
+std::string summary(const troupe::event& last) {
+  if (const auto* done = std::get_if<troupe::done_event>(&last)) {
+    const bool cancelled = done->choices.at(0).reason == troupe::finish_reason::cancelled;
+    return std::to_string(done->completion_tokens) + " tokens" + (cancelled ? ", cancelled" : "");
+  }
+  return "failed: " + std::get<troupe::error>(last).message;
+}
+
+/// Tokens by callback, on threads of the engine's: print them, and tell the main thread about the end.
+void by_callback(const troupe::engine& engine) {
+  std::promise<std::string> ended;
+  engine.submit(ask(engine, "Once upon a time", 24), [&](troupe::event e) {
+    if (const auto* tokens = std::get_if<troupe::token_event>(&e))
+      std::cout << tokens->text << std::flush;
+    else
+      ended.set_value(summary(e));
+  });
+  std::cout << "\n[callback: " << ended.get_future().get() << "]\n";
+}
+
+/// Tokens as messages: an actor hears of any number of requests, each by the number that it was given.
+void by_message(const troupe::engine& engine, caf::actor_system& system) {
+  std::promise<std::string> ended;
+  const auto listener = system.spawn([&](troupe::client_actor::pointer self) -> troupe::client_actor::behavior_type {
+    return {[&, self](std::uint64_t, const troupe::event_ptr& e) {
+      if (const auto* tokens = std::get_if<troupe::token_event>(e.get())) {
+        std::cout << tokens->text << std::flush;
+        return;
+      }
+      ended.set_value(summary(*e));
+      self->quit();
+    }};
+  });
+  submit(engine, ask(engine, "There was a", 24), 1, listener);
+  std::cout << "\n[messages: " << ended.get_future().get() << "]\n";
+}
+
+/// Ends a request that would go on for long at its first token.
+void cancelled(const troupe::engine& engine) {
+  std::promise<void> started;
+  std::promise<std::string> ended;
+  auto endless = ask(engine, "Once", 100000);
+  endless.sampling.ignore_eos = true;
+  const auto request = engine.submit(std::move(endless), [&, first = true](troupe::event e) mutable {
+    if (!std::holds_alternative<troupe::token_event>(e))
+      ended.set_value(summary(e));
+    else if (std::exchange(first, false))
+      started.set_value();
+  });
+  started.get_future().wait();
+  request.cancel();
+  std::cout << "[long request: " << ended.get_future().get() << "]\n";
+}
+
+} // namespace
+
+int main(int count, char** arguments) try {
+  if (count < 2) {
+    std::cerr << "usage: troupe_embed MODEL [OTHER MODEL]\n";
+    return 2;
+  }
+  caf::actor_system_config config;
+  troupe::engine::configure(config);
+  caf::actor_system system(config);
+
+  const auto engine = troupe::engine::start(system, {.model = arguments[1]});
+  const auto other = troupe::engine::start(system, {.model = arguments[count > 2 ? 2 : 1], .max_sequences = 4});
+  engine.wait_until_ready();
+  other.wait_until_ready();
+
+  by_callback(engine);
+  by_message(other, system);
+  cancelled(engine);
+
+  engine.stop();
+  other.stop();
+} catch (const std::exception& e) {
+  std::cerr << "troupe_embed: " << e.what() << "\n";
+  return 1;
+}

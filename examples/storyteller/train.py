@@ -1,0 +1,297 @@
+"""Trains the storyteller (or its draft model) from scratch on the documents of make_corpus.py.
+
+    python train.py --corpus corpus.jsonl --tokenizer-out tokenizer            # once: the tokenizer
+    python train.py --corpus corpus.jsonl --tokenizer tokenizer --out model    # the main model
+    python train.py --corpus corpus.jsonl --tokenizer tokenizer --out draft \\
+        --hidden 64 --layers 3 --heads 2 --kv-heads 1 --ffn 192                # the draft model
+
+With several processes, started by torchrun, each takes its part of every step. That suits a machine
+that is busy with other work too: the threads of one process would wait for each other all the time.
+
+    torchrun --nproc-per-node 2 train.py --threads 1 ...
+
+Needs torch, transformers, tokenizers and safetensors. A run ends when --tokens have been seen or
+--minutes have passed; the learning rate falls to zero towards whichever comes first.
+--init starts from the weights of an earlier run instead of random ones.
+"""
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+BOS, EOS, TURN, TURN_END = "<|begin_of_text|>", "<|end_of_text|>", "<|im_start|>", "<|im_end|>"
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+VOCABULARY = 4096
+CONTEXT = 1024
+IGNORED = -100  # what follows padding
+ATTENTION = "eager"  # on a CPU, the backward pass of the fused kernel is slower
+HELD_OUT = 100  # documents kept for the loss that is printed
+
+
+def read_documents(path):
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def plain(document):
+    """All text of a document, without markers."""
+    return document.get("text") or "\n".join(message["content"] for message in document["messages"])
+
+
+def train_tokenizer(documents, folder):
+    """Byte-level BPE with the Llama 3 way of splitting words."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, special_tokens=[BOS, EOS, TURN, TURN_END],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    tokenizer.train_from_iterator(map(plain, documents), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))])
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=TURN_END,
+                                      clean_up_tokenization_spaces=False, model_max_length=CONTEXT)
+    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.save_pretrained(folder)
+
+
+def encode(tokenizer, documents):
+    """Token ids of each document; none longer than the context."""
+    texts = [BOS + document["text"] + EOS if "text" in document
+             else tokenizer.apply_chat_template(document["messages"], tokenize=False) for document in documents]
+    encoded = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    return [one.ids[:CONTEXT] for one in encoded]
+
+
+def encoded_corpus(tokenizer, path):
+    """The ids of all documents, kept in a file beside the corpus for the next run."""
+    kept = path.with_suffix(".ids.pt")
+    if not kept.exists():
+        encoded = encode(tokenizer, read_documents(path))
+        lengths = torch.tensor([len(ids) for ids in encoded])
+        torch.save((torch.tensor([token for ids in encoded for token in ids], dtype=torch.int16), lengths), kept)
+    flat, lengths = torch.load(kept)
+    return [ids.tolist() for ids in flat.split(lengths.tolist())]
+
+
+def batches(sequences, tokens_per_batch, rng):
+    """Batches of whole documents of about the same length, so that little is padding. Endless."""
+    pool_size = 4096
+    while True:
+        rng.shuffle(sequences)
+        for start in range(0, len(sequences), pool_size):
+            pool = sorted(sequences[start:start + pool_size], key=len, reverse=True)
+            made = []
+            while pool:
+                rows = max(1, tokens_per_batch // padded(len(pool[0])))
+                made.append(pool[:rows])
+                pool = pool[rows:]
+            rng.shuffle(made)
+            yield from made
+
+
+def padded(length):
+    return -(-length // 32) * 32
+
+
+def tensors(batch, device):
+    """Ids and the ids that follow them, [rows, longest]; causal attention never looks at the padding behind."""
+    width = padded(max(map(len, batch)))
+    ids = torch.zeros(len(batch), width, dtype=torch.long)
+    following = torch.full((len(batch), width), IGNORED)
+    for row, sequence in enumerate(batch):
+        ids[row, :len(sequence)] = torch.tensor(sequence)
+        following[row, :len(sequence) - 1] = ids[row, 1:len(sequence)]
+    return ids.to(device), following.to(device)
+
+
+def new_model(options, tokenizer):
+    if options.init:
+        return LlamaForCausalLM.from_pretrained(options.init, dtype=torch.float32, attn_implementation=ATTENTION)
+    return LlamaForCausalLM(LlamaConfig(
+        attn_implementation=ATTENTION,
+        vocab_size=VOCABULARY, hidden_size=options.hidden, num_hidden_layers=options.layers,
+        intermediate_size=options.ffn, num_attention_heads=options.heads, num_key_value_heads=options.kv_heads,
+        head_dim=options.hidden // options.heads, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
+        rms_norm_eps=1e-5, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id))
+
+
+def join_processes():
+    """This process's number and how many there are."""
+    if "RANK" not in os.environ:
+        return 0, 1
+    dist.init_process_group("gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def average(values):
+    """Replaces each tensor by its mean over the processes."""
+    if dist.is_initialized():
+        flat = torch.cat([value.flatten() for value in values]).cpu()
+        dist.all_reduce(flat)
+        flat /= dist.get_world_size()
+        for value, part in zip(values, flat.split([value.numel() for value in values])):
+            value.copy_(part.view_as(value))
+
+
+class Trainer:
+    """The model computes in bf16; the optimizers move exact float32 weights and copy them back.
+
+    Muon, which needs few tokens, for the matrices of the layers, AdamW for the embedding and the
+    norms. Muon's steps are scaled to those of AdamW, so that one learning rate serves both.
+    """
+
+    def __init__(self, model, options):
+        self.model = model.to(options.device, torch.bfloat16)
+        named = list(model.named_parameters())
+        self.pairs = [(weight, weight.detach().float()) for _, weight in named]
+        matrices = [exact for (name, weight), (_, exact) in zip(named, self.pairs) if weight.ndim == 2 and "embed" not in name]
+        chosen = set(map(id, matrices))
+        others = [exact for _, exact in self.pairs if id(exact) not in chosen]
+        self.optimizers = [
+            torch.optim.Muon(matrices, lr=options.lr, weight_decay=options.decay, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)]
+
+    def step(self, batch, rate):
+        """One update; returns the loss."""
+        loss = batch_loss(self.model, batch)
+        loss.backward()
+        for weight, exact in self.pairs:
+            exact.grad = weight.grad.float()
+        average([exact.grad for _, exact in self.pairs])
+        torch.nn.utils.clip_grad_norm_([exact for _, exact in self.pairs], 1.0)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+        with torch.no_grad():
+            for weight, exact in self.pairs:
+                weight.copy_(exact)
+        self.model.zero_grad()
+        return loss.item()
+
+
+def rate_factor(step, progress, warm_up):
+    """A short warm-up, then a cosine from 1 to 0."""
+    return min(1.0, (step + 1) / warm_up) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+
+
+def batch_loss(model, batch):
+    """Mean loss per token. The logits stay in bf16, which saves a good part of the time on a CPU."""
+    ids, following = tensors(batch, model.device)
+    logits = model(input_ids=ids, use_cache=False).logits
+    losses = F.cross_entropy(logits.flatten(0, 1), following.flatten(), ignore_index=IGNORED, reduction="none")
+    return losses.float().sum() / (following != IGNORED).sum()
+
+
+@torch.no_grad()
+def held_out_loss(model, sequences):
+    """Mean loss per token over whole documents."""
+    model.eval()
+    total = count = 0
+    for start in range(0, len(sequences), 16):
+        batch = sequences[start:start + 16]
+        tokens = sum(len(sequence) - 1 for sequence in batch)
+        total += batch_loss(model, batch).item() * tokens
+        count += tokens
+    model.train()
+    return total / count
+
+
+def save(model, tokenizer, options):
+    """An ordinary checkpoint; the tokenizer's files are copied as they are."""
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id, do_sample=True, temperature=0.7, top_p=0.95,
+        eos_token_id=[tokenizer.convert_tokens_to_ids(TURN_END), tokenizer.convert_tokens_to_ids(EOS)])
+    model.save_pretrained(options.out)
+    shutil.copytree(options.tokenizer, options.out, dirs_exist_ok=True)
+
+
+def train(options):
+    rank, processes = join_processes()
+    torch.manual_seed(options.seed)
+    torch.set_num_threads(options.threads)
+    tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
+    sequences = encoded_corpus(tokenizer, options.corpus)
+    held_out, sequences = sequences[:HELD_OUT], sequences[HELD_OUT:]
+    model = new_model(options, tokenizer)
+    if rank == 0:
+        print(f"{len(sequences)} documents, {sum(map(len, sequences))} tokens", flush=True)
+        print(f"{sum(weight.numel() for weight in model.parameters())} parameters", flush=True)
+
+    trainer = Trainer(model, options)
+    source = batches(sequences, options.batch // processes, random.Random(options.seed))
+    start = saved = time.time()
+    seen = step = 0
+    progress = torch.zeros(1)
+    while progress < 1.0:
+        share = list(islice(source, processes))  # every process draws the same and takes its own
+        loss = trainer.step(share[rank], options.lr * rate_factor(step, progress.item(), options.warm_up))
+        step += 1
+        seen += sum(len(sequence) for batch in share for sequence in batch)
+        elapsed = time.time() - start
+        progress.fill_(max(seen / options.tokens, elapsed / 60 / options.minutes))
+        average([progress])  # clocks differ; all must stop at the same step
+        if rank == 0 and step % 20 == 0:
+            print(f"step {step} tokens {seen} loss {loss:.3f} {seen / elapsed:.0f} tokens/s", flush=True)
+        if rank == 0 and time.time() - saved > options.save_minutes * 60:
+            print(f"step {step} held-out loss {held_out_loss(model, held_out):.4f}", flush=True)
+            save(model, tokenizer, options)
+            saved = time.time()
+    if rank == 0:
+        save(model, tokenizer, options)
+        print(f"done: {step} steps, {seen} tokens, {(time.time() - start) / 60:.1f} minutes, "
+              f"held-out loss {held_out_loss(model, held_out):.4f}")
+    if processes > 1:
+        dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True)
+    parser.add_argument("--tokenizer-out", type=Path, help="train a tokenizer into this folder and stop")
+    parser.add_argument("--tokenizer", type=Path, help="folder of the tokenizer")
+    parser.add_argument("--out", type=Path, help="folder of the checkpoint")
+    parser.add_argument("--init", type=Path, help="checkpoint to start from")
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--kv-heads", type=int, default=4)
+    parser.add_argument("--ffn", type=int, default=512)
+    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="or minutes, whichever ends first")
+    parser.add_argument("--batch", type=int, default=8192, help="tokens per step, padding included")
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--warm-up", type=int, default=50, help="steps until the learning rate is reached")
+    parser.add_argument("--decay", type=float, default=0.05)
+    parser.add_argument("--save-minutes", type=float, default=8.0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.tokenizer_out:
+        train_tokenizer(read_documents(options.corpus)[:40000], options.tokenizer_out)
+    else:
+        train(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
+#   ./test.sh                      everything
+#   ./test.sh unit asan tsan e2e   or some of it:
+#     unit   the release build's tests, among them those that drive the program
+#     asan   all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#     tsan   the tests of kernels/ and runtime/ under ThreadSanitizer
+#     e2e    the server, driven by public Python clients
+set -uo pipefail
+cd "$(dirname "$(readlink -f "$0")")" || exit 1
+. .ci/lib.sh
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan e2e)
+for part in "${parts[@]}"; do
+  case $part in
+    unit | asan | tsan | e2e) ;;
+    *)
+      say "$0: there is no part \`$part\`; the parts are unit, asan, tsan and e2e"
+      exit 2
+      ;;
+  esac
+done
+
+passed=0 failed=0 skipped=0
+
+# count LOG STATUS: adds up the summaries of doctest and pytest in a log. A failure without a failed case in any summary
+# (a crash, a sanitizer's report) counts as one.
+count() {
+  local log=$1 status=$2 before=$failed p f s
+  read -r p f s < <(awk '
+    /\[doctest\] test cases:/ {
+      gsub(/\033\[[0-9;]*m/, ""); split($0, part, "|")
+      split(part[2], a, " "); split(part[3], b, " "); split(part[4], c, " ")
+      p += a[1]; f += b[1]; s += c[1]
+    }
+    /^=+ .* in [0-9.]+s.*=+$/ {
+      for (i = 2; i <= NF; i++) {
+        if ($i ~ /^passed/) p += $(i - 1)
+        if ($i ~ /^(failed|error)/) f += $(i - 1)
+        if ($i ~ /^skipped/) s += $(i - 1)
+      }
+    }
+    END { print p + 0, f + 0, s + 0 }' "$log")
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ] && failed=$((failed + 1))
+  return 0
+}
+
+# run_tests NAME COMMAND...: shows what the command says and counts it.
+run_tests() {
+  local name=$1 log=build/tests-$1.log
+  shift
+  say "== $name"
+  "$@" 2>&1 | tee "$log"
+  count "$log" "${PIPESTATUS[0]}"
+}
+
+unit() {
+  build release --
+  run_tests unit ctest --preset release --verbose --timeout 900
+}
+
+asan() {
+  build asan --
+  run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --preset asan --verbose --timeout 1800
+}
+
+tsan() {
+  build tsan "-DTROUPE_LAYERS=kernels;runtime" --
+  run_tests tsan ctest --preset tsan --verbose --timeout 1800
+}
+
+e2e() {
+  build release -- troupe
+  if [ ! -x .venv/bin/pytest ] || [ tests/e2e/requirements.txt -nt .venv/bin/pytest ]; then
+    python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r tests/e2e/requirements.txt ||
+      fail "cannot install tests/e2e/requirements.txt into .venv"
+    touch .venv/bin/pytest
+  fi
+  run_tests e2e .venv/bin/python -m pytest tests/e2e
+}
+
+wanted=("${build_packages[@]}")
+[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=("${test_packages[@]}")
+install_packages "${wanted[@]}"
+for part in "${parts[@]}"; do
+  "$part"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,339 @@
+// The program as its users have it, on the golden checkpoints.
+#include "runtime/json.hpp"
+#include "tests/api/cli/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <cstdint>
+#include <sstream>
+
+using troupe::test::golden;
+using troupe::test::program;
+using troupe::test::temporary_folder;
+using troupe::test::troupe;
+namespace json = ::troupe::json;
+
+namespace {
+
+using strings = std::vector<std::string>;
+
+strings operator+(strings a, const strings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const strings small{"--max-context", "256", "--kv-cache", "4MiB", "--threads", "1"};
+
+std::string only_line(const std::string& text) {
+  CHECK(text.ends_with('\n'));
+  CHECK(text.find('\n') == text.size() - 1);
+  return text.substr(0, text.size() - 1);
+}
+
+} // namespace
+
+TEST_CASE("--version and --help are answered on stdout") {
+  const auto version = troupe({"--version"});
+  CHECK(version.status == 0);
+  CHECK(version.out == "troupe 0.1.0\n");
+  const auto help = troupe({"--help"});
+  CHECK(help.status == 0);
+  CHECK(help.err.empty());
+  for (const std::string name : {"run", "chat", "serve", "tokenize", "bench"})
+    CHECK(help.out.find("\n  " + name + " ") != std::string::npos);
+}
+
+TEST_CASE("every command explains itself, with its flags, their defaults and examples") {
+  const std::vector<strings> commands{{"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"bench", "model"}};
+  for (const auto& command : commands) {
+    const auto help = troupe(command + strings{"--help"});
+    INFO(command.back());
+    CHECK(help.status == 0);
+    CHECK(help.err.empty());
+    for (const std::string part : {"Usage: ", "--model", "--config", "Examples:\n  "})
+      CHECK(help.out.find(part) != std::string::npos);
+  }
+  CHECK(troupe({"serve", "--help"}).out.find("--port INT=8080") != std::string::npos);
+}
+
+TEST_CASE("a wrong command line is told in one line, with exit status 2") {
+  const auto told = [](const strings& arguments) {
+    const auto result = troupe(arguments);
+    CHECK(result.status == 2);
+    CHECK(result.out.empty());
+    return only_line(result.err);
+  };
+  CHECK(told({}) == "troupe: A subcommand is required (`troupe --help` shows how)");
+  CHECK(told({"frobnicate"}).find("frobnicate") != std::string::npos);
+  CHECK(told({"run"}) == "troupe: prompt is required (`troupe run --help` shows how)");
+  CHECK(told({"run", "hi", "--treads", "2"}) ==
+        "troupe: The following argument was not expected: --treads (`troupe run --help` shows how)");
+  CHECK(told({"run", "hi", "--threads", "two"}) ==
+        "troupe: --threads: must be an integer from 0 to 1024, found `two` (`troupe run --help` shows how)");
+  CHECK(told({"serve", "--kv-cache", "2XB"}) ==
+        "troupe: --kv-cache: must be a size such as 512MiB or 2GiB, found `2XB` (`troupe serve --help` shows how)");
+  CHECK(told({"serve", "--port", "70000"}) ==
+        "troupe: --port: must be an integer from 0 to 65535, found `70000` (`troupe serve --help` shows how)");
+  CHECK(told({"run", "hi", "--temperature", "3"}) ==
+        "troupe: --temperature: must be a number from 0 to 2, found `3` (`troupe run --help` shows how)");
+  CHECK(told({"bench", "model", "--batch", "1,none"}) ==
+        "troupe: --batch: must be an integer from 1 to 1048576, found `none` (`troupe bench model --help` shows how)");
+}
+
+TEST_CASE("a model that is not there is told in one line, with exit status 1") {
+  const std::vector<strings> commands{{"run", "hi", "--quiet"}, {"chat", "--quiet"}, {"serve", "--quiet", "--port", "0"},
+                                      {"tokenize", "hi"}, {"bench", "model"}};
+  for (const auto& command : commands) {
+    const auto result = troupe(command + strings{"--model", "/nowhere/at/all"});
+    INFO(command.front() << ": " << result.err);
+    CHECK(result.status == 1);
+    const auto last = result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
+    CHECK(last.starts_with("troupe: /nowhere/at/all"));
+  }
+}
+
+TEST_CASE("run --raw continues a text as transformers does") {
+  for (const std::string name : {"llama-gqa", "qwen3", "mistral-swa"}) {
+    INFO(name);
+    const auto expected = json::document::load(golden(name) + "/expected.json");
+    const auto first = expected.root()["cases"].at(0);
+    const auto result = troupe(strings{"run", std::string(std::string_view(first["text"])), "--raw", "--model", golden(name), "--dtype", "f32",
+                                       "--temperature", "0", "--max-tokens", "3", "--verbose", "--ignore-eos"} +
+                               small);
+    CHECK(result.status == 0);
+    std::string ids;
+    std::int64_t prompt_tokens = 0;
+    for (auto id : json::array(first["ids"]))
+      prompt_tokens += id.is_int64();
+    for (std::size_t i = 0; i < 3; ++i) {
+      REQUIRE(double(first["greedy"]["margins"].at(i)) > 1e-3);
+      ids += std::to_string(std::int64_t(first["greedy"]["ids"].at(i))) + " ";
+    }
+    const auto text = troupe({"tokenize", "--decode", ids, "--model", golden(name)});
+    // A text that follows another may start with a space which it would not have alone.
+    CHECK(result.out.substr(result.out.starts_with(' ') && !text.out.starts_with(' ')) == text.out);
+    CHECK(result.err.find("\n" + std::to_string(prompt_tokens) + " tokens in (0 cached), 3 out; ") != std::string::npos);
+  }
+}
+
+TEST_CASE("run takes the prompt from stdin, and a seed gives the same text again") {
+  const auto ask = [](const std::string& seed) {
+    return troupe(strings{"run", "-", "--quiet", "--model", golden("llama-mha-tied"), "--seed", seed, "--max-tokens", "24",
+                          "--ignore-eos", "--temperature", "1"} + small, "Once upon a time");
+  };
+  const auto once = ask("7");
+  CHECK(once.status == 0);
+  CHECK(once.err.empty());
+  CHECK(once.out.size() > 10);
+  CHECK(ask("7").out == once.out);
+  CHECK(ask("8").out != once.out);
+}
+
+TEST_CASE("run -n prints each answer under its number") {
+  const auto result = troupe(strings{"run", "Once", "-n", "3", "--quiet", "--model", golden("qwen2"), "--max-tokens", "4",
+                                     "--ignore-eos", "--raw", "--seed", "1"} + small);
+  CHECK(result.status == 0);
+  CHECK(result.out.starts_with("[1]\n"));
+  CHECK(result.out.find("\n[2]\n") != std::string::npos);
+  CHECK(result.out.find("\n[3]\n") != std::string::npos);
+  CHECK(result.out.ends_with('\n'));
+}
+
+TEST_CASE("run says what is wrong with a request, with exit status 1") {
+  std::string longer;
+  for (int i = 0; i < 400; ++i)
+    longer += "word ";
+  const auto result = troupe(strings{"run", longer, "--quiet", "--model", golden("llama-gqa"), "--raw"} + small);
+  CHECK(result.status == 1);
+  CHECK(result.out == "");
+  CHECK(only_line(result.err).starts_with("troupe: "));
+  CHECK(result.err.find("256") != std::string::npos);
+}
+
+TEST_CASE("Ctrl-C ends an answer with exit status 130") {
+  program endless(TROUPE_PROGRAM, strings{"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens",
+                                          "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
+                                          "--threads", "1", "--temperature", "0"});
+  REQUIRE(endless.prints(" "));
+  endless.signal(SIGINT);
+  const auto result = endless.wait();
+  CHECK(result.status == 130);
+  CHECK(result.out.ends_with('\n'));
+}
+
+TEST_CASE("loading says what is done, and what memory it will take") {
+  const auto result = troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} + small);
+  CHECK(result.status == 0);
+  CHECK(result.err.find("KV cache 4.0 MiB") != std::string::npos);
+  CHECK(result.err.find('\r') == std::string::npos); // no bar where stderr is no terminal
+}
+
+TEST_CASE("chat keeps the conversation and computes only what is new") {
+  const auto result = troupe(strings{"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens",
+                                     "6", "--temperature", "0", "--ignore-eos", "--max-context", "1024", "--kv-cache",
+                                     "16MiB", "--threads", "1"},
+                             "Tell me a story about a fox and a bird and a river\nWho was in it?\n/reset\nTell me a story "
+                             "about a fox and a bird and a river");
+  CHECK(result.status == 0);
+  // Three lines of timings: the second turn is longer and finds its start cached, the third is the first again.
+  std::vector<unsigned> prompts, cached;
+  std::istringstream lines(result.err);
+  for (std::string line; std::getline(lines, line);) {
+    unsigned in = 0, had = 0;
+    REQUIRE(std::sscanf(line.c_str(), "%u tokens in (%u cached)", &in, &had) == 2);
+    prompts.push_back(in);
+    cached.push_back(had);
+  }
+  REQUIRE(prompts.size() == 3);
+  CHECK(cached[0] == 0);
+  CHECK(prompts[1] > prompts[0]);
+  CHECK(cached[1] >= 16);
+  CHECK(prompts[2] == prompts[0]);
+  CHECK(cached[2] >= 16);
+}
+
+TEST_CASE("chat explains itself, refuses unknown commands and ends at /exit") {
+  const auto result = troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
+                             "/help\n\n/what\n/exit\nHello\n");
+  CHECK(result.status == 0);
+  CHECK(result.out.starts_with("/reset  forget the conversation\n"));
+  CHECK(only_line(result.err) == "troupe: unknown command `/what`; /help shows those there are");
+}
+
+TEST_CASE("tokenize shows ids and pieces, and decodes them again") {
+  const auto model = golden("llama-gqa");
+  const auto expected = json::document::load(model + "/expected.json");
+  std::size_t compared = 0;
+  for (auto item : json::array(expected.root()["tokenize"])) {
+    const std::string text(std::string_view(item["text"]));
+    if (text.empty() || text.starts_with('-') || text.find('\0') != std::string::npos || ++compared > 5)
+      continue;
+    const auto object = troupe({"tokenize", "-", "--json", "--model", model}, text);
+    CHECK(object.status == 0);
+    const auto got = json::document::parse(object.out, "tokenize");
+    CHECK(simdjson::minify(got.root()["tokens"]) == simdjson::minify(item["ids"]));
+    const auto lines = troupe({"tokenize", "-", "--no-special", "--model", model}, text);
+    std::string ids;
+    std::istringstream all(lines.out);
+    for (std::string line; std::getline(all, line);)
+      ids += (ids.empty() ? "" : ",") + line.substr(0, line.find('\t'));
+    CHECK("[" + ids + "]" == simdjson::minify(item["ids_no_special"]));
+  }
+  CHECK(compared >= 5);
+}
+
+TEST_CASE("tokenize --decode refuses what is no id") {
+  CHECK(only_line(troupe({"tokenize", "--decode", "1 x", "--model", golden("qwen2")}).err) ==
+        "troupe: must be an integer from 0 to 2147483647, found `x`");
+  CHECK(only_line(troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==
+        "troupe: token 100000 is outside the vocabulary of 720");
+}
+
+TEST_CASE("bench model prints one JSON object per batch size") {
+  const auto result = troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate", "3",
+                              "--batch", "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--json"});
+  CHECK(result.status == 0);
+  std::istringstream lines(result.out);
+  std::vector<std::int64_t> batches;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = json::document::parse(line, "bench");
+    const auto root = object.root();
+    batches.push_back(root["batch"]);
+    CHECK(std::string_view(root["model"]) == "llama-mha-tied");
+    CHECK(std::string_view(root["weights"]) == "BF16");
+    CHECK(std::string_view(root["dtype"]) == "bf16");
+    CHECK(std::string_view(root["device"]).starts_with("cpu, "));
+    CHECK(std::int64_t(root["threads"]) == 1);
+    CHECK(std::int64_t(root["prompt"]) == 20);
+    CHECK(std::int64_t(root["generate"]) == 3);
+    for (const char* key : {"prefill_tps", "decode_tps", "prefill_ms", "decode_ms_per_step", "load_s"})
+      CHECK(root[key].get_double().value() > 0);
+    CHECK(std::int64_t(root["peak_rss_bytes"]) > 1'000'000);
+  }
+  CHECK(batches == std::vector<std::int64_t>{1, 3});
+}
+
+TEST_CASE("bench model refuses what exceeds the model's context, and nothing to do") {
+  CHECK(only_line(troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", "4000", "--generate", "1"}).err) ==
+        "troupe: a prompt of 4000 and 1 generated tokens exceed the 2048 that qwen2 allows");
+  CHECK(only_line(troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", "0", "--generate", "0"}).err) ==
+        "troupe: --prompt and --generate are both 0, which leaves nothing to measure");
+}
+
+TEST_CASE("a configuration file stands for flags, and the command line wins") {
+  const temporary_folder folder;
+  const auto file = folder.write("x.toml", "model = \"" + golden("llama-mha-tied") +
+                                             "\"\nthreads = 1\n[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\nrepeat "
+                                             "= 1\njson = true\n[serve]\nport = 1\n");
+  const auto result = troupe({"bench", "model", "--config", file, "--generate", "3"});
+  CHECK(result.status == 0);
+  const auto object = json::document::parse(result.out, "bench");
+  CHECK(std::int64_t(object.root()["prompt"]) == 8);
+  CHECK(std::int64_t(object.root()["generate"]) == 3);
+  CHECK(std::int64_t(object.root()["batch"]) == 2);
+}
+
+TEST_CASE("what is wrong in a configuration file is told with its name, with exit status 2") {
+  const temporary_folder folder;
+  const auto unknown = folder.write("a.toml", "treads = 2\n"), wrong = folder.write("b.toml", "threads = \"two\"\n");
+  const auto first = troupe({"run", "hi", "--config", unknown}), second = troupe({"run", "hi", "--config", wrong}),
+             third = troupe({"run", "hi", "--config", "/nowhere.toml"});
+  CHECK(first.status == 2);
+  CHECK(only_line(first.err) == "troupe: " + unknown + ": unknown key `treads`");
+  CHECK(second.status == 2);
+  CHECK(only_line(second.err) == "troupe: " + wrong + ": --threads: must be an integer from 0 to 1024, found `two`");
+  CHECK(third.status == 2);
+  CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such configuration file");
+}
+
+TEST_CASE("every configuration that comes along is good for every command") {
+  const temporary_folder folder;
+  const auto nowhere = (folder.path / "no-model").string();
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
+    INFO(entry.path().string());
+    const std::vector<strings> commands{{"run", "hi"}, {"chat"}, {"serve"}, {"tokenize", "hi"}, {"bench", "model"}};
+    for (const auto& command : commands) {
+      const auto parsed = troupe(command + strings{"--config", entry.path().string(), "--model", nowhere} +
+                                 (command.front() == "serve" ? strings{"--host", "127.0.0.1", "--port", "0"} : strings{}));
+      INFO(parsed.err);
+      CHECK(parsed.status == 1); // parsed, and failed for want of the model
+    }
+    ++files;
+  }
+  CHECK(files >= 3);
+}
+
+TEST_CASE("serve prints its URL at once, answers and ends with status 0 when asked to") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small);
+    REQUIRE(server.prints("Listening on http://127.0.0.1:"));
+    REQUIRE(server.prints("curl -N http://127.0.0.1:"));
+    server.signal(number);
+    const auto result = server.wait();
+    INFO(result.err);
+    CHECK(result.status == 0);
+    CHECK(only_line(result.out).starts_with("Listening on http://127.0.0.1:"));
+  }
+}
+
+TEST_CASE("serve ends with a sentence where the port is taken") {
+  program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--quiet", "--model", golden("llama-gqa")} + small);
+  REQUIRE(server.prints("\n"));
+  const auto line = server.out();
+  const auto port = line.substr(line.rfind(':') + 1, line.size() - line.rfind(':') - 2);
+  const auto second = troupe(strings{"serve", "--quiet", "--port", port, "--model", golden("llama-gqa")} + small);
+  CHECK(second.status == 1);
+  CHECK(only_line(second.err).starts_with("troupe: "));
+  CHECK(second.err.find(port) != std::string::npos);
+}
+
+TEST_CASE("the embedding example streams to a callback and to an actor, cancels and stops") {
+  const auto result = program(TROUPE_EMBED, {golden("llama-gqa"), golden("llama-mha-tied")}).wait();
+  INFO(result.err);
+  CHECK(result.status == 0);
+  CHECK(result.out.find("[callback: 24 tokens]\n") != std::string::npos);
+  CHECK(result.out.find("[messages: 24 tokens]\n") != std::string::npos);
+  CHECK(result.out.find(" tokens, cancelled]\n") != std::string::npos);
+}
