@@ -17,7 +17,7 @@ std::optional<error> scheduler::submit(admission a) {
   if (a.params->n > limits_.max_sequences)
     return error{errc::bad_request, "`n` is " + std::to_string(a.params->n) + ", but at most " +
                  std::to_string(limits_.max_sequences) + " sequences can run at once", "n"};
-  if (waiting_.size() >= static_cast<std::size_t>(limits_.max_queue))
+  if (waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
     return error{errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
   sequence s;
   s.id = {a.request, 0};

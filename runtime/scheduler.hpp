@@ -23,7 +23,7 @@ namespace troupe {
 struct scheduler_limits {
   std::int32_t step_tokens = 512;
   std::int32_t max_sequences = 64;
-  std::int32_t max_queue = 1024;      // requests that wait
+  std::int32_t max_queue = 1024;      // requests that wait, beyond those for which there is a free place
   std::int32_t steps_ahead = 2;       // plans under way at once
 };
 
