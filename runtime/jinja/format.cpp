@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 
@@ -37,12 +38,11 @@ std::size_t number(std::string_view s, std::size_t& at) {
 }
 
 std::string digits_of(std::uint64_t magnitude, char type) {
-  const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
-  std::string out;
-  do
-    out += (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[magnitude % base];
-  while (magnitude /= base);
-  return {out.rbegin(), out.rend()};
+  const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
+  char digits[64];
+  const auto end = std::to_chars(digits, digits + sizeof digits, magnitude, base).ptr;
+  const std::string_view all(digits, static_cast<std::size_t>(end - digits));
+  return type == 'X' ? text::upper(all) : std::string(all);
 }
 
 std::string real_digits(double d, const field& f) {
