@@ -6,12 +6,16 @@
 namespace troupe::kernels {
 namespace {
 
+/// Steps of k. The first row tile brings weights from memory, later ones find them in L2; the hardware does well by itself
+/// for a single row.
+inline constexpr std::size_t prefetch_distance = 16;
+
 inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
 
 /// One panel and one row tile over one block of K.
 template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
-                         std::size_t words, bool fresh, float* c, std::size_t c_stride) {
+                         std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
   using element = typename Operand::element;
   with_rows(count, [&]<int R>() {
     // Few rows take four vectors at once: the more sums in flight, the better the latency is hidden.
@@ -20,7 +24,7 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
       const element* b[V];
       for (int v = 0; v < V; ++v)
         b[v] = weights + column + v * lanes;
-      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words);
+      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words, ahead);
     }
   });
 }
@@ -40,7 +44,8 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
       for (std::size_t panel = 0; panel < task.panels; ++panel)
         linear_block<Operand>(weights + ((task.first_panel + panel) * op.words + k) * panel_outputs,
                               activations + row * activation_stride, count, words, k == 0,
-                              scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride);
+                              scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride,
+                              tile == task.first_tile && count > 1 ? prefetch_distance : 0);
     }
   }
 }

@@ -68,11 +68,12 @@ struct pair_operand {
 #endif
 
 /// c[r * c_stride + v * 16 + lane] = (that, or 0 with `fresh`) + sum over k < count, ascending, of
-/// a[r * a_stride + k] * b[v][k * b_stride + lane].
+/// a[r * a_stride + k] * b[v][k * b_stride + lane]. b is fetched `ahead` steps of k before its use.
 template <class Operand, int R, int V>
 [[gnu::always_inline]] inline void // the strides are mostly constants, which then cost no registers
 accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a, std::size_t a_stride,
-                            const typename Operand::element* const* b, std::size_t b_stride, std::size_t count) {
+                            const typename Operand::element* const* b, std::size_t b_stride, std::size_t count,
+                std::size_t ahead = 0) {
   vec sums[R][V];
   const typename Operand::element* column[V];
   for (int v = 0; v < V; ++v)
@@ -83,6 +84,8 @@ accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t*
   for (std::size_t k = 0; k < count; ++k) {
     decltype(Operand::column(nullptr)) columns[V];
     for (int v = 0; v < V; ++v) {
+      if (ahead != 0)
+        __builtin_prefetch(column[v] + ahead * b_stride);
       columns[v] = Operand::column(column[v]);
       column[v] += b_stride;
     }
