@@ -1,5 +1,5 @@
-// The ops as plain loops in double precision, over whole sequences instead of a paged cache: what the backends' kernels are
-// tested against. Not for speed; linked only by tests.
+// The ops as plain loops in double precision, over whole sequences instead of a paged cache: what the backends' kernels
+// are tested against. Not for speed; linked only by tests.
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,7 +1,7 @@
 // Attention of a tile of queries over one partition of the context. Scores of the whole partition first, then their
-// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. Every step handles a query's
-// tokens in ascending order and touches no token outside the query's own range, so neither the other queries of the tile nor
-// stale cache slots leave a trace. Only for the target units.
+// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. Every step handles a
+// query's tokens in ascending order and touches no token outside the query's own range, so neither the other queries of
+// the tile nor stale cache slots leave a trace. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/tile.hpp"
@@ -57,13 +57,13 @@ struct partition_kernel {
       int block = from;
       for (; block + 1 < to; block += 2) {
         const element* const b[2] = {keys(block), keys(block + 1)};
-        accumulate_tile<Operand, R, 2>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b, 16,
-                                       dim);
+        accumulate_tile<Operand, R, 2>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b,
+                                       16, dim);
       }
       if (block < to) {
         const element* const b[1] = {keys(block)};
-        accumulate_tile<Operand, R, 1>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b, 16,
-                                       dim);
+        accumulate_tile<Operand, R, 1>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b,
+                                       16, dim);
       }
     });
   }

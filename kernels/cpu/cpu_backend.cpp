@@ -190,7 +190,9 @@ public:
 
     const std::size_t stride = state_stride(op.cache.head_dim);
     float* states = states_.reserve(parts_ * max_queries * stride);
-    const auto part_of = [&](std::size_t part) { return attention_state{states + part * max_queries * stride, stride}; };
+    const auto part_of = [&](std::size_t part) {
+      return attention_state{states + part * max_queries * stride, stride};
+    };
     pool_.parallel_for(attention_tasks_.size(), [&](std::size_t i, int) {
       const auto& task = attention_tasks_[i];
       if (task.split)
@@ -273,7 +275,8 @@ private:
   }
 
   void run_linear(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how) {
-    expect(in.type == weights.compute && in.cols == weights.inputs, "linear: in must be as the weights were packed for");
+    expect(in.type == weights.compute && in.cols == weights.inputs,
+           "linear: in must be of the type and columns that the weights were packed for");
     expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
     if (in.rows == 0)
       return;
@@ -324,7 +327,8 @@ private:
           attention_task task;
           const int first = queries * tile / tiles;
           const int last = queries * (tile + 1) / tiles;
-          task.tile = {who.block_tables.data() + s.first_block, s.first_row, s.first_position, head, first, last - first};
+          const auto* blocks = who.block_tables.data() + s.first_block;
+          task.tile = {blocks, s.first_row, s.first_position, head, first, last - first};
           const int first_position = s.first_position + first / group;
           const int last_position = s.first_position + (last - 1) / group;
           task.first_partition = op.window > 0 ? std::max(0, first_position + 1 - op.window) / partition_tokens : 0;

@@ -6,8 +6,8 @@
 namespace troupe::kernels {
 namespace {
 
-/// Steps of k. The first row tile brings weights from memory, later ones find them in L2; the hardware does well by itself
-/// for a single row.
+/// Steps of k. The first row tile brings weights from memory, later ones find them in L2; the hardware does well by
+/// itself for a single row.
 inline constexpr std::size_t prefetch_distance = 16;
 
 inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
@@ -24,7 +24,8 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
       const element* b[V];
       for (int v = 0; v < V; ++v)
         b[v] = weights + column + v * lanes;
-      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words, ahead);
+      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words,
+                                     ahead);
     }
   });
 }

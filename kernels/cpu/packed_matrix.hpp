@@ -1,4 +1,5 @@
-// Weights in the layout of the CPU kernels: panels of outputs, [panel][words of K][panel_outputs]. Immutable once packed.
+// Weights in the layout of the CPU kernels: panels of outputs, [panel][words of K][panel_outputs]. Immutable once
+// packed.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -23,8 +24,8 @@ public:
   stored_matrix stored;
 };
 
-/// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Throws std::invalid_argument where
-/// their inputs differ or `compute` is f16.
+/// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Throws std::invalid_argument
+/// where their inputs differ or `compute` is f16.
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, bool gated,
                                              const target& kernels, thread_pool& pool);
 

@@ -1,5 +1,5 @@
-// Sixteen floats, as one, two or four registers, whichever the including translation unit is compiled for. Everything is
-// in an unnamed namespace: each target has its own copy. Only for the target units.
+// Sixteen floats, as one, two or four registers, whichever the including translation unit is compiled for. Everything
+// is in an unnamed namespace: each target has its own copy. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/bf16.hpp"

@@ -1,7 +1,7 @@
-// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of one dispatch
-// target, each a translation unit compiled for its instruction set. Plain structs and functions on one tile of work, called
-// on any thread of the pool. Target units include nothing but this, simd.hpp and their kernels: an inline function of a
-// standard header, compiled there, could be the copy that the linker keeps for everyone.
+// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of one
+// dispatch target, each a translation unit compiled for its instruction set. Plain structs and functions on one tile of
+// work, called on any thread of the pool. Target units include nothing but this, simd.hpp and their kernels: an inline
+// function of a standard header, compiled there, could be the copy that the linker keeps for everyone.
 #pragma once
 
 #include <cstddef>
@@ -94,8 +94,8 @@ struct attention_op {
   bool out_bf16 = false;
 };
 
-/// Some queries of one sequence that read the same KV head. Query i is row i / group, query head i % group of that KV head,
-/// with group = heads / kv_heads.
+/// Some queries of one sequence that read the same KV head. Query i is row i / group, query head i % group of that KV
+/// head, with group = heads / kv_heads.
 struct attention_tile {
   const std::int32_t* blocks = nullptr; // the sequence's block table
   int first_row = 0;                    // of the sequence
@@ -105,8 +105,9 @@ struct attention_tile {
   int queries = 0;
 };
 
-/// What a tile's queries have seen of the context: running maximum m, sum l of exp(score - m), output o weighted with it.
-/// l = 0: nothing yet. Query i has m at data[i * stride], l at [1], o at [16], with stride = state_stride(head_dim).
+/// What a tile's queries have seen of the context: running maximum m, sum l of exp(score - m), output o weighted with
+/// it. l = 0: nothing yet. Query i has m at data[i * stride], l at [1], o at [16], with stride =
+/// state_stride(head_dim).
 struct attention_state {
   float* data = nullptr; // aligned to 64 bytes
   std::size_t stride = 0;

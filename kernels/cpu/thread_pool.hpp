@@ -46,8 +46,9 @@ private:
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
 
-  // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is open,
-  // so that the caller never waits for a worker that the system has not scheduled, only for tasks that have begun.
+  // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is
+  // open, so that the caller never waits for a worker that the system has not scheduled, only for tasks that have
+  // begun.
   static constexpr std::uint32_t open_bit = 1u << 11;
   static constexpr std::uint32_t active_mask = open_bit - 1;
   static constexpr std::uint32_t number_step = open_bit << 1;

@@ -1,6 +1,6 @@
-// The one inner loop: a register tile of R rows by V vectors of 16 columns, accumulated over k in ascending order. Linear
-// layers, attention scores and attention outputs are this loop over different memory; since a column never leaves its lane
-// and k is never split, its bits do not depend on R or V. Only for the target units.
+// The one inner loop: a register tile of R rows by V vectors of 16 columns, accumulated over k in ascending order.
+// Linear layers, attention scores and attention outputs are this loop over different memory; since a column never
+// leaves its lane and k is never split, its bits do not depend on R or V. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/simd.hpp"

@@ -1,6 +1,6 @@
-// Measures the CPU kernels against the machine's own peaks, taken in the same run: dot rates from registers, memory reads.
-// Prints one line per case; figures are the best and the median of several repetitions. With one thread the clock is that
-// thread's CPU time, which other processes on the machine disturb little.
+// Measures the CPU kernels against the machine's own peaks, taken in the same run: dot rates from registers, memory
+// reads. Prints one line per case; figures are the best and the median of several repetitions. With one thread the
+// clock is that thread's CPU time, which other processes on the machine disturb little.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 
@@ -122,8 +122,8 @@ peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
     pool.parallel_for(parts, [&](std::size_t i, int) { sink = read_loop(p + floats / parts * i, floats / parts); });
   });
   found.read = double(floats) * 4 / t.best;
-  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, read %.1f GB/s (median %.1f)\n", pool.size(),
-              found.fma / 1e9, found.dot / 1e9, found.read / 1e9, double(floats) * 4 / t.median / 1e9);
+  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, read %.1f GB/s (median %.1f)\n",
+              pool.size(), found.fma / 1e9, found.dot / 1e9, found.read / 1e9, double(floats) * 4 / t.median / 1e9);
 #endif
   return found;
 }
@@ -158,7 +158,8 @@ void linear(backend& device, const peaks& peak, dtype stored, dtype compute) {
   const auto narrow = random_halves(stored == dtype::f32 ? 0 : inputs * outputs, stored);
   // Several copies, so that single rows stream from memory and not from a cache.
   std::vector<std::unique_ptr<matrix>> copies;
-  const stored_matrix w{stored == dtype::f32 ? static_cast<const void*>(wide.data()) : narrow.data(), stored, outputs, inputs};
+  const void* data = stored == dtype::f32 ? static_cast<const void*>(wide.data()) : narrow.data();
+  const stored_matrix w{data, stored, outputs, inputs};
   for (int i = 0; i < 16; ++i)
     copies.push_back(device.pack({&w, 1}, compute));
   device_tensor in(device, compute, most, inputs), out(device, dtype::f32, most, outputs);
@@ -178,9 +179,11 @@ void linear(backend& device, const peaks& peak, dtype stored, dtype compute) {
     const double bytes = double(copies[0]->bytes);
     std::printf("  %zu: %.0f GF %.1f GB/s", rows, operations / t.best / 1e9, bytes / t.best / 1e9);
     if (rows <= 4)
-      std::printf(" (%.0f%%, median %.0f%% of read)", 100 * bytes / t.best / peak.read, 100 * bytes / t.median / peak.read);
+      std::printf(" (%.0f%%, median %.0f%% of read)", 100 * bytes / t.best / peak.read,
+                  100 * bytes / t.median / peak.read);
     else
-      std::printf(" (%.0f%%, median %.0f%% of dot)", 100 * operations / t.best / limit, 100 * operations / t.median / limit);
+      std::printf(" (%.0f%%, median %.0f%% of peak)", 100 * operations / t.best / limit,
+                  100 * operations / t.median / limit);
     std::fflush(stdout);
   }
   std::printf("\n");

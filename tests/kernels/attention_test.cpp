@@ -79,8 +79,8 @@ struct machine {
       write(part, first, rows, weights, from.rope);
       const sequence_rows who{0, rows, first, 0};
       const tensor q{part.data(), dtype::f32, std::size_t(rows), columns, columns};
-      const tensor to{static_cast<char*>(out.data()) + first * width * size_of(out_type), out_type, std::size_t(rows), width,
-                      width};
+      const tensor to{static_cast<char*>(out.data()) + first * width * size_of(out_type), out_type, std::size_t(rows),
+                      width, width};
       device->attention(to, q, s.heads, 1 / std::sqrt(float(s.head_dim)), window, *cache, 1, {{&who, 1}, table});
       first += rows;
     }
@@ -128,8 +128,9 @@ void check_against_reference(const numbers& got, const sequence& from, dtype kv_
       want.insert(want.end(), o.begin(), o.end());
     }
   }
-  // A score errs by a few units times sqrt(head_dim) times its magnitude, which is up to about 10 for normal data. A bf16
-  // key may be rounded the other way where the kernel's own rotation is on the edge; that is rare and part of the bound.
+  // A score errs by a few units times sqrt(head_dim) times its magnitude, which is up to about 10 for normal data. A
+  // bf16 key may be rounded the other way where the kernel's own rotation is on the edge; that is rare and part of the
+  // bound.
   const double relative = (kv_type == dtype::bf16 ? 2 * unit(dtype::bf16) : 200 * unit(dtype::f32)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }
@@ -173,7 +174,8 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
           const sequence from(s, tokens, 5);
           generator random(7);
           const auto run = [&](int threads, std::vector<int> chunks) {
-            return machine(target, s, type, tokens, threads, random.below(1000)).run(from, type, window, std::move(chunks));
+            machine m(target, s, type, tokens, threads, random.below(1000));
+            return m.run(from, type, window, std::move(chunks));
           };
           const auto at_once = run(1, {tokens});
           const auto what = name(target, s, type, tokens, window);
@@ -210,9 +212,10 @@ TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
                               sequences[1].rope.data(), *cache, 0, {who, tables});
       };
       const auto attend = [&](std::span<const sequence_rows> who, std::vector<float>& qkv) {
-        numbers out(dtype::f32, qkv.size() / columns * width);
-        device->attention(out.rows(qkv.size() / columns), {qkv.data(), dtype::f32, qkv.size() / columns, columns, columns},
-                          s.heads, 0.2f, 0, *cache, 0, {who, tables});
+        const std::size_t count = qkv.size() / columns;
+        numbers out(dtype::f32, count * width);
+        device->attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, s.heads,
+                          0.2f, 0, *cache, 0, {who, tables});
         return out;
       };
 

@@ -54,7 +54,8 @@ TEST_CASE("linear agrees with the reference for every target, type and odd size"
   struct shape {
     std::size_t rows, outputs, inputs;
   };
-  const shape shapes[] = {{1, 1, 1}, {1, 7, 111}, {7, 111, 7}, {13, 64, 64}, {3, 130, 989}, {40, 33, 600}, {111, 16, 1}};
+  const shape shapes[] = {{1, 1, 1},     {1, 7, 111},   {7, 111, 7}, {13, 64, 64},
+                          {3, 130, 989}, {40, 33, 600}, {111, 16, 1}};
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     for (const dtype stored : stored_types)
@@ -119,7 +120,8 @@ TEST_CASE("stacked matrices, also of different types, give what they give alone"
     for (const dtype compute : compute_types) {
       generator random;
       const std::size_t inputs = 77, rows = 5;
-      const weights q(random, dtype::f32, 30, inputs), k(random, dtype::f16, 10, inputs), v(random, dtype::bf16, 65, inputs);
+      const weights q(random, dtype::f32, 30, inputs), k(random, dtype::f16, 10, inputs),
+          v(random, dtype::bf16, 65, inputs);
       const stored_matrix parts[] = {q.view(), k.view(), v.view()};
       const auto packed = device->pack(parts, compute);
       CHECK(packed->outputs == 105);
@@ -155,7 +157,8 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
           std::vector<numbers> one_by_one; // rows
           for (const int threads : {1, 2, 3}) {
             const auto device = make_backend(target, threads);
-            const auto packed = gated ? device->pack_gate_up(view, up.view(), compute) : device->pack({&view, 1}, compute);
+            const auto packed =
+                gated ? device->pack_gate_up(view, up.view(), compute) : device->pack({&view, 1}, compute);
             const auto run = [&](numbers& x, std::size_t rows) {
               numbers out(out_type, rows * outputs);
               if (gated)
@@ -225,7 +228,8 @@ TEST_CASE("a linear layer reads and writes rows with gaps between them") {
 TEST_CASE("packing refuses what it cannot multiply") {
   const auto device = make_cpu_backend();
   const std::vector<float> memory(64);
-  const stored_matrix a{memory.data(), dtype::f32, 4, 8}, b{memory.data(), dtype::f32, 4, 4}, c{memory.data(), dtype::f32, 2, 8};
+  const stored_matrix a{memory.data(), dtype::f32, 4, 8}, b{memory.data(), dtype::f32, 4, 4},
+      c{memory.data(), dtype::f32, 2, 8};
   const stored_matrix both[] = {a, b};
   CHECK_THROWS_AS(device->pack(both, dtype::f32), std::invalid_argument);
   CHECK_THROWS_AS(device->pack({&a, 1}, dtype::f16), std::invalid_argument);

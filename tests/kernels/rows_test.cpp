@@ -98,7 +98,8 @@ TEST_CASE("memory comes zeroed and aligned, small or large, and an impossible si
     const auto* p = static_cast<const char*>(memory.get());
     CHECK(std::all_of(p, p + bytes, [](char c) { return c == 0; }));
   }
-  CHECK_THROWS_WITH_AS(device->allocate(std::size_t(1) << 60), "cannot allocate 1152921504606846976 bytes", device_error);
+  CHECK_THROWS_WITH_AS(device->allocate(std::size_t(1) << 60), "cannot allocate 1152921504606846976 bytes",
+                       device_error);
 }
 
 TEST_CASE("upload and download keep the numbers, rows apart included") {
