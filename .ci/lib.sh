@@ -45,8 +45,8 @@ build_jobs() {
   [ "$room" -lt "$cores" ] && echo "$room" || echo "$cores"
 }
 
-# build PRESET [CMAKE ARGUMENT...] -- [TARGET...]: configures and builds; all targets where none is named. What the tools
-# say goes to build/PRESET.log, of which a failure shows the end.
+# build PRESET [CMAKE ARGUMENT...] -- [TARGET...]: configures and builds; all targets where none is named. What the
+# tools say goes to build/PRESET.log, of which a failure shows the end.
 build() {
   local preset=$1 configure=() targets=()
   shift
@@ -59,8 +59,8 @@ build() {
   mkdir -p build
   local log=build/$preset.log
   [ -e "build/$preset/build.ninja" ] || say "Building ($preset); the first time takes some minutes. Log: $log"
-  if ! { cmake --preset "$preset" "${configure[@]}" && cmake --build --preset "$preset" -j "$(build_jobs)" "${targets[@]}"; } \
-    >"$log" 2>&1; then
+  if ! { cmake --preset "$preset" "${configure[@]}" &&
+    cmake --build --preset "$preset" -j "$(build_jobs)" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 40 "$log" >&2
     fail "the $preset build failed; all of its output is in $log"
   fi

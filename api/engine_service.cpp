@@ -51,7 +51,8 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
 service_status engine_service::status() const {
   using stage = load_status::stage;
   const auto now = engine_.status();
-  service_status status{now.now == stage::ready, "", now.done_bytes, now.total_bytes, now.why ? now.why->message : now.line};
+  service_status status{now.now == stage::ready, "", now.done_bytes, now.total_bytes,
+                        now.why ? now.why->message : now.line};
   switch (now.now) {
     case stage::loading: status.state = "loading"; break;
     case stage::ready: status.state = "ready"; break;

@@ -16,7 +16,8 @@ const tokenizer& tokenizer_of(const model_info& model) {
   return *model.tokenizer;
 }
 
-/// Prints the sequences of a request in their order: the first unfinished one as it comes, later ones once it is their turn.
+/// Prints the sequences of a request in their order: the first unfinished one as it comes, later ones once it is their
+/// turn.
 class printer {
 public:
   explicit printer(std::size_t sequences) : sequences_(sequences) { begin(); }
@@ -75,7 +76,8 @@ private:
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
   const auto& tokens = tokenizer_of(model);
   if (!model.chat)
-    throw failure(errc::unsupported, model.id + " has no chat template; `troupe run --raw` continues a text without one");
+    throw failure(errc::unsupported,
+                  model.id + " has no chat template; `troupe run --raw` continues a text without one");
   std::vector<jinja::value> list;
   for (const auto& m : messages) {
     jinja::dict fields;

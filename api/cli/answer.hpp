@@ -14,8 +14,8 @@ struct message {
   std::string content;
 };
 
-/// The ids of a chat that the model is to answer. Throws failure where the model has no chat template or no tokenizer, or
-/// where the template refuses the messages.
+/// The ids of a chat that the model is to answer. Throws failure where the model has no chat template or no tokenizer,
+/// or where the template refuses the messages.
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages);
 
 /// The ids of a text that the model is to continue. Throws failure where the model has no tokenizer.

@@ -24,7 +24,8 @@ struct bench_options : model_bench_options {
   bool json = false;
 };
 
-/// Commas within a list must not make CLI11 or a configuration file's reader lose track: both hand over one text or several.
+/// Commas within a list must not make CLI11 or a configuration file's reader lose track: both hand over one text or
+/// several.
 CLI::Validator batch_list() {
   return CLI::Validator(
     [](std::string& text) -> std::string {
@@ -99,7 +100,8 @@ command add_bench_model(CLI::App& bench) {
   };
   count("--prompt", options->prompt, 0, "Tokens of each prompt");
   count("--generate", options->generate, 0, "Tokens generated per sequence");
-  app->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one after the other")
+  app
+    ->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one by one")
     ->check(batch_list())
     ->multi_option_policy(CLI::MultiOptionPolicy::Join)
     ->allow_extra_args(false)
@@ -107,7 +109,7 @@ command add_bench_model(CLI::App& bench) {
     ->capture_default_str();
   count("--repeat", options->repeat, 1, "Measure this many times and take medians");
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
-  app->add_flag("--json", options->json, "Print one JSON object per batch size rather than a table")->group(output_group);
+  app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   add_model_option(*app, options->model);
   add_compute_options(*app, options->dtype, options->threads);
   add_common_options(*app);

@@ -114,10 +114,10 @@ command add_chat(CLI::App& troupe) {
   app->add_option("--system", options->system, "A system message that starts the conversation")->type_name("TEXT");
   add_sampling_options(*app, options->sampling);
   add_engine_options(*app, options->engine);
-  app->add_flag("--verbose", options->verbose, "Print times and rates after each answer on stderr")->group(output_group);
+  app->add_flag("--verbose", options->verbose, "Print times and rates on stderr")->group(output_group);
   app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
   add_common_options(*app);
-  app->footer(std::string("Each line of stdin is a turn, and only what is new in it is computed. Lines that start with /:\n") +
+  app->footer(std::string("Each line of stdin is a turn, and only what is new in it is computed. Other lines:\n") +
               help +
               "Examples:\n"
               "  troupe chat\n"

@@ -1,5 +1,5 @@
-// What one subcommand of `troupe` is to the command line: its options and what it does. Each is made in a file of its own;
-// command_line.cpp puts them together.
+// What one subcommand of `troupe` is to the command line: its options and what it does. Each is made in a file of its
+// own; command_line.cpp puts them together.
 #pragma once
 
 #include <functional>

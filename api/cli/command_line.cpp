@@ -58,8 +58,8 @@ void parse(CLI::App& root, std::vector<std::string> arguments) {
   root.parse(arguments);
 }
 
-/// Parses twice where a configuration file is named: what the first pass accepts was written on the command line, so what
-/// the second refuses comes from the file.
+/// Parses twice where a configuration file is named: what the first pass accepts was written on the command line, so
+/// what the second refuses comes from the file.
 void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   parse(root, arguments);
   const auto& chosen = chosen_of(root);
@@ -107,7 +107,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& e) { // help or version, which is printed here
     return root.exit(e);
   } catch (const CLI::ParseError& e) {
-    return complain(std::string(e.what()) + " (`" + path_of(root, chosen_of(root)) + " --help` shows how)", usage_error);
+    const auto command = path_of(root, chosen_of(root));
+    return complain(std::string(e.what()) + " (`" + command + " --help` shows how)", usage_error);
   } catch (const failure& e) {
     return complain(e.what(), usage_error);
   }

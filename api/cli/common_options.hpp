@@ -11,8 +11,8 @@ class App;
 
 namespace troupe::cli {
 
-inline constexpr auto model_group = "Model", sampling_group = "Sampling", limits_group = "Limits", server_group = "Server",
-                      output_group = "Output";
+inline constexpr auto model_group = "Model", sampling_group = "Sampling", limits_group = "Limits",
+                      server_group = "Server", output_group = "Output";
 
 /// `--config` and `--log-level`; the log goes to stderr. Used by every command.
 void add_common_options(CLI::App& command, const std::string& log_level = "warn");
@@ -26,8 +26,8 @@ void add_compute_options(CLI::App& command, std::string& dtype, int& threads);
 /// All of engine_options, `--model` included.
 void add_engine_options(CLI::App& command, engine_options& options);
 
-/// The folder of the bundled model: beside the build folder that the program is in, or below the working directory. Empty
-/// where it is not found.
+/// The folder of the bundled model: beside the build folder that the program is in, or below the working directory.
+/// Empty where it is not found.
 std::string bundled_model();
 
 /// Throws failure(not_found) where no model was given and there is none bundled.

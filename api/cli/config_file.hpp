@@ -12,8 +12,8 @@ class App;
 
 namespace troupe::cli {
 
-/// The arguments that `file` stands for: of its keys those that `chosen` has a flag for and that the command line has not
-/// given already. Every key must be a flag of some command below `root`, every section a command. Throws
+/// The arguments that `file` stands for: of its keys those that `chosen` has a flag for and that the command line has
+/// not given already. Every key must be a flag of some command below `root`, every section a command. Throws
 /// failure(not_found | bad_request) naming the file and the key.
 std::vector<std::string> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen);
 

@@ -1,5 +1,5 @@
-// The terminal's side of a running request: tokens that arrive from the engine's threads, lines that a person types, and
-// Ctrl-C, waited for together on the program's main thread. At most one console exists at a time.
+// The terminal's side of a running request: tokens that arrive from the engine's threads, lines that a person types,
+// and Ctrl-C, waited for together on the program's main thread. At most one console exists at a time.
 #pragma once
 
 #include "runtime/generation.hpp"

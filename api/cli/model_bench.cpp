@@ -59,7 +59,7 @@ struct model_bench::run {
       blocks_each(blocks_each), graph(bench.model_, backend, max_rows, options.prompt + options.generate),
       cache(backend.make_kv_cache(
         kv_shape_of(bench.model_->config, bench.compute_, size(batch) * size(blocks_each)))),
-      logits(backend.allocate(size(batch) * size(vocab) * sizeof(float))), first_logit(1), tables(size(batch * blocks_each)) {
+      logits(backend.allocate(size(batch) * size(vocab) * sizeof(float))), tables(size(batch) * size(blocks_each)) {
     std::iota(tables.begin(), tables.end(), 0);
   }
 
@@ -97,7 +97,6 @@ struct model_bench::run {
   decoder graph;
   std::unique_ptr<kernels::kv_cache> cache;
   kernels::buffer logits; // [batch, vocab]
-  std::vector<float> first_logit;
   std::vector<std::int32_t> tables; // sequence i has the blocks from i * blocks_each on
   std::minstd_rand random;
   std::vector<token_id> tokens;
@@ -124,7 +123,8 @@ private:
     const auto cols = size(vocab);
     const kernels::tensor out{logits.get(), kernels::dtype::f32, logit_rows.size(), cols, cols};
     graph.forward(tokens, {sequences, tables}, logit_rows, *cache, out);
-    backend.download(first_logit.data(), {logits.get(), kernels::dtype::f32, 1, 1, 1});
+    if (float first = 0; !logit_rows.empty())
+      backend.download(&first, {logits.get(), kernels::dtype::f32, 1, 1, 1});
   }
 };
 
@@ -146,7 +146,8 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
                                          ", but only " + to_size(available) + " are available");
   backend_ = kernels::make_cpu_backend({.threads = options.threads});
   device_ = backend_->description();
-  threads_ = options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  threads_ = options.threads > 0 ? options.threads : cores;
   model_ = load_weights(*source.tensors, source.config, *backend_, compute_, progress);
   load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
 }
@@ -159,7 +160,8 @@ model_bench_result model_bench::measure(int batch) {
   const auto available = available_memory();
   if (need > available)
     throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(need) +
-                                         " for its KV cache and logits, but only " + to_size(available) + " are available");
+                                         " for its KV cache and logits, but only " + to_size(available) +
+                                         " are available");
   const int prompt_rows = std::min(options_.step_tokens, batch * options_.prompt);
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 

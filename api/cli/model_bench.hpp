@@ -1,5 +1,5 @@
-// How fast a model runs, tokenising and sampling excluded: a decoder, a backend and a KV cache, driven on the calling thread
-// by fixed batches as llama-bench and llama-batched-bench drive theirs.
+// How fast a model runs, tokenising and sampling excluded: a decoder, a backend and a KV cache, driven on the calling
+// thread by fixed batches as llama-bench and llama-batched-bench drive theirs.
 #pragma once
 
 #include "runtime/model.hpp"
@@ -36,8 +36,8 @@ public:
   /// Loads the model. Throws failure or device_error.
   model_bench(const model_bench_options& options, const progress_fn& progress);
 
-  /// `batch` sequences: their prompts one after the other in steps of up to `step_tokens` rows, then `generate` steps of
-  /// one row each. Throws failure(out_of_memory) where the machine has no room for it.
+  /// `batch` sequences: their prompts one after the other in steps of up to `step_tokens` rows, then `generate` steps
+  /// of one row each. Throws failure(out_of_memory) where the machine has no room for it.
   model_bench_result measure(int batch);
 
   const std::string& name() const { return name_; }

@@ -30,13 +30,15 @@ void progress::show(const load_status& status) {
     std::fputs("\r\033[K", stderr);
     return;
   }
-  const int percent = status.total_bytes == 0 ? 0 : static_cast<int>(100.0 * double(status.done_bytes) / double(status.total_bytes));
-  if (status.total_bytes == 0 || percent == percent_)
+  if (status.total_bytes == 0)
+    return;
+  const int percent = static_cast<int>(100.0 * double(status.done_bytes) / double(status.total_bytes));
+  if (percent == percent_)
     return;
   percent_ = percent;
   const auto done = static_cast<std::size_t>(std::clamp(percent, 0, 100) * bar_width / 100);
-  std::fprintf(stderr, "\r[%s%s] %3d %%\033[K", std::string(done, '#').c_str(), std::string(bar_width - done, ' ').c_str(),
-               percent);
+  const auto bar = std::string(done, '#') + std::string(bar_width - done, ' ');
+  std::fprintf(stderr, "\r[%s] %3d %%\033[K", bar.c_str(), percent);
 }
 
 engine start_engine(const engine_options& options, bool quiet) {

@@ -1,5 +1,5 @@
-// Shows how loading gets on, on stderr: a bar where that is a terminal, else a plain line for each thing done. Called by one
-// thread at a time.
+// Shows how loading gets on, on stderr: a bar where that is a terminal, else a plain line for each thing done. Called
+// by one thread at a time.
 #pragma once
 
 #include "api/engine.hpp"

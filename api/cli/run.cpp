@@ -72,7 +72,7 @@ command add_run(CLI::App& troupe) {
               "  troupe run \"Tell me a story about a fox\"\n"
               "  troupe run --temperature 0 --max-tokens 64 --raw \"Once upon a time\"\n"
               "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
-              "Exit status: 0, 1 where something failed, 2 for a wrong command line, 130 where Ctrl-C ended the answer.");
+              "Exit status: 0; 1 where something failed; 2 for a wrong command line; 130 after Ctrl-C.");
   return {app, [options] { return run(*options); }};
 }
 

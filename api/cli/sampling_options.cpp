@@ -54,12 +54,12 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
       ->type_name("INT")
       ->group(sampling_group);
   };
-  number("--temperature", options.temperature, 0, 2, "0: always the likeliest token; 1: as the model has it [the model's]");
-  integer("--top-k", options.top_k, -1, most_tokens, "Only among the k likeliest; 0 or -1: all [the model's]");
-  number("--top-p", options.top_p, 0, 1, "Only among the likeliest that make up this probability; 1: all [the model's]");
-  number("--min-p", options.min_p, 0, 1, "Only what is at least this fraction as likely as the likeliest [the model's]");
+  number("--temperature", options.temperature, 0, 2, "0: always the likeliest token; 1: as the model has it [model]");
+  integer("--top-k", options.top_k, -1, most_tokens, "Only among the k likeliest; 0 or -1: all [model]");
+  number("--top-p", options.top_p, 0, 1, "Only among the likeliest that make up this probability; 1: all [model]");
+  number("--min-p", options.min_p, 0, 1, "Only what is at least this fraction as likely as the likeliest [model]");
   number("--repetition-penalty", options.repetition_penalty, 0.01, 100,
-         "Divides the scores of tokens that were there before; 1: off [the model's]");
+         "Divides the scores of tokens that were there before; 1: off [model]");
   number("--presence-penalty", options.presence_penalty, -2, 2, "Taken off the score of tokens already generated [0]");
   number("--frequency-penalty", options.frequency_penalty, -2, 2, "The same for each time that they were [0]");
   integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(),

@@ -36,8 +36,8 @@ std::string example(const std::string& url, const model_info& model, bool with_k
     return "curl -N " + url + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
   };
   if (model.chat)
-    return request("/v1/chat/completions",
-                   R"({"messages":[{"role":"user","content":"Tell me a story about a fox"}],"max_tokens":300,"stream":true})");
+    return request("/v1/chat/completions", R"({"messages":[{"role":"user","content":"Tell me a story about a fox"}],)"
+                                           R"("max_tokens":300,"stream":true})");
   if (model.tokenizer)
     return request("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":100,"stream":true})");
   return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
@@ -69,7 +69,8 @@ int serve(const serve_options& options) {
   const auto failed_load = terminal.next_event();
   terminal.let_interrupts_end_the_program();
   if (!failed_load && !options.quiet)
-    std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish" << std::endl;
+    std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish"
+              << std::endl;
   listening.stop();
   serving.join();
   engine.stop();
@@ -138,8 +139,8 @@ command add_serve(CLI::App& troupe) {
   add_common_options(*app, "info");
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
               "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
-              "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM lets\n"
-              "running requests finish, then the exit status is 0.\n"
+              "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
+              "lets running requests finish, then the exit status is 0.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"

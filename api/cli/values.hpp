@@ -14,8 +14,8 @@ class Validator;
 
 namespace troupe::cli {
 
-/// Bytes of "2GiB", "1.5 GB", "4096": KiB, MiB, GiB, TiB count in powers of 1024, KB, MB, GB, TB in powers of 1000. What
-/// is left of a byte is dropped. Throws failure(bad_request), also where the result exceeds 2^63 - 1.
+/// Bytes of "2GiB", "1.5 GB", "4096": KiB, MiB, GiB, TiB count in powers of 1024, KB, MB, GB, TB in powers of 1000.
+/// What is left of a byte is dropped. Throws failure(bad_request), also where the result exceeds 2^63 - 1.
 std::size_t parse_size(std::string_view text);
 
 /// An integer from `low` to `high` and nothing beside it. Throws failure(bad_request).

@@ -1,5 +1,5 @@
-// Troupe inside a program that has actors of its own: two engines in its caf::actor_system, one request whose tokens come
-// to a callback, one whose tokens come to an actor as messages, one that is cancelled.
+// Troupe inside a program that has actors of its own: two engines in its caf::actor_system, one request whose tokens
+// come to a callback, one whose tokens come to an actor as messages, one that is cancelled.
 //   troupe_embed MODEL [OTHER MODEL]
 #include "api/engine_caf.hpp"
 

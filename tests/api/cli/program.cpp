@@ -101,7 +101,7 @@ outcome program::wait() {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out(), err()};
 }
 
-outcome troupe(std::vector<std::string> arguments, const std::string& typed) {
+outcome run_troupe(std::vector<std::string> arguments, const std::string& typed) {
   return program(TROUPE_PROGRAM, std::move(arguments), typed).wait();
 }
 

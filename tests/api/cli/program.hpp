@@ -51,7 +51,7 @@ private:
 };
 
 /// `troupe` with these arguments, to its end.
-outcome troupe(std::vector<std::string> arguments, const std::string& typed = {});
+outcome run_troupe(std::vector<std::string> arguments, const std::string& typed = {});
 
 /// The folder of a golden checkpoint.
 std::string golden(const std::string& name);

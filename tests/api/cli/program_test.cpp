@@ -10,9 +10,9 @@
 
 using troupe::test::golden;
 using troupe::test::program;
+using troupe::test::run_troupe;
 using troupe::test::temporary_folder;
-using troupe::test::troupe;
-namespace json = ::troupe::json;
+namespace json = troupe::json;
 
 namespace {
 
@@ -34,10 +34,10 @@ std::string only_line(const std::string& text) {
 } // namespace
 
 TEST_CASE("--version and --help are answered on stdout") {
-  const auto version = troupe({"--version"});
+  const auto version = run_troupe({"--version"});
   CHECK(version.status == 0);
   CHECK(version.out == "troupe 0.1.0\n");
-  const auto help = troupe({"--help"});
+  const auto help = run_troupe({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
   for (const std::string name : {"run", "chat", "serve", "tokenize", "bench"})
@@ -47,19 +47,19 @@ TEST_CASE("--version and --help are answered on stdout") {
 TEST_CASE("every command explains itself, with its flags, their defaults and examples") {
   const std::vector<strings> commands{{"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"bench", "model"}};
   for (const auto& command : commands) {
-    const auto help = troupe(command + strings{"--help"});
+    const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());
     CHECK(help.status == 0);
     CHECK(help.err.empty());
     for (const std::string part : {"Usage: ", "--model", "--config", "Examples:\n  "})
       CHECK(help.out.find(part) != std::string::npos);
   }
-  CHECK(troupe({"serve", "--help"}).out.find("--port INT=8080") != std::string::npos);
+  CHECK(run_troupe({"serve", "--help"}).out.find("--port INT=8080") != std::string::npos);
 }
 
 TEST_CASE("a wrong command line is told in one line, with exit status 2") {
   const auto told = [](const strings& arguments) {
-    const auto result = troupe(arguments);
+    const auto result = run_troupe(arguments);
     CHECK(result.status == 2);
     CHECK(result.out.empty());
     return only_line(result.err);
@@ -82,10 +82,11 @@ TEST_CASE("a wrong command line is told in one line, with exit status 2") {
 }
 
 TEST_CASE("a model that is not there is told in one line, with exit status 1") {
-  const std::vector<strings> commands{{"run", "hi", "--quiet"}, {"chat", "--quiet"}, {"serve", "--quiet", "--port", "0"},
-                                      {"tokenize", "hi"}, {"bench", "model"}};
+  const std::vector<strings> commands{
+    {"run", "hi", "--quiet"}, {"chat", "--quiet"}, {"serve", "--quiet", "--port", "0"}, {"tokenize", "hi"},
+    {"bench", "model"}};
   for (const auto& command : commands) {
-    const auto result = troupe(command + strings{"--model", "/nowhere/at/all"});
+    const auto result = run_troupe(command + strings{"--model", "/nowhere/at/all"});
     INFO(command.front() << ": " << result.err);
     CHECK(result.status == 1);
     const auto last = result.err.substr(result.err.rfind('\n', result.err.size() - 2) + 1);
@@ -98,9 +99,10 @@ TEST_CASE("run --raw continues a text as transformers does") {
     INFO(name);
     const auto expected = json::document::load(golden(name) + "/expected.json");
     const auto first = expected.root()["cases"].at(0);
-    const auto result = troupe(strings{"run", std::string(std::string_view(first["text"])), "--raw", "--model", golden(name), "--dtype", "f32",
-                                       "--temperature", "0", "--max-tokens", "3", "--verbose", "--ignore-eos"} +
-                               small);
+    const std::string text{std::string_view(first["text"])};
+    const auto result = run_troupe(strings{"run", text, "--raw", "--model", golden(name), "--dtype", "f32",
+                                           "--temperature", "0", "--max-tokens", "3", "--verbose", "--ignore-eos"} +
+                                   small);
     CHECK(result.status == 0);
     std::string ids;
     std::int64_t prompt_tokens = 0;
@@ -110,17 +112,20 @@ TEST_CASE("run --raw continues a text as transformers does") {
       REQUIRE(double(first["greedy"]["margins"].at(i)) > 1e-3);
       ids += std::to_string(std::int64_t(first["greedy"]["ids"].at(i))) + " ";
     }
-    const auto text = troupe({"tokenize", "--decode", ids, "--model", golden(name)});
+    const auto decoded = run_troupe({"tokenize", "--decode", ids, "--model", golden(name)});
     // A text that follows another may start with a space which it would not have alone.
-    CHECK(result.out.substr(result.out.starts_with(' ') && !text.out.starts_with(' ')) == text.out);
-    CHECK(result.err.find("\n" + std::to_string(prompt_tokens) + " tokens in (0 cached), 3 out; ") != std::string::npos);
+    CHECK(result.out.substr(result.out.starts_with(' ') && !decoded.out.starts_with(' ')) == decoded.out);
+    const auto timings = "\n" + std::to_string(prompt_tokens) + " tokens in (0 cached), 3 out; ";
+    CHECK(result.err.find(timings) != std::string::npos);
   }
 }
 
 TEST_CASE("run takes the prompt from stdin, and a seed gives the same text again") {
   const auto ask = [](const std::string& seed) {
-    return troupe(strings{"run", "-", "--quiet", "--model", golden("llama-mha-tied"), "--seed", seed, "--max-tokens", "24",
-                          "--ignore-eos", "--temperature", "1"} + small, "Once upon a time");
+    return run_troupe(strings{"run", "-", "--quiet", "--model", golden("llama-mha-tied"), "--seed", seed,
+                              "--max-tokens", "24", "--ignore-eos", "--temperature", "1"} +
+                        small,
+                      "Once upon a time");
   };
   const auto once = ask("7");
   CHECK(once.status == 0);
@@ -131,8 +136,9 @@ TEST_CASE("run takes the prompt from stdin, and a seed gives the same text again
 }
 
 TEST_CASE("run -n prints each answer under its number") {
-  const auto result = troupe(strings{"run", "Once", "-n", "3", "--quiet", "--model", golden("qwen2"), "--max-tokens", "4",
-                                     "--ignore-eos", "--raw", "--seed", "1"} + small);
+  const auto result = run_troupe(strings{"run", "Once", "-n", "3", "--quiet", "--model", golden("qwen2"),
+                                         "--max-tokens", "4", "--ignore-eos", "--raw", "--seed", "1"} +
+                                 small);
   CHECK(result.status == 0);
   CHECK(result.out.starts_with("[1]\n"));
   CHECK(result.out.find("\n[2]\n") != std::string::npos);
@@ -144,7 +150,7 @@ TEST_CASE("run says what is wrong with a request, with exit status 1") {
   std::string longer;
   for (int i = 0; i < 400; ++i)
     longer += "word ";
-  const auto result = troupe(strings{"run", longer, "--quiet", "--model", golden("llama-gqa"), "--raw"} + small);
+  const auto result = run_troupe(strings{"run", longer, "--quiet", "--model", golden("llama-gqa"), "--raw"} + small);
   CHECK(result.status == 1);
   CHECK(result.out == "");
   CHECK(only_line(result.err).starts_with("troupe: "));
@@ -152,9 +158,9 @@ TEST_CASE("run says what is wrong with a request, with exit status 1") {
 }
 
 TEST_CASE("Ctrl-C ends an answer with exit status 130") {
-  program endless(TROUPE_PROGRAM, strings{"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens",
-                                          "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
-                                          "--threads", "1", "--temperature", "0"});
+  program endless(TROUPE_PROGRAM, {"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens",
+                                   "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
+                                   "--threads", "1", "--temperature", "0"});
   REQUIRE(endless.prints(" "));
   endless.signal(SIGINT);
   const auto result = endless.wait();
@@ -163,18 +169,19 @@ TEST_CASE("Ctrl-C ends an answer with exit status 130") {
 }
 
 TEST_CASE("loading says what is done, and what memory it will take") {
-  const auto result = troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} + small);
+  const auto result =
+    run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} + small);
   CHECK(result.status == 0);
   CHECK(result.err.find("KV cache 4.0 MiB") != std::string::npos);
   CHECK(result.err.find('\r') == std::string::npos); // no bar where stderr is no terminal
 }
 
 TEST_CASE("chat keeps the conversation and computes only what is new") {
-  const auto result = troupe(strings{"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens",
-                                     "6", "--temperature", "0", "--ignore-eos", "--max-context", "1024", "--kv-cache",
-                                     "16MiB", "--threads", "1"},
-                             "Tell me a story about a fox and a bird and a river\nWho was in it?\n/reset\nTell me a story "
-                             "about a fox and a bird and a river");
+  const std::string question = "Tell me a story about a fox and a bird and a river";
+  const auto result =
+    run_troupe({"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens", "6",
+                "--temperature", "0", "--ignore-eos", "--max-context", "1024", "--kv-cache", "16MiB", "--threads", "1"},
+               question + "\nWho was in it?\n/reset\n" + question);
   CHECK(result.status == 0);
   // Three lines of timings: the second turn is longer and finds its start cached, the third is the first again.
   std::vector<unsigned> prompts, cached;
@@ -194,7 +201,7 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
 }
 
 TEST_CASE("chat explains itself, refuses unknown commands and ends at /exit") {
-  const auto result = troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
+  const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
                              "/help\n\n/what\n/exit\nHello\n");
   CHECK(result.status == 0);
   CHECK(result.out.starts_with("/reset  forget the conversation\n"));
@@ -206,14 +213,14 @@ TEST_CASE("tokenize shows ids and pieces, and decodes them again") {
   const auto expected = json::document::load(model + "/expected.json");
   std::size_t compared = 0;
   for (auto item : json::array(expected.root()["tokenize"])) {
-    const std::string text(std::string_view(item["text"]));
+    const std::string text{std::string_view(item["text"])};
     if (text.empty() || text.starts_with('-') || text.find('\0') != std::string::npos || ++compared > 5)
       continue;
-    const auto object = troupe({"tokenize", "-", "--json", "--model", model}, text);
+    const auto object = run_troupe({"tokenize", "-", "--json", "--model", model}, text);
     CHECK(object.status == 0);
     const auto got = json::document::parse(object.out, "tokenize");
     CHECK(simdjson::minify(got.root()["tokens"]) == simdjson::minify(item["ids"]));
-    const auto lines = troupe({"tokenize", "-", "--no-special", "--model", model}, text);
+    const auto lines = run_troupe({"tokenize", "-", "--no-special", "--model", model}, text);
     std::string ids;
     std::istringstream all(lines.out);
     for (std::string line; std::getline(all, line);)
@@ -224,15 +231,16 @@ TEST_CASE("tokenize shows ids and pieces, and decodes them again") {
 }
 
 TEST_CASE("tokenize --decode refuses what is no id") {
-  CHECK(only_line(troupe({"tokenize", "--decode", "1 x", "--model", golden("qwen2")}).err) ==
+  CHECK(only_line(run_troupe({"tokenize", "--decode", "1 x", "--model", golden("qwen2")}).err) ==
         "troupe: must be an integer from 0 to 2147483647, found `x`");
-  CHECK(only_line(troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==
+  CHECK(only_line(run_troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==
         "troupe: token 100000 is outside the vocabulary of 720");
 }
 
 TEST_CASE("bench model prints one JSON object per batch size") {
-  const auto result = troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate", "3",
-                              "--batch", "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--json"});
+  const auto result =
+    run_troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate", "3", "--batch",
+                "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--json"});
   CHECK(result.status == 0);
   std::istringstream lines(result.out);
   std::vector<std::int64_t> batches;
@@ -255,18 +263,23 @@ TEST_CASE("bench model prints one JSON object per batch size") {
 }
 
 TEST_CASE("bench model refuses what exceeds the model's context, and nothing to do") {
-  CHECK(only_line(troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", "4000", "--generate", "1"}).err) ==
-        "troupe: a prompt of 4000 and 1 generated tokens exceed the 2048 that qwen2 allows");
-  CHECK(only_line(troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", "0", "--generate", "0"}).err) ==
-        "troupe: --prompt and --generate are both 0, which leaves nothing to measure");
+  const auto told = [](const std::string& prompt, const std::string& generate) {
+    const auto result =
+      run_troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", prompt, "--generate", generate});
+    CHECK(result.status == 1);
+    return result.err.substr(result.err.find("troupe: "));
+  };
+  CHECK(told("4000", "1") == "troupe: a prompt of 4000 and 1 generated tokens exceed the 2048 that qwen2 allows\n");
+  CHECK(told("0", "0") == "troupe: --prompt and --generate are both 0, which leaves nothing to measure\n");
 }
 
 TEST_CASE("a configuration file stands for flags, and the command line wins") {
   const temporary_folder folder;
-  const auto file = folder.write("x.toml", "model = \"" + golden("llama-mha-tied") +
-                                             "\"\nthreads = 1\n[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\nrepeat "
-                                             "= 1\njson = true\n[serve]\nport = 1\n");
-  const auto result = troupe({"bench", "model", "--config", file, "--generate", "3"});
+  const auto file = folder.write("x.toml", "model = \"" + golden("llama-mha-tied") + "\"\nthreads = 1\n"
+                                           "[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\n"
+                                           "repeat = 1\njson = true\n"
+                                           "[serve]\nport = 1\n");
+  const auto result = run_troupe({"bench", "model", "--config", file, "--generate", "3"});
   CHECK(result.status == 0);
   const auto object = json::document::parse(result.out, "bench");
   CHECK(std::int64_t(object.root()["prompt"]) == 8);
@@ -277,8 +290,8 @@ TEST_CASE("a configuration file stands for flags, and the command line wins") {
 TEST_CASE("what is wrong in a configuration file is told with its name, with exit status 2") {
   const temporary_folder folder;
   const auto unknown = folder.write("a.toml", "treads = 2\n"), wrong = folder.write("b.toml", "threads = \"two\"\n");
-  const auto first = troupe({"run", "hi", "--config", unknown}), second = troupe({"run", "hi", "--config", wrong}),
-             third = troupe({"run", "hi", "--config", "/nowhere.toml"});
+  const auto with = [](const std::string& file) { return run_troupe({"run", "hi", "--config", file}); };
+  const auto first = with(unknown), second = with(wrong), third = with("/nowhere.toml");
   CHECK(first.status == 2);
   CHECK(only_line(first.err) == "troupe: " + unknown + ": unknown key `treads`");
   CHECK(second.status == 2);
@@ -295,8 +308,9 @@ TEST_CASE("every configuration that comes along is good for every command") {
     INFO(entry.path().string());
     const std::vector<strings> commands{{"run", "hi"}, {"chat"}, {"serve"}, {"tokenize", "hi"}, {"bench", "model"}};
     for (const auto& command : commands) {
-      const auto parsed = troupe(command + strings{"--config", entry.path().string(), "--model", nowhere} +
-                                 (command.front() == "serve" ? strings{"--host", "127.0.0.1", "--port", "0"} : strings{}));
+      const bool serves = command.front() == "serve";
+      const auto parsed = run_troupe(command + strings{"--config", entry.path().string(), "--model", nowhere} +
+                                     (serves ? strings{"--host", "127.0.0.1", "--port", "0"} : strings{}));
       INFO(parsed.err);
       CHECK(parsed.status == 1); // parsed, and failed for want of the model
     }
@@ -323,7 +337,7 @@ TEST_CASE("serve ends with a sentence where the port is taken") {
   REQUIRE(server.prints("\n"));
   const auto line = server.out();
   const auto port = line.substr(line.rfind(':') + 1, line.size() - line.rfind(':') - 2);
-  const auto second = troupe(strings{"serve", "--quiet", "--port", port, "--model", golden("llama-gqa")} + small);
+  const auto second = run_troupe(strings{"serve", "--quiet", "--port", port, "--model", golden("llama-gqa")} + small);
   CHECK(second.status == 1);
   CHECK(only_line(second.err).starts_with("troupe: "));
   CHECK(second.err.find(port) != std::string::npos);

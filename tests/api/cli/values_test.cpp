@@ -52,8 +52,8 @@ TEST_CASE("the largest size is that of a signed 64-bit number") {
 }
 
 TEST_CASE("what is no size is refused with what was found") {
-  for (const std::string bad : {"", "GiB", "2XB", "2gib", "-1", "+1", "1e9", "0x10", "1.GiB", ".5GiB", "2GiBs", "2 GiB ",
-                                " 2GiB", "1,5GiB", "99999999999999999999", "1.1234567GB"})
+  for (const std::string bad : {"", "GiB", "2XB", "2gib", "-1", "+1", "1e9", "0x10", "1.GiB", ".5GiB", "2GiBs",
+                                "2 GiB ", " 2GiB", "1,5GiB", "99999999999999999999", "1.1234567GB"})
     CHECK(complaint([&] { parse_size(bad); }) == "must be a size such as 512MiB or 2GiB, found `" + bad + "`");
 }
 
