@@ -28,7 +28,7 @@ passed=0 failed=0 skipped=0
 # (a crash, a sanitizer's report) counts as one.
 count() {
   local log=$1 status=$2 before=$failed p f s
-  read -r p f s < <(awk '
+  read -r p f s <<<"$(awk '
     /\[doctest\] test cases:/ {
       gsub(/\033\[[0-9;]*m/, ""); split($0, part, "|")
       split(part[2], a, " "); split(part[3], b, " "); split(part[4], c, " ")
@@ -41,7 +41,7 @@ count() {
         if ($i ~ /^skipped/) s += $(i - 1)
       }
     }
-    END { print p + 0, f + 0, s + 0 }' "$log")
+    END { print p + 0, f + 0, s + 0 }' "$log")"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ] && failed=$((failed + 1))
   return 0
