@@ -23,6 +23,23 @@ kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) 
   throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + name + "`", "dtype");
 }
 
+kernels::cpu_options cpu_of(const engine_options& options) {
+  kernels::cpu_options cpu;
+  cpu.threads = options.threads;
+  if (options.device == "auto" || options.device == "cpu")
+    return cpu;
+  std::string known;
+  for (auto target : kernels::available_isas()) {
+    const auto name = "cpu:" + std::string(kernels::to_string(target));
+    if (options.device == name) {
+      cpu.target = target;
+      return cpu;
+    }
+    known += ", " + name;
+  }
+  throw failure(errc::bad_request, "there is no device `" + options.device + "` here; there are auto, cpu" + known, "device");
+}
+
 } // namespace
 
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
@@ -38,8 +55,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
       progress(status);
   };
   say("reading " + options.model);
-  auto source = open_model(options.model);
   auto model = std::make_shared<loaded_model>();
+  model->device = cpu_of(options);
+  auto source = open_model(options.model);
   auto& info = model->info;
   info.id = source.name;
   info.vocab_size = source.config.vocab;
@@ -64,7 +82,6 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->limits = {options.step_tokens, options.max_sequences, options.max_queue};
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;
-  model->device.threads = options.threads;
 
   auto backend = kernels::make_cpu_backend(model->device);
   info.device = backend->description();
