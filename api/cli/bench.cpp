@@ -35,7 +35,7 @@ CLI::Validator batch_list() {
         return e.what();
       }
     },
-    "LIST");
+    "");
 }
 
 void print_json(const model_bench& bench, const bench_options& options, const model_bench_result& r) {

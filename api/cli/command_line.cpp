@@ -19,8 +19,8 @@ namespace troupe::cli {
 namespace {
 
 constexpr auto description =
-  "Troupe runs large language models on this machine: from a prompt, as a chat, or as a server that speaks OpenAI's "
-  "protocol.";
+  "Troupe runs large language models on this machine:\n"
+  "from a prompt, as a chat, or as a server that speaks OpenAI's protocol.";
 
 constexpr auto footer = "Examples:\n"
                         "  troupe run \"Tell me a story about a fox\"\n"
@@ -51,6 +51,18 @@ const CLI::App& chosen_of(const CLI::App& root) {
 /// "troupe bench model"
 std::string path_of(const CLI::App& root, const CLI::App& command) {
   return &command == &root ? root.get_name() : path_of(root, *command.get_parent()) + " " + command.get_name();
+}
+
+/// CLI11's own sentence, but for what it says badly.
+std::string what_is_wrong(const CLI::App& chosen, const CLI::ParseError& e) {
+  const auto rest = chosen.remaining();
+  const bool wants_command = chosen.get_require_subcommand_min() > 0;
+  if (rest.empty())
+    return wants_command ? "a command is missing" : e.what();
+  const auto flag = std::ranges::find_if(rest, [](const std::string& a) { return a.starts_with('-'); });
+  if (flag != rest.end())
+    return "there is no flag " + *flag;
+  return (wants_command ? "there is no command `" : "unexpected argument `") + rest.front() + "`";
 }
 
 void parse(CLI::App& root, std::vector<std::string> arguments) {
@@ -107,8 +119,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::Success& e) { // help or version, which is printed here
     return root.exit(e);
   } catch (const CLI::ParseError& e) {
-    const auto command = path_of(root, chosen_of(root));
-    return complain(std::string(e.what()) + " (`" + command + " --help` shows how)", usage_error);
+    const auto& chosen = chosen_of(root);
+    return complain(what_is_wrong(chosen, e) + " (`" + path_of(root, chosen) + " --help` shows how)", usage_error);
   } catch (const failure& e) {
     return complain(e.what(), usage_error);
   }

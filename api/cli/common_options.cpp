@@ -21,7 +21,7 @@ void add_common_options(CLI::App& command, const std::string& log_level) {
     ->configurable(false)
     ->group(output_group);
   command.add_option("--log-level", "What to log on stderr: trace, debug, info, warn, error or off")
-    ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}))
+    ->check(one_of({"trace", "debug", "info", "warn", "error", "off"}))
     ->type_name("LEVEL")
     ->default_str(log_level)
     ->expected(1)
@@ -40,7 +40,7 @@ void add_model_option(CLI::App& command, std::string& model) {
 
 void add_compute_options(CLI::App& command, std::string& dtype, int& threads) {
   command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 where the weights are bf16, else f32")
-    ->check(CLI::IsMember({"auto", "f32", "bf16"}))
+    ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);

@@ -1,6 +1,6 @@
 // Configuration files: the long flags of a command as keys, `threads = 2`, at the top for all commands that have such a
-// flag, or in a section for one: `[serve]`, `[bench.model]`. A subset of TOML: no tables within values, no multi-line
-// strings, no escapes in strings.
+// flag, or in a section for one: `[serve]`, `[bench.model]`. A subset of TOML: no tables within values, no values over
+// several lines, no escapes in strings.
 #pragma once
 
 #include <string>

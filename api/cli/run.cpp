@@ -56,7 +56,7 @@ int run(const run_options& options) {
 command add_run(CLI::App& troupe) {
   const auto options = std::make_shared<run_options>();
   auto* app = troupe.add_subcommand("run", "Answer one prompt: print the text as it is generated");
-  app->add_option("prompt", options->prompt, "What to say to the model; `-` reads it from stdin")->required();
+  app->add_option("PROMPT", options->prompt, "What to say to the model; `-` reads it from stdin")->required();
   app->add_option("--system", options->system, "A system message ahead of the prompt")->type_name("TEXT");
   app->add_flag("--raw", options->raw, "Continue the prompt as it is, without the model's chat template");
   app->add_option("-n,--n", options->answers, "How many answers; the prompt is computed once")

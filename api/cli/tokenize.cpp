@@ -92,7 +92,7 @@ int tokenize(const tokenize_options& options) {
 command add_tokenize(CLI::App& troupe) {
   const auto options = std::make_shared<tokenize_options>();
   auto* app = troupe.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
-  app->add_option("text", options->text, "The text, or with --decode the ids; `-` reads stdin")->required();
+  app->add_option("TEXT", options->text, "The text, or with --decode the ids; `-` reads stdin")->required();
   app->add_flag("--decode", options->decode, "Turn ids (between spaces or commas) back into text");
   app->add_flag_function(
     "--no-special", [options](std::int64_t count) { options->add_special = count <= 0; },

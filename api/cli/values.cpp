@@ -114,11 +114,11 @@ std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low
 
 CLI::Validator size_value() {
   return CLI::Validator(
-    [](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); }, "SIZE");
+    [](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); }, "");
 }
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high) {
-  return CLI::Validator([=](std::string& text) { return complaint([&] { parse_integer(text, low, high); }); }, "INT");
+  return CLI::Validator([=](std::string& text) { return complaint([&] { parse_integer(text, low, high); }); }, "");
 }
 
 CLI::Validator number_between(double low, double high) {
@@ -130,7 +130,20 @@ CLI::Validator number_between(double low, double high) {
         return {};
       return "must be a number from " + shortest(low) + " to " + shortest(high) + ", found `" + text + "`";
     },
-    "NUMBER");
+    "");
+}
+
+CLI::Validator one_of(std::vector<std::string> choices) {
+  return CLI::Validator(
+    [=](std::string& text) -> std::string {
+      if (std::ranges::find(choices, text) != choices.end())
+        return {};
+      std::string all;
+      for (const auto& choice : choices)
+        all += (all.empty() ? "" : &choice == &choices.back() ? " or " : ", ") + choice;
+      return "must be " + all + ", found `" + text + "`";
+    },
+    "");
 }
 
 } // namespace troupe::cli

@@ -31,4 +31,6 @@ CLI::Validator integer_between(std::int64_t low, std::int64_t high);
 
 CLI::Validator number_between(double low, double high);
 
+CLI::Validator one_of(std::vector<std::string> choices);
+
 } // namespace troupe::cli

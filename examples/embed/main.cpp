@@ -38,7 +38,8 @@ void by_callback(const troupe::engine& engine) {
     else
       ended.set_value(summary(e));
   });
-  std::cout << "\n[callback: " << ended.get_future().get() << "]\n";
+  const auto end = ended.get_future().get();
+  std::cout << "\n[callback: " << end << "]\n";
 }
 
 /// Tokens as messages: an actor hears of any number of requests, each by the number that it was given.
@@ -55,7 +56,8 @@ void by_message(const troupe::engine& engine, caf::actor_system& system) {
     }};
   });
   submit(engine, ask(engine, "There was a", 24), 1, listener);
-  std::cout << "\n[messages: " << ended.get_future().get() << "]\n";
+  const auto end = ended.get_future().get();
+  std::cout << "\n[messages: " << end << "]\n";
 }
 
 /// Ends a request that would go on for long at its first token.

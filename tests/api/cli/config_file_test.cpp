@@ -78,7 +78,6 @@ TEST_CASE_FIXTURE(fixture, "flags take true and false, lists several values") {
   CHECK(arguments("raw = true\n", *run) == strings{"--raw=true"});
   CHECK(arguments("raw = false\n", *run) == strings{"--raw=false"});
   CHECK(arguments("stop = [\"one\", \"two, three\"]\n", *run) == strings{"--stop=one", "--stop=two, three"});
-  CHECK(arguments("stop = [\n  \"one\",\n  \"two\"\n]\n", *run) == strings{"--stop=one", "--stop=two"});
 }
 
 TEST_CASE_FIXTURE(fixture, "a # starts a comment, but not within quotes") {

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdint>
+#include <regex>
 #include <sstream>
 
 using troupe::test::golden;
@@ -64,11 +65,14 @@ TEST_CASE("a wrong command line is told in one line, with exit status 2") {
     CHECK(result.out.empty());
     return only_line(result.err);
   };
-  CHECK(told({}) == "troupe: A subcommand is required (`troupe --help` shows how)");
-  CHECK(told({"frobnicate"}).find("frobnicate") != std::string::npos);
-  CHECK(told({"run"}) == "troupe: prompt is required (`troupe run --help` shows how)");
-  CHECK(told({"run", "hi", "--treads", "2"}) ==
-        "troupe: The following argument was not expected: --treads (`troupe run --help` shows how)");
+  CHECK(told({}) == "troupe: a command is missing (`troupe --help` shows how)");
+  CHECK(told({"bench"}) == "troupe: a command is missing (`troupe bench --help` shows how)");
+  CHECK(told({"frobnicate"}) == "troupe: there is no command `frobnicate` (`troupe --help` shows how)");
+  CHECK(told({"bench", "all"}) == "troupe: there is no command `all` (`troupe bench --help` shows how)");
+  CHECK(told({"--frobnicate"}) == "troupe: there is no flag --frobnicate (`troupe --help` shows how)");
+  CHECK(told({"run"}) == "troupe: PROMPT is required (`troupe run --help` shows how)");
+  CHECK(told({"run", "one", "two"}) == "troupe: unexpected argument `two` (`troupe run --help` shows how)");
+  CHECK(told({"run", "hi", "--treads", "2"}) == "troupe: there is no flag --treads (`troupe run --help` shows how)");
   CHECK(told({"run", "hi", "--threads", "two"}) ==
         "troupe: --threads: must be an integer from 0 to 1024, found `two` (`troupe run --help` shows how)");
   CHECK(told({"serve", "--kv-cache", "2XB"}) ==
@@ -77,6 +81,10 @@ TEST_CASE("a wrong command line is told in one line, with exit status 2") {
         "troupe: --port: must be an integer from 0 to 65535, found `70000` (`troupe serve --help` shows how)");
   CHECK(told({"run", "hi", "--temperature", "3"}) ==
         "troupe: --temperature: must be a number from 0 to 2, found `3` (`troupe run --help` shows how)");
+  CHECK(told({"run", "hi", "--dtype", "f8"}) ==
+        "troupe: --dtype: must be auto, f32 or bf16, found `f8` (`troupe run --help` shows how)");
+  CHECK(told({"run", "hi", "--threads", "1", "--temperature", "0.5x"}) ==
+        "troupe: --temperature: must be a number from 0 to 2, found `0.5x` (`troupe run --help` shows how)");
   CHECK(told({"bench", "model", "--batch", "1,none"}) ==
         "troupe: --batch: must be an integer from 1 to 1048576, found `none` (`troupe bench model --help` shows how)");
 }
@@ -347,7 +355,7 @@ TEST_CASE("the embedding example streams to a callback and to an actor, cancels 
   const auto result = program(TROUPE_EMBED, {golden("llama-gqa"), golden("llama-mha-tied")}).wait();
   INFO(result.err);
   CHECK(result.status == 0);
-  CHECK(result.out.find("[callback: 24 tokens]\n") != std::string::npos);
-  CHECK(result.out.find("[messages: 24 tokens]\n") != std::string::npos);
+  CHECK(std::regex_search(result.out, std::regex("\\[callback: [1-9][0-9]* tokens\\]\n")));
+  CHECK(std::regex_search(result.out, std::regex("\\[messages: [1-9][0-9]* tokens\\]\n")));
   CHECK(result.out.find(" tokens, cancelled]\n") != std::string::npos);
 }
