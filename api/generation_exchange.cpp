@@ -23,8 +23,8 @@ parsed_request parse(const service& engine, dialect speaks, const std::string& b
     result.model = ready_model(engine);
     const auto document = json::document::parse(body, "the body", errc::bad_request);
     result.request = parse_generation(speaks, field_reader(document.root()), *result.model);
-  } catch (const failure& f) {
-    result.wrong = f.what_failed();
+  } catch (...) {
+    result.wrong = caught_error();
   }
   return result;
 }
@@ -114,8 +114,8 @@ asio::awaitable<bool> produce_or_fail(server_context& context, connection& link,
   bool reusable = false;
   try {
     reusable = co_await produce(context, link, requests, speaks, std::move(body), std::move(form));
-  } catch (const boost::system::system_error&) {
-    // The client is gone or does not read.
+  } catch (const std::exception&) {
+    // The client is gone or does not read; or there is no memory left to tell it anything.
   }
   co_return reusable;
 }

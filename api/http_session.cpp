@@ -115,7 +115,7 @@ asio::awaitable<void> http_session::run() {
     bool more = true;
     while (more)
       more = co_await serve_one();
-  } catch (const boost::system::system_error&) {
+  } catch (const std::exception&) {
     // The client is gone or does not read: nobody is left to be told.
   }
   link_->close();
@@ -274,8 +274,8 @@ asio::awaitable<bool> http_session::dispatch(const route& to, std::string body, 
   auto make = [&context = context_, &to, &body] {
     try {
       return answer(to, body, context.engine, context.counted);
-    } catch (const failure& f) {
-      return reply::of(f.what_failed());
+    } catch (...) {
+      return reply::of(caught_error());
     }
   };
   reply result;

@@ -209,7 +209,7 @@ std::string parse_detokenize(const field_reader& body, const served_model& model
     body.refuse("tokens", "is required");
   if (!model.decode)
     body.refuse("tokens", "cannot be turned into text: this model has no tokenizer");
-  return model.decode(*ids, false);
+  return model.decode(*ids, body.boolean("skip_special_tokens").value_or(false));
 }
 
 } // namespace troupe

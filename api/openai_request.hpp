@@ -34,7 +34,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
 /// Body of POST /tokenize: `prompt`, or `messages` as in a chat.
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model);
 
-/// Body of POST /detokenize.
+/// Body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true, so that text
+/// comes back from /tokenize as it went in.
 std::string parse_detokenize(const field_reader& body, const served_model& model);
 
 /// Throws failure(not_found) where `model` names another model than the one that is served.

@@ -9,6 +9,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <new>
 #include <optional>
 
 namespace troupe {
@@ -121,6 +122,18 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
   result.status = 405;
   result.headers.emplace_back("Allow", allowed_methods(target));
   return result;
+}
+
+error caught_error() {
+  try {
+    throw;
+  } catch (const failure& f) {
+    return f.what_failed();
+  } catch (const std::bad_alloc&) {
+    return {errc::out_of_memory, "there is not enough memory for this request", {}};
+  } catch (const std::exception& e) {
+    return {errc::internal, e.what(), {}};
+  }
 }
 
 std::shared_ptr<const served_model> ready_model(const service& engine) {

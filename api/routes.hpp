@@ -42,6 +42,9 @@ std::string allowed_methods(std::string_view target);
 /// Answers every endpoint but generation and WebSocket. `body` is of a POST. Throws failure.
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted);
 
+/// What the exception in flight says; for catch (...) at the edge of a worker.
+error caught_error();
+
 /// The served model. Throws failure(unavailable) naming what is still being done.
 std::shared_ptr<const served_model> ready_model(const service& engine);
 

@@ -218,8 +218,8 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     try {
       result.model = ready_model(context_.engine);
       result.request = parse_frame_body(frame, *result.model);
-    } catch (const failure& f) {
-      result.wrong = f.what_failed();
+    } catch (...) {
+      result.wrong = caught_error();
     }
     return result;
   });

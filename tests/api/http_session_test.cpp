@@ -240,13 +240,16 @@ TEST_CASE("Bodies may come in chunks and in pieces") {
 }
 
 TEST_CASE("Clients that take too long are let go") {
+  server_options impatient;
+  impatient.idle_timeout = std::chrono::milliseconds(50);
+  live_server short_lived(impatient);
+  CHECK(answer_to(short_lived.port(), "").empty());
+
   server_options options;
   options.header_timeout = std::chrono::milliseconds(50);
   options.body_timeout = std::chrono::milliseconds(50);
-  options.idle_timeout = std::chrono::milliseconds(50);
   live_server live(options);
   const auto port = live.port();
-  CHECK(answer_to(port, "").empty());
   CHECK(answer_to(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
   CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{").starts_with("HTTP/1.1 408 "));
 }
@@ -344,6 +347,7 @@ TEST_CASE("Stopping lets running requests finish, and cancels them after the gra
     live.stop();
   }
   SUBCASE("cancelled") {
+    options.stop_grace = std::chrono::milliseconds(50);
     live_server live(options);
     raw_client busy(live.port());
     busy.post("/v1/completions", R"({"prompt":"a","stream":true})");
@@ -351,6 +355,19 @@ TEST_CASE("Stopping lets running requests finish, and cancels them after the gra
     live.stop();
     CHECK(request->wait_cancelled());
     CHECK(busy.read_all().empty());
+  }
+}
+
+TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
+  live_server live;
+  live.fake.served->encode = [](std::string_view, bool) -> std::vector<token_id> { throw std::logic_error("a bug"); };
+  raw_client client(live.port());
+  for (const auto* path : {"/v1/completions", "/tokenize"}) {
+    client.post(path, R"({"prompt":"a"})");
+    const auto answer = client.read_response();
+    CHECK(answer.status == 500);
+    CHECK(answer.body ==
+          R"({"error":{"message":"a bug","type":"server_error","param":null,"code":"internal_error"}})");
   }
 }
 

@@ -33,7 +33,6 @@ public:
 private:
   static server_options at_any_port(server_options options) {
     options.port = 0;
-    options.stop_grace = std::min(options.stop_grace, std::chrono::milliseconds(200));
     return options;
   }
   server server_;

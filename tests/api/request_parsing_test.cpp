@@ -470,6 +470,7 @@ TEST_CASE("Texts are tokenised and put together again") {
     return parse_detokenize(field_reader(parsed.root()), *byte_model());
   };
   CHECK(text(R"({"tokens":[256,97,98]})") == "<s>ab");
+  CHECK(text(R"({"tokens":[256,97,98],"skip_special_tokens":true})") == "ab");
   CHECK(text(R"({"tokens":[]})").empty());
   CHECK(fault_of([&] { text("{}"); }).param == "tokens");
   CHECK(fault_of([&] { text(R"({"tokens":[257]})"); }).param == "tokens");

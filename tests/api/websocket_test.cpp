@@ -304,7 +304,7 @@ TEST_CASE("Stopping closes WebSockets with 1001 once their requests are done") {
 
 TEST_CASE("A peer that has fallen silent is let go") {
   server_options options;
-  options.idle_timeout = std::chrono::milliseconds(200);
+  options.idle_timeout = std::chrono::milliseconds(1000);
   live_server live(options);
   ws_client client(live.port());
   client.say(R"({"type":"generate","id":"a","prompt":"x"})");
