@@ -37,6 +37,8 @@ class Server:
             [binary(), "serve", "--model", str(model), "--port", "0", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.out, self.err = [], []
+        # A connection for each request, so that none is found closed; without TLS, whose set-up would take longest.
+        self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
         for reader in self._readers:
@@ -44,7 +46,7 @@ class Server:
         try:
             self.url = wait_until(self._find_url, "the server to print its URL")
             if ready:
-                wait_until(lambda: httpx.get(self.url + "/health", timeout=10).status_code == 200, "health", 60)
+                wait_until(lambda: self.get("/health").status_code == 200, "health", 60)
         except BaseException:
             self.process.kill()
             raise
@@ -61,10 +63,10 @@ class Server:
         return self.url.replace("http", "ws", 1) + "/v1/ws"
 
     def post(self, path, json=None, **more):
-        return httpx.post(self.url + path, json=json, timeout=60, **more)
+        return self._http.post(self.url + path, json=json, **more)
 
     def get(self, path, **more):
-        return httpx.get(self.url + path, timeout=60, **more)
+        return self._http.get(self.url + path, **more)
 
     def metrics(self, **more):
         """Samples without labels by name, those with labels by `name{labels}`."""
@@ -90,5 +92,6 @@ class Server:
             self.process.kill()
             raise
         finally:
+            self._http.close()
             for reader in self._readers:
                 reader.join(5)

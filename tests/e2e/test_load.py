@@ -91,24 +91,23 @@ def test_200_streams_with_random_disconnects(server, golden, seed):
     assert server.metrics()["troupe_kv_blocks_in_use"] == 0
 
 
-def test_a_pool_too_small_for_all_preempts_and_loses_nothing(launch, golden):
-    # 20 sequences of some 500 tokens need 640 blocks of 16; the pool holds a few dozen.
+def test_a_pool_too_small_for_all_preempts_and_changes_nothing(launch, golden):
+    # 14 sequences of some 500 tokens need 448 blocks of 16 tokens; the pool holds 3 MiB / 12 KiB = 256.
     server = launch("--kv-cache", "3MiB")
-    blocks = server.metrics()["troupe_kv_blocks_total"]
-    assert 32 <= blocks <= 400
+    assert 200 <= server.metrics()["troupe_kv_blocks_total"] <= 256
+    body = {"prompt": golden["cases"][0]["ids"], "temperature": 1, "ignore_eos": True, "max_tokens": 500}
 
-    async def all_of_them():
-        body = {"prompt": golden["cases"][0]["ids"], "temperature": 1, "ignore_eos": True, "max_tokens": 500}
-        bodies = [{**body, "seed": number % 10} for number in range(20)]
+    async def together(seeds):
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(base_url=server.url, timeout=300, limits=limits) as http:
-            return await asyncio.gather(*(read_stream(http, one, None) for one in bodies))
+            return await asyncio.gather(*(read_stream(http, {**body, "seed": seed}, None) for seed in seeds))
 
-    results = asyncio.run(all_of_them())
-    for number in range(10):
-        assert len(results[number]) == 500
-        assert results[number] == results[number + 10], "the same seed must give the same tokens, preempted or not"
+    crowd = asyncio.run(together(range(14)))
     assert server.metrics()["troupe_preemptions_total"] > 0
+    for seed in range(14):
+        assert len(crowd[seed]) == 500
+        if seed % 4 == 0:
+            assert asyncio.run(together([seed])) == [crowd[seed]], "preempted or not, the tokens must be the same"
     server.wait_until_idle()
 
 
