@@ -17,6 +17,7 @@ namespace troupe {
 
 struct engine_options {
   std::string model;                              // a checkpoint's folder, or synthetic:SHAPE
+  std::string model_name;                         // as clients know it; empty: the folder's name
   std::string dtype = "auto";                     // auto | f32 | bf16
   std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET
   std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
@@ -41,7 +42,7 @@ using progress_sink = std::function<void(const load_status&)>;
 
 /// What is known of a model once it is loaded. Immutable.
 struct model_info {
-  std::string id;                                 // the folder's name
+  std::string id;                                 // as clients know it
   int vocab_size = 0;
   int max_context = 0;
   std::string dtype;                              // computed in

@@ -3,6 +3,9 @@
 #include "runtime/memory_plan.hpp"
 #include "runtime/model_source.hpp"
 
+#include <algorithm>
+#include <filesystem>
+
 namespace troupe {
 
 namespace {
@@ -21,6 +24,15 @@ kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) 
   if (name == "bf16")
     return kernels::dtype::bf16;
   throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + name + "`", "dtype");
+}
+
+/// As clients know the model: a folder that is just called "model" goes by the folder that it is in.
+std::string name_of(const engine_options& options, const model_source& source) {
+  if (!options.model_name.empty())
+    return options.model_name;
+  if (source.name == "model")
+    return std::filesystem::weakly_canonical(options.model).parent_path().filename().string();
+  return source.name;
 }
 
 kernels::cpu_options cpu_of(const engine_options& options) {
@@ -59,7 +71,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->device = cpu_of(options);
   auto source = open_model(options.model);
   auto& info = model->info;
-  info.id = source.name;
+  info.id = name_of(options, source);
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
   if (!is_synthetic(options.model)) {

@@ -54,6 +54,15 @@ void add_compute_options(CLI::App& command, std::string& dtype, int& threads) {
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
   add_compute_options(command, options.dtype, options.threads);
+  command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
+    ->type_name("NAME")
+    ->group(model_group);
+  command
+    .add_option("--device", options.device,
+                "auto, cpu, or cpu:SET to hold it to an instruction set: portable, avx2, avx512, avx512-bf16")
+    ->type_name("DEVICE")
+    ->capture_default_str()
+    ->group(model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)
       ->check(integer_between(low, most))
