@@ -17,7 +17,7 @@ namespace troupe {
 
 struct engine_options {
   std::string model;                              // a checkpoint's folder, or synthetic:SHAPE
-  std::string model_name;                         // as clients know it; empty: the folder's name
+  std::string model_name = {};                         // as clients know it; empty: the folder's name
   std::string dtype = "auto";                     // auto | f32 | bf16
   std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET
   std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
