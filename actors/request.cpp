@@ -122,8 +122,12 @@ private:
   }
 
   void cancel() {
-    if (!ended_)
-      finish_all(finish_reason::cancelled);
+    if (ended_)
+      return;
+    if (sequences_.empty()) // not even begun: nothing has been checked yet
+      for (int i = 0; i < std::clamp(what_->sampling.n, 1, most_sequences); ++i)
+        sequences_.emplace_back(static_cast<std::uint32_t>(i), nullptr, *what_);
+    finish_all(finish_reason::cancelled);
   }
 
   void time_out() {
@@ -164,6 +168,8 @@ private:
     (*sink_)(std::move(last));
     self_->quit();
   }
+
+  static constexpr int most_sequences = 128; // as sampling_params allow
 
   request_actor::pointer self_;
   std::uint64_t id_;

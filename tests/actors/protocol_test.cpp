@@ -194,6 +194,16 @@ TEST_CASE("a cancelled request frees its blocks without another step") {
   CHECK(c.idle());
 }
 
+TEST_CASE("a request that is cancelled before it has begun still ends with a choice") {
+  company c;
+  std::vector<event> events;
+  caf::anon_send(c.submit(1, {1, 2, 3}, 90, events), cancel_atom::value);
+  c.coordinator.run();
+  REQUIRE(std::holds_alternative<done_event>(events.back()));
+  CHECK(std::get<done_event>(events.back()).choices.at(0).reason == finish_reason::cancelled);
+  CHECK(c.idle());
+}
+
 TEST_CASE("a request whose actor is killed is let go by everyone") {
   company c;
   std::vector<event> events;
