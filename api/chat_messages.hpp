@@ -1,5 +1,5 @@
-// The `messages` and `tools` of a chat, checked and brought into the one form that templates expect. Pure functions; used
-// on worker threads.
+// The `messages` and `tools` of a chat, checked and brought into the one form that templates expect. Pure functions;
+// used on worker threads.
 #pragma once
 
 #include "api/field_reader.hpp"

@@ -1,4 +1,5 @@
-// One HTTP connection's socket: bytes in, replies out, every wait with a time limit. Used on the connection's strand alone.
+// One HTTP connection's socket: bytes in, replies out, every wait with a time limit. Used on the connection's strand
+// alone.
 #pragma once
 
 #include "api/routes.hpp"

@@ -1,5 +1,5 @@
-// One generation over HTTP: parse, submit, and write what comes, whole or as server-sent events, while watching whether the
-// client is still there. Runs within its connection's coroutine.
+// One generation over HTTP: parse, submit, and write what comes, whole or as server-sent events, while watching whether
+// the client is still there. Runs within its connection's coroutine.
 #pragma once
 
 #include "api/connection.hpp"

@@ -21,7 +21,8 @@ constexpr auto accept_pause = std::chrono::milliseconds(100);
 constexpr auto refusal_time = std::chrono::seconds(2);
 
 [[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
-  throw failure(errc::unavailable, "cannot listen on " + options.host + ":" + std::to_string(options.port) + ": " + why);
+  const auto address = options.host + ":" + std::to_string(options.port);
+  throw failure(errc::unavailable, "cannot listen on " + address + ": " + why);
 }
 
 void listen(server_context& context) {

@@ -1,5 +1,5 @@
-// The server's public face: OpenAI-compatible HTTP with SSE, and WebSocket token streaming, over anything that satisfies
-// `service`. It runs on threads that it is given (run_until_stopped) and a few of its own for tokenising.
+// The server's public face: OpenAI-compatible HTTP with SSE, and WebSocket token streaming, over anything that
+// satisfies `service`. It runs on threads that it is given (run_until_stopped) and a few of its own for tokenising.
 #pragma once
 
 #include "api/service.hpp"

@@ -1,5 +1,5 @@
-// The leaves of the JSON that the server writes. Objects of the hot path are put together by hand around them, for a token's
-// event is mostly the same text every time. Pure functions.
+// The leaves of the JSON that the server writes. Objects of the hot path are put together by hand around them, for a
+// token's event is mostly the same text every time. Pure functions.
 #pragma once
 
 #include "runtime/types.hpp"

@@ -1,5 +1,5 @@
-// What Prometheus scrapes: latencies that the server sees pass by, and the engine's own counters, read when asked. One per
-// server; all of it may be called from any thread.
+// What Prometheus scrapes: latencies that the server sees pass by, and the engine's own counters, read when asked. One
+// per server; all of it may be called from any thread.
 #pragma once
 
 #include "api/service.hpp"

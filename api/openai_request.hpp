@@ -27,15 +27,16 @@ struct generation_request {
   bool return_token_ids = false;
 };
 
-/// Body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not implemented are
-/// refused by name; fields without influence and unknown ones are ignored, as OpenAI and vLLM do it. Throws failure.
+/// Body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not implemented
+/// are refused by name; fields without influence and unknown ones are ignored, as OpenAI and vLLM do it. Throws
+/// failure.
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model);
 
 /// Body of POST /tokenize: `prompt`, or `messages` as in a chat.
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model);
 
-/// Body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true, so that text
-/// comes back from /tokenize as it went in.
+/// Body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true, so that
+/// text comes back from /tokenize as it went in.
 std::string parse_detokenize(const field_reader& body, const served_model& model);
 
 /// Throws failure(not_found) where `model` names another model than the one that is served.

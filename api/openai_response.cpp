@@ -3,7 +3,7 @@
 #include "api/json_text.hpp"
 #include "api/utf8.hpp"
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 namespace troupe {
@@ -145,13 +145,14 @@ response_writer::response_writer(const generation_request& request, std::shared_
     for (std::size_t i = 0; i < request.prompts.size() * n_; ++i)
       choices_[i];
   const bool chat = speaks_ == dialect::chat;
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now = std::time(nullptr);
   head_ = "{\"id\":\"" + std::string(chat ? "chatcmpl-" : "cmpl-") + random_id() + "\",\"object\":\"" +
           (!chat ? "text_completion" : stream_ ? "chat.completion.chunk" : "chat.completion") +
-          "\",\"created\":" + std::to_string(now.count()) + ",\"model\":" + json_text(to_utf8(model_->id));
+          "\",\"created\":" + std::to_string(now) + ",\"model\":" + json_text(to_utf8(model_->id));
 }
 
-std::vector<std::size_t> response_writer::offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const {
+std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
+                                                     const std::vector<sampled_token>& tokens) const {
   std::vector<std::size_t> result;
   for (const auto& token : tokens) {
     result.push_back(start);

@@ -1,6 +1,6 @@
 // The requests that one connection has running: where their events queue up between the engine's threads and the
-// connection's strand, and the rule for slow readers: at the high mark of that queue all of them are paused, at the low mark
-// resumed. Owned by the connection and used on its strand alone; only the sinks that it makes run elsewhere.
+// connection's strand, and the rule for slow readers: at the high mark of that queue all of them are paused, at the low
+// mark resumed. Owned by the connection and used on its strand alone; only the sinks that it makes run elsewhere.
 #pragma once
 
 #include "api/metrics.hpp"

@@ -8,7 +8,7 @@
 
 #include <array>
 #include <charconv>
-#include <chrono>
+#include <ctime>
 #include <new>
 #include <optional>
 
@@ -69,7 +69,7 @@ std::optional<found_path> look_up(std::string_view path) {
 }
 
 std::string model_object(const served_model& model) {
-  static const auto started = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  static const auto started = std::time(nullptr);
   return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
          ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) + '}';
 }
@@ -78,11 +78,12 @@ reply health(const service& engine) {
   const auto status = engine.status();
   if (status.ready)
     return reply::json("{\"status\":\"ok\"}");
-  const auto share = status.total_bytes ? static_cast<double>(status.done_bytes) / static_cast<double>(status.total_bytes)
-                                        : 0.0;
+  const auto done = static_cast<double>(status.done_bytes), total = static_cast<double>(status.total_bytes);
+  const auto share = total > 0 ? done / total : 0;
   auto result = reply::json("{\"status\":" + json_text(status.state) + ",\"progress\":" + json_number(share) +
-                              ",\"done_bytes\":" + std::to_string(status.done_bytes) + ",\"total_bytes\":" +
-                              std::to_string(status.total_bytes) + ",\"detail\":" + json_text(to_utf8(status.line)) + '}',
+                              ",\"done_bytes\":" + std::to_string(status.done_bytes) +
+                              ",\"total_bytes\":" + std::to_string(status.total_bytes) +
+                              ",\"detail\":" + json_text(to_utf8(status.line)) + '}',
                             503);
   result.headers.emplace_back("Retry-After", "1");
   return result;

@@ -26,7 +26,9 @@ struct reply {
   static reply of(const error& what);
 };
 
-enum class endpoint : std::uint8_t { completions, chat, models, model, tokenize, detokenize, health, metrics, websocket };
+enum class endpoint : std::uint8_t {
+  completions, chat, models, model, tokenize, detokenize, health, metrics, websocket
+};
 
 struct route {
   endpoint to;

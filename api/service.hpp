@@ -1,5 +1,5 @@
-// What the server needs of whatever generates: a narrow face that the engine satisfies (engine_service.hpp) and that tests
-// replace by a script. All of it may be called from any thread.
+// What the server needs of whatever generates: a narrow face that the engine satisfies (engine_service.hpp) and that
+// tests replace by a script. All of it may be called from any thread.
 #pragma once
 
 #include "runtime/generation.hpp"

@@ -25,7 +25,8 @@ struct bad_frame {
 /// Throws bad_frame.
 client_frame parse_frame(std::string_view text);
 
-/// The generation that a frame asks for: a chat where it has `messages`, else a completion of one prompt. Throws failure.
+/// The generation that a frame asks for: a chat where it has `messages`, else a completion of one prompt. Throws
+/// failure.
 generation parse_frame_body(const client_frame& frame, const served_model& model);
 
 /// {"type":"token",…}; empty where there is nothing to tell.

@@ -1,5 +1,5 @@
-// A WebSocket connection (/v1/ws): many requests at once, their tokens as JSON frames. Runs within the coroutine of the HTTP
-// connection that it was upgraded from, on the same strand.
+// A WebSocket connection (/v1/ws): many requests at once, their tokens as JSON frames. Runs within the coroutine of the
+// HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
 #include "api/server_context.hpp"

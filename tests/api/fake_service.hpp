@@ -1,5 +1,5 @@
-// A service that tests play by hand: what was submitted waits here, and the test sends its events. Its model spells every
-// byte as one token.
+// A service that tests play by hand: what was submitted waits here, and the test sends its events. Its model spells
+// every byte as one token.
 #pragma once
 
 #include "api/chat_messages.hpp"
@@ -36,7 +36,7 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
       text += id != bos ? std::string(1, static_cast<char>(id)) : skip_special ? "" : "<s>";
     return text;
   };
-  model->token_bytes = [](token_id id) { return id == bos ? std::string("<s>") : std::string(1, static_cast<char>(id)); };
+  model->token_bytes = [](token_id id) { return id == bos ? "<s>" : std::string(1, static_cast<char>(id)); };
   model->render = [](const chat_input& chat) {
     std::string prompt;
     for (const auto& tool : chat.tools)

@@ -72,7 +72,8 @@ TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on
 TEST_CASE("Models are listed and found, also with an encoded slash") {
   live_server live;
   const auto port = live.port();
-  CHECK(get(port, "/v1/models").body.starts_with(R"({"object":"list","data":[{"id":"org/bytes","object":"model","created":)"));
+  CHECK(get(port, "/v1/models").body.starts_with(
+    R"({"object":"list","data":[{"id":"org/bytes","object":"model","created":)"));
   CHECK(get(port, "/v1/models/org/bytes").body.starts_with(R"({"id":"org/bytes","object":"model","created":)"));
   CHECK(get(port, "/v1/models/org%2Fbytes").status == 200);
   CHECK(get(port, "/v1/models/org%2fbytes?x=y").status == 200);
@@ -136,7 +137,8 @@ TEST_CASE("With API keys, everything but health needs one") {
   CHECK(refused.status == 401);
   CHECK(refused.headers.at("www-authenticate") == "Bearer");
   CHECK(refused.body.find("\"code\":\"invalid_api_key\"") != std::string::npos);
-  for (const auto* wrong : {"Bearer", "Bearer ", "Bearer firs", "Bearer firstx", "Basic first", "first", "Bearer x\tfirst"})
+  for (const auto* wrong :
+       {"Bearer", "Bearer ", "Bearer firs", "Bearer firstx", "Basic first", "first", "Bearer x\tfirst"})
     CHECK(get(port, "/v1/models", "Authorization: " + std::string(wrong) + "\r\n").status == 401);
   CHECK(get(port, "/v1/models", "Authorization: Bearer first\r\n").status == 200);
   CHECK(get(port, "/v1/models", "authorization: bearer  second key\r\n").status == 200);
@@ -251,7 +253,8 @@ TEST_CASE("Clients that take too long are let go") {
   live_server live(options);
   const auto port = live.port();
   CHECK(answer_to(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
-  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{").starts_with("HTTP/1.1 408 "));
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+          .starts_with("HTTP/1.1 408 "));
 }
 
 TEST_CASE("A client that reads nothing at all is given up, and its request cancelled") {
@@ -262,7 +265,8 @@ TEST_CASE("A client that reads nothing at all is given up, and its request cance
   raw_client client(live.port(), 4096);
   client.post("/v1/completions", R"({"prompt":"a","stream":true,"max_tokens":100})");
   const auto request = live.fake.next();
-  for (std::size_t sent = 0; !request->paused() && sent < 20'000'000; sent += 1000)
+  // Far more than the kernel's buffers hold.
+  for (int i = 0; i < 1000; ++i)
     request->text(std::string(1000, 'x'));
   CHECK(request->wait_cancelled());
 }

@@ -172,7 +172,8 @@ inline std::string without_ids(std::string text) {
     for (auto at = text.find(key); at != text.npos; at = text.find(key, at + 1)) {
       const auto start = at + std::string_view(key).size();
       const auto end = text.find_first_of("\",", start);
-      if (std::string_view(key) == "\"created\":" || text.substr(start, 5) == "cmpl-" || text.substr(start, 9) == "chatcmpl-")
+      const auto value = std::string_view(text).substr(start);
+      if (value.starts_with("cmpl-") || value.starts_with("chatcmpl-") || std::isdigit(value[0]))
         text.replace(start, end - start, "X");
     }
   }

@@ -200,7 +200,7 @@ const bad_field bad_chats[] = {
   {R"("messages":[{"role":"user","content":"x"},{"role":"user","content":[1]}])", "messages[1].content[0]"},
   {R"("messages":[{"role":"user","content":[{"type":"text"}]}])", "messages[0].content[0].text"},
   {R"("messages":[{"role":"user","content":[{"type":"text","text":1}]}])", "messages[0].content[0].text"},
-  {R"("messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}]}])",
+  {R"("messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{}}]}])",
    "messages[0].content[1].type", errc::unsupported},
   {R"("messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{}}]}])", "messages[0].content[0].type",
    errc::unsupported},
@@ -285,9 +285,10 @@ TEST_CASE("Prompts that do not fit the context are refused by their field") {
 
 TEST_CASE("Values that ask for nothing are accepted") {
   const auto request = completion(
-    R"({"prompt":"a","model":"org/bytes","suffix":null,"best_of":1,"use_beam_search":false,"response_format":{"type":"text"},
-        "logprobs":null,"stream_options":null,"stop":null,"stop_token_ids":[],"logit_bias":{},"user":"u","seed":null,
-        "guided_json":null,"bad_words":[],"modalities":["text"],"metadata":{"a":"b"},"store":false,"unheard_of":1})");
+    R"({"prompt":"a","model":"org/bytes","suffix":null,"best_of":1,"use_beam_search":false,
+        "response_format":{"type":"text"},"logprobs":null,"stream_options":null,"stop":null,"stop_token_ids":[],
+        "logit_bias":{},"user":"u","seed":null,"guided_json":null,"bad_words":[],
+        "modalities":["text"],"metadata":{"a":"b"},"store":false,"unheard_of":1})");
   const auto& sampling = request.prompts.front().sampling;
   CHECK(sampling.logprobs == -1);
   CHECK(sampling.stop.empty());
@@ -363,8 +364,8 @@ TEST_CASE("What a request leaves out comes from the model's defaults") {
 TEST_CASE("A chat goes through the template, tools and variables included") {
   const auto prompt_of = [](std::string_view body) { return text_of(chat(body).prompts.at(0).prompt); };
   CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"}]})") == "user: x\nassistant:");
-  CHECK(prompt_of(R"({"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]}]})") ==
-        "user: x\ny\nassistant:");
+  CHECK(prompt_of(R"({"messages":[{"role":"user","content":[{"type":"text","text":"x"},
+                      {"type":"text","text":"y"}]}]})") == "user: x\ny\nassistant:");
   CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})") == "user: x\n");
   CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":" Once "}],
                       "continue_final_message":true})") == "user: x\nassistant:  Once");
