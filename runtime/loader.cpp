@@ -16,6 +16,17 @@ void check_at_least(int value, int least, const char* name) {
                   std::to_string(value), name);
 }
 
+/// As clients know the model: a folder that is just called "model" goes by the folder that it is in.
+std::string name_of(const engine_options& options, const model_source& source) {
+  if (!options.model_name.empty())
+    return options.model_name;
+  if (source.name == "model")
+    return std::filesystem::weakly_canonical(options.model).parent_path().filename().string();
+  return source.name;
+}
+
+} // namespace
+
 kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) {
   if (name == "auto")
     return natural_compute(tensors);
@@ -26,33 +37,22 @@ kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) 
   throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + name + "`", "dtype");
 }
 
-/// As clients know the model: a folder that is just called "model" goes by the folder that it is in.
-std::string name_of(const engine_options& options, const model_source& source) {
-  if (!options.model_name.empty())
-    return options.model_name;
-  if (source.name == "model")
-    return std::filesystem::weakly_canonical(options.model).parent_path().filename().string();
-  return source.name;
-}
-
-kernels::cpu_options cpu_of(const engine_options& options) {
+kernels::cpu_options cpu_of(const std::string& device, int threads) {
   kernels::cpu_options cpu;
-  cpu.threads = options.threads;
-  if (options.device == "auto" || options.device == "cpu")
+  cpu.threads = threads;
+  if (device == "auto" || device == "cpu")
     return cpu;
   std::string known;
   for (auto target : kernels::available_isas()) {
     const auto name = "cpu:" + std::string(kernels::to_string(target));
-    if (options.device == name) {
+    if (device == name) {
       cpu.target = target;
       return cpu;
     }
     known += ", " + name;
   }
-  throw failure(errc::bad_request, "there is no device `" + options.device + "` here; there are auto, cpu" + known, "device");
+  throw failure(errc::bad_request, "there is no device `" + device + "` here; there are auto, cpu" + known, "device");
 }
-
-} // namespace
 
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
   check_at_least(options.max_context, 0, "max_context");
@@ -68,7 +68,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   };
   say("reading " + options.model);
   auto model = std::make_shared<loaded_model>();
-  model->device = cpu_of(options);
+  model->device = cpu_of(options.device, options.threads);
   auto source = open_model(options.model);
   auto& info = model->info;
   info.id = name_of(options, source);

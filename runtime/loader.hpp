@@ -23,6 +23,12 @@ struct loaded_model {
   std::chrono::milliseconds request_timeout{0};
 };
 
+/// What a device's name ("auto", "cpu", "cpu:avx2") means here. Throws failure(bad_request) naming those there are.
+kernels::cpu_options cpu_of(const std::string& device, int threads);
+
+/// The type to compute in: "f32", "bf16", or "auto" for what suits the weights as stored. Throws failure(bad_request).
+kernels::dtype compute_type(const std::string& name, const checkpoint& tensors);
+
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);
 

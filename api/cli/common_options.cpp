@@ -38,10 +38,14 @@ void add_model_option(CLI::App& command, std::string& model) {
     ->group(model_group);
 }
 
-void add_compute_options(CLI::App& command, std::string& dtype, int& threads) {
+void add_compute_options(CLI::App& command, std::string& dtype, std::string& device, int& threads) {
   command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 where the weights are bf16, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
+    ->capture_default_str()
+    ->group(model_group);
+  command.add_option("--device", device, "auto, cpu, or cpu: with portable, avx2, avx512 or avx512-bf16")
+    ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);
   command.add_option("--threads", threads, "Threads that compute; 0: one per core")
@@ -53,15 +57,9 @@ void add_compute_options(CLI::App& command, std::string& dtype, int& threads) {
 
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
-  add_compute_options(command, options.dtype, options.threads);
+  add_compute_options(command, options.dtype, options.device, options.threads);
   command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
     ->type_name("NAME")
-    ->group(model_group);
-  command
-    .add_option("--device", options.device,
-                "auto, cpu, or cpu:SET to hold it to an instruction set: portable, avx2, avx512, avx512-bf16")
-    ->type_name("DEVICE")
-    ->capture_default_str()
     ->group(model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)

@@ -1,7 +1,7 @@
 #include "api/cli/model_bench.hpp"
 
-#include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/error.hpp"
+#include "runtime/loader.hpp"
 #include "runtime/memory_plan.hpp"
 #include "runtime/model_source.hpp"
 
@@ -22,10 +22,6 @@ using clock = std::chrono::steady_clock;
 using milliseconds = std::chrono::duration<double, std::milli>;
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
-kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) {
-  return name == "f32" ? kernels::dtype::f32 : name == "bf16" ? kernels::dtype::bf16 : natural_compute(tensors);
-}
 
 /// The type that most bytes of the weights are stored in.
 std::string stored_type(const checkpoint& tensors) {
@@ -144,7 +140,7 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
   if (need.weights + need.activations > available)
     throw failure(errc::out_of_memory, name_ + " needs " + to_size(need.weights + need.activations) +
                                          ", but only " + to_size(available) + " are available");
-  backend_ = kernels::make_cpu_backend({.threads = options.threads});
+  backend_ = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
   device_ = backend_->description();
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;

@@ -13,7 +13,8 @@ namespace troupe::cli {
 
 struct model_bench_options {
   std::string model;         // a checkpoint's folder, or synthetic:SHAPE
-  std::string dtype = "auto"; // auto | f32 | bf16
+  std::string dtype = "auto";  // auto | f32 | bf16
+  std::string device = "auto"; // auto | cpu | cpu:INSTRUCTION_SET
   int threads = 0;           // 0: one per core
   int step_tokens = 512;     // most rows of a prefill step
   int prompt = 512;          // tokens per sequence; 0: measure decoding only
