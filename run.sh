@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds Troupe, and starts the server on the bundled model.
-#   ./run.sh               the server, on http://127.0.0.1:8000
+#   ./run.sh               the server, on http://127.0.0.1:8080
 #   ./run.sh ARGS...       the same as `build/release/troupe ARGS...`, for example: ./run.sh run "Tell me a story"
 set -euo pipefail
 here=$(pwd)

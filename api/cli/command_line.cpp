@@ -25,7 +25,7 @@ constexpr auto description =
 constexpr auto footer = "Examples:\n"
                         "  troupe run \"Tell me a story about a fox\"\n"
                         "  troupe chat --model ~/models/Qwen3-0.6B\n"
-                        "  troupe serve --port 8000 --config configs/server.toml\n"
+                        "  troupe serve --port 9000 --config configs/server.toml\n"
                         "`troupe COMMAND --help` shows the flags of a command.";
 
 /// One line, as messages of CLI11 may have several.
