@@ -4,7 +4,6 @@
 #include "runtime/model_source.hpp"
 
 #include <algorithm>
-#include <filesystem>
 
 namespace troupe {
 
@@ -14,15 +13,6 @@ void check_at_least(int value, int least, const char* name) {
   if (value < least)
     throw failure(errc::bad_request, std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " +
                   std::to_string(value), name);
-}
-
-/// As clients know the model: a folder that is just called "model" goes by the folder that it is in.
-std::string name_of(const engine_options& options, const model_source& source) {
-  if (!options.model_name.empty())
-    return options.model_name;
-  if (source.name == "model")
-    return std::filesystem::weakly_canonical(options.model).parent_path().filename().string();
-  return source.name;
 }
 
 } // namespace
@@ -71,7 +61,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->device = cpu_of(options.device, options.threads);
   auto source = open_model(options.model);
   auto& info = model->info;
-  info.id = name_of(options, source);
+  info.id = options.model_name.empty() ? source.name : options.model_name;
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
   if (!is_synthetic(options.model)) {

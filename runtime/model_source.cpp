@@ -22,7 +22,8 @@ model_source open_model(const std::string& model) {
   auto [config, generation] = read_config(folder);
   // "folder/" and "." still have a name.
   const auto full = std::filesystem::weakly_canonical(folder);
-  return {full.filename().string(), std::move(config), std::move(generation), open_safetensors(folder)};
+  const auto named = full.filename() == "model" ? full.parent_path() : full;
+  return {named.filename().string(), std::move(config), std::move(generation), open_safetensors(folder)};
 }
 
 } // namespace troupe

@@ -12,7 +12,7 @@
 namespace troupe {
 
 struct model_source {
-  std::string name; // the folder's own name, or "synthetic:SHAPE"
+  std::string name; // the folder's (its parent's where that is just "model"), or "synthetic:SHAPE"
   model_config config;
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
