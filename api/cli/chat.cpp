@@ -117,7 +117,8 @@ command add_chat(CLI::App& troupe) {
   app->add_flag("--verbose", options->verbose, "Print times and rates on stderr")->group(output_group);
   app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
   add_common_options(*app);
-  app->footer(std::string("Each line of stdin is a turn; what the prefix cache has of it is not computed again. Other lines:\n") +
+  app->footer(std::string("Each line of stdin is a turn; what the prefix cache has of it is not computed again.\n"
+                          "Other lines:\n") +
               help +
               "Examples:\n"
               "  troupe chat\n"
