@@ -44,8 +44,11 @@ block_grant block_manager::serve(const block_request& request) {
   for (auto id : request.releases)
     release(id);
   grant.answers.reserve(request.demands.size());
-  for (auto& d : request.demands)
-    grant.answers.push_back(answer(d, grant));
+  bool refused = false;
+  for (auto& d : request.demands) {
+    grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, grant));
+    refused = refused || (d.open && grant.answers.back().rows == 0);
+  }
   return grant;
 }
 

@@ -29,7 +29,8 @@ struct block_fork {
   sequence_id from, to;
 };
 
-/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all.
+/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all; once one that opens is refused,
+/// so are those behind it: nobody overtakes.
 struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;

@@ -170,3 +170,17 @@ TEST_CASE("forks after a full block copy nothing") {
   CHECK(m.serve(r).copies.empty());
   CHECK(m.counters().in_use == 4);
 }
+
+TEST_CASE("who comes later does not get the blocks that the first was refused") {
+  block_manager m(8, true);
+  ask(m, a, 80, tokens(80));
+  commit(m, a, *tokens(80));
+  release(m, a);
+  block_request r;
+  r.demands.push_back({b, 100, tokens(100), 4}); // five blocks are found, but then fewer than four are left
+  r.demands.push_back({c, 16, tokens(16, 900), 4});
+  auto grant = m.serve(r);
+  CHECK(grant.answers[0].rows == 0);
+  CHECK(grant.answers[1].rows == 0);
+  CHECK(m.counters().in_use == 0);
+}
