@@ -99,9 +99,10 @@ block_request scheduler::begin_step() {
   granted_.clear();
   slots_promised_ = 0;
   if (can_plan()) {
+    stalled_ = true; // until there is a plan, or something happens while questions are under way
     draft_.emplace();
     budget_ = limits_.step_tokens;
-    make_way_for_priority(request);
+    make_way(request);
     starved_ = false;
     ask_for_running(request);
     ask_for_waiting(request);
@@ -139,15 +140,26 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   return std::monostate{};
 }
 
-// Someone more important waits for slots or blocks that someone less important holds.
-void scheduler::make_way_for_priority(block_request& request) {
-  if (waiting_.empty() || running_.empty())
+// The first that waits gets its slots, and blocks where it was refused some, from whoever is paused or less important.
+void scheduler::make_way(block_request& request) {
+  const auto head = std::ranges::find_if(waiting_, [this](auto& entry) { return admissible(*entry.second); });
+  if (head == waiting_.end())
     return;
-  auto& head = *waiting_.begin()->second;
-  auto& last = *running_.rbegin()->second;
-  const bool short_of_slots = free_slots_.size() < static_cast<std::size_t>(1 + head.siblings);
-  if (admissible(head) && last.priority < head.priority && (short_of_slots || starved_))
-    preempt(last, request);
+  const auto& first = *head->second;
+  const auto wanted = static_cast<std::size_t>(1 + first.siblings);
+  auto slots = free_slots_.size();
+  std::size_t yielding = 0;
+  for (auto& [_, s] : running_)
+    if (s->paused || s->priority < first.priority) {
+      slots += 1 + s->sibling_slots.size();
+      ++yielding;
+    }
+  if (slots < wanted || yielding == 0)
+    return;
+  if (starved_)
+    preempt(*victim(), request);
+  while (free_slots_.size() < wanted)
+    preempt(*victim(), request);
 }
 
 void scheduler::ask_for_running(block_request& request) {
@@ -219,10 +231,11 @@ void scheduler::make_room(const block_demand& refused, block_request& next) {
     slots_promised_ -= 1 + s->siblings;
     starved_ = true;
   } else if (s->running() && s->planned >= s->known() - 1) {
-    // A sequence that decodes goes on: somebody less important, perhaps itself, makes room.
-    auto* v = victim();
-    preempt(*v, next);
-    if (v != s)
+    // A sequence that decodes goes on: somebody less important, perhaps itself, makes room. One for all that were refused:
+    // if that is too little, they are refused again.
+    if (next.releases.empty())
+      preempt(*victim(), next);
+    if (s->running())
       ask(next, *s, 1);
   }
 }
@@ -299,10 +312,9 @@ void scheduler::break_deadlock(block_request& next) {
 
 std::shared_ptr<const step_plan> scheduler::finish_draft() {
   auto plan = std::exchange(draft_, std::nullopt);
-  if (plan->tokens.empty()) {
-    stalled_ = true;
+  if (plan->tokens.empty())
     return nullptr;
-  }
+  stalled_ = false;
   plan->step = ++last_step_;
   plan->ended = std::exchange(ended_, {});
   if (!plan->samples.empty())
@@ -381,7 +393,8 @@ void scheduler::end(sequence_id id) {
     leave(*s, later_);
   else
     waiting_.erase(order(*s));
-  ended_.push_back(id);
+  if (s->draws_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler has never heard of it
+    ended_.push_back(id);
   sequences_.erase(id);
   stalled_ = false;
 }

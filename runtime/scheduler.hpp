@@ -54,7 +54,7 @@ public:
   /// Ends one sequence, for a reason that the sampler does not know of (a stop string).
   void finish(sequence_id id);
 
-  /// A paused request gets no rows; its blocks are the first to be taken when there are too few.
+  /// A paused request gets no rows; its blocks and slots are the first to be taken when there are too few.
   void pause(std::uint64_t request, bool paused);
 
   /// True where `begin_step` may be called: no block request is unanswered, and there is something to ask or to plan.
@@ -111,7 +111,7 @@ private:
   bool can_plan() const;
 
   // A step in the making, in rounds of question and answer.
-  void make_way_for_priority(block_request& request);
+  void make_way(block_request& request);
   void ask_for_running(block_request& request);
   void ask_for_waiting(block_request& request);
   void ask(block_request& request, sequence& s, std::int32_t rows);
@@ -148,7 +148,7 @@ private:
   std::int32_t slots_promised_ = 0;
   bool asking_ = false;                        // a block request is unanswered
   bool starved_ = false;                       // the last admission was refused for want of blocks
-  bool stalled_ = false;                       // the last step came to nothing, and nothing has happened since
+  bool stalled_ = false;                       // the last step came to nothing, and nothing has happened since it began
 
   std::uint64_t last_step_ = 0, last_drawing_step_ = 0;
   std::int32_t steps_in_flight_ = 0;

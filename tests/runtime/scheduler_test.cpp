@@ -176,15 +176,48 @@ void check_transcripts(machine& m, const admission& a) {
 } // namespace
 
 TEST_CASE("random workloads draw what each sequence draws alone, and leave no block in use") {
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < 500; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-    scheduler_limits limits{pick(1, 100), pick(1, 12), 1000, pick(1, 3)};
-    const int longest = 150;
-    machine m(longest / kernels::block_tokens + 2 + pick(0, 30), pick(0, 1) == 1, limits);
+    scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
+    const int longest = 150; // the pool holds at least one such sequence, and may hold no more
+    machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 1) == 1,
+              limits);
     std::vector<admission> all;
-    std::set<std::uint64_t> cancelled;
+    std::set<std::uint64_t> cancelled, paused;
+    std::set<sequence_id> ended;
+    // What clients do comes between any two messages, also while blocks are asked for.
+    std::size_t submitted = 0;
+    const auto client = [&] {
+      if (submitted == 0)
+        return;
+      auto id = static_cast<std::uint64_t>(pick(1, static_cast<int>(submitted)));
+      switch (pick(0, 30)) {
+        case 0:
+          cancelled.insert(id);
+          m.sched.cancel(id);
+          break;
+        case 1: { // a stop string: tokens have been heard of
+          sequence_id sequence{id, static_cast<std::uint32_t>(pick(0, 3))};
+          if (m.transcripts.contains(sequence)) {
+            ended.insert(sequence);
+            m.sched.finish(sequence);
+          }
+          break;
+        }
+        case 2: case 3: case 4:
+          paused.insert(id);
+          m.sched.pause(id, true);
+          break;
+        case 5: case 6: case 7: case 8:
+          paused.erase(id);
+          m.sched.pause(id, false);
+          break;
+        default: break;
+      }
+    };
+    m.on_round = client;
     for (int i = 0, n = pick(1, 25); i < n; ++i) {
       std::vector<token_id> prompt(static_cast<std::size_t>(pick(1, 100)));
       auto family = pick(0, 2);
@@ -193,9 +226,8 @@ TEST_CASE("random workloads draw what each sequence draws alone, and leave no bl
       all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50), pick(1, std::min(4, limits.max_sequences)),
                          pick(0, 3) == 0 ? pick(-1, 1) : 0));
     }
-    std::size_t submitted = 0;
     for (int i = 0; submitted < all.size() || i < 500; ++i) {
-      switch (pick(0, 7)) {
+      switch (pick(0, 6)) {
         case 0:
           if (submitted < all.size())
             submit(m, all[submitted++]);
@@ -204,26 +236,27 @@ TEST_CASE("random workloads draw what each sequence draws alone, and leave no bl
         case 2: m.plan(); [[fallthrough]];
         case 3: m.execute(); break;
         case 4: m.book(); break;
-        case 5:
-          if (submitted > 0)
-            m.sched.pause(static_cast<std::uint64_t>(pick(1, static_cast<int>(submitted))), pick(0, 2) == 0);
-          break;
-        case 6:
-          if (submitted > 0 && pick(0, 20) == 0) {
-            auto id = static_cast<std::uint64_t>(pick(1, static_cast<int>(submitted)));
-            cancelled.insert(id);
-            m.sched.cancel(id);
-          }
-          break;
+        case 5: client(); break;
         default: m.execute(); m.book();
       }
     }
-    for (auto& a : all)
-      m.sched.pause(a.request, false);
+    m.on_round = nullptr;
+    const auto check_done = [&] {
+      for (auto& a : all)
+        if (!cancelled.contains(a.request) && !paused.contains(a.request))
+          for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k)
+            if (!ended.contains({a.request, k})) {
+              CAPTURE(a.request);
+              CAPTURE(k);
+              CHECK(m.transcripts[{a.request, k}] == solo(a, k));
+            }
+    };
     m.drain();
-    for (auto& a : all)
-      if (!cancelled.contains(a.request))
-        check_transcripts(m, a);
+    check_done(); // no matter who is paused
+    for (auto id : std::exchange(paused, {}))
+      m.sched.pause(id, false);
+    m.drain();
+    check_done();
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
@@ -344,4 +377,48 @@ TEST_CASE("a paused request gets no rows, holds nobody up and gives its blocks f
   m.sched.pause(1, false);
   m.drain();
   check_transcripts(m, one);
+}
+
+TEST_CASE("whoever waits runs after a cancellation that comes while blocks are asked for") {
+  machine m(20, true, {64, 1, 10, 2});
+  submit(m, make(1, std::vector<token_id>(40, 11), 10));
+  submit(m, make(2, {12}, 10));
+  m.on_round = [&] { m.sched.cancel(1); };
+  m.drain();
+  check_transcripts(m, make(2, {12}, 10));
+  CHECK(m.manager.counters().in_use == 0);
+}
+
+TEST_CASE("paused requests give their places to whoever waits") {
+  machine m(100, true, {64, 4, 10, 2});
+  auto paused = make(1, {21}, 40, 2), slow = make(2, {22}, 40, 2), wide = make(3, {23}, 5, 4);
+  submit(m, paused);
+  submit(m, slow);
+  m.plan(), m.execute(), m.book(), m.plan(), m.execute(), m.book();
+  m.sched.pause(1, true);
+  m.sched.pause(2, true);
+  submit(m, wide);
+  m.drain();
+  check_transcripts(m, wide);
+  m.sched.pause(1, false);
+  m.sched.pause(2, false);
+  m.drain();
+  check_transcripts(m, paused);
+  check_transcripts(m, slow);
+}
+
+TEST_CASE("no more give way than has to") {
+  machine m(14, false, {512, 8, 100, 1});
+  std::vector<admission> all;
+  for (int i = 1; i <= 8; ++i) // seven of one block each, and the youngest of seven: what all others want next
+    all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(i < 8 ? 16 : 112, 10 + i), 10));
+  for (auto& a : all)
+    submit(m, a);
+  for (int step = 0; step < 2; ++step)
+    m.plan(), m.execute(), m.book();
+  CHECK(m.sched.counters().preemptions == 1);
+  CHECK(m.sched.counters().waiting == 1);
+  m.drain();
+  for (auto& a : all)
+    check_transcripts(m, a);
 }
