@@ -146,7 +146,7 @@ def main():
     parser.add_argument("--model", type=Path, default=Path("model"))
     parser.add_argument("--count", type=int, default=100, help="documents of each kind")
     parser.add_argument("--prompts", action="store_true", help="answer the hand-written prompts")
-    parser.add_argument("--temperature", type=float, default=0.8, help="for --prompts; 0 is greedy")
+    parser.add_argument("--temperature", type=float, default=0.7, help="for --prompts; 0 is greedy")
     options = parser.parse_args()
     set_seed(1)
     speaker = Speaker(options.model)

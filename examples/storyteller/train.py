@@ -12,7 +12,8 @@ that is busy with other work too: the threads of one process would wait for each
 
 Needs torch, transformers, tokenizers and safetensors. A run ends when --tokens have been seen or
 --minutes have passed; the learning rate falls to zero towards whichever comes first.
---init starts from the weights of an earlier run instead of random ones.
+--init starts from the weights of an earlier run instead of random ones. --grow starts from those of
+a smaller model: on a slow machine that one learns much more in the same time.
 """
 
 import argparse
@@ -40,6 +41,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 VOCABULARY = 4096
 CONTEXT = 1024
+DRILL = 1  # the id of EOS: how a copying drill starts
 IGNORED = -100  # what follows padding
 ATTENTION = "eager"  # on a CPU, the backward pass of the fused kernel is slower
 HELD_OUT = 100  # documents kept for the loss that is printed
@@ -126,12 +128,38 @@ def tensors(batch, device):
 def new_model(options, tokenizer):
     if options.init:
         return LlamaForCausalLM.from_pretrained(options.init, dtype=torch.float32, attn_implementation=ATTENTION)
-    return LlamaForCausalLM(LlamaConfig(
+    model = LlamaForCausalLM(LlamaConfig(
         attn_implementation=ATTENTION,
         vocab_size=VOCABULARY, hidden_size=options.hidden, num_hidden_layers=options.layers,
         intermediate_size=options.ffn, num_attention_heads=options.heads, num_key_value_heads=options.kv_heads,
         head_dim=options.hidden // options.heads, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
         rms_norm_eps=1e-5, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id))
+    if options.grow:
+        grow(LlamaForCausalLM.from_pretrained(options.grow, dtype=torch.float32), model)
+    return model
+
+
+@torch.no_grad()
+def grow(small, large):
+    """Puts a small model into the corner of a large one, so that both compute the same at first.
+
+    Everything new writes zeros into the residual stream but reads from it with random weights, so
+    that it can learn. Both need the same head size and as many query heads per key head.
+    """
+    silent = ("embed_tokens.weight", "o_proj.weight", "down_proj.weight")
+    # The mean square over more dimensions, the new ones zero, is smaller by this ratio.
+    ratio = small.config.hidden_size / large.config.hidden_size
+    known = dict(small.named_parameters())
+    for name, weight in large.named_parameters():
+        if name.endswith(silent):
+            weight.zero_()
+        if name not in known:
+            continue
+        if weight.ndim == 1:
+            weight[:len(known[name])] = known[name] * math.sqrt(ratio)
+        else:
+            rows, columns = known[name].shape
+            weight[:rows, :columns] = known[name]
 
 
 def join_processes():
@@ -159,7 +187,8 @@ class Trainer:
     norms. Muon's steps are scaled to those of AdamW, so that one learning rate serves both.
     """
 
-    def __init__(self, model, options):
+    def __init__(self, model, weigh, options):
+        self.weigh = weigh
         self.model = model.to(options.device, torch.bfloat16)
         named = list(model.named_parameters())
         self.pairs = [(weight, weight.detach().float()) for _, weight in named]
@@ -171,8 +200,8 @@ class Trainer:
             torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
     def step(self, batch, rate):
-        """One update; returns the loss."""
-        loss = batch_loss(self.model, batch)
+        """One update; returns the weighted loss."""
+        loss = batch_loss(self.model, batch, self.weigh)
         loss.backward()
         for weight, exact in self.pairs:
             exact.grad = weight.grad.float()
@@ -194,12 +223,44 @@ def rate_factor(step, progress, warm_up):
     return min(1.0, (step + 1) / warm_up) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
-def batch_loss(model, batch):
+def batch_loss(model, batch, weigh=None):
     """Mean loss per token. The logits stay in bf16, which saves a good part of the time on a CPU."""
     ids, following = tensors(batch, model.device)
     logits = model(input_ids=ids, use_cache=False).logits
-    losses = F.cross_entropy(logits.flatten(0, 1), following.flatten(), ignore_index=IGNORED, reduction="none")
-    return losses.float().sum() / (following != IGNORED).sum()
+    losses = F.cross_entropy(logits.flatten(0, 1), following.flatten(), ignore_index=IGNORED, reduction="none").float()
+    weights = (following != IGNORED).flatten().float()
+    if weigh is not None:
+        weights *= weigh(ids, following).flatten()
+    return (losses * weights).sum() / weights.sum()
+
+
+def drill(rng):
+    """Random tokens said several times over, after the end token in place of the usual start.
+
+    Among stories alone, a model takes long to find out that it can copy; this shows it.
+    """
+    phrase = [rng.randrange(4, VOCABULARY) for _ in range(rng.randint(8, 32))]
+    return [DRILL] + phrase * rng.choice((2, 3))
+
+
+class CopyWeights:
+    """Weighs the rarer words that occur again in a document, such as the asked-for fox and its name.
+
+    To take up words from the request and stay with them is what a small model learns last, and it
+    is what makes a story hang together.
+    """
+
+    def __init__(self, sequences, weight):
+        counts = torch.bincount(torch.tensor([token for ids in sequences for token in ids]), minlength=VOCABULARY)
+        self.rare = counts < 0.0015 * counts.sum()
+        self.weight = weight
+
+    def __call__(self, ids, following):
+        """[rows, longest] weights for the loss of each following token."""
+        seen_before = (following[:, :, None] == ids[:, None, :]).tril().any(-1)
+        chosen = seen_before & self.rare.to(ids.device)[following.clamp(min=0)]
+        first_time = (ids[:, :1] == DRILL) & ~seen_before  # nothing to learn from the first time
+        return (1.0 + (self.weight - 1.0) * chosen) * ~first_time
 
 
 @torch.no_grad()
@@ -232,16 +293,19 @@ def train(options):
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     sequences = encoded_corpus(tokenizer, options.corpus)
     held_out, sequences = sequences[:HELD_OUT], sequences[HELD_OUT:]
+    sequences = [ids for ids in sequences if len(ids) <= options.longest]
+    drills = random.Random(options.seed)
+    sequences += [drill(drills) for _ in range(int(options.drills * len(sequences)))]
     model = new_model(options, tokenizer)
     if rank == 0:
         print(f"{len(sequences)} documents, {sum(map(len, sequences))} tokens", flush=True)
         print(f"{sum(weight.numel() for weight in model.parameters())} parameters", flush=True)
 
-    trainer = Trainer(model, options)
+    trainer = Trainer(model, CopyWeights(sequences, options.copy_weight), options)
     source = batches(sequences, options.batch // processes, random.Random(options.seed))
     start = saved = time.time()
     seen = step = 0
-    progress = torch.zeros(1)
+    progress = torch.zeros(1) if options.tokens else torch.ones(1)
     while progress < 1.0:
         share = list(islice(source, processes))  # every process draws the same and takes its own
         loss = trainer.step(share[rank], options.lr * rate_factor(step, progress.item(), options.warm_up))
@@ -271,14 +335,18 @@ def main():
     parser.add_argument("--tokenizer", type=Path, help="folder of the tokenizer")
     parser.add_argument("--out", type=Path, help="folder of the checkpoint")
     parser.add_argument("--init", type=Path, help="checkpoint to start from")
+    parser.add_argument("--grow", type=Path, help="smaller checkpoint to begin with, widened and deepened")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--kv-heads", type=int, default=4)
     parser.add_argument("--ffn", type=int, default=512)
-    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on")
+    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on; 0 only writes the model, grown or not")
     parser.add_argument("--minutes", type=float, default=math.inf, help="or minutes, whichever ends first")
     parser.add_argument("--batch", type=int, default=8192, help="tokens per step, padding included")
+    parser.add_argument("--longest", type=int, default=CONTEXT, help="leave out longer documents")
+    parser.add_argument("--copy-weight", type=float, default=3.0, help="weight of rare words that occur again")
+    parser.add_argument("--drills", type=float, default=0.0, help="copying drills per document")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--warm-up", type=int, default=50, help="steps until the learning rate is reached")
     parser.add_argument("--decay", type=float, default=0.05)
