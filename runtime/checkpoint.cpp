@@ -21,8 +21,8 @@ std::string_view to_string(tensor_type type) {
     case tensor_type::i64: return "I64";
     case tensor_type::f64: return "F64";
     case tensor_type::c64: return "C64";
+    default: return kernels::to_string(*block_format_of(type));
   }
-  return "?";
 }
 
 std::size_t size_of(tensor_type type) {
@@ -40,6 +40,12 @@ std::optional<kernels::dtype> kernel_type(tensor_type type) {
     case tensor_type::bf16: return kernels::dtype::bf16;
     default: return std::nullopt;
   }
+}
+
+std::optional<kernels::block_format> block_format_of(tensor_type type) {
+  if (type < tensor_type::q4_0)
+    return std::nullopt;
+  return static_cast<kernels::block_format>(static_cast<int>(type) - static_cast<int>(tensor_type::q4_0));
 }
 
 std::string to_string(const std::vector<std::size_t>& shape) {

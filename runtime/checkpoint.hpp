@@ -3,6 +3,7 @@
 // loader (runtime/model.hpp) on one thread; what `read` returns may be used and dropped on any.
 #pragma once
 
+#include "kernels/block_formats.hpp"
 #include "kernels/ops.hpp"
 
 #include <cstddef>
@@ -15,22 +16,27 @@
 
 namespace troupe {
 
-/// Element types that a checkpoint may store. Only the float types f32, f16 and bf16 can be weights.
+/// Types that a checkpoint may store: single elements (safetensors' types), then formats of blocks (GGUF's), as
+/// kernels::block_format lists them. Weights can be f32, f16, bf16 or blocks.
 enum class tensor_type : std::uint8_t {
   boolean, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64, c64,
+  q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k,
 };
 
 std::string_view to_string(tensor_type type);
 
-/// Bytes of one element.
+/// Bytes of one element of a type without blocks.
 std::size_t size_of(tensor_type type);
 
 /// The type as kernels know it, or nothing where they do not.
 std::optional<kernels::dtype> kernel_type(tensor_type type);
 
+/// The format of the type's blocks, or nothing where it has none.
+std::optional<kernels::block_format> block_format_of(tensor_type type);
+
 struct tensor_info {
   tensor_type type = tensor_type::f32;
-  std::vector<std::size_t> shape; // outermost first
+  std::vector<std::size_t> shape; // outermost first; of a type with blocks, the innermost holds whole ones
   std::size_t bytes = 0;
 };
 
@@ -40,7 +46,8 @@ std::string to_string(const std::vector<std::size_t>& shape);
 /// A tensor's name from a file in backquotes, shortened and without control characters, for one-line messages.
 std::string shown(std::string_view name);
 
-/// A tensor's elements: row-major, aligned to the element's size. Dropping the last owner gives the memory back.
+/// A tensor's elements or blocks, as stored: row-major, aligned to the element's size (blocks: to nothing). Dropping
+/// the last owner gives the memory back.
 using tensor_data = std::shared_ptr<const void>;
 
 class checkpoint {

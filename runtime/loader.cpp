@@ -64,11 +64,10 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.id = options.model_name.empty() ? source.name : options.model_name;
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
-  if (!is_synthetic(options.model)) {
-    info.tokenizer = tokenizer::load(options.model);
-    if (auto chat = chat_template::load(options.model))
-      info.chat = std::make_shared<const chat_template>(std::move(*chat));
-  }
+  if (source.load_tokenizer)
+    info.tokenizer = source.load_tokenizer();
+  if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
+    info.chat = std::make_shared<const chat_template>(std::move(*chat));
 
   const auto compute = compute_type(options.dtype, *source.tensors);
   info.dtype = kernels::to_string(compute);

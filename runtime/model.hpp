@@ -26,7 +26,8 @@ struct memory_need {
   std::size_t kv_block = 0;    // per block of the KV cache
 };
 
-/// The type to compute in for weights stored as they are: bf16 for bf16, else f32.
+/// The type to compute in for weights stored as they are: bf16 for bf16 and for quantised blocks, whose own error is
+/// larger than bf16's, else f32.
 kernels::dtype natural_compute(const checkpoint& tensors);
 
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, kernels::dtype compute, int max_rows,

@@ -1,6 +1,7 @@
 #include "runtime/model_config.hpp"
 
 #include "runtime/config_fields.hpp"
+#include "runtime/config_limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,9 +11,7 @@ namespace troupe {
 
 namespace {
 
-// Far above any model, and low enough that products of two fit an int64, and those that the graph needs an int.
-constexpr int max_hidden = 1 << 20, max_ffn = 1 << 22, max_vocab = 1 << 24, max_layers = 1 << 12, max_heads = 1 << 12,
-              max_head_dim = 256, max_positions = 1 << 28;
+using namespace config_limits;
 
 /// What a family means where its configuration says nothing: the defaults of transformers' configuration classes.
 struct family_traits {

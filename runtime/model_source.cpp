@@ -6,24 +6,64 @@
 namespace troupe {
 
 namespace {
+
+namespace fs = std::filesystem;
+
 constexpr std::string_view synthetic_prefix = "synthetic:";
+
+bool is_gguf(const fs::path& file) { return file.extension() == ".gguf" && fs::is_regular_file(file); }
+
+/// The GGUF file that `model` stands for, or nothing where it is a folder of another kind.
+std::optional<fs::path> gguf_file_of(const std::string& model) {
+  const fs::path path(model);
+  if (fs::is_regular_file(path)) {
+    if (is_gguf(path))
+      return path;
+    throw failure(errc::unsupported, model + ": a model is a folder or a .gguf file, not a file of another kind");
+  }
+  if (!fs::is_directory(path))
+    throw failure(errc::not_found, model +
+                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
+                                     "tokenizer.json, or a .gguf file");
+  if (fs::exists(path / "config.json"))
+    return std::nullopt;
+  std::optional<fs::path> only;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (is_gguf(entry.path())) {
+      if (only)
+        throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
+      only = entry.path();
+    }
+  return only;
 }
+
+} // namespace
 
 bool is_synthetic(std::string_view model) { return model.starts_with(synthetic_prefix); }
 
 model_source open_model(const std::string& model) {
   if (is_synthetic(model))
     return make_synthetic(std::string_view(model).substr(synthetic_prefix.size()));
-  const std::filesystem::path folder(model);
-  if (!std::filesystem::is_directory(folder))
-    throw failure(errc::not_found, model +
-                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
-                                     "tokenizer.json");
+  if (const auto file = gguf_file_of(model))
+    return open_gguf(*file);
+  const fs::path folder(model);
   auto [config, generation] = read_config(folder);
   // "folder/" and "." still have a name.
-  const auto full = std::filesystem::weakly_canonical(folder);
+  const auto full = fs::weakly_canonical(folder);
   const auto named = full.filename() == "model" ? full.parent_path() : full;
-  return {named.filename().string(), std::move(config), std::move(generation), open_safetensors(folder)};
+  return {named.filename().string(),
+          std::move(config),
+          std::move(generation),
+          open_safetensors(folder),
+          [folder] { return tokenizer::load(folder); },
+          [folder] { return chat_template::load(folder); }};
+}
+
+std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
+  if (is_synthetic(model))
+    throw failure(errc::unsupported, model + " has no tokenizer");
+  const auto file = gguf_file_of(model);
+  return file ? open_gguf(*file).load_tokenizer() : tokenizer::load(model);
 }
 
 } // namespace troupe

@@ -1,25 +1,41 @@
-// Where a model comes from: a folder with a Hugging Face checkpoint, or `synthetic:SHAPE`, random weights in the shape
-// of a real model. Opening one reads configurations and headers, no weights. Used by whoever loads a model.
+// Where a model comes from: a folder with a Hugging Face checkpoint, a GGUF file, or `synthetic:SHAPE`, random weights in
+// the shape of a real model. Opening one reads configurations and headers, no weights. Used by whoever loads a model.
 #pragma once
 
+#include "runtime/chat_template.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/model_config.hpp"
+#include "runtime/tokenizer.hpp"
 
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace troupe {
 
 struct model_source {
-  std::string name; // the folder's (its parent's where that is just "model"), or "synthetic:SHAPE"
+  std::string name; // of the folder (its parent's where that is just "model") or of the file, or "synthetic:SHAPE"
   model_config config;
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
+  /// Read the rest of a model when called. Empty where there is no tokenizer: a synthetic model. They throw
+  /// failure(not_found | bad_file | unsupported); the template may be nothing.
+  std::function<std::shared_ptr<const tokenizer>()> load_tokenizer;
+  std::function<std::optional<chat_template>()> load_chat_template;
 };
 
-/// Opens `model`, a path or "synthetic:SHAPE". Throws failure(not_found | bad_file | unsupported).
+/// Opens `model`: the path of a folder or of a .gguf file, or "synthetic:SHAPE". A folder without config.json that holds
+/// one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);
+
+/// The tokenizer alone, of a folder that need not hold more than that, or of a .gguf file. Throws as `open_model`.
+std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
+
+/// A model in one GGUF file: runtime/gguf_model.hpp. Throws failure(not_found | bad_file | unsupported).
+model_source open_gguf(const std::filesystem::path& file);
 
 /// Whether `model` names a synthetic one, which has no tokenizer and no files.
 bool is_synthetic(std::string_view model);

@@ -71,7 +71,9 @@ double yarn_attention_factor(double factor, std::optional<double> mscale, std::o
   return scaled(1);
 }
 
-std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int length) {
+namespace {
+
+std::vector<float> undivided_frequencies(const rope_config& c, int head_dim, int length) {
   switch (c.type) {
     case rope_type::plain: return inverted(powers(c.theta, head_dim));
     case rope_type::linear: {
@@ -89,6 +91,15 @@ std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int l
     case rope_type::llama3: return llama3(c, head_dim);
   }
   return {};
+}
+
+} // namespace
+
+std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int length) {
+  auto result = undivided_frequencies(c, head_dim, length);
+  for (std::size_t i = 0; i < c.divisors.size(); ++i)
+    result.at(i) /= c.divisors[i];
+  return result;
 }
 
 std::vector<float> rope_table(const rope_config& c, int head_dim, int positions) {

@@ -22,7 +22,7 @@ struct tokenizer::parts {
   pre_tokenizer pre_tokenize;
   post_processor post_process;
   decoder decode;
-  std::optional<token_id> bos, eos, unk;
+  named_tokens special;
 
   explicit parts(const field& root)
     : model(root.at("model")), normalize(made_from<normalizer>(root.find("normalizer"))),
@@ -72,16 +72,20 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
         return std::nullopt;
       return result->id_of(found->is_object() ? found->at("content").string() : found->string());
     };
-    result->bos = named("bos_token");
-    result->eos = named("eos_token");
-    result->unk = named("unk_token");
+    result->special.bos = named("bos_token");
+    result->special.eos = named("eos_token");
+    result->special.unk = named("unk_token");
   }
   return std::make_shared<const tokenizer>(std::move(result));
 }
 
-std::shared_ptr<const tokenizer> tokenizer::parse(std::string_view tokenizer_json, std::string name) {
+std::shared_ptr<const tokenizer> tokenizer::parse(std::string_view tokenizer_json, std::string name,
+                                                  const named_tokens& special) {
   const auto document = json::document::parse(tokenizer_json, std::move(name));
-  return std::make_shared<const tokenizer>(std::make_unique<const parts>(field(document)));
+  auto result = std::make_unique<parts>(field(document));
+  const auto known = [&](std::optional<token_id> id) { return id && result->has(*id) ? id : std::nullopt; };
+  result->special = {known(special.bos), known(special.eos), known(special.unk)};
+  return std::make_shared<const tokenizer>(std::move(result));
 }
 
 tokenizer::tokenizer(std::unique_ptr<const parts> parts) : parts_(std::move(parts)) {}
@@ -146,9 +150,9 @@ bool tokenizer::is_special(token_id id) const {
   return added && added->skipped;
 }
 
-std::optional<token_id> tokenizer::bos() const { return parts_->bos; }
-std::optional<token_id> tokenizer::eos() const { return parts_->eos; }
-std::optional<token_id> tokenizer::unk() const { return parts_->unk; }
+std::optional<token_id> tokenizer::bos() const { return parts_->special.bos; }
+std::optional<token_id> tokenizer::eos() const { return parts_->special.eos; }
+std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }
 
 struct stream_decoder::state {
   std::shared_ptr<const tokenizer> owner; // keeps the decoder that `stream` refers to

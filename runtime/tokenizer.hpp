@@ -25,7 +25,11 @@ public:
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from a text in memory; `name` stands for the file in messages.
-  static std::shared_ptr<const tokenizer> parse(std::string_view tokenizer_json, std::string name);
+  struct named_tokens {
+    std::optional<token_id> bos, eos, unk;
+  };
+  static std::shared_ptr<const tokenizer> parse(std::string_view tokenizer_json, std::string name,
+                                                const named_tokens& special = {});
 
   explicit tokenizer(std::unique_ptr<const parts> parts);
   ~tokenizer();
@@ -49,7 +53,7 @@ public:
   /// Is it left out by `skip_special_tokens`?
   bool is_special(token_id id) const;
 
-  /// As named by tokenizer_config.json; nothing where it names none or one that is not in the vocabulary.
+  /// As named by tokenizer_config.json or to `parse`; nothing where that names none or one not in the vocabulary.
   std::optional<token_id> bos() const;
   std::optional<token_id> eos() const;
   std::optional<token_id> unk() const;

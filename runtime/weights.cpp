@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <set>
 
 namespace troupe {
@@ -98,24 +100,26 @@ const tensor_info& checked(const checkpoint& tensors, const wanted& w) {
   if (info->shape != w.shape)
     throw failure(errc::bad_file,
                   where + " has the shape " + to_string(info->shape) + ", expected " + to_string(w.shape));
-  if (!kernel_type(info->type))
+  if (!kernel_type(info->type) && !block_format_of(info->type))
     throw failure(errc::unsupported,
                   where + " is stored as " + std::string(to_string(info->type)) + ", supported are F32, F16 and BF16");
   return *info;
 }
 
-/// Bytes of a matrix in device memory: bf16 where that is what is computed in, else as stored.
-std::size_t packed_bytes(const tensor_info& info, dtype compute) {
-  return info.bytes / size_of(info.type) * std::min(size_of(info.type), size_of(compute));
+/// The type of a tensor's elements in memory: blocks are expanded to f32.
+dtype element_type(const tensor_info& info) { return kernel_type(info.type).value_or(dtype::f32); }
+
+std::size_t elements(const wanted& w) {
+  return std::accumulate(w.shape.begin(), w.shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
-float f16_to_float(std::uint16_t h) {
-  const std::uint32_t sign = std::uint32_t(h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 1023u;
-  if (exponent == 0) // zero or subnormal: fraction * 2^-24
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f) | sign);
-  const std::uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+/// Bytes of a matrix in device memory: bf16 where that is what is computed in, else as stored.
+std::size_t packed_bytes(const wanted& w, const tensor_info& info, dtype compute) {
+  return elements(w) * std::min(size_of(element_type(info)), size_of(compute));
 }
+
+/// Bytes of the table of embeddings, which is kept as stored, or expanded.
+std::size_t table_bytes(const wanted& w, const tensor_info& info) { return elements(w) * size_of(element_type(info)); }
 
 class loader {
 public:
@@ -128,7 +132,7 @@ public:
   void load() {
     const auto& config = to_.config;
     const auto table = names_.embedding();
-    to_.embedding_memory = tensors_.read(table.name);
+    to_.embedding_memory = read(table);
     to_.embedding = backend_.load_table(stored(table, to_.embedding_memory));
     to_.bytes += to_.embedding->bytes;
     step(table);
@@ -156,14 +160,25 @@ public:
 
 private:
   kernels::stored_matrix stored(const wanted& w, const tensor_data& data) const {
-    return {data.get(), *kernel_type(tensors_.find(w.name)->type), w.shape[0], w.shape[1]};
+    return {data.get(), element_type(*tensors_.find(w.name)), w.shape[0], w.shape[1]};
+  }
+
+  /// The elements of a tensor; blocks become f32. This is where a backend that multiplies blocks would take them.
+  tensor_data read(const wanted& w) const {
+    auto data = tensors_.read(w.name);
+    const auto format = block_format_of(tensors_.find(w.name)->type);
+    if (!format)
+      return data;
+    std::shared_ptr<float[]> expanded(new float[elements(w)]);
+    kernels::expand_blocks(*format, data.get(), elements(w), expanded.get());
+    return expanded;
   }
 
   std::unique_ptr<const kernels::matrix> matrix(const std::vector<wanted>& stacked, bool counted = true) {
     std::vector<tensor_data> data; // owns what is packed, and gives it back at the end
     std::vector<kernels::stored_matrix> parts;
     for (const auto& w : stacked)
-      parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
+      parts.push_back(stored(w, data.emplace_back(read(w))));
     auto packed = backend_.pack(parts, to_.compute);
     to_.bytes += packed->bytes;
     if (counted)
@@ -172,7 +187,7 @@ private:
   }
 
   std::unique_ptr<const kernels::matrix> gate_up(const std::vector<wanted>& both) {
-    const auto gate = tensors_.read(both[0].name), up = tensors_.read(both[1].name);
+    const auto gate = read(both[0]), up = read(both[1]);
     auto packed = backend_.pack_gate_up(stored(both[0], gate), stored(both[1], up), to_.compute);
     to_.bytes += packed->bytes;
     std::ranges::for_each(both, [&](const wanted& w) { step(w); });
@@ -195,18 +210,18 @@ private:
   }
 
   void append(std::vector<float>& to, const wanted& w) const {
-    const auto data = tensors_.read(w.name);
-    const auto type = tensors_.find(w.name)->type;
+    const auto data = read(w);
+    const auto type = element_type(*tensors_.find(w.name));
     const auto begin = to.size(), count = w.shape[0];
     to.resize(begin + count);
-    if (type == tensor_type::f32) {
+    if (type == dtype::f32) {
       std::memcpy(&to[begin], data.get(), count * sizeof(float));
       return;
     }
     const auto* halves = static_cast<const std::uint16_t*>(data.get());
     for (std::size_t i = 0; i < count; ++i)
-      to[begin + i] = type == tensor_type::f16 ? f16_to_float(halves[i])
-                                               : std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
+      to[begin + i] = type == dtype::f16 ? kernels::from_f16(halves[i])
+                                         : std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
   }
 
   void step(const wanted& w) {
@@ -228,7 +243,8 @@ private:
 
 dtype natural_compute(const checkpoint& tensors) {
   const auto* table = tensors.find("model.embed_tokens.weight");
-  return table && table->type == tensor_type::bf16 ? dtype::bf16 : dtype::f32;
+  const bool coarse = table && (table->type == tensor_type::bf16 || block_format_of(table->type));
+  return coarse ? dtype::bf16 : dtype::f32;
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {
@@ -241,11 +257,12 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
   memory_need need;
   for (const auto& w : names.all()) {
     const auto& info = checked(tensors, w);
-    need.weights += w.shape.size() == 1 ? w.shape[0] * sizeof(float) : packed_bytes(info, compute);
+    need.weights += w.shape.size() == 1 ? w.shape[0] * sizeof(float) : packed_bytes(w, info, compute);
   }
   // The table is gathered from as stored; a head that is tied to it is packed as well.
-  const auto& table = checked(tensors, names.embedding());
-  need.weights += config.tied ? table.bytes : table.bytes - packed_bytes(table, compute);
+  const auto embedding = names.embedding();
+  const auto& table = checked(tensors, embedding);
+  need.weights += table_bytes(embedding, table) - (config.tied ? 0 : packed_bytes(embedding, table, compute));
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
   const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +

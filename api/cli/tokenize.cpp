@@ -79,9 +79,7 @@ void print_text(const tokenizer& tokens, const tokenize_options& options, const 
 
 int tokenize(const tokenize_options& options) {
   require_model(options.model);
-  if (is_synthetic(options.model))
-    throw failure(errc::unsupported, options.model + " has no tokenizer");
-  const auto tokens = tokenizer::load(options.model);
+  const auto tokens = open_tokenizer(options.model);
   const auto text = options.text == "-" ? std::string(std::istreambuf_iterator(std::cin), {}) : options.text;
   (options.decode ? print_text : print_ids)(*tokens, options, text);
   return 0;

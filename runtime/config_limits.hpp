@@ -1,0 +1,10 @@
+// What a model's configuration may say at most, whatever file it comes from. Far above any model, and low enough that
+// products of two fit an int64, and those that the decoder needs an int.
+#pragma once
+
+namespace troupe::config_limits {
+
+inline constexpr int max_hidden = 1 << 20, max_ffn = 1 << 22, max_vocab = 1 << 24, max_layers = 1 << 12,
+                     max_heads = 1 << 12, max_head_dim = 256, max_positions = 1 << 28;
+
+} // namespace troupe::config_limits
