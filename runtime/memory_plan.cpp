@@ -13,27 +13,36 @@ namespace {
 // the page cache and whoever else lives on this machine.
 constexpr double default_share = 0.8;
 
+constexpr auto unknown = std::numeric_limits<std::size_t>::max();
+
 std::size_t number_in(const char* file) {
-  std::size_t n = std::numeric_limits<std::size_t>::max();
+  std::size_t n = 0;
   std::ifstream in(file);
-  return in >> n ? n : std::numeric_limits<std::size_t>::max();
+  return in >> n ? n : unknown;
+}
+
+/// The number behind `key` in a file of lines "key number [unit]".
+std::size_t number_in(const char* file, const std::string& key) {
+  std::ifstream in(file);
+  std::string name, rest;
+  for (std::size_t n = 0; in >> name >> n; std::getline(in, rest))
+    if (name == key)
+      return n;
+  return unknown;
 }
 
 } // namespace
 
 std::size_t available_memory() {
-  auto available = std::numeric_limits<std::size_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string key, unit; meminfo >> key;) {
-    std::size_t kib = 0;
-    meminfo >> kib;
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:")
-      available = kib * 1024;
-  }
+  const auto kib = number_in("/proc/meminfo", "MemAvailable:");
+  auto available = kib == unknown ? unknown : kib * 1024;
   const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit != std::numeric_limits<std::size_t>::max() && used != std::numeric_limits<std::size_t>::max())
-    available = std::min(available, limit > used ? limit - used : 0);
+  if (limit != unknown && used != unknown) {
+    // What is "used" counts the page cache, with the checkpoint that was just read: the kernel gives that back when asked.
+    const auto cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
+    const auto taken = cache == unknown ? used : used - std::min(used, cache);
+    available = std::min(available, limit > taken ? limit - taken : 0);
+  }
   return available;
 }
 
