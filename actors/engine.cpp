@@ -9,6 +9,7 @@
 #include "runtime/loader.hpp"
 
 #include <caf/event_based_actor.hpp>
+#include <caf/send.hpp>
 
 #include <atomic>
 #include <map>
@@ -35,6 +36,12 @@ public:
     self_->set_down_handler([this](caf::down_msg& down) { went_down(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     load(std::move(options));
+  }
+
+  // However this actor ends, its company does not stay behind. Requests learn it from the scheduler's end.
+  ~engine_state() {
+    *abandoned_ = true;
+    end_children();
   }
 
   engine_actor::behavior_type make_behavior() {
@@ -70,7 +77,7 @@ private:
         self->send(engine, loaded_atom::value, error{errc::internal, std::string("loading failed: ") + e.what(), {}});
       }
     };
-    self_->system().spawn<caf::detached>(loader);
+    loader_ = self_->spawn<caf::detached + caf::monitored>(loader).address();
   }
 
   void start(const loaded_model_ptr& model) {
@@ -92,6 +99,8 @@ private:
   }
 
   void fail(const error& why) {
+    if (stopping_)
+      return;
     failed_ = why;
     load_status status;
     status.now = load_status::stage::failed;
@@ -125,10 +134,8 @@ private:
     }
     const auto give_up = [promise](caf::error& e) mutable { promise.deliver(std::move(e)); };
     self_->request(company_->scheduler, stats_deadline, stats_atom::value)
-      .then([this, promise, give_up](const scheduler_counters& s) {
-        if (!company_)
-          return;
-        self_->request(company_->blocks, stats_deadline, stats_atom::value)
+      .then([this, promise, give_up, blocks = company_->blocks](const scheduler_counters& s) {
+        self_->request(blocks, stats_deadline, stats_atom::value)
           .then([promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
       }, give_up);
     return promise;
@@ -155,6 +162,8 @@ private:
 
   void went_down(const caf::down_msg& down) {
     requests_.erase(down.source);
+    if (down.source == loader_)
+      loader_ = {};
     if (children_.erase(down.source) > 0 && !stopping_ && !failed_) {
       // Requests watch the scheduler: they tell their clients. The rest of the company is of no use without one of them.
       fail({errc::device, "a part of the engine failed: " + self_->system().render(down.reason), {}});
@@ -175,9 +184,10 @@ private:
     leave_when_alone();
   }
 
-  // Requests first, so that each client hears the end of its own; then the company.
+  // Requests first, so that each client hears the end of its own; then the company. A loader notices by itself, and must
+  // not report progress to somebody who has been told that all is over.
   void leave_when_alone() {
-    if (!requests_.empty())
+    if (!requests_.empty() || loader_)
       return;
     company_.reset();
     if (!children_.empty())
@@ -190,7 +200,7 @@ private:
 
   void end_children() {
     for (auto& [_, child] : children_)
-      self_->send_exit(child, caf::exit_reason::user_shutdown);
+      caf::anon_send_exit(child, caf::exit_reason::user_shutdown);
   }
 
   static constexpr auto stats_deadline = std::chrono::seconds(5);
@@ -200,6 +210,7 @@ private:
   std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false); // nobody waits for the load
   loaded_model_ptr model_;
   std::optional<company> company_;
+  caf::actor_addr loader_;                               // while it loads
   std::map<caf::actor_addr, caf::actor> children_;
   std::map<caf::actor_addr, request_actor> requests_;
   std::optional<error> failed_;

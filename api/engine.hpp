@@ -37,7 +37,8 @@ public:
   /// of 100. Optional; call it before you make the actor_system.
   static void configure(caf::actor_system_config& config);
 
-  /// Returns at once; loading goes on in the background and `progress` hears of it (on the loader's thread).
+  /// Returns at once; loading goes on in the background and `progress` hears of it (on the loader's thread). `system` must
+  /// outlive the engine.
   static engine start(caf::actor_system& system, engine_options options, progress_sink progress = {});
 
   /// The same with an actor system of its own.

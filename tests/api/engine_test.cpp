@@ -321,10 +321,58 @@ TEST_CASE("stopping tells every client, whatever it waits for") {
   CHECK_THROWS_AS(e.stats(), failure);
 }
 
-TEST_CASE("an engine that is stopped while it loads lets go at once") {
-  auto e = engine::start(small());
+TEST_CASE("an engine that is stopped while it loads is silent from then on") {
+  std::promise<void> loading;
+  std::atomic<bool> first = true, telling = false;
+  auto e = engine::start(small(), [&](const load_status& s) {
+    if (s.now != load_status::stage::loading)
+      return;
+    if (first.exchange(false))
+      loading.set_value();
+    telling = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    telling = false;
+  });
+  loading.get_future().wait();
   e.stop();
+  CHECK_FALSE(telling);
   CHECK_THROWS_AS(e.wait_until_ready(), failure);
+  CHECK(e.status().now == load_status::stage::stopped);
+}
+
+TEST_CASE("an engine may be stopped by several threads, and handles outlive it") {
+  request_handle left;
+  listener l;
+  {
+    auto e = engine::start(small());
+    e.wait_until_ready();
+    left = e.submit(ask({0, 54, 51}, 400), l.sink());
+    std::thread other([e] { e.stop(); });
+    e.stop();
+    other.join();
+  }
+  REQUIRE(l.wait());
+  left.pause();
+  left.cancel();
+}
+
+TEST_CASE("an engine actor that dies takes its company with it") {
+  auto e = engine::start(small(), [](const load_status& s) {
+    if (s.now == load_status::stage::ready)
+      throw std::runtime_error("no");
+  });
+  e.wait_until_ready();
+  CHECK(run(e, ask({1}, 1)).failed->code == errc::unavailable);
+  CHECK_THROWS_AS(e.stats(), failure);
+} // its actor system waits here until all actors have ended
+
+TEST_CASE("a sink that throws ends its own request alone") {
+  auto e = engine::start(small());
+  e.wait_until_ready();
+  auto g = ask({0, 54, 51}, 100);
+  e.submit(g, [](event) { throw std::runtime_error("no"); });
+  CHECK(run(e, g).done.has_value());
+  CHECK(idle(e));
 }
 
 TEST_CASE("a model that cannot be loaded is a sentence, not an end") {
