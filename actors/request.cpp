@@ -23,7 +23,7 @@ public:
 
   request_state(request_actor::pointer self, engine_actor engine, std::uint64_t id, generation_ptr what,
                 event_sink_ptr sink)
-    : self_(self), id_(id), what_(std::move(what)), sink_(std::move(sink)), submitted_(clock::now()) {
+    : self_(self), id_(id), what_(std::move(what)), sink_(std::move(sink)), submitted_(self->clock().now()) {
     self_->set_down_handler([this](caf::down_msg&) {
       fail({errc::unavailable, "the engine stopped before this request was finished", {}});
     });
@@ -61,17 +61,19 @@ private:
     params.max_tokens = static_cast<int>(std::min<std::ptrdiff_t>(params.max_tokens, room));
     for (int i = 0; i < params.n; ++i)
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
+    if (cancelled_)
+      return finish_all(finish_reason::cancelled);
     if (params.max_tokens == 0)
       return finish_all(finish_reason::length);
     timeout_ = what_->timeout.count() > 0 ? what_->timeout : model.request_timeout;
     if (timeout_.count() > 0)
-      self_->delayed_send(self_, timeout_, timeout_atom::value);
+      wait_for(timeout_);
 
     scheduler_ = w.scheduler;
     self_->monitor(scheduler_);
     admission a;
     a.request = id_;
-    a.prompt = std::make_shared<const std::vector<token_id>>(what_->prompt);
+    a.prompt = token_list(what_, &what_->prompt);
     a.params = std::make_shared<const sampling_params>(std::move(params));
     a.priority = what_->priority;
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), request_actor(self_));
@@ -95,14 +97,14 @@ private:
   }
 
   void started(std::int32_t cached) {
-    started_ = clock::now();
+    started_ = self_->clock().now();
     cached_tokens_ = static_cast<std::uint32_t>(cached);
   }
 
   void take(std::uint32_t index, const sampled_token& token) {
     if (ended_ || index >= sequences_.size())
       return;
-    last_token_ = clock::now();
+    last_token_ = self_->clock().now();
     if (!first_token_)
       first_token_ = last_token_;
     auto& sequence = sequences_[index];
@@ -122,15 +124,20 @@ private:
   }
 
   void cancel() {
-    if (ended_)
-      return;
-    if (sequences_.empty()) // not even begun: nothing has been checked yet
-      for (int i = 0; i < std::clamp(what_->sampling.n, 1, most_sequences); ++i)
-        sequences_.emplace_back(static_cast<std::uint32_t>(i), nullptr, *what_);
-    finish_all(finish_reason::cancelled);
+    if (sequences_.empty())
+      cancelled_ = true; // once it is known that the request makes sense
+    else if (!ended_)
+      finish_all(finish_reason::cancelled);
+  }
+
+  // CAF keeps an actor until the last message delayed for it is due. In short steps, what has ended does not stay for long.
+  void wait_for(clock::duration left) {
+    self_->delayed_send(self_, std::min<clock::duration>(left, std::chrono::seconds(10)), timeout_atom::value);
   }
 
   void time_out() {
+    if (const auto left = submitted_ + timeout_ - self_->clock().now(); left.count() > 0)
+      return wait_for(left);
     fail({errc::timeout, "the request was not finished within " + std::to_string(timeout_.count()) + " ms", "timeout"});
   }
 
@@ -142,7 +149,7 @@ private:
   }
 
   void done() {
-    const auto now = clock::now();
+    const auto now = self_->clock().now();
     done_event e;
     for (auto& s : sequences_) {
       e.choices.push_back(s.summary());
@@ -169,8 +176,6 @@ private:
     self_->quit();
   }
 
-  static constexpr int most_sequences = 128; // as sampling_params allow
-
   request_actor::pointer self_;
   std::uint64_t id_;
   generation_ptr what_;
@@ -178,6 +183,7 @@ private:
   scheduler_actor scheduler_;
   std::vector<transcript> sequences_;
   bool paused_ = false;
+  bool cancelled_ = false; // before it was admitted
   bool ended_ = false;
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};
