@@ -1,14 +1,18 @@
 // The protocol: every actor's interface, every message, who sends it to whom and what the answer means.
 //
-//                client                                              executor (detached: it computes)
-//                │  ▲ event                                          ▲ step_plan      │ step_logits
-//         submit ▼  │                                                │                ▼
-//   engine ──── request ──────── submit, finish, pause ──────▶ scheduler ◀─step_result─ sampler
-//                   ▲                                          │      ▲                │
-//                   │                             block_request ▼      │ block_grant    │ step_result (fills
-//                   │                                    kv_block_manager              ▼  placeholders)
-//                   └───────────────── sampled_token ──────────────────────────── executor
+//   client ── submit ──▶ engine          kv_block_manager
+//     ▲                    │ spawns           ▲      │ block_grant
+//     │                    ▼    block_request │      ▼
+//     └────── event ─── request ──────────▶ scheduler ◀────────────────────┐
+//                          ▲    submit,         │ step_plan                │ step_result
+//                          │    finish,         ▼                          │
+//                          │    pause        executor ── step_logits ──▶ sampler
+//                          │                    ▲                        │ │
+//                          │                    └────── step_result ─────┘ │
+//                          └────────────────────── sampled_token ──────────┘
 //
+// The executor is detached: it computes, and waits for a step_result where a plan has placeholders for its tokens. A request
+// asks the engine for the way in; that it has ended, however, is what others see from its actor's end.
 // One step is one message per hop, whatever the batch; only tokens to requests go one by one. Bulk data is immutable and
 // travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
 #pragma once

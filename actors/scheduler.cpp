@@ -69,11 +69,11 @@ private:
       ask(std::move(*request));
       return;
     }
-    if (auto* plan = std::get_if<step_plan_ptr>(&next))
-      self_->send(executor_, *plan);
-    for (auto& s : scheduler_.take_started())
+    for (auto& s : scheduler_.take_started()) // before the plan goes out, so that no token comes first
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.cached_tokens);
+    if (auto* plan = std::get_if<step_plan_ptr>(&next))
+      self_->send(executor_, *plan);
     go_on();
   }
 

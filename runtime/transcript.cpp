@@ -14,8 +14,6 @@ transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> wor
 std::optional<token_event> transcript::push(const sampled_token& token) {
   if (finished_)
     return std::nullopt;
-  if (pending_.token_ids.empty())
-    pending_.position = tokens_;
   pending_.token_ids.push_back(token.id);
   if (with_logprobs_)
     pending_.logprobs.push_back(token);
