@@ -370,8 +370,6 @@ scheduler::sequence* scheduler::victim() {
 
 void scheduler::preempt(sequence& s, block_request& request) {
   leave(s, request);
-  s.planned = 0;
-  s.committed = 0;
   waiting_.emplace(order(s), &s);
   ++counters_.preemptions;
 }

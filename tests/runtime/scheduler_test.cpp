@@ -132,6 +132,8 @@ public:
     FAIL("never became idle");
   }
 
+  std::size_t sampling_states() const { return emitted_.size(); }
+
   block_manager manager;
   scheduler sched;
   std::map<sequence_id, std::vector<token_id>> transcripts;
@@ -257,6 +259,9 @@ TEST_CASE("random workloads draw what each sequence draws alone, and leave no bl
       m.sched.pause(id, false);
     m.drain();
     check_done();
+    submit(m, make(1000, {10}, 1)); // the next plan tells the sampler of those that have ended
+    m.drain();
+    CHECK(m.sampling_states() == 0);
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
