@@ -7,6 +7,8 @@
 // is cut at absolute multiples of `partition_tokens`, partials merge in order.
 #pragma once
 
+#include "kernels/weight_format.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,11 +29,6 @@ struct device_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-enum class dtype : std::uint8_t { f32, f16, bf16 };
-
-constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
-const char* to_string(dtype t);
-
 /// Activations in device memory: [rows, cols], `stride` elements from one row to the next.
 struct tensor {
   void* data = nullptr;
@@ -44,9 +41,19 @@ struct tensor {
 /// A weight matrix as a checkpoint stores it, in host memory: row-major [rows = outputs, cols = inputs].
 struct stored_matrix {
   const void* data = nullptr;
-  dtype type = dtype::f32;
+  weight_format format = weight_format::f32;
   std::size_t rows = 0;
-  std::size_t cols = 0;
+  std::size_t cols = 0; // a multiple of block_inputs(format)
+
+  stored_matrix() = default;
+  stored_matrix(const void* data, weight_format format, std::size_t rows, std::size_t cols)
+    : data(data), format(format), rows(rows), cols(cols) {}
+  stored_matrix(const void* data, dtype type, std::size_t rows, std::size_t cols)
+    : stored_matrix(data, format_of(type), rows, cols) {}
+
+  const void* row(std::size_t index) const {
+    return static_cast<const char*>(data) + index * row_bytes(format, cols);
+  }
 };
 
 /// A weight matrix in the layout that a backend's kernels want. Opaque; made by `backend::pack`.
@@ -132,10 +139,15 @@ public:
 
   /// Packs matrices that share their input, stacked along the outputs (q, k and v become one). Activations will come as
   /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, they are rounded to bf16.
-  virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute) = 0;
+  /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says;
+  /// both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs, symmetrically, to
+  /// nearest even. Throws std::invalid_argument for what cannot be packed together.
+  virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
+                                       quantization how = quantization::none) = 0;
 
   /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`.
-  virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute) = 0;
+  virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
+                                               quantization how = quantization::none) = 0;
 
   /// A table whose rows `embed` gathers. On a CPU it refers to the caller's memory, which must outlive it.
   virtual std::unique_ptr<matrix> load_table(const stored_matrix& table) = 0;

@@ -50,7 +50,7 @@ std::uint16_t to_f16(float x) {
 std::vector<double> linear(const std::vector<double>& in, std::size_t rows, const stored_matrix& w, const float* bias) {
   std::vector<double> weights(w.rows * w.cols);
   for (std::size_t i = 0; i < weights.size(); ++i)
-    weights[i] = value(w.data, w.type, i);
+    weights[i] = value(w.data, dtype_of(w.format), i);
   std::vector<double> out(rows * w.rows);
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t o = 0; o < w.rows; ++o) {

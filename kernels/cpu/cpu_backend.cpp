@@ -15,7 +15,7 @@ namespace {
 // Sizes of tasks; none of them can change a result.
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
 constexpr std::size_t rows_per_linear_task = 512;   // a block of the task's weights and its sums stay in L2
-constexpr std::size_t panels_per_linear_task = 4;
+constexpr std::size_t outputs_per_linear_task = 256;
 constexpr int tiles_per_thread = 8; // a sequence with fewer attention tiles is also split by partitions
 
 const target& find_target(isa wanted) {
@@ -98,20 +98,22 @@ public:
     return std::make_unique<cpu_kv_cache>(shape);
   }
 
-  std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute) override {
-    return pack_matrices(stacked, compute, false, kernels_, pool_);
+  std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
+    return pack_matrices(stacked, compute, how, false, kernels_, pool_);
   }
 
-  std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute) override {
+  std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
+                                       quantization how) override {
     const stored_matrix both[] = {gate, up};
-    return pack_matrices(both, compute, true, kernels_, pool_);
+    return pack_matrices(both, compute, how, true, kernels_, pool_);
   }
 
   std::unique_ptr<matrix> load_table(const stored_matrix& table) override {
     auto loaded = std::make_unique<host_table>();
     loaded->outputs = table.rows;
     loaded->inputs = table.cols;
-    loaded->bytes = table.rows * table.cols * size_of(table.type);
+    expect(table.cols % block_inputs(table.format) == 0, "load_table: the columns must fill the format's blocks");
+    loaded->bytes = table.rows * row_bytes(table.format, table.cols);
     loaded->stored = table;
     return loaded;
   }
@@ -119,10 +121,12 @@ public:
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
     const auto& stored = dynamic_cast<const host_table&>(table).stored;
     expect(out.type == dtype::f32 && out.cols == stored.cols, "embed: out must be f32 with the table's columns");
-    const std::size_t row_bytes = stored.cols * size_of(stored.type);
     for_rows(out.rows, [&](std::size_t r) {
-      kernels_.widen(exact_kind(stored.type), row_of<float>(out, r),
-                     static_cast<const char*>(stored.data) + tokens[r] * row_bytes, stored.cols);
+      const void* from = stored.row(tokens[r]);
+      if (is_float(stored.format))
+        return kernels_.widen(exact_kind(dtype_of(stored.format)), row_of<float>(out, r), from, stored.cols);
+      for (std::size_t group = 0; group < stored.cols / group_inputs; ++group)
+        dequantise(stored_group(stored.format, from, group), row_of<float>(out, r) + group * group_inputs);
     });
   }
 
@@ -274,6 +278,27 @@ private:
     });
   }
 
+  /// The same for quantised weights: int8, in blocks of groups. A last group that the inputs do not fill has zeros.
+  void quantise_activations(linear_op& op, const tensor& in) {
+    constexpr std::size_t block_inputs = group_block * group_inputs;
+    constexpr std::size_t row_words = group_block * activation_record;
+    op.activation_block = in.rows * row_words;
+    auto* words = activations_.reserve(ceil_div(op.words, group_block) * op.activation_block);
+    op.activations = words;
+    const auto type = exact_kind(in.type);
+    for_rows(in.rows, [&](std::size_t r) {
+      alignas(64) float wide[block_inputs];
+      const char* from = static_cast<const char*>(row_of(in, r));
+      for (std::size_t first = 0; first < in.cols; first += block_inputs) {
+        const std::size_t inputs = std::min(block_inputs, in.cols - first);
+        const std::size_t groups = ceil_div(inputs, group_inputs);
+        kernels_.widen(type, wide, from + first * size_of(in.type), inputs);
+        std::fill(wide + inputs, wide + groups * group_inputs, 0.0f);
+        kernels_.quantise(op.kind, words + first / block_inputs * op.activation_block + r * row_words, wide, groups);
+      }
+    });
+  }
+
   void run_linear(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how) {
     expect(in.type == weights.compute && in.cols == weights.inputs,
            "linear: in must be of the type and columns that the weights were packed for");
@@ -288,20 +313,26 @@ private:
     op.out_bf16 = out.type == dtype::bf16;
     op.words = weights.words;
     op.rows = in.rows;
-    op.row_tiles = ceil_div(in.rows, kernels_.linear_rows);
+    const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows : kernels_.linear_rows;
+    op.row_tiles = ceil_div(in.rows, tile_rows);
     op.outputs = weights.outputs;
     op.bias = bias;
     op.out = out.data;
     op.out_stride = out.stride;
-    arrange_activations(op, in);
+    if (weights.quantised())
+      quantise_activations(op, in);
+    else
+      arrange_activations(op, in);
 
+    const std::size_t columns = weights.panel_columns();
     const std::size_t fair = weights.panels / (4 * pool_.size()); // so that threads end together
-    const std::size_t panels = op.row_tiles == 1 ? 1 : std::clamp(fair, std::size_t(1), panels_per_linear_task);
+    const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
+    const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
     const std::size_t row_tasks = ceil_div(in.rows, rows_per_linear_task);
-    const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * kernels_.linear_rows;
+    const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
     for (auto& memory : linear_scratch_)
-      memory.reserve(most_rows * panels * panel_outputs);
+      memory.reserve(most_rows * panels * columns);
     pool_.parallel_for(panel_tasks * row_tasks, [&](std::size_t i, int thread) {
       const std::size_t rows = i % row_tasks;
       linear_task task;

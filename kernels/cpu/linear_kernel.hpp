@@ -1,6 +1,7 @@
 // Linear layers on one tile of work. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/quantised_kernel.hpp"
 #include "kernels/cpu/tile.hpp"
 
 namespace troupe::kernels {
@@ -9,8 +10,6 @@ namespace {
 /// Steps of k. The first row tile brings weights from memory, later ones find them in L2; the hardware does well by
 /// itself for a single row.
 inline constexpr std::size_t prefetch_distance = 16;
-
-inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
 
 /// One panel and one row tile over one block of K.
 template <class Operand>
@@ -64,10 +63,10 @@ inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, st
 }
 
 template <class Out>
-inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
+inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output) {
   const std::size_t n = op.outputs - output;
   vec gate = load(c);
-  vec up = load(c + panel_outputs / 2);
+  vec up = load(c + width);
   if (op.bias != nullptr) {
     gate = gate + load_some(op.bias + output, n);
     up = up + load_some(op.bias + op.outputs + output, n);
@@ -80,14 +79,15 @@ template <class Out>
 void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
-  const std::size_t width = op.gated ? panel_outputs / 2 : panel_outputs; // outputs of a panel
+  const std::size_t columns = op.kind < weight_kind::q8 ? panel_outputs : quantised_panel_outputs;
+  const std::size_t width = op.gated ? columns / 2 : columns; // outputs of a panel
   for (std::size_t row = first; row < last; ++row) {
     Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
-    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs) {
+    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += columns) {
       const std::size_t output = (task.first_panel + panel) * width;
       for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
         if (op.gated)
-          gate_and_store(op, out, scratch + i, output + i);
+          gate_and_store(op, out, scratch + i, width, output + i);
         else
           add_bias_and_store(op, out, scratch + i, output + i);
     }
@@ -100,6 +100,7 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
+    case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
   }
   if (op.out_bf16)
     store_linear<std::uint16_t>(op, task, scratch);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace troupe::kernels {
 
@@ -14,18 +15,22 @@ constexpr std::size_t chunk = 64; // inputs converted at a time
 
 struct stored_row {
   const char* data = nullptr; // null: padding
-  dtype type = dtype::f32;
+  weight_format format = weight_format::f32;
 };
 
 std::size_t element_bytes(weight_kind kind) {
   return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4;
 }
 
+std::size_t panel_bytes(const packed_matrix& m) {
+  return m.words * (m.quantised() ? layout_of(m.kind).group_bytes : panel_outputs * element_bytes(m.kind));
+}
+
 /// Row `output` of the stack.
 stored_row find_row(std::span<const stored_matrix> stacked, std::size_t output) {
   for (const auto& m : stacked) {
     if (output < m.rows)
-      return {static_cast<const char*>(m.data) + output * m.cols * size_of(m.type), m.type};
+      return {static_cast<const char*>(m.row(output)), m.format};
     output -= m.rows;
   }
   return {};
@@ -35,8 +40,8 @@ stored_row find_row(std::span<const stored_matrix> stacked, std::size_t output) 
 stored_row find_column(const packed_matrix& to, std::span<const stored_matrix> stacked, std::size_t panel,
                        std::size_t column) {
   if (!to.gated)
-    return find_row(stacked, panel * panel_outputs + column);
-  constexpr std::size_t half = panel_outputs / 2;
+    return find_row(stacked, panel * to.panel_columns() + column);
+  const std::size_t half = to.panel_columns() / 2;
   const std::size_t output = panel * half + column % half;
   return output < to.outputs ? find_row(stacked, output + (column < half ? 0 : to.outputs)) : stored_row{};
 }
@@ -49,33 +54,75 @@ void place(Element* panel, std::size_t column, std::size_t first_word, const Ele
 }
 
 /// n inputs from `first` of one row.
-void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, std::size_t panel,
-                std::size_t column, std::size_t first, std::size_t n) {
-  const char* from = row.data + first * size_of(row.type);
-  char* base = static_cast<char*>(to.data.get()) + panel * to.words * panel_outputs * element_bytes(to.kind);
+void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
+                std::size_t first, std::size_t n) {
+  const char* from = row.data + row_bytes(row.format, first);
   if (to.kind == weight_kind::f16 || to.kind == weight_kind::bf16) {
     std::uint16_t same[chunk];
     std::memcpy(same, from, n * 2);
-    return place(reinterpret_cast<std::uint16_t*>(base), column, first, same, n);
+    return place(reinterpret_cast<std::uint16_t*>(panel), column, first, same, n);
   }
   float wide[chunk];
-  kernels.widen(exact_kind(row.type), wide, from, n);
+  kernels.widen(exact_kind(dtype_of(row.format)), wide, from, n);
   if (to.kind == weight_kind::f32)
-    return place(reinterpret_cast<float*>(base), column, first, wide, n);
+    return place(reinterpret_cast<float*>(panel), column, first, wide, n);
   std::uint32_t pairs[chunk / 2] = {}; // an odd last input is paired with zero
   for (std::size_t i = 0; i < n; ++i)
     pairs[i / 2] |= std::uint32_t(to_bf16(wide[i])) << (i % 2 * 16);
-  place(reinterpret_cast<std::uint32_t*>(base), column, first / 2, pairs, (n + 1) / 2);
+  place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, pairs, (n + 1) / 2);
 }
 
-weight_kind choose_kind(std::span<const stored_matrix> stacked, dtype compute) {
+/// Inputs that a matrix of floats lacks in its last group are zero.
+weight_group make_group(const target& kernels, const stored_row& row, std::size_t index, std::size_t inputs) {
+  if (!is_float(row.format))
+    return stored_group(row.format, row.data, index);
+  float wide[group_inputs] = {};
+  const std::size_t first = index * group_inputs;
+  kernels.widen(exact_kind(dtype_of(row.format)), wide, row.data + row_bytes(row.format, first),
+                std::min(group_inputs, inputs - first));
+  return quantise_int8(wide);
+}
+
+/// Column `column` of a group: `to` [layout.group_bytes].
+void place(char* to, const quantised_layout& layout, std::size_t column, const weight_group& group) {
+  for (std::size_t i = 0; i < group_inputs; ++i)
+    to[i / 4 * 4 * quantised_panel_outputs + column * 4 + i % 4] =
+        static_cast<char>(group.codes[i] + layout.zero - group.zero);
+  std::memcpy(to + layout.code_bytes + 2 * column, &group.d, 2);
+}
+
+/// The kind for one matrix.
+weight_kind quantised_kind(const stored_matrix& m, quantization how) {
+  if (m.format == weight_format::q8_0 || (is_float(m.format) && how == quantization::int8))
+    return weight_kind::q8;
+  throw std::invalid_argument(std::string("the CPU backend cannot pack ") + to_string(m.format));
+}
+
+weight_kind choose_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how) {
+  if (compute == dtype::f16)
+    throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
+  const auto format = stacked.front().format;
+  if (!is_float(format) || how != quantization::none) {
+    const auto kind = quantised_kind(stacked.front(), how);
+    for (const auto& m : stacked)
+      if (quantised_kind(m, how) != kind)
+        throw std::invalid_argument(std::string(to_string(m.format)) + " cannot be packed together with " +
+                                    to_string(format));
+    return kind;
+  }
+  for (const auto& m : stacked)
+    if (!is_float(m.format))
+      throw std::invalid_argument(std::string(to_string(m.format)) + " cannot be packed together with " +
+                                  to_string(format));
   if (compute == dtype::bf16)
     return weight_kind::bf16_pairs;
-  if (compute != dtype::f32)
-    throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
-  const auto type = stacked.front().type;
-  const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.type == type; });
-  return same ? exact_kind(type) : weight_kind::f32;
+  const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
+  return same ? exact_kind(dtype_of(format)) : weight_kind::f32;
+}
+
+std::size_t words_of(weight_kind kind, std::size_t inputs) {
+  const std::size_t in_word = kind >= weight_kind::q8 ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
+  return (inputs + in_word - 1) / in_word;
 }
 
 } // namespace
@@ -89,8 +136,8 @@ weight_kind exact_kind(dtype stored) {
   return weight_kind::f32;
 }
 
-std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, bool gated,
-                                             const target& kernels, thread_pool& pool) {
+std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                             bool gated, const target& kernels, thread_pool& pool) {
   if (stacked.empty())
     throw std::invalid_argument("no matrix to pack");
   auto to = std::make_unique<packed_matrix>();
@@ -98,6 +145,9 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
   for (const auto& m : stacked) {
     if (m.cols != to->inputs)
       throw std::invalid_argument("matrices that are packed together must have the same number of inputs");
+    if (m.cols % block_inputs(m.format) != 0)
+      throw std::invalid_argument(std::string("a matrix in ") + to_string(m.format) + " must have a multiple of " +
+                                  std::to_string(block_inputs(m.format)) + " inputs");
     to->outputs += m.rows;
   }
   if (gated) {
@@ -105,23 +155,34 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
       throw std::invalid_argument("gate and up must have the same number of outputs");
     to->outputs = stacked[0].rows;
   }
-  to->kind = choose_kind(stacked, compute);
+  to->kind = choose_kind(stacked, compute, how);
   to->compute = compute;
   to->gated = gated;
-  to->words = compute == dtype::bf16 ? (to->inputs + 1) / 2 : to->inputs;
-  const std::size_t outputs_per_panel = gated ? panel_outputs / 2 : panel_outputs;
+  to->words = words_of(to->kind, to->inputs);
+  const std::size_t columns = to->panel_columns();
+  const std::size_t outputs_per_panel = gated ? columns / 2 : columns;
   to->panels = (to->outputs + outputs_per_panel - 1) / outputs_per_panel;
-  to->bytes = to->panels * to->words * panel_outputs * element_bytes(to->kind);
+  to->bytes = to->panels * panel_bytes(*to);
   to->data = allocate_zeroed(to->bytes);
 
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
+    char* base = static_cast<char*>(to->data.get()) + panel * panel_bytes(*to);
     stored_row rows[panel_outputs];
-    for (std::size_t column = 0; column < panel_outputs; ++column)
+    for (std::size_t column = 0; column < columns; ++column)
       rows[column] = find_column(*to, stacked, panel, column);
+    if (to->quantised()) {
+      const auto layout = layout_of(to->kind);
+      for (std::size_t group = 0; group < to->words; ++group)
+        for (std::size_t column = 0; column < columns; ++column)
+          if (rows[column].data != nullptr)
+            place(base + group * layout.group_bytes, layout, column,
+                  make_group(kernels, rows[column], group, to->inputs));
+      return;
+    }
     for (std::size_t k = 0; k < to->inputs; k += chunk)
-      for (std::size_t column = 0; column < panel_outputs; ++column)
+      for (std::size_t column = 0; column < columns; ++column)
         if (rows[column].data != nullptr)
-          pack_chunk(*to, kernels, rows[column], panel, column, k, std::min(chunk, to->inputs - k));
+          pack_chunk(*to, kernels, rows[column], base, column, k, std::min(chunk, to->inputs - k));
   });
   return to;
 }

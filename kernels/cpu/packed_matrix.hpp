@@ -1,5 +1,5 @@
-// Weights in the layout of the CPU kernels: panels of outputs, [panel][words of K][panel_outputs]. Immutable once
-// packed.
+// Weights in the layout of the CPU kernels: panels of outputs, floats as [panel][words of K][panel_outputs], quantised
+// ones as target.hpp says. Immutable once packed.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -13,8 +13,12 @@ public:
   weight_kind kind = weight_kind::f32;
   dtype compute = dtype::f32;
   bool gated = false;    // outputs = those of gate = those of up
-  std::size_t words = 0; // of K
+  std::size_t words = 0; // of K; quantised: groups
   std::size_t panels = 0;
+
+  bool quantised() const { return kind >= weight_kind::q8; }
+  /// Columns of a panel: outputs, or gate's and up's.
+  std::size_t panel_columns() const { return quantised() ? quantised_panel_outputs : panel_outputs; }
   buffer data;
 };
 
@@ -25,9 +29,9 @@ public:
 };
 
 /// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Throws std::invalid_argument
-/// where their inputs differ or `compute` is f16.
-std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, bool gated,
-                                             const target& kernels, thread_pool& pool);
+/// where their inputs differ, formats cannot be stacked or `compute` is f16.
+std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                             bool gated, const target& kernels, thread_pool& pool);
 
 /// As kernels name it when it is multiplied in f32.
 weight_kind exact_kind(dtype stored);

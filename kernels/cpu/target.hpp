@@ -12,8 +12,9 @@ namespace troupe::kernels {
 // -- linear -----------------------------------------------------------------------------------------------------------
 
 /// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
-/// consecutive inputs in a word, for instructions that multiply and add pairs.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs };
+/// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
+/// `quantised_layout`.
+enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8 };
 
 /// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
 inline constexpr std::size_t panel_outputs = 64;
@@ -24,15 +25,48 @@ inline constexpr std::size_t k_block = 512;
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
 
+// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines of
+// codes, then the group's scales. A line has 4 consecutive inputs of 16 outputs, as integer dot instructions want them:
+// [4 or 8 lines per vector][2 vectors][16 outputs][4 inputs].
+
+inline constexpr std::size_t quantised_panel_outputs = 32;
+
+/// What one group takes of a panel, in bytes.
+struct quantised_layout {
+  int code_bits = 8;
+  int zero = 0; // the code of weight 0
+  std::size_t code_bytes = 0;
+  std::size_t group_bytes = 0; // with scales: f16 [32]
+};
+
+constexpr quantised_layout layout_of(weight_kind kind) {
+  quantised_layout to;
+  switch (kind) {
+    case weight_kind::q8: to.zero = 128; break;
+    default: break;
+  }
+  to.code_bytes = 32 * quantised_panel_outputs * to.code_bits / 8;
+  to.group_bytes = to.code_bytes + 2 * quantised_panel_outputs;
+  return to;
+}
+
+/// Activations for quantised weights: a group of 32 inputs is a record of this many words, 8 of int8 inputs, the scale
+/// (f32), and two words that start the integer sums of its halves, see quantised_kernel.hpp.
+inline constexpr std::size_t activation_record = 12;
+
+/// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
+inline constexpr std::size_t group_block = 16;
+
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
-/// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block).
+/// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
+/// [blocks of K][rows][group_block][activation_record].
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
-  bool gated = false;    // panels hold 32 gate outputs, then the 32 up outputs that go with them
+  bool gated = false;    // half of a panel are gate outputs, then come the up outputs that go with them
   bool add = false;      // out += instead of out =
   bool out_bf16 = false; // else f32
-  std::size_t words = 0; // of K
+  std::size_t words = 0; // of K; quantised: groups
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0; // words from one block of K to the next
   std::size_t rows = 0;
@@ -120,10 +154,14 @@ constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std:
 
 struct target {
   int linear_rows;       // most rows of a tile
+  int quantised_rows;    // the same with quantised weights
   int attention_queries; // most queries of a tile, <= max_queries
 
-  /// `scratch` [rows of the task's tiles][panels * panel_outputs] f32.
+  /// `scratch` [rows of the task's tiles][panels * outputs of a panel] f32.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);
+
+  /// `groups` groups of 32 activations of one row as records for `kind`, which is quantised.
+  void (*quantise)(weight_kind kind, std::uint32_t* to, const float* from, std::size_t groups);
 
   /// n stored numbers as f32; kinds f32, f16 and bf16.
   void (*widen)(weight_kind, float* to, const void* from, std::size_t n);

@@ -107,7 +107,9 @@ inline constexpr int tile_rows = 12;
 inline constexpr int tile_rows = 3;
 #endif
 
-/// Calls f.template operator()<R>() with R = rows, 1 <= rows <= tile_rows.
+inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
+
+/// Calls f.template operator()<R>() with R = rows, 1 <= rows <= the first R.
 template <int R = tile_rows, class F>
 inline void with_rows(int rows, const F& f) {
   if constexpr (R > 1)

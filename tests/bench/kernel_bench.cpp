@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <numeric>
 #include <random>
@@ -82,6 +83,22 @@ __attribute__((target("avx512f,avx512bf16"))) float dot_loop() {
   return _mm512_cvtss_f32(sums[0]);
 }
 
+__attribute__((target("avx512f,avx512vnni"))) float int8_loop() {
+  __m512i sums[16];
+  for (auto& s : sums)
+    s = _mm512_setzero_si512();
+  __m512i x = _mm512_set1_epi32(0x01010101);
+  for (int i = 0; i < loops; ++i) {
+#pragma GCC unroll 16
+    for (auto& s : sums)
+      s = _mm512_dpbusd_epi32(s, x, x);
+    asm volatile("" : "+v"(x));
+  }
+  for (int i = 1; i < 16; ++i)
+    sums[0] = _mm512_add_epi32(sums[0], sums[i]);
+  return _mm512_cvtss_f32(_mm512_castsi512_ps(sums[0]));
+}
+
 __attribute__((target("avx512f"))) float read_loop(const float* p, std::size_t n) {
   __m512 sums[8];
   for (auto& s : sums)
@@ -97,7 +114,7 @@ __attribute__((target("avx512f"))) float read_loop(const float* p, std::size_t n
 #endif
 
 struct peaks {
-  double fma = 0, dot = 0, read = 0; // per second: operations, operations, bytes
+  double fma = 0, dot = 0, int8 = 0, read = 0; // per second: operations, operations, bytes
 };
 
 /// Zeros where the machine has no AVX-512 (BF16).
@@ -112,8 +129,10 @@ peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
   if (best < isa::avx512)
     return found;
   found.fma = rate(fma_loop, 32);
-  if (best == isa::avx512_bf16)
+  if (best == isa::avx512_bf16) {
     found.dot = rate(dot_loop, 64);
+    found.int8 = rate(int8_loop, 128);
+  }
   const std::size_t floats = std::size_t(768) << 18, parts = 64; // 768 MiB: beyond any cache
   const auto memory = device.allocate(floats * 4);
   float* p = static_cast<float*>(memory.get());
@@ -122,8 +141,10 @@ peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
     pool.parallel_for(parts, [&](std::size_t i, int) { sink = read_loop(p + floats / parts * i, floats / parts); });
   });
   found.read = double(floats) * 4 / t.best;
-  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, read %.1f GB/s (median %.1f)\n",
-              pool.size(), found.fma / 1e9, found.dot / 1e9, found.read / 1e9, double(floats) * 4 / t.median / 1e9);
+  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, int8 dot %.0f Gop/s, read %.1f GB/s "
+              "(median %.1f)\n",
+              pool.size(), found.fma / 1e9, found.dot / 1e9, found.int8 / 1e9, found.read / 1e9,
+              double(floats) * 4 / t.median / 1e9);
 #endif
   return found;
 }
@@ -152,16 +173,32 @@ struct device_tensor {
     : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
 };
 
-void linear(backend& device, const peaks& peak, dtype stored, dtype compute) {
+/// Rows of random blocks with scales near 1, or of numbers in [-1, 1].
+std::vector<std::uint8_t> random_weights(weight_format format, std::size_t rows, std::size_t cols) {
+  std::vector<std::uint8_t> to(rows * row_bytes(format, cols));
+  if (format == weight_format::f32) {
+    const auto x = random_floats(rows * cols);
+    std::memcpy(to.data(), x.data(), to.size());
+  } else if (is_float(format)) {
+    const auto x = random_halves(rows * cols, dtype_of(format));
+    std::memcpy(to.data(), x.data(), to.size());
+  } else {
+    std::minstd_rand engine(1);
+    for (auto& byte : to)
+      byte = static_cast<std::uint8_t>(engine() >> 8 & 0x3f);
+  }
+  return to;
+}
+
+void linear(backend& device, const peaks& peak, weight_format stored, dtype compute,
+            quantization how = quantization::none) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512;
-  const auto wide = random_floats(stored == dtype::f32 ? inputs * outputs : 0);
-  const auto narrow = random_halves(stored == dtype::f32 ? 0 : inputs * outputs, stored);
+  const auto data = random_weights(stored, outputs, inputs);
   // Several copies, so that single rows stream from memory and not from a cache.
   std::vector<std::unique_ptr<matrix>> copies;
-  const void* data = stored == dtype::f32 ? static_cast<const void*>(wide.data()) : narrow.data();
-  const stored_matrix w{data, stored, outputs, inputs};
+  const stored_matrix w{data.data(), stored, outputs, inputs};
   for (int i = 0; i < 16; ++i)
-    copies.push_back(device.pack({&w, 1}, compute));
+    copies.push_back(device.pack({&w, 1}, compute, how));
   device_tensor in(device, compute, most, inputs), out(device, dtype::f32, most, outputs);
   if (compute == dtype::f32) {
     const auto x = random_floats(most * inputs);
@@ -170,14 +207,17 @@ void linear(backend& device, const peaks& peak, dtype stored, dtype compute) {
     const auto x = random_halves(most * inputs, dtype::bf16);
     std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
   }
-  std::printf("linear %s as %s:", to_string(stored), to_string(compute));
+  const bool quantised = !is_float(stored) || how != quantization::none;
+  const double limit = quantised ? peak.int8 : compute == dtype::f32 ? peak.fma : peak.dot;
+  const double bytes = double(copies[0]->bytes);
+  std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored), how == quantization::int8 ? " to int8" : "",
+              to_string(compute), bytes / double(inputs * outputs));
   std::size_t next = 0;
   for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
     in.view.rows = out.view.rows = rows;
     const auto t = measure([&] { device.linear(out.view, in.view, *copies[next++ % copies.size()]); });
-    const double operations = 2.0 * rows * inputs * outputs, limit = compute == dtype::f32 ? peak.fma : peak.dot;
-    const double bytes = double(copies[0]->bytes);
-    std::printf("  %zu: %.0f GF %.1f GB/s", rows, operations / t.best / 1e9, bytes / t.best / 1e9);
+    const double operations = 2.0 * rows * inputs * outputs;
+    std::printf("  %zu: %.0f Gop/s %.1f GB/s", rows, operations / t.best / 1e9, bytes / t.best / 1e9);
     if (rows <= 4)
       std::printf(" (%.0f%%, median %.0f%% of read)", 100 * bytes / t.best / peak.read,
                   100 * bytes / t.median / peak.read);
@@ -251,9 +291,10 @@ int main(int argc, char** argv) {
   }
   const auto device = make_cpu_backend(options);
   std::printf("%s\n", device->description().c_str());
-  for (const dtype stored : {dtype::f32, dtype::f16, dtype::bf16})
+  linear(*device, peak, weight_format::q8_0, dtype::bf16);
+  linear(*device, peak, weight_format::bf16, dtype::bf16);
+  for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
     linear(*device, peak, stored, dtype::f32);
-  linear(*device, peak, dtype::bf16, dtype::bf16);
   for (const dtype type : {dtype::f32, dtype::bf16})
     attention(*device, peak, type);
 }

@@ -1,0 +1,155 @@
+// Sixteen 32-bit integers and dots of four codes (0 to 255) with four int8 inputs, whose sums are exact on every target.
+// Only for the target units.
+#pragma once
+
+#include "kernels/cpu/simd.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+// Codes of 8 bits overflow the pairs of VPMADDUBSW. Targets without VNNI therefore turn them into signed ones, which
+// moves the code of weight 0 from 128 to 0, and multiply magnitudes; narrower codes need no such care.
+#if defined(__AVX512F__)
+
+struct ivec {
+  __m512i v;
+};
+
+inline ivec load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+inline ivec broadcast_word(const std::uint32_t* p) {
+  int word;
+  std::memcpy(&word, p, 4);
+  return {_mm512_set1_epi32(word)};
+}
+inline vec as_floats(ivec x) { return {_mm512_castsi512_ps(x.v)}; }
+
+#if defined(__AVX512VNNI__)
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline wide_codes prepare_wide(ivec codes) { return codes; }
+inline ivec dot(ivec sum, ivec codes, ivec x) { return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)}; }
+
+#else
+
+inline constexpr bool wide_codes_are_signed = true;
+struct wide_codes {
+  __m512i magnitudes;
+  __mmask64 negative;
+};
+inline wide_codes prepare_wide(ivec codes) {
+  const auto values = _mm512_xor_si512(codes.v, _mm512_set1_epi8(-128));
+  return {_mm512_abs_epi8(values), _mm512_movepi8_mask(values)};
+}
+inline ivec dot(ivec sum, ivec codes, ivec x) {
+  const auto pairs = _mm512_maddubs_epi16(codes.v, x.v);
+  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
+  const auto signed_x = _mm512_mask_sub_epi8(x.v, codes.negative, _mm512_setzero_si512(), x.v);
+  return dot(sum, ivec{codes.magnitudes}, {signed_x});
+}
+
+#endif
+
+#elif defined(__AVX2__)
+
+struct ivec {
+  __m256i a, b;
+};
+
+inline ivec load_ints(const void* p) {
+  const auto* halves = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+inline ivec broadcast_word(const std::uint32_t* p) {
+  int word;
+  std::memcpy(&word, p, 4);
+  return {_mm256_set1_epi32(word), _mm256_set1_epi32(word)};
+}
+inline vec as_floats(ivec x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+
+inline constexpr bool wide_codes_are_signed = true;
+struct wide_codes {
+  ivec values, magnitudes;
+};
+inline wide_codes prepare_wide(ivec codes) {
+  const auto flip = _mm256_set1_epi8(-128);
+  const ivec values{_mm256_xor_si256(codes.a, flip), _mm256_xor_si256(codes.b, flip)};
+  return {values, {_mm256_abs_epi8(values.a), _mm256_abs_epi8(values.b)}};
+}
+inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
+}
+inline ivec dot(ivec sum, ivec codes, ivec x) { return {dot_half(sum.a, codes.a, x.a), dot_half(sum.b, codes.b, x.b)}; }
+inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
+  return {dot_half(sum.a, codes.magnitudes.a, _mm256_sign_epi8(x.a, codes.values.a)),
+          dot_half(sum.b, codes.magnitudes.b, _mm256_sign_epi8(x.b, codes.values.b))};
+}
+
+#else
+
+struct ivec {
+  std::uint32_t x[lanes]; // wraps
+};
+
+inline ivec load_ints(const void* p) {
+  ivec to;
+  std::memcpy(to.x, p, sizeof to.x);
+  return to;
+}
+inline ivec broadcast_word(const std::uint32_t* p) {
+  ivec to;
+  for (auto& x : to.x)
+    x = *p;
+  return to;
+}
+inline vec as_floats(const ivec& x) {
+  vec to;
+  std::memcpy(to.q, x.x, sizeof to.q);
+  return to;
+}
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline wide_codes prepare_wide(const ivec& codes) { return codes; }
+inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
+  std::uint8_t c[4 * lanes];
+  std::int8_t s[4 * lanes];
+  std::memcpy(c, codes.x, sizeof c);
+  std::memcpy(s, x.x, sizeof s);
+  for (int i = 0; i < lanes; ++i)
+    for (int j = 0; j < 4; ++j)
+      sum.x[i] += static_cast<std::uint32_t>(c[4 * i + j] * s[4 * i + j]);
+  return sum;
+}
+
+#endif
+
+// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so that its bits read as a float are that
+// plus the integer. A product with a scale is then one FMA, exact but for its one rounding, as scales have at most 20
+// significant bits.
+
+inline constexpr float magic = 0x1.8p23f;
+inline constexpr std::uint32_t magic_bits = 0x4b400000;
+
+#if defined(__FMA__)
+
+struct scale {
+  vec value, offset;
+};
+inline scale make_scale(vec value) { return {value, value * broadcast(-magic)}; }
+inline vec scaled(ivec sum, const scale& by) { return fma(as_floats(sum), by.value, by.offset); }
+
+#else
+
+struct scale {
+  vec value;
+};
+inline scale make_scale(const vec& value) { return {value}; }
+inline vec scaled(const ivec& sum, const scale& by) { return (as_floats(sum) - broadcast(magic)) * by.value; }
+
+#endif
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,190 @@
+#include "kernels/weight_format.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace troupe::kernels {
+
+namespace {
+
+float from_f16(std::uint16_t h) {
+  const auto magnitude = std::bit_cast<float>(std::uint32_t(h & 0x7fff) << 13) * 0x1p112f; // also normalises denormals
+  const std::uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | special | std::uint32_t(h & 0x8000) << 16);
+}
+
+/// To nearest, ties to even; finite values that are too large become the largest.
+std::uint16_t to_f16(float x) {
+  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  const float magnitude = std::min(std::abs(x), 65504.0f);
+  if (std::isnan(x))
+    return 0x7e00;
+  if (magnitude < 0x1p-14f) // rounds up into the normal numbers, as the bits are consecutive
+    return sign | static_cast<std::uint16_t>(std::nearbyint(magnitude * 0x1p24f));
+  const auto bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t rounded = (bits + 0xfff + (bits >> 13 & 1)) >> 13;
+  return sign | static_cast<std::uint16_t>(rounded - (112u << 10));
+}
+
+std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
+
+/// Two codes of 4 bits in a byte: inputs 0 to 15 are the low halves of 16 bytes, 16 to 31 the high ones.
+void split_nibbles(weight_group& to, const std::uint8_t* from) {
+  for (int i = 0; i < 16; ++i) {
+    to.codes[i] = from[i] & 15;
+    to.codes[i + 16] = from[i] >> 4;
+  }
+}
+
+/// Bit i of `bits` is the fifth bit of code i.
+void add_fifth_bits(weight_group& to, const std::uint8_t* bits) {
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] |= (bits[i / 8] >> i % 8 & 1) << 4;
+}
+
+/// q4_k and q5_k: d, dmin, eight scales and minima of 6 bits in 12 bytes, [32 bytes of fifth bits,] 128 bytes of
+/// nibbles, of which 32 bytes hold one group in the low and the next in the high halves.
+weight_group super_group(const std::uint8_t* block, int index, bool five_bits) {
+  weight_group to;
+  to.d = load_u16(block);
+  to.m = load_u16(block + 2);
+  const std::uint8_t* packed = block + 4;
+  if (index < 4) {
+    to.scales[0] = packed[index] & 63;
+    to.minimum = packed[index + 4] & 63;
+  } else {
+    to.scales[0] = (packed[index + 4] & 15) | packed[index - 4] >> 6 << 4;
+    to.minimum = packed[index + 4] >> 4 | packed[index] >> 6 << 4;
+  }
+  to.scales[1] = to.scales[0];
+  to.minimum = -to.minimum;
+  const std::uint8_t* nibbles = block + (five_bits ? 48 : 16) + index / 2 * 32;
+  for (int i = 0; i < 32; ++i) {
+    to.codes[i] = nibbles[i] >> index % 2 * 4 & 15;
+    if (five_bits)
+      to.codes[i] |= (block[16 + i] >> index & 1) << 4;
+  }
+  return to;
+}
+
+/// q6_k: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 scales of 16 inputs each, d. Each half of the 256
+/// inputs has 64 bytes of nibbles and 32 of pairs.
+weight_group six_bit_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.zero = 32;
+  to.d = load_u16(block + 208);
+  to.scales[0] = static_cast<std::int8_t>(block[192 + 2 * index]);
+  to.scales[1] = static_cast<std::int8_t>(block[193 + 2 * index]);
+  const int half = index / 4, quarter = index % 4;
+  const std::uint8_t* low = block + half * 64 + quarter % 2 * 32;
+  const std::uint8_t* high = block + 128 + half * 32;
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] = (low[i] >> quarter / 2 * 4 & 15) | (high[i] >> quarter * 2 & 3) << 4;
+  return to;
+}
+
+} // namespace
+
+const char* to_string(dtype t) { return to_string(format_of(t)); }
+
+const char* to_string(weight_format f) {
+  switch (f) {
+    case weight_format::f32: return "f32";
+    case weight_format::f16: return "f16";
+    case weight_format::bf16: return "bf16";
+    case weight_format::q8_0: return "q8_0";
+    case weight_format::q4_0: return "q4_0";
+    case weight_format::q4_1: return "q4_1";
+    case weight_format::q5_0: return "q5_0";
+    case weight_format::q5_1: return "q5_1";
+    case weight_format::q4_k: return "q4_k";
+    case weight_format::q5_k: return "q5_k";
+    case weight_format::q6_k: return "q6_k";
+  }
+  return "unknown";
+}
+
+std::size_t block_inputs(weight_format f) { return is_float(f) ? 1 : f < weight_format::q4_k ? 32 : 256; }
+
+std::size_t block_bytes(weight_format f) {
+  switch (f) {
+    case weight_format::f32: return 4;
+    case weight_format::f16:
+    case weight_format::bf16: return 2;
+    case weight_format::q8_0: return 34;
+    case weight_format::q4_0: return 18;
+    case weight_format::q4_1: return 20;
+    case weight_format::q5_0: return 22;
+    case weight_format::q5_1: return 24;
+    case weight_format::q4_k: return 144;
+    case weight_format::q5_k: return 176;
+    case weight_format::q6_k: return 210;
+  }
+  return 0;
+}
+
+std::size_t row_bytes(weight_format f, std::size_t cols) { return cols / block_inputs(f) * block_bytes(f); }
+
+weight_group stored_group(weight_format f, const void* row, std::size_t index) {
+  const std::size_t groups = block_inputs(f) / group_inputs; // of a block
+  const auto* block = static_cast<const std::uint8_t*>(row) + index / groups * block_bytes(f);
+  const int part = static_cast<int>(index % groups);
+  weight_group to;
+  to.d = load_u16(block);
+  const bool has_minimum = f == weight_format::q4_1 || f == weight_format::q5_1;
+  if (has_minimum) {
+    to.m = load_u16(block + 2);
+    to.minimum = 1;
+    block += 2;
+  }
+  switch (f) {
+    case weight_format::q4_k: return super_group(block, part, false);
+    case weight_format::q5_k: return super_group(block, part, true);
+    case weight_format::q6_k: return six_bit_group(block, part);
+    case weight_format::q4_0:
+    case weight_format::q4_1:
+      split_nibbles(to, block + 2);
+      to.zero = has_minimum ? 0 : 8;
+      break;
+    case weight_format::q5_0:
+    case weight_format::q5_1:
+      split_nibbles(to, block + 6);
+      add_fifth_bits(to, block + 2);
+      to.zero = has_minimum ? 0 : 16;
+      break;
+    default: // q8_0: signed
+      to.zero = 128;
+      for (std::size_t i = 0; i < group_inputs; ++i)
+        to.codes[i] = block[2 + i] ^ 0x80;
+  }
+  return to;
+}
+
+weight_group quantise_int8(const float* weights) {
+  float largest = 0;
+  bool finite = true;
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    largest = std::max(largest, std::abs(weights[i]));
+    finite = finite && std::isfinite(weights[i]);
+  }
+  weight_group to;
+  to.zero = 128;
+  to.d = finite ? to_f16(largest / 127) : 0x7e00; // a group that is not finite stays NaN
+  const float scale = from_f16(to.d);
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    const float code = scale > 0 ? std::nearbyint(weights[i] / scale) : 0;
+    to.codes[i] = static_cast<std::uint8_t>(128 + static_cast<int>(std::clamp(code, -127.0f, 127.0f)));
+  }
+  return to;
+}
+
+void dequantise(const weight_group& group, float* weights) {
+  const float d = from_f16(group.d);
+  const float minimum = from_f16(group.m) * group.minimum;
+  for (std::size_t i = 0; i < group_inputs; ++i)
+    weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
+}
+
+} // namespace troupe::kernels

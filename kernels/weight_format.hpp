@@ -1,0 +1,57 @@
+// How checkpoints store weights: plain floats, or the block formats of GGUF files, in which 32 or 256 consecutive inputs
+// of an output share their scales. Blocks are taken apart into groups of 32 inputs here, exactly; used at load by the
+// backends' packing, by embedding tables and by tests, on any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::kernels {
+
+enum class dtype : std::uint8_t { f32, f16, bf16 };
+
+constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
+const char* to_string(dtype t);
+
+/// The first three are those of dtype; the others are GGUF's blocks.
+enum class weight_format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+
+constexpr weight_format format_of(dtype t) { return static_cast<weight_format>(t); }
+constexpr bool is_float(weight_format f) { return f <= weight_format::bf16; }
+/// Of a float format.
+constexpr dtype dtype_of(weight_format f) { return static_cast<dtype>(f); }
+const char* to_string(weight_format f);
+
+/// Inputs in a block: 1 (floats), 32 or 256. The inputs of a matrix are a multiple of it.
+std::size_t block_inputs(weight_format f);
+std::size_t block_bytes(weight_format f);
+/// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).
+std::size_t row_bytes(weight_format f, std::size_t cols);
+
+/// What becomes of weights that are stored as floats when they are packed. Both kinds have groups of 32 inputs with
+/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale.
+enum class quantization : std::uint8_t { none, int8, int4 };
+
+/// Inputs that share a scale in packed matrices.
+inline constexpr std::size_t group_inputs = 32;
+
+/// 32 consecutive inputs of one output: weight i is d * scales[i / 16] * (codes[i] - zero) + m * minimum.
+struct weight_group {
+  std::uint8_t codes[group_inputs] = {};
+  int zero = 0;
+  std::uint16_t d = 0; // f16
+  std::uint16_t m = 0; // f16
+  std::int8_t scales[2] = {1, 1};
+  std::int8_t minimum = 0;
+};
+
+/// Group `index` of a row that is stored in blocks. The row may be unaligned.
+weight_group stored_group(weight_format f, const void* row, std::size_t index);
+
+/// 32 weights, as q8_0 has them: the scale is the largest magnitude / 127, rounded to f16.
+weight_group quantise_int8(const float* weights);
+
+/// The weights of a group in f32: products are exact there, the sum with the minimum is rounded once.
+void dequantise(const weight_group& group, float* weights);
+
+} // namespace troupe::kernels

@@ -1,0 +1,363 @@
+// Quantised weights: formats are taken apart as GGUF defines them, and linear layers are tested against exact
+// arithmetic on the dequantised weights and equally quantised activations.
+#include "tests/kernels/support.hpp"
+
+#include <array>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::testing;
+
+namespace {
+
+const dtype compute_types[] = {dtype::f32, dtype::bf16};
+
+/// A matrix in some format: blocks with random codes, or floats that are quantised when packed.
+struct quantised_weights {
+  weight_format format;
+  quantization how;
+  std::size_t rows, cols;
+  std::vector<std::uint8_t> blocks;
+  std::vector<float> floats;
+
+  quantised_weights(generator& random, weight_format format, quantization how, std::size_t rows, std::size_t cols)
+    : format(format), how(how), rows(rows), cols(cols) {
+    if (is_float(format)) {
+      floats = random.normal(rows * cols, 0.1f);
+      return;
+    }
+    blocks.resize(rows * row_bytes(format, cols));
+    for (auto& byte : blocks)
+      byte = static_cast<std::uint8_t>(random.below(256));
+    // Sensible scales: 2^-8 to 2^-6 with a random mantissa and sign.
+    const auto scale = [&](std::uint8_t* at) {
+      const int bits = random.below(2048) + (7 << 10) + random.below(2) * 0x8000;
+      at[0] = static_cast<std::uint8_t>(bits);
+      at[1] = static_cast<std::uint8_t>(bits >> 8);
+    };
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
+      scale(&blocks[at]);
+  }
+
+  stored_matrix view() const {
+    return {is_float(format) ? static_cast<const void*>(floats.data()) : blocks.data(), format, rows, cols};
+  }
+
+  /// As they are multiplied.
+  std::vector<double> values() const {
+    std::vector<double> all(rows * cols);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t k = 0; k < cols; k += group_inputs) {
+        float group[group_inputs] = {};
+        const std::size_t n = std::min(group_inputs, cols - k);
+        if (is_float(format)) {
+          std::copy_n(&floats[r * cols + k], n, group);
+          dequantise(quantise_int8(group), group);
+        } else {
+          dequantise(stored_group(format, view().row(r), k / group_inputs), group);
+        }
+        std::copy_n(group, n, &all[r * cols + k]);
+      }
+    return all;
+  }
+
+  std::string name() const { return std::string(to_string(format)) + (how == quantization::int8 ? " to int8" : ""); }
+};
+
+struct kind {
+  weight_format format;
+  quantization how;
+};
+const kind kinds[] = {{weight_format::q8_0, quantization::none}, {weight_format::f32, quantization::int8}};
+
+/// Rounded to int8 with one f32 scale per group, as the backends do.
+std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
+  const std::size_t cols = in.size() / rows;
+  auto x = in.values();
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t k = 0; k < cols; k += group_inputs) {
+      const std::size_t n = std::min(group_inputs, cols - k);
+      float largest = 0;
+      for (std::size_t i = 0; i < n; ++i)
+        largest = std::max(largest, static_cast<float>(std::abs(x[r * cols + k + i])));
+      const float inverse = largest > 0 ? 127 / largest : 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        double& v = x[r * cols + k + i];
+        v = std::nearbyint(static_cast<float>(v) * inverse) * double(largest / 127);
+      }
+    }
+  return x;
+}
+
+/// Of the sum of magnitudes: every group adds two roundings, the bias one.
+double tolerance_factor(std::size_t cols) { return 2 * double(cols / group_inputs + 3) * 0x1p-24; }
+
+struct exact_linear {
+  std::vector<double> sums, magnitudes;
+};
+exact_linear multiply(const std::vector<double>& x, const std::vector<double>& w, std::size_t rows, std::size_t outputs,
+                      const float* bias) {
+  const std::size_t cols = w.size() / outputs;
+  exact_linear to;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t o = 0; o < outputs; ++o) {
+      double sum = bias[o], magnitude = std::abs(bias[o]) + 1e-30;
+      for (std::size_t k = 0; k < cols; ++k) {
+        sum += x[r * cols + k] * w[o * cols + k];
+        magnitude += std::abs(x[r * cols + k] * w[o * cols + k]);
+      }
+      to.sums.push_back(sum);
+      to.magnitudes.push_back(magnitude);
+    }
+  return to;
+}
+
+std::string what(isa target, const quantised_weights& w, dtype compute, std::size_t rows) {
+  return std::string(to_string(target)) + " " + w.name() + " with " + to_string(compute) + " " + std::to_string(rows) +
+         " x " + std::to_string(w.rows) + " x " + std::to_string(w.cols);
+}
+
+std::size_t fitting(const kind& k, std::size_t cols) {
+  const std::size_t block = block_inputs(k.format);
+  return (cols + block - 1) / block * block;
+}
+
+} // namespace
+
+TEST_CASE("a quantised linear layer agrees with exact arithmetic for every target, format and odd size") {
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    for (const auto& k : kinds)
+      for (const dtype compute : compute_types)
+        for (const auto& [rows, outputs, inputs] : {std::array<std::size_t, 3>{1, 1, 32},
+                                                    {1, 47, 600},
+                                                    {7, 130, 989},
+                                                    {40, 33, 1100},
+                                                    {13, 64, 5}}) {
+          generator random;
+          const quantised_weights w(random, k.format, k.how, outputs, fitting(k, inputs));
+          const auto bias = random.normal(outputs);
+          const auto view = w.view();
+          const auto packed = device->pack({&view, 1}, compute, k.how);
+          numbers in(compute, random.normal(rows * w.cols)), out(dtype::f32, rows * outputs);
+          auto want = multiply(quantised_activations(in, rows), w.values(), rows, outputs, bias.data());
+          std::vector<double> tolerance;
+          for (const double m : want.magnitudes)
+            tolerance.push_back(m * tolerance_factor(w.cols));
+
+          device->linear(out.rows(rows), in.rows(rows), *packed, bias.data());
+          check_close(out.values(), want.sums, tolerance, what(target, w, compute, rows));
+          device->linear(out.rows(rows), in.rows(rows), *packed, bias.data(), store::add);
+          for (std::size_t i = 0; i < tolerance.size(); ++i) {
+            want.sums[i] *= 2;
+            tolerance[i] *= 2;
+          }
+          check_close(out.values(), want.sums, tolerance, what(target, w, compute, rows) + ", added");
+        }
+  }
+}
+
+TEST_CASE("rounding the activations costs a quantised layer no more than half a step each") {
+  const auto device = make_cpu_backend();
+  const std::size_t rows = 5, outputs = 70, inputs = 1024;
+  for (const auto& k : kinds) {
+    generator random;
+    const quantised_weights w(random, k.format, k.how, outputs, inputs);
+    const auto view = w.view();
+    const auto packed = device->pack({&view, 1}, dtype::f32, k.how);
+    numbers in(dtype::f32, random.normal(rows * inputs)), out(dtype::f32, rows * outputs);
+    device->linear(out.rows(rows), in.rows(rows), *packed);
+    const auto x = in.values(), values = w.values();
+    const auto want = multiply(x, values, rows, outputs, std::vector<float>(outputs).data());
+    std::vector<double> bound;
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t o = 0; o < outputs; ++o) {
+        double sum = want.magnitudes[r * outputs + o] * tolerance_factor(inputs);
+        for (std::size_t g = 0; g < inputs; g += group_inputs) {
+          double largest = 0, weights = 0;
+          for (std::size_t i = g; i < g + group_inputs; ++i) {
+            largest = std::max(largest, std::abs(x[r * inputs + i]));
+            weights += std::abs(values[o * inputs + i]);
+          }
+          sum += largest / 127 / 2 * weights * 1.0001;
+        }
+        bound.push_back(sum);
+      }
+    check_close(out.values(), want.sums, bound, w.name());
+    // Errors of many inputs cancel: the typical one is far below the bound.
+    double squares = 0, bounds = 0;
+    for (std::size_t i = 0; i < bound.size(); ++i) {
+      squares += (out[i] - want.sums[i]) * (out[i] - want.sums[i]);
+      bounds += bound[i] * bound[i];
+    }
+    CHECK(squares < bounds / 100);
+  }
+}
+
+TEST_CASE("a gated quantised layer agrees with exact arithmetic") {
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    for (const auto& k : kinds)
+      for (const dtype compute : compute_types)
+        for (const auto& [rows, ffn, inputs] : {std::array<std::size_t, 3>{1, 7, 111}, {29, 111, 989}}) {
+          generator random;
+          const std::size_t cols = fitting(k, inputs);
+          const quantised_weights gate(random, k.format, k.how, ffn, cols), up(random, k.format, k.how, ffn, cols);
+          const auto bias = random.normal(2 * ffn);
+          const auto packed = device->pack_gate_up(gate.view(), up.view(), compute, k.how);
+          numbers in(compute, random.normal(rows * cols)), out(compute, rows * ffn);
+          device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed, bias.data());
+          const auto x = quantised_activations(in, rows);
+          const auto g = multiply(x, gate.values(), rows, ffn, bias.data());
+          const auto u = multiply(x, up.values(), rows, ffn, bias.data() + ffn);
+          std::vector<double> want, tolerance;
+          for (std::size_t i = 0; i < g.sums.size(); ++i) {
+            const double factor = tolerance_factor(cols);
+            want.push_back(reference::silu_gate(g.sums[i], u.sums[i]));
+            tolerance.push_back(1.1 * factor * g.magnitudes[i] * std::abs(u.sums[i]) +
+                                std::abs(g.sums[i]) * factor * u.magnitudes[i] +
+                                std::abs(want[i]) * (unit(compute) + 8 * unit(dtype::f32)) + 1e-30);
+          }
+          check_close(out.values(), want, tolerance, "gated " + what(target, gate, compute, rows));
+        }
+  }
+}
+
+TEST_CASE("a row's bits with quantised weights do not depend on the other rows, their number, or the threads") {
+  const std::size_t outputs = 130, most = 40;
+  for (const isa target : tested_isas())
+    for (const auto& k : kinds)
+      for (const bool gated : {false, true}) {
+        generator random;
+        const std::size_t inputs = fitting(k, 1100);
+        const quantised_weights w(random, k.format, k.how, outputs, inputs), up(random, k.format, k.how, outputs, inputs);
+        const auto view = w.view();
+        numbers in(dtype::f32, random.normal(most * inputs));
+        std::vector<numbers> one_by_one; // rows
+        for (const int threads : {1, 2, 3}) {
+          const auto device = make_backend(target, threads);
+          const auto packed = gated ? device->pack_gate_up(view, up.view(), dtype::f32, k.how)
+                                    : device->pack({&view, 1}, dtype::f32, k.how);
+          const auto run = [&](numbers x, std::size_t rows) {
+            numbers out(dtype::f32, rows * outputs);
+            if (gated)
+              device->linear_silu_gate(out.rows(rows), x.rows(rows), *packed);
+            else
+              device->linear(out.rows(rows), x.rows(rows), *packed);
+            return out;
+          };
+          if (threads == 1)
+            for (std::size_t r = 0; r < most; ++r)
+              one_by_one.push_back(run(in.slice(r * inputs, inputs), 1));
+          for (std::size_t rows = threads; rows <= most; rows += threads) {
+            const std::size_t first = random.below(static_cast<int>(most - rows + 1));
+            const auto out = run(in.slice(first * inputs, rows * inputs), rows);
+            bool same = true;
+            for (std::size_t r = 0; r < rows; ++r)
+              same = same && out.slice(r * outputs, outputs) == one_by_one[first + r];
+            CHECK_MESSAGE(same, what(target, w, dtype::f32, rows), (gated ? " gated" : ""), ": rows from ", first, ", ",
+                          threads, " threads");
+          }
+        }
+      }
+}
+
+TEST_CASE("many rows with quantised weights, in several tasks, give the bits of one row") {
+  const std::size_t outputs = 70, rows = 989;
+  for (const isa target : tested_isas())
+    for (const auto& k : kinds) {
+      generator random;
+      const std::size_t inputs = fitting(k, 600);
+      const quantised_weights w(random, k.format, k.how, outputs, inputs);
+      const auto view = w.view();
+      const auto device = make_backend(target);
+      const auto packed = device->pack({&view, 1}, dtype::bf16, k.how);
+      numbers in(dtype::bf16, random.normal(rows * inputs)), out(dtype::f32, rows * outputs);
+      device->linear(out.rows(rows), in.rows(rows), *packed);
+      for (const std::size_t r : {0, 1, 5, 6, 240, 493, 494, 495, 988}) {
+        auto row = in.slice(r * inputs, inputs);
+        numbers alone(dtype::f32, outputs);
+        device->linear(alone.rows(1), row.rows(1), *packed);
+        CHECK_MESSAGE(out.slice(r * outputs, outputs) == alone, to_string(target), " ", w.name(), ", row ", r);
+      }
+    }
+}
+
+TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row and group") {
+  const std::size_t inputs = 96, outputs = 20;
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    generator random;
+    const quantised_weights w(random, weight_format::q8_0, quantization::none, outputs, inputs);
+    const auto view = w.view();
+    const auto packed = device->pack({&view, 1}, dtype::f32);
+    std::vector<float> x(4 * inputs);
+    x[inputs] = 1e36f;
+    x[2 * inputs] = 1e-38f;
+    x[3 * inputs + 40] = std::nanf("");
+    numbers in(dtype::f32, x), out(dtype::f32, 4 * outputs);
+    device->linear(out.rows(4), in.rows(4), *packed);
+    const auto values = w.values();
+    for (std::size_t o = 0; o < outputs; ++o) {
+      CHECK(out[o] == 0);
+      CHECK(out[outputs + o] == doctest::Approx(1e36 * values[o * inputs]).epsilon(1e-6));
+      CHECK(std::abs(out[2 * outputs + o]) < 1e-36);
+      CHECK(std::isnan(out[3 * outputs + o]));
+    }
+  }
+}
+
+TEST_CASE("q8_0 blocks are a scale in f16 and 32 signed bytes") {
+  std::uint8_t block[34] = {0x00, 0x38}; // 0.5
+  for (int i = 0; i < 32; ++i)
+    block[2 + i] = static_cast<std::uint8_t>(i * 8 - 128);
+  float weights[group_inputs];
+  dequantise(stored_group(weight_format::q8_0, block, 0), weights);
+  for (int i = 0; i < 32; ++i)
+    CHECK(weights[i] == (i * 8 - 128) * 0.5f);
+}
+
+TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
+  generator random;
+  for (const float size : {1e-6f, 1e-3f, 1.0f, 1e4f}) {
+    const auto x = random.normal(group_inputs, size);
+    float back[group_inputs], largest = 0;
+    dequantise(quantise_int8(x.data()), back);
+    for (const float v : x)
+      largest = std::max(largest, std::abs(v));
+    // The f16 scale is off by 2^-11 at most, or by half its smallest step: 127 steps may be lost at the end of the range.
+    const float step = largest / 127, rounding = std::max(step * 0x1p-11f, 0x1p-25f);
+    for (std::size_t i = 0; i < group_inputs; ++i)
+      CHECK(std::abs(back[i] - x[i]) <= step / 2 + 127.5f * rounding);
+  }
+  float bad[group_inputs] = {1, std::nanf("")}, back[group_inputs];
+  dequantise(quantise_int8(bad), back);
+  CHECK(std::isnan(back[0]));
+}
+
+TEST_CASE("a table in blocks is dequantised row by row") {
+  const auto device = make_cpu_backend();
+  generator random;
+  const quantised_weights w(random, weight_format::q8_0, quantization::none, 9, 64);
+  const auto table = device->load_table(w.view());
+  CHECK(table->bytes == 9 * 68);
+  const std::int32_t tokens[] = {3, 8, 0};
+  numbers out(dtype::f32, 3 * 64);
+  device->embed(out.rows(3), *table, tokens);
+  const auto values = w.values();
+  for (std::size_t i = 0; i < 3; ++i)
+    for (std::size_t k = 0; k < 64; ++k)
+      CHECK(out[i * 64 + k] == values[tokens[i] * 64 + k]);
+}
+
+TEST_CASE("packing refuses blocks that do not fill a row, and formats that cannot share a matrix") {
+  const auto device = make_cpu_backend();
+  const std::vector<std::uint8_t> memory(4096);
+  const stored_matrix ragged{memory.data(), weight_format::q8_0, 2, 48}, q8{memory.data(), weight_format::q8_0, 2, 64},
+      f32{memory.data(), weight_format::f32, 2, 64};
+  CHECK_THROWS_AS(device->pack({&ragged, 1}, dtype::f32), std::invalid_argument);
+  CHECK_THROWS_AS(device->load_table(ragged), std::invalid_argument);
+  CHECK_THROWS_AS(device->pack({&q8, 1}, dtype::f16), std::invalid_argument);
+  const stored_matrix both[] = {q8, f32};
+  CHECK_THROWS_AS(device->pack(both, dtype::f32), std::invalid_argument);
+  CHECK(device->pack(both, dtype::f32, quantization::int8)->outputs == 4);
+}
