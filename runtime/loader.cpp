@@ -47,6 +47,9 @@ kernels::cpu_options cpu_of(const std::string& device, int threads) {
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
   check_at_least(options.max_context, 0, "max_context");
   check_at_least(options.max_sequences, 1, "max_sequences");
+  if (options.max_sequences > 65536)
+    throw failure(errc::bad_request, "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
+                  "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 1, "step_tokens");
   check_at_least(options.threads, 0, "threads");

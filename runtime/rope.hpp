@@ -21,7 +21,7 @@ struct rope_config {
   bool truncate = true;           // yarn: round the range between the two outwards to whole dimensions
   double low_freq_factor = 1;     // llama3: original_context / factor are the wavelengths between which
   double high_freq_factor = 4;    // interpolation fades out
-  std::vector<float> divisors;    // of the frequencies [head_dim / 2], after all else; or none
+  std::vector<float> divisors = {};    // of the frequencies [head_dim / 2], after all else; or none
 
   bool operator==(const rope_config&) const = default;
 };
