@@ -129,21 +129,17 @@ public:
 
   /// BOS before a text and EOS after it, where the file or its kind asks for them.
   std::string post_processor_json(std::optional<token_id> bos, bool bos_by_default, std::optional<token_id> eos) const {
-    if (!metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default))
-      bos = std::nullopt;
-    if (!metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false))
-      eos = std::nullopt;
+    const bool with_bos = bos && metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
+    const bool with_eos = eos && metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
     std::string special;
-    const auto token = [&](std::optional<token_id> id) -> std::string {
-      if (!id)
-        return {};
-      const auto name = json_string(text(*id));
+    const auto token = [&](token_id id) -> std::string {
+      const auto name = json_string(text(id));
       if (special.find(name + ":") == std::string::npos)
-        special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(*id) +
+        special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(id) +
                    R"(],"tokens":[)" + name + "]}";
       return R"({"SpecialToken":{"id":)" + name + R"(,"type_id":0}})";
     };
-    const auto before = token(bos), after = token(eos);
+    const auto before = with_bos ? token(*bos) : "", after = with_eos ? token(*eos) : "";
     const std::string single = "[" + before + comma(before) + R"({"Sequence":{"id":"A","type_id":0}})" + comma(after) +
                                after + "]";
     return R"({"type":"TemplateProcessing","single":)" + single + R"(,"pair":)" + single +
