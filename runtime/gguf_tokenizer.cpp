@@ -72,6 +72,8 @@ std::string pre_tokenizer_json(const word_rule& rule) {
          R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
 }
 
+using special_ids = tokenizer::named_tokens;
+
 /// The vocabulary of a file, and what it becomes in a tokenizer.json.
 class vocabulary {
 public:
@@ -128,18 +130,19 @@ public:
   }
 
   /// BOS before a text and EOS after it, where the file or its kind asks for them.
-  std::string post_processor_json(std::optional<token_id> bos, bool bos_by_default, std::optional<token_id> eos) const {
-    const bool with_bos = bos && metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
-    const bool with_eos = eos && metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
+  std::string post_processor_json(const special_ids& ids, bool bos_by_default) const {
+    const bool add_bos = metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
+    const bool add_eos = metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
     std::string special;
-    const auto token = [&](token_id id) -> std::string {
+    const auto token = [&](token_id id) {
       const auto name = json_string(text(id));
       if (special.find(name + ":") == std::string::npos)
         special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(id) +
                    R"(],"tokens":[)" + name + "]}";
       return R"({"SpecialToken":{"id":)" + name + R"(,"type_id":0}})";
     };
-    const auto before = with_bos ? token(*bos) : "", after = with_eos ? token(*eos) : "";
+    const auto before = add_bos && ids.bos ? token(*ids.bos) : std::string();
+    const auto after = add_eos && ids.eos ? token(*ids.eos) : std::string();
     const std::string single = "[" + before + comma(before) + R"({"Sequence":{"id":"A","type_id":0}})" + comma(after) +
                                after + "]";
     return R"({"type":"TemplateProcessing","single":)" + single + R"(,"pair":)" + single +
@@ -163,10 +166,6 @@ std::string merges_json(const std::vector<pair_of_tokens>& merges) {
   return "[" + list + "]";
 }
 
-struct special_ids {
-  std::optional<token_id> bos, eos, unk;
-};
-
 special_ids special_ids_of(const vocabulary& words) {
   return {words.id("tokenizer.ggml.bos_token_id"), words.id("tokenizer.ggml.eos_token_id"),
           words.id("tokenizer.ggml.unknown_token_id")};
@@ -175,9 +174,9 @@ special_ids special_ids_of(const vocabulary& words) {
 std::shared_ptr<const tokenizer> finish(const vocabulary& words, const special_ids& special, const std::string& head,
                                         const std::string& model, bool bos_by_default, const std::string& name) {
   const std::string json = "{" + head + R"(,"added_tokens":)" + words.added_json() + R"(,"post_processor":)" +
-                           words.post_processor_json(special.bos, bos_by_default, special.eos) +
+                           words.post_processor_json(special, bos_by_default) +
                            R"(,"model":{"type":"BPE","vocab":)" + words.vocab_json() + "," + model + "}}";
-  return tokenizer::parse(json, name + ": tokenizer", {special.bos, special.eos, special.unk});
+  return tokenizer::parse(json, name + ": tokenizer", special);
 }
 
 std::shared_ptr<const tokenizer> make_byte_level(const vocabulary& words, const std::string& name) {
