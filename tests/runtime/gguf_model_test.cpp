@@ -31,7 +31,8 @@ std::vector<T> list(json::value v) {
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids, dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, compute);
-  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, compute, 1, 1).weights);
+  const auto need = memory_needed(*source.tensors, source.config, compute, 1, 1).weights; // without padding
+  CHECK(double(weights->bytes) == doctest::Approx(double(need)).epsilon(0.1));
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, rows);
   std::vector<std::int32_t> blocks((ids.size() + kernels::block_tokens - 1) / kernels::block_tokens);
