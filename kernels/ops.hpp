@@ -145,7 +145,8 @@ public:
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 
-  /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`.
+  /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`. Two that are in
+  /// different formats are multiplied as floats.
   virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                                quantization how = quantization::none) = 0;
 

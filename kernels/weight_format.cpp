@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <limits>
 
 namespace troupe::kernels {
 
@@ -27,6 +27,9 @@ std::uint16_t to_f16(float x) {
   const std::uint32_t rounded = (bits + 0xfff + (bits >> 13 & 1)) >> 13;
   return sign | static_cast<std::uint16_t>(rounded - (112u << 10));
 }
+
+/// To the nearest integer, ties to even, of small numbers.
+float round_even(float x) { return x + 0x1.8p23f - 0x1.8p23f; }
 
 std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
 
@@ -83,6 +86,39 @@ weight_group six_bit_group(const std::uint8_t* block, int index) {
   for (int i = 0; i < 32; ++i)
     to.codes[i] = (low[i] >> quarter / 2 * 4 & 15) | (high[i] >> quarter * 2 & 3) << 4;
   return to;
+}
+
+struct line {
+  float scale, minimum;
+};
+
+/// Chooses the nearest codes and returns the squared error.
+float choose_codes(const float* weights, const line& fit, std::uint8_t* codes) {
+  const float inverse = fit.scale != 0 ? 1 / fit.scale : 0;
+  float error = 0;
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    const float code = round_even(std::clamp((weights[i] - fit.minimum) * inverse, 0.0f, 15.0f));
+    const float difference = code * fit.scale + fit.minimum - weights[i];
+    error += difference * difference;
+    codes[i] = static_cast<std::uint8_t>(code);
+  }
+  return error;
+}
+
+/// The line through (code, weight) with the least squared error; `otherwise` where all codes are equal.
+line fit_line(const float* weights, const std::uint8_t* codes, const line& otherwise) {
+  float codes_sum = 0, squares = 0, sum = 0, products = 0;
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    codes_sum += codes[i];
+    squares += static_cast<float>(codes[i] * codes[i]);
+    sum += weights[i];
+    products += codes[i] * weights[i];
+  }
+  constexpr auto n = static_cast<float>(group_inputs);
+  const float determinant = n * squares - codes_sum * codes_sum;
+  if (determinant <= 0)
+    return otherwise;
+  return {(n * products - codes_sum * sum) / determinant, (squares * sum - codes_sum * products) / determinant};
 }
 
 } // namespace
@@ -174,10 +210,37 @@ weight_group quantise_int8(const float* weights) {
   to.d = finite ? to_f16(largest / 127) : 0x7e00; // a group that is not finite stays NaN
   const float scale = from_f16(to.d);
   for (std::size_t i = 0; i < group_inputs; ++i) {
-    const float code = scale > 0 ? std::nearbyint(weights[i] / scale) : 0;
-    to.codes[i] = static_cast<std::uint8_t>(128 + static_cast<int>(std::clamp(code, -127.0f, 127.0f)));
+    const float code = scale > 0 ? std::clamp(weights[i] / scale, -127.0f, 127.0f) : 0;
+    to.codes[i] = static_cast<std::uint8_t>(128 + static_cast<int>(round_even(code)));
   }
   return to;
+}
+
+weight_group quantise_int4(const float* weights) {
+  weight_group best;
+  const auto [low, high] = std::minmax_element(weights, weights + group_inputs);
+  if (!std::all_of(weights, weights + group_inputs, [](float x) { return std::isfinite(x); })) {
+    best.d = 0x7e00;
+    return best;
+  }
+  float least = std::numeric_limits<float>::infinity();
+  for (const float steps : {15.0f, 14.5f, 14.0f, 15.5f, 16.0f, 13.0f}) { // between the lowest and the highest weight
+    const float scale = (*high - *low) / steps;
+    line fit{scale, *low + (*high - *low - 15 * scale) / 2};
+    for (int round = 0; round < 3; ++round) {
+      weight_group group;
+      group.minimum = 1;
+      group.d = to_f16(fit.scale);
+      group.m = to_f16(fit.minimum);
+      const float error = choose_codes(weights, {from_f16(group.d), from_f16(group.m)}, group.codes);
+      if (error < least) {
+        least = error;
+        best = group;
+      }
+      fit = fit_line(weights, group.codes, fit);
+    }
+  }
+  return best;
 }
 
 void dequantise(const weight_group& group, float* weights) {

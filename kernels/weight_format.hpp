@@ -1,4 +1,4 @@
-// How checkpoints store weights: plain floats, or the block formats of GGUF files, in which 32 or 256 consecutive inputs
+// How checkpoints store weights: plain floats, or the block formats of GGUF files, where 32 or 256 consecutive inputs
 // of an output share their scales. Blocks are taken apart into groups of 32 inputs here, exactly; used at load by the
 // backends' packing, by embedding tables and by tests, on any thread.
 #pragma once
@@ -50,6 +50,11 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index);
 
 /// 32 weights, as q8_0 has them: the scale is the largest magnitude / 127, rounded to f16.
 weight_group quantise_int8(const float* weights);
+
+/// 32 weights with 4-bit codes and a minimum. For each of several scales around the one that spans the range, codes and
+/// a least-squares fit of scale and minimum alternate; of all these, with scale and minimum rounded to f16, the one with
+/// the least squared error is kept. Deterministic.
+weight_group quantise_int4(const float* weights);
 
 /// The weights of a group in f32: products are exact there, the sum with the minimum is rounded once.
 void dequantise(const weight_group& group, float* weights);

@@ -99,7 +99,25 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    return pack_matrices(stacked, compute, how, false, kernels_, pool_);
+    std::vector<std::unique_ptr<packed_matrix>> parts; // neighbours of the same kind
+    for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
+      expect(stacked[i].cols == stacked[0].cols, "matrices that are packed together must have the same inputs");
+      if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
+        continue;
+      parts.push_back(pack_matrices(stacked.subspan(first, i + 1 - first), compute, how, false, kernels_, pool_));
+      first = i + 1;
+    }
+    expect(!parts.empty(), "no matrix to pack");
+    if (parts.size() == 1)
+      return std::move(parts.front());
+    auto stack = std::make_unique<matrix_stack>();
+    stack->inputs = parts.front()->inputs;
+    for (auto& part : parts) {
+      stack->outputs += part->outputs;
+      stack->bytes += part->bytes;
+      stack->parts.push_back(std::move(part));
+    }
+    return stack;
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
@@ -141,6 +159,18 @@ public:
   }
 
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
+    if (const auto* stack = dynamic_cast<const matrix_stack*>(&w)) {
+      expect(out.type == dtype::f32 && out.cols == w.outputs, "linear: out must be f32 [rows of in, outputs]");
+      tensor part = out;
+      for (const auto& weights : stack->parts) {
+        part.cols = weights->outputs;
+        run_linear(part, in, *weights, bias, how);
+        part.data = static_cast<float*>(part.data) + part.cols;
+        if (bias != nullptr)
+          bias += part.cols;
+      }
+      return;
+    }
     const auto& weights = dynamic_cast<const packed_matrix&>(w);
     expect(!weights.gated && out.type == dtype::f32, "linear: the weights must be packed by pack(), out must be f32");
     run_linear(out, in, weights, bias, how);

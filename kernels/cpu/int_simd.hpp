@@ -1,4 +1,4 @@
-// Sixteen 32-bit integers and dots of four codes (0 to 255) with four int8 inputs, whose sums are exact on every target.
+// Sixteen 32-bit integers and dots of four codes (0 to 255) with four int8 inputs; sums are exact on every target.
 // Only for the target units.
 #pragma once
 
@@ -22,6 +22,11 @@ inline ivec broadcast_word(const std::uint32_t* p) {
   return {_mm512_set1_epi32(word)};
 }
 inline vec as_floats(ivec x) { return {_mm512_castsi512_ps(x.v)}; }
+inline ivec low_halves(ivec x) { return {_mm512_and_si512(x.v, _mm512_set1_epi8(15))}; }
+inline ivec high_halves(ivec x) { return low_halves({_mm512_srli_epi32(x.v, 4)}); }
+inline vec load_bytes(const std::int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
 
 #if defined(__AVX512VNNI__)
 
@@ -68,6 +73,15 @@ inline ivec broadcast_word(const std::uint32_t* p) {
   return {_mm256_set1_epi32(word), _mm256_set1_epi32(word)};
 }
 inline vec as_floats(ivec x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+inline ivec low_halves(ivec x) {
+  const auto mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+}
+inline ivec high_halves(ivec x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline __m256 load_8_bytes(const std::int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_bytes(p + 8)}; }
 
 inline constexpr bool wide_codes_are_signed = true;
 struct wide_codes {
@@ -108,6 +122,19 @@ inline vec as_floats(const ivec& x) {
   vec to;
   std::memcpy(to.q, x.x, sizeof to.q);
   return to;
+}
+inline ivec low_halves(ivec x) {
+  for (auto& word : x.x)
+    word &= 0x0f0f0f0f;
+  return x;
+}
+inline ivec high_halves(ivec x) {
+  for (auto& word : x.x)
+    word >>= 4;
+  return low_halves(x);
+}
+inline vec load_bytes(const std::int8_t* p) {
+  return each([=](int i) { return i *= 4, quad{float(p[i]), float(p[i + 1]), float(p[i + 2]), float(p[i + 3])}; });
 }
 
 inline constexpr bool wide_codes_are_signed = false;

@@ -79,17 +79,21 @@ template <class Out>
 void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
-  const std::size_t columns = op.kind < weight_kind::q8 ? panel_outputs : quantised_panel_outputs;
+  const bool quantised = op.kind >= weight_kind::q8;
+  const std::size_t columns = quantised ? quantised_panel_outputs : panel_outputs;
   const std::size_t width = op.gated ? columns / 2 : columns; // outputs of a panel
+  const std::size_t row_stride = quantised ? columns : task.panels * columns;
+  const std::size_t panel_stride = quantised ? (last - first) * columns : columns;
   for (std::size_t row = first; row < last; ++row) {
     Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
-    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += columns) {
+    for (std::size_t panel = 0; panel < task.panels; ++panel) {
+      const float* c = scratch + (row - first) * row_stride + panel * panel_stride;
       const std::size_t output = (task.first_panel + panel) * width;
       for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
         if (op.gated)
-          gate_and_store(op, out, scratch + i, width, output + i);
+          gate_and_store(op, out, c + i, width, output + i);
         else
-          add_bias_and_store(op, out, scratch + i, output + i);
+          add_bias_and_store(op, out, c + i, output + i);
     }
   }
 }
@@ -101,6 +105,12 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
     case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
+    case weight_kind::q8_min: accumulate_quantised<weight_kind::q8_min>(op, task, scratch); break;
+    case weight_kind::q4: accumulate_quantised<weight_kind::q4>(op, task, scratch); break;
+    case weight_kind::q4_min: accumulate_quantised<weight_kind::q4_min>(op, task, scratch); break;
+    case weight_kind::q4_k: accumulate_quantised<weight_kind::q4_k>(op, task, scratch); break;
+    case weight_kind::q5_k: accumulate_quantised<weight_kind::q5_k>(op, task, scratch); break;
+    case weight_kind::q6_k: accumulate_quantised<weight_kind::q6_k>(op, task, scratch); break;
   }
   if (op.out_bf16)
     store_linear<std::uint16_t>(op, task, scratch);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
 namespace troupe::kernels {
 
@@ -23,7 +22,7 @@ std::size_t element_bytes(weight_kind kind) {
 }
 
 std::size_t panel_bytes(const packed_matrix& m) {
-  return m.words * (m.quantised() ? layout_of(m.kind).group_bytes : panel_outputs * element_bytes(m.kind));
+  return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
 }
 
 /// Row `output` of the stack.
@@ -53,17 +52,24 @@ void place(Element* panel, std::size_t column, std::size_t first_word, const Ele
     panel[(first_word + k) * panel_outputs + column] = from[k];
 }
 
+/// n inputs from `first`, a multiple of the group, of one row in f32.
+void widen(const target& kernels, const stored_row& row, float* to, std::size_t first, std::size_t n) {
+  if (is_float(row.format))
+    return kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
+  for (std::size_t i = 0; i < n; i += group_inputs)
+    dequantise(stored_group(row.format, row.data, (first + i) / group_inputs), to + i);
+}
+
 /// n inputs from `first` of one row.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
-  const char* from = row.data + row_bytes(row.format, first);
   if (to.kind == weight_kind::f16 || to.kind == weight_kind::bf16) {
     std::uint16_t same[chunk];
-    std::memcpy(same, from, n * 2);
+    std::memcpy(same, row.data + 2 * first, n * 2);
     return place(reinterpret_cast<std::uint16_t*>(panel), column, first, same, n);
   }
   float wide[chunk];
-  kernels.widen(exact_kind(dtype_of(row.format)), wide, from, n);
+  widen(kernels, row, wide, first, n);
   if (to.kind == weight_kind::f32)
     return place(reinterpret_cast<float*>(panel), column, first, wide, n);
   std::uint32_t pairs[chunk / 2] = {}; // an odd last input is paired with zero
@@ -73,56 +79,54 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
 }
 
 /// Inputs that a matrix of floats lacks in its last group are zero.
-weight_group make_group(const target& kernels, const stored_row& row, std::size_t index, std::size_t inputs) {
+weight_group make_group(const target& kernels, const stored_row& row, weight_kind kind, std::size_t index,
+                        std::size_t inputs) {
   if (!is_float(row.format))
     return stored_group(row.format, row.data, index);
   float wide[group_inputs] = {};
   const std::size_t first = index * group_inputs;
-  kernels.widen(exact_kind(dtype_of(row.format)), wide, row.data + row_bytes(row.format, first),
-                std::min(group_inputs, inputs - first));
-  return quantise_int8(wide);
+  widen(kernels, row, wide, first, std::min(group_inputs, inputs - first));
+  return kind == weight_kind::q8 ? quantise_int8(wide) : quantise_int4(wide);
 }
 
-/// Column `column` of a group: `to` [layout.group_bytes].
-void place(char* to, const quantised_layout& layout, std::size_t column, const weight_group& group) {
-  for (std::size_t i = 0; i < group_inputs; ++i)
-    to[i / 4 * 4 * quantised_panel_outputs + column * 4 + i % 4] =
-        static_cast<char>(group.codes[i] + layout.zero - group.zero);
-  std::memcpy(to + layout.code_bytes + 2 * column, &group.d, 2);
-}
-
-/// The kind for one matrix.
-weight_kind quantised_kind(const stored_matrix& m, quantization how) {
-  if (m.format == weight_format::q8_0 || (is_float(m.format) && how == quantization::int8))
-    return weight_kind::q8;
-  throw std::invalid_argument(std::string("the CPU backend cannot pack ") + to_string(m.format));
-}
-
-weight_kind choose_kind(std::span<const stored_matrix> stacked, dtype compute, quantization how) {
-  if (compute == dtype::f16)
-    throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
-  const auto format = stacked.front().format;
-  if (!is_float(format) || how != quantization::none) {
-    const auto kind = quantised_kind(stacked.front(), how);
-    for (const auto& m : stacked)
-      if (quantised_kind(m, how) != kind)
-        throw std::invalid_argument(std::string(to_string(m.format)) + " cannot be packed together with " +
-                                    to_string(format));
-    return kind;
+/// Column `column` of group `index` of a panel.
+void place(char* panel, const quantised_layout& layout, std::size_t index, std::size_t column,
+           const weight_group& group) {
+  constexpr std::size_t n = quantised_panel_outputs;
+  const std::size_t super = index / super_groups * super_groups;
+  char* header = panel + layout.bytes(super);
+  char* to = header + layout.header_bytes + (index - super) * layout.group_bytes;
+  if (!layout.super)
+    to = panel + layout.bytes(index);
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    const int code = group.codes[i] + layout.zero - group.zero;
+    const std::size_t line = layout.code_bits == 8 ? i / 4 : i / 4 % 4;
+    to[line * 4 * n + column * 4 + i % 4] |= static_cast<char>(layout.code_bits == 8 ? code : code << i / 16 * 4);
   }
-  for (const auto& m : stacked)
-    if (!is_float(m.format))
-      throw std::invalid_argument(std::string(to_string(m.format)) + " cannot be packed together with " +
-                                  to_string(format));
-  if (compute == dtype::bf16)
-    return weight_kind::bf16_pairs;
-  const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
-  return same ? exact_kind(dtype_of(format)) : weight_kind::f32;
+  char* scales = layout.super ? header : to + layout.code_bytes;
+  std::memcpy(scales + 2 * column, &group.d, 2);
+  if (layout.minimum)
+    std::memcpy(scales + 2 * n + 2 * column, &group.m, 2);
+  if (!layout.super)
+    return;
+  char* factors = to + layout.code_bytes;
+  for (int part = 0; part < layout.parts; ++part)
+    factors[part * n + column] = group.scales[part];
+  if (layout.minimum)
+    factors[n + column] = group.minimum;
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
   const std::size_t in_word = kind >= weight_kind::q8 ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
+}
+
+weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute) {
+  if (compute == dtype::bf16)
+    return weight_kind::bf16_pairs;
+  const auto format = stacked.front().format;
+  const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
+  return same && is_float(format) ? exact_kind(dtype_of(format)) : weight_kind::f32;
 }
 
 } // namespace
@@ -136,10 +140,32 @@ weight_kind exact_kind(dtype stored) {
   return weight_kind::f32;
 }
 
+std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
+  switch (m.format) {
+    case weight_format::q8_0:
+    case weight_format::q5_0: return weight_kind::q8;
+    case weight_format::q5_1: return weight_kind::q8_min;
+    case weight_format::q4_0: return weight_kind::q4;
+    case weight_format::q4_1: return weight_kind::q4_min;
+    case weight_format::q4_k: return weight_kind::q4_k;
+    case weight_format::q5_k: return weight_kind::q5_k;
+    case weight_format::q6_k: return weight_kind::q6_k;
+    default: break;
+  }
+  switch (how) {
+    case quantization::int8: return weight_kind::q8;
+    case quantization::int4: return weight_kind::q4_min;
+    case quantization::none: break;
+  }
+  return {};
+}
+
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool) {
   if (stacked.empty())
     throw std::invalid_argument("no matrix to pack");
+  if (compute == dtype::f16)
+    throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
   auto to = std::make_unique<packed_matrix>();
   to->inputs = stacked.front().cols;
   for (const auto& m : stacked) {
@@ -155,7 +181,10 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
       throw std::invalid_argument("gate and up must have the same number of outputs");
     to->outputs = stacked[0].rows;
   }
-  to->kind = choose_kind(stacked, compute, how);
+  const auto kind = quantised_kind(stacked.front(), how);
+  const bool same =
+      std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return quantised_kind(m, how) == kind; });
+  to->kind = same && kind ? *kind : float_kind(stacked, compute);
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);
@@ -175,8 +204,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
       for (std::size_t group = 0; group < to->words; ++group)
         for (std::size_t column = 0; column < columns; ++column)
           if (rows[column].data != nullptr)
-            place(base + group * layout.group_bytes, layout, column,
-                  make_group(kernels, rows[column], group, to->inputs));
+            place(base, layout, group, column, make_group(kernels, rows[column], to->kind, group, to->inputs));
       return;
     }
     for (std::size_t k = 0; k < to->inputs; k += chunk)

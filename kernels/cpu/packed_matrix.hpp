@@ -6,6 +6,9 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/ops.hpp"
 
+#include <optional>
+#include <vector>
+
 namespace troupe::kernels {
 
 class packed_matrix : public matrix {
@@ -22,14 +25,23 @@ public:
   buffer data;
 };
 
+/// Matrices of different kinds, stacked along the outputs.
+class matrix_stack : public matrix {
+public:
+  std::vector<std::unique_ptr<packed_matrix>> parts;
+};
+
 /// A table that `embed` gathers from, in the caller's memory.
 class host_table : public matrix {
 public:
   stored_matrix stored;
 };
 
-/// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Throws std::invalid_argument
-/// where their inputs differ, formats cannot be stacked or `compute` is f16.
+/// The kind that keeps a stored matrix's blocks exactly, or that its floats are quantised to; none: it stays in floats.
+std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how);
+
+/// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Matrices that do not share a
+/// quantised kind become floats. Throws std::invalid_argument where their inputs differ or `compute` is f16.
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool);
 

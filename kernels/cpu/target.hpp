@@ -14,7 +14,7 @@ namespace troupe::kernels {
 /// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
 /// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
 /// `quantised_layout`.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8 };
+enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 /// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
 inline constexpr std::size_t panel_outputs = 64;
@@ -25,33 +25,56 @@ inline constexpr std::size_t k_block = 512;
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
 
-// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines of
-// codes, then the group's scales. A line has 4 consecutive inputs of 16 outputs, as integer dot instructions want them:
-// [4 or 8 lines per vector][2 vectors][16 outputs][4 inputs].
+// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines
+// of codes, then scales. A line has 4 consecutive inputs of 16 outputs, as integer dot instructions want them;
+// of 4-bit codes, also the inputs 16 further on, in the upper halves of its bytes:
+// [8 or 4 lines per vector][2 vectors][16 outputs][4 inputs].
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
-/// What one group takes of a panel, in bytes.
+/// Groups that share a header in super-blocks.
+inline constexpr std::size_t super_groups = 8;
+
+/// What a group takes of a panel, in bytes. Scales, then minima where there are some, are f16 [32]; in super-blocks
+/// they stand before 8 groups, as a header, and each group has factors for them, int8 [parts][32], then [32] for the minima.
 struct quantised_layout {
   int code_bits = 8;
-  int zero = 0; // the code of weight 0
+  int zero = 0;  // the code of weight 0, before the minimum is added
+  int parts = 1; // that have a scale of their own: the group, or its halves
+  bool minimum = false;
+  bool super = false;
   std::size_t code_bytes = 0;
-  std::size_t group_bytes = 0; // with scales: f16 [32]
+  std::size_t group_bytes = 0;
+  std::size_t header_bytes = 0;
+
+  /// Of the first `groups` groups, which are whole super-blocks.
+  constexpr std::size_t bytes(std::size_t groups) const {
+    return groups * group_bytes + groups / super_groups * header_bytes;
+  }
 };
 
 constexpr quantised_layout layout_of(weight_kind kind) {
   quantised_layout to;
   switch (kind) {
     case weight_kind::q8: to.zero = 128; break;
+    case weight_kind::q8_min: to.minimum = true; break;
+    case weight_kind::q4: to.code_bits = 4, to.zero = 8; break;
+    case weight_kind::q4_min: to.code_bits = 4, to.minimum = true; break;
+    case weight_kind::q4_k: to.code_bits = 4, to.minimum = to.super = true; break;
+    case weight_kind::q5_k: to.minimum = to.super = true; break;
+    case weight_kind::q6_k: to.zero = 32, to.parts = 2, to.super = true; break;
     default: break;
   }
+  const std::size_t scales = 2 * quantised_panel_outputs * (to.minimum ? 2 : 1);
+  const std::size_t factors = quantised_panel_outputs * (to.parts + (to.minimum ? 1 : 0));
   to.code_bytes = 32 * quantised_panel_outputs * to.code_bits / 8;
-  to.group_bytes = to.code_bytes + 2 * quantised_panel_outputs;
+  to.group_bytes = to.code_bytes + (to.super ? factors : scales);
+  to.header_bytes = to.super ? scales : 0;
   return to;
 }
 
-/// Activations for quantised weights: a group of 32 inputs is a record of this many words, 8 of int8 inputs, the scale
-/// (f32), and two words that start the integer sums of its halves, see quantised_kernel.hpp.
+/// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the
+/// scale (f32), what the integer sums of its parts start at (int32 [2]), their sum times the scale (f32).
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
@@ -157,7 +180,7 @@ struct target {
   int quantised_rows;    // the same with quantised weights
   int attention_queries; // most queries of a tile, <= max_queries
 
-  /// `scratch` [rows of the task's tiles][panels * outputs of a panel] f32.
+  /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);
 
   /// `groups` groups of 32 activations of one row as records for `kind`, which is quantised.

@@ -210,7 +210,8 @@ void linear(backend& device, const peaks& peak, weight_format stored, dtype comp
   const bool quantised = !is_float(stored) || how != quantization::none;
   const double limit = quantised ? peak.int8 : compute == dtype::f32 ? peak.fma : peak.dot;
   const double bytes = double(copies[0]->bytes);
-  std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored), how == quantization::int8 ? " to int8" : "",
+  std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored),
+              how == quantization::int8 ? " to int8" : how == quantization::int4 ? " to int4" : "",
               to_string(compute), bytes / double(inputs * outputs));
   std::size_t next = 0;
   for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
@@ -291,7 +292,9 @@ int main(int argc, char** argv) {
   }
   const auto device = make_cpu_backend(options);
   std::printf("%s\n", device->description().c_str());
-  linear(*device, peak, weight_format::q8_0, dtype::bf16);
+  for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
+    linear(*device, peak, stored, dtype::bf16);
+  linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   linear(*device, peak, weight_format::bf16, dtype::bf16);
   for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
     linear(*device, peak, stored, dtype::f32);

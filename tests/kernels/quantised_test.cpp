@@ -34,40 +34,62 @@ struct quantised_weights {
       at[0] = static_cast<std::uint8_t>(bits);
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
-    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
-      scale(&blocks[at]);
+    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
+                        format == weight_format::q4_k || format == weight_format::q5_k;
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
+      scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
+      if (second)
+        scale(&blocks[at + 2]);
+    }
+  }
+
+  weight_group group(std::size_t row, std::size_t index) const {
+    if (!is_float(format))
+      return stored_group(format, view().row(row), index);
+    float x[group_inputs] = {};
+    const std::size_t k = index * group_inputs;
+    std::copy_n(&floats[row * cols + k], std::min(group_inputs, cols - k), x);
+    return how == quantization::int8 ? quantise_int8(x) : quantise_int4(x);
   }
 
   stored_matrix view() const {
     return {is_float(format) ? static_cast<const void*>(floats.data()) : blocks.data(), format, rows, cols};
   }
 
-  /// As they are multiplied.
-  std::vector<double> values() const {
+  /// As they are multiplied: scale times code, plus the minimum. With `magnitudes`, the sum of both magnitudes.
+  std::vector<double> values(bool magnitudes = false) const {
     std::vector<double> all(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t k = 0; k < cols; k += group_inputs) {
-        float group[group_inputs] = {};
-        const std::size_t n = std::min(group_inputs, cols - k);
-        if (is_float(format)) {
-          std::copy_n(&floats[r * cols + k], n, group);
-          dequantise(quantise_int8(group), group);
-        } else {
-          dequantise(stored_group(format, view().row(r), k / group_inputs), group);
+      for (std::size_t first = 0; first < cols; first += group_inputs) {
+        const auto g = group(r, first / group_inputs);
+        const double d = reference::value(&g.d, dtype::f16, 0);
+        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minimum;
+        for (std::size_t i = 0; i < group_inputs && first + i < cols; ++i) {
+          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero);
+          all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;
         }
-        std::copy_n(group, n, &all[r * cols + k]);
       }
     return all;
   }
 
-  std::string name() const { return std::string(to_string(format)) + (how == quantization::int8 ? " to int8" : ""); }
+  std::string name() const { return std::string(to_string(format)) + (how == quantization::int8   ? " to int8"
+                                              : how == quantization::int4 ? " to int4"
+                                                                          : ""); }
 };
 
 struct kind {
   weight_format format;
   quantization how;
 };
-const kind kinds[] = {{weight_format::q8_0, quantization::none}, {weight_format::f32, quantization::int8}};
+const weight_format block_formats[] = {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1,
+                                       weight_format::q5_0, weight_format::q5_1, weight_format::q4_k,
+                                       weight_format::q5_k, weight_format::q6_k};
+const std::vector<kind> kinds = [] {
+  std::vector<kind> all{{weight_format::f32, quantization::int8}, {weight_format::f32, quantization::int4}};
+  for (const auto format : block_formats)
+    all.push_back({format, quantization::none});
+  return all;
+}();
 
 /// Rounded to int8 with one f32 scale per group, as the backends do.
 std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
@@ -88,22 +110,23 @@ std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
   return x;
 }
 
-/// Of the sum of magnitudes: every group adds two roundings, the bias one.
-double tolerance_factor(std::size_t cols) { return 2 * double(cols / group_inputs + 3) * 0x1p-24; }
+/// Of the sum of magnitudes: a group adds at most five roundings, the bias one.
+double tolerance_factor(std::size_t cols) { return (5 * double(cols / group_inputs + 1) + 1) * 0x1p-24; }
 
 struct exact_linear {
   std::vector<double> sums, magnitudes;
 };
-exact_linear multiply(const std::vector<double>& x, const std::vector<double>& w, std::size_t rows, std::size_t outputs,
+exact_linear multiply(const std::vector<double>& x, const quantised_weights& weights, std::size_t rows,
                       const float* bias) {
-  const std::size_t cols = w.size() / outputs;
+  const auto w = weights.values(), sizes = weights.values(true);
+  const std::size_t cols = weights.cols, outputs = weights.rows;
   exact_linear to;
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t o = 0; o < outputs; ++o) {
       double sum = bias[o], magnitude = std::abs(bias[o]) + 1e-30;
       for (std::size_t k = 0; k < cols; ++k) {
         sum += x[r * cols + k] * w[o * cols + k];
-        magnitude += std::abs(x[r * cols + k] * w[o * cols + k]);
+        magnitude += std::abs(x[r * cols + k]) * sizes[o * cols + k];
       }
       to.sums.push_back(sum);
       to.magnitudes.push_back(magnitude);
@@ -138,8 +161,9 @@ TEST_CASE("a quantised linear layer agrees with exact arithmetic for every targe
           const auto bias = random.normal(outputs);
           const auto view = w.view();
           const auto packed = device->pack({&view, 1}, compute, k.how);
+          CHECK(packed->outputs == outputs);
           numbers in(compute, random.normal(rows * w.cols)), out(dtype::f32, rows * outputs);
-          auto want = multiply(quantised_activations(in, rows), w.values(), rows, outputs, bias.data());
+          auto want = multiply(quantised_activations(in, rows), w, rows, bias.data());
           std::vector<double> tolerance;
           for (const double m : want.magnitudes)
             tolerance.push_back(m * tolerance_factor(w.cols));
@@ -167,7 +191,7 @@ TEST_CASE("rounding the activations costs a quantised layer no more than half a 
     numbers in(dtype::f32, random.normal(rows * inputs)), out(dtype::f32, rows * outputs);
     device->linear(out.rows(rows), in.rows(rows), *packed);
     const auto x = in.values(), values = w.values();
-    const auto want = multiply(x, values, rows, outputs, std::vector<float>(outputs).data());
+    const auto want = multiply(x, w, rows, std::vector<float>(outputs).data());
     std::vector<double> bound;
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t o = 0; o < outputs; ++o) {
@@ -207,8 +231,8 @@ TEST_CASE("a gated quantised layer agrees with exact arithmetic") {
           numbers in(compute, random.normal(rows * cols)), out(compute, rows * ffn);
           device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed, bias.data());
           const auto x = quantised_activations(in, rows);
-          const auto g = multiply(x, gate.values(), rows, ffn, bias.data());
-          const auto u = multiply(x, up.values(), rows, ffn, bias.data() + ffn);
+          const auto g = multiply(x, gate, rows, bias.data());
+          const auto u = multiply(x, up, rows, bias.data() + ffn);
           std::vector<double> want, tolerance;
           for (std::size_t i = 0; i < g.sums.size(); ++i) {
             const double factor = tolerance_factor(cols);
@@ -229,7 +253,8 @@ TEST_CASE("a row's bits with quantised weights do not depend on the other rows, 
       for (const bool gated : {false, true}) {
         generator random;
         const std::size_t inputs = fitting(k, 1100);
-        const quantised_weights w(random, k.format, k.how, outputs, inputs), up(random, k.format, k.how, outputs, inputs);
+        const quantised_weights w(random, k.format, k.how, outputs, inputs);
+        const quantised_weights up(random, k.format, k.how, outputs, inputs);
         const auto view = w.view();
         numbers in(dtype::f32, random.normal(most * inputs));
         std::vector<numbers> one_by_one; // rows
@@ -306,14 +331,66 @@ TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row
   }
 }
 
-TEST_CASE("q8_0 blocks are a scale in f16 and 32 signed bytes") {
-  std::uint8_t block[34] = {0x00, 0x38}; // 0.5
-  for (int i = 0; i < 32; ++i)
-    block[2 + i] = static_cast<std::uint8_t>(i * 8 - 128);
-  float weights[group_inputs];
-  dequantise(stored_group(weight_format::q8_0, block, 0), weights);
-  for (int i = 0; i < 32; ++i)
-    CHECK(weights[i] == (i * 8 - 128) * 0.5f);
+namespace {
+
+/// A block with f16 `scales` first (last for q6_k) and bytes from a counter, and its weights.
+struct counted_block {
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> weights;
+
+  counted_block(weight_format format, std::initializer_list<float> scales) : bytes(block_bytes(format)) {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>(i * 37 + 11);
+    std::size_t at = format == weight_format::q6_k ? 208 : 0;
+    for (const float s : scales) {
+      const auto bits = reference::to_f16(s);
+      std::memcpy(&bytes[at], &bits, 2);
+      at += 2;
+    }
+    weights.resize(block_inputs(format));
+    for (std::size_t i = 0; i < weights.size(); i += group_inputs)
+      dequantise(stored_group(format, bytes.data(), i / group_inputs), &weights[i]);
+  }
+  int bit(std::size_t index) const { return bytes[index / 8] >> index % 8 & 1; }
+};
+
+} // namespace
+
+TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then codes") {
+  const counted_block q8(weight_format::q8_0, {0.5f}), q40(weight_format::q4_0, {0.5f}),
+      q41(weight_format::q4_1, {0.5f, 3}), q50(weight_format::q5_0, {0.5f}), q51(weight_format::q5_1, {0.5f, 3});
+  const auto nibble = [](const counted_block& b, int first, int i) {
+    return b.bytes[first + i % 16] >> i / 16 * 4 & 15;
+  };
+  for (int i = 0; i < 32; ++i) {
+    CHECK(q8.weights[i] == 0.5f * static_cast<std::int8_t>(q8.bytes[2 + i]));
+    CHECK(q40.weights[i] == 0.5f * (nibble(q40, 2, i) - 8));
+    CHECK(q41.weights[i] == 0.5f * nibble(q41, 4, i) + 3);
+    CHECK(q50.weights[i] == 0.5f * (nibble(q50, 6, i) + 16 * q50.bit(16 + i) - 16));
+    CHECK(q51.weights[i] == 0.5f * (nibble(q51, 8, i) + 16 * q51.bit(32 + i)) + 3);
+  }
+}
+
+TEST_CASE("blocks of 256 have scales of 6 or 8 bits under a common one") {
+  const counted_block q4(weight_format::q4_k, {0.5f, 2}), q5(weight_format::q5_k, {0.5f, 2}),
+      q6(weight_format::q6_k, {0.5f});
+  for (const auto* b : {&q4, &q5})
+    for (int i = 0; i < 256; ++i) {
+      const int j = i / 32;
+      const std::uint8_t* s = &b->bytes[4];
+      const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) + (s[j - 4] >> 6) * 16;
+      const int minimum = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) + (s[j] >> 6) * 16;
+      int code = b->bytes[(b == &q4 ? 16 : 48) + i / 64 * 32 + i % 32] >> j % 2 * 4 & 15;
+      if (b == &q5)
+        code += (b->bytes[16 + i % 32] >> j & 1) * 16;
+      CHECK(b->weights[i] == 0.5f * scale * code - 2.0f * minimum);
+    }
+  for (int i = 0; i < 256; ++i) {
+    const int half = i / 128, part = i % 128;
+    const int low = q6.bytes[half * 64 + part % 64] >> part / 64 * 4 & 15;
+    const int high = q6.bytes[128 + half * 32 + part % 32] >> part / 32 * 2 & 3;
+    CHECK(q6.weights[i] == 0.5f * static_cast<std::int8_t>(q6.bytes[192 + i / 16]) * (low + 16 * high - 32));
+  }
 }
 
 TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
@@ -324,7 +401,7 @@ TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
     dequantise(quantise_int8(x.data()), back);
     for (const float v : x)
       largest = std::max(largest, std::abs(v));
-    // The f16 scale is off by 2^-11 at most, or by half its smallest step: 127 steps may be lost at the end of the range.
+    // The f16 scale is off by 2^-11 at most, or by half its smallest step: times 127 at the end of the range.
     const float step = largest / 127, rounding = std::max(step * 0x1p-11f, 0x1p-25f);
     for (std::size_t i = 0; i < group_inputs; ++i)
       CHECK(std::abs(back[i] - x[i]) <= step / 2 + 127.5f * rounding);
@@ -332,6 +409,81 @@ TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
   float bad[group_inputs] = {1, std::nanf("")}, back[group_inputs];
   dequantise(quantise_int8(bad), back);
   CHECK(std::isnan(back[0]));
+}
+
+TEST_CASE("int4 has less squared error than codes spread over the range, and keeps what is on a line") {
+  generator random;
+  double searched = 0, spread = 0;
+  for (int n = 0; n < 200; ++n) {
+    const auto x = random.normal(group_inputs, 0.02f);
+    float back[group_inputs];
+    dequantise(quantise_int4(x.data()), back);
+    const auto [low, high] = std::minmax_element(x.begin(), x.end());
+    const double step = (*high - *low) / 15.0;
+    for (std::size_t i = 0; i < group_inputs; ++i) {
+      searched += std::pow(back[i] - x[i], 2);
+      spread += std::pow(*low + step * std::nearbyint((x[i] - *low) / step) - x[i], 2);
+    }
+  }
+  CHECK(searched < 0.92 * spread);
+  float line[group_inputs], back[group_inputs];
+  for (int i = 0; i < 32; ++i)
+    line[i] = static_cast<float>(i * 7 % 16) * 0.25f - 2;
+  dequantise(quantise_int4(line), back);
+  for (int i = 0; i < 32; ++i)
+    CHECK(back[i] == line[i]);
+  std::fill(std::begin(line), std::end(line), 0.5f);
+  dequantise(quantise_int4(line), back);
+  CHECK(back[7] == 0.5f);
+}
+
+TEST_CASE("matrices of different formats are stacked, and give what they give alone") {
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    generator random;
+    const std::size_t inputs = 512, rows = 5;
+    const quantised_weights q(random, weight_format::q4_k, quantization::none, 30, inputs),
+        k(random, weight_format::q4_k, quantization::none, 10, inputs),
+        v(random, weight_format::q6_k, quantization::none, 65, inputs),
+        plain(random, weight_format::f32, quantization::none, 7, inputs);
+    const stored_matrix parts[] = {q.view(), k.view(), v.view(), plain.view()};
+    const auto packed = device->pack(parts, dtype::f32);
+    CHECK(packed->outputs == 112);
+    CHECK(packed->inputs == inputs);
+    const auto bias = random.normal(112);
+    numbers in(dtype::f32, random.normal(rows * inputs)), out(dtype::f32, rows * 112);
+    device->linear(out.rows(rows), in.rows(rows), *packed, bias.data());
+    std::size_t column = 0;
+    for (const auto& part : parts) {
+      const auto one = device->pack({&part, 1}, dtype::f32);
+      numbers alone(dtype::f32, rows * part.rows);
+      device->linear(alone.rows(rows), in.rows(rows), *one, bias.data() + column);
+      for (std::size_t r = 0; r < rows; ++r)
+        CHECK(out.slice(r * 112 + column, part.rows) == alone.slice(r * part.rows, part.rows));
+      column += part.rows;
+    }
+  }
+}
+
+TEST_CASE("gate and up of different formats are multiplied as floats") {
+  const auto device = make_cpu_backend();
+  generator random;
+  const std::size_t inputs = 256, ffn = 40, rows = 3;
+  const quantised_weights gate(random, weight_format::q8_0, quantization::none, ffn, inputs),
+      up(random, weight_format::q6_k, quantization::none, ffn, inputs);
+  const auto packed = device->pack_gate_up(gate.view(), up.view(), dtype::f32);
+  numbers in(dtype::f32, random.normal(rows * inputs)), out(dtype::f32, rows * ffn);
+  device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed);
+  const std::vector<float> none(ffn);
+  const auto g = multiply(in.values(), gate, rows, none.data()), u = multiply(in.values(), up, rows, none.data());
+  std::vector<double> want, tolerance;
+  const double factor = 4 * std::sqrt(double(inputs)) * 0x1p-24;
+  for (std::size_t i = 0; i < g.sums.size(); ++i) {
+    want.push_back(reference::silu_gate(g.sums[i], u.sums[i]));
+    tolerance.push_back(factor * (1.1 * g.magnitudes[i] * std::abs(u.sums[i]) + std::abs(g.sums[i]) * u.magnitudes[i]) +
+                        std::abs(want[i]) * 8 * 0x1p-24);
+  }
+  check_close(out.values(), want, tolerance, "gate in q8_0, up in q6_k");
 }
 
 TEST_CASE("a table in blocks is dequantised row by row") {
@@ -349,15 +501,11 @@ TEST_CASE("a table in blocks is dequantised row by row") {
       CHECK(out[i * 64 + k] == values[tokens[i] * 64 + k]);
 }
 
-TEST_CASE("packing refuses blocks that do not fill a row, and formats that cannot share a matrix") {
+TEST_CASE("packing refuses blocks that do not fill a row") {
   const auto device = make_cpu_backend();
   const std::vector<std::uint8_t> memory(4096);
-  const stored_matrix ragged{memory.data(), weight_format::q8_0, 2, 48}, q8{memory.data(), weight_format::q8_0, 2, 64},
-      f32{memory.data(), weight_format::f32, 2, 64};
+  const stored_matrix ragged{memory.data(), weight_format::q8_0, 2, 48}, q8{memory.data(), weight_format::q8_0, 2, 64};
   CHECK_THROWS_AS(device->pack({&ragged, 1}, dtype::f32), std::invalid_argument);
   CHECK_THROWS_AS(device->load_table(ragged), std::invalid_argument);
   CHECK_THROWS_AS(device->pack({&q8, 1}, dtype::f16), std::invalid_argument);
-  const stored_matrix both[] = {q8, f32};
-  CHECK_THROWS_AS(device->pack(both, dtype::f32), std::invalid_argument);
-  CHECK(device->pack(both, dtype::f32, quantization::int8)->outputs == 4);
 }
