@@ -160,12 +160,16 @@ inline void quantise_group(std::uint32_t* to, const float* from, int parts, int 
   const float inverse = most > 0 ? 127 / most : 0;
   std::int8_t codes[32];
   std::int32_t halves[2] = {};
-  for (std::size_t i = 0; i < 32; ++i) {
-    const float rounded = from[i] * inverse + magic; // the integer is in the low bits
-    std::uint32_t bits;
-    std::memcpy(&bits, &rounded, 4);
-    codes[i] = static_cast<std::int8_t>(bits);
-    halves[i / 16] += codes[i];
+  for (std::size_t half = 0; half < 2; ++half) {
+    std::int32_t sum = 0; // a local, so that the loop becomes vectors
+    for (std::size_t i = half * 16; i < half * 16 + 16; ++i) {
+      const float rounded = from[i] * inverse + magic; // the integer is in the low bits
+      std::uint32_t bits;
+      std::memcpy(&bits, &rounded, 4);
+      codes[i] = static_cast<std::int8_t>(bits);
+      sum += codes[i];
+    }
+    halves[half] = sum;
   }
   std::memcpy(to, codes, sizeof codes);
   std::memcpy(to + 8, &scale, 4);

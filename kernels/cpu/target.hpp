@@ -36,7 +36,7 @@ inline constexpr std::size_t quantised_panel_outputs = 32;
 inline constexpr std::size_t super_groups = 8;
 
 /// What a group takes of a panel, in bytes. Scales, then minima where there are some, are f16 [32]; in super-blocks
-/// they stand before 8 groups, as a header, and each group has factors for them, int8 [parts][32], then [32] for the minima.
+/// they stand before 8 groups, as a header, and each group has int8 factors: [parts][32], then [32] for the minima.
 struct quantised_layout {
   int code_bits = 8;
   int zero = 0;  // the code of weight 0, before the minimum is added
