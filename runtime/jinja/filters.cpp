@@ -32,25 +32,6 @@ std::string title_words(std::string_view s) {
   return out;
 }
 
-std::string without_tags(std::string_view s) {
-  std::string out;
-  for (std::size_t at = 0; at < s.size();) {
-    const bool comment = s.substr(at).starts_with("<!--");
-    const auto end = s[at] != '<' ? s.npos : comment ? s.find("-->", at + 4) : s.find('>', at);
-    if (end == s.npos)
-      out += s[at++];
-    else
-      at = end + (comment ? 3 : 1);
-  }
-  std::string spaced;
-  for (auto word : text::split(out, {}, -1))
-    (spaced += spaced.empty() ? "" : " ") += word;
-  for (auto [entity, meaning] : {std::pair{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}, {"&quot;", "\""},
-                                 {"&#39;", "'"}, {"&amp;", "&"}})
-    spaced = text::replace(spaced, entity, meaning, -1);
-  return spaced;
-}
-
 value trim(context& c, const value& v, const call_arguments& args) {
   const auto chars = bind("trim", args, {"chars"})[0];
   const auto set = chars.is_string() ? chars.str() : std::string();
@@ -94,89 +75,6 @@ value indent(context& c, const value& v, const call_arguments& args) {
     out += lines[i];
   }
   return value(std::move(out));
-}
-
-value truncate(context& c, const value& v, const call_arguments& args) {
-  const auto a = bind("truncate", args, {"length", "killwords", "end", "leeway"});
-  const auto s = c.string(v), end = a[2].is_undefined() ? "..." : c.string(a[2]);
-  const auto limit = to_integer(a[0], 255), leeway = to_integer(a[3], 5);
-  const auto ending = static_cast<std::int64_t>(text::length(end));
-  if (limit < ending || leeway < 0)
-    throw fault("expected length >= " + std::to_string(ending) + " and leeway >= 0");
-  if (static_cast<std::int64_t>(text::length(s)) - leeway <= limit)
-    return v;
-  std::size_t at = 0;
-  for (auto n = limit - ending; n > 0; --n)
-    text::decode(s, at);
-  auto kept = s.substr(0, at);
-  if (!a[1].truth())
-    kept = kept.substr(0, kept.rfind(' '));
-  return c.text(kept + end);
-}
-
-value word_count(context& c, const value& v, const call_arguments& args) {
-  bind("wordcount", args, {});
-  const auto s = c.string(v);
-  std::int64_t words = 0;
-  bool inside = false;
-  for (std::size_t at = 0; at < s.size();) {
-    const auto code = text::decode(s, at);
-    const bool letter = code == '_' || text::is_alpha(code) || text::is_numeric(code);
-    words += letter && !inside;
-    inside = letter;
-  }
-  return value(words);
-}
-
-std::string quoted(std::string_view s, bool query) {
-  std::string out;
-  for (const char c : s) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-~").find(c) != std::string_view::npos
-        || (c == '/' && !query)) {
-      out += c;
-    } else if (c == ' ' && query) {
-      out += '+';
-    } else {
-      char hex[4];
-      std::snprintf(hex, sizeof hex, "%%%02X", static_cast<unsigned>(static_cast<unsigned char>(c)));
-      out += hex;
-    }
-  }
-  return out;
-}
-
-value url_encode(context& c, const value& v, const call_arguments& args) {
-  bind("urlencode", args, {});
-  if (v.is_string() || !iterable(v))
-    return c.text(quoted(c.string(v), false));
-  std::string out;
-  for (const auto& entry : v.is(kind::dict) ? c.items(get_attribute(c, v, "items").obj()->call(c, {})) : c.items(v)) {
-    const auto pair = c.items(entry);
-    if (pair.size() != 2)
-      throw fault("urlencode takes pairs");
-    out += out.empty() ? "" : "&";
-    out += quoted(c.string(pair[0]), true) + '=' + quoted(c.string(pair[1]), true);
-  }
-  return c.text(std::move(out));
-}
-
-value xml_attributes(context& c, const value& v, const call_arguments& args) {
-  const auto spaced = bind("xmlattr", args, {"autospace"})[0];
-  if (!v.is(kind::dict))
-    throw fault('\'' + v.type_name() + "' object has no attribute 'items'");
-  std::string out;
-  for (const auto& [key, item] : v.map().entries()) {
-    if (item.is_none() || item.is_undefined())
-      continue;
-    const auto name = c.string(key);
-    if (name.find_first_of(" \t\n\r\f\v/>=") != name.npos)
-      throw fault("invalid character in attribute name: " + text::repr(name));
-    out += out.empty() ? "" : " ";
-    out += text::escape_html(name) + "=\"" + text::escape_html(c.string(item)) + "\"";
-  }
-  if ((spaced.is_undefined() || spaced.truth()) && !out.empty())
-    out.insert(out.begin(), ' ');
-  return c.text(std::move(out));
 }
 
 value format(context& c, const value& v, const call_arguments& args) {
@@ -373,15 +271,10 @@ constexpr named_filter table[] = {
   {"round", round},
   {"safe", as_text},
   {"string", as_text},
-  {"striptags", mapped<without_tags>},
   {"title", mapped<title_words>},
   {"tojson", to_json_text},
   {"trim", trim},
-  {"truncate", truncate},
   {"upper", mapped<text::upper>},
-  {"urlencode", url_encode},
-  {"wordcount", word_count},
-  {"xmlattr", xml_attributes},
 };
 
 } // namespace

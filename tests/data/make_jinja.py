@@ -423,18 +423,9 @@ text | indent
 text | indent(2, first=true)
 text | indent('> ', blank=true)
 5 | indent
-'a long piece of text here' | truncate(10)
-'a long piece of text here' | truncate(10, true)
-'a long piece of text here' | truncate(10, true, '..')
-'just over' | truncate(5)
-text | wordcount
-text | striptags
 '<a href="x">&\'' | e
 '<b>' | escape
 '<b>' | safe
-'a b/ü?&' | urlencode
-{'a b': 'c/d', 'e': 1} | urlencode
-{'a': '<', 'b': none, 'c': 1} | xmlattr
 '%s-%s' | format('a', 1)
 '%(x)s' | format(x=1)
 'Hello' | attr('upper') is callable
