@@ -23,6 +23,12 @@ std::string bytes_of(token_id id, const served_model& model) {
   return model.token_bytes ? model.token_bytes(id) : std::string();
 }
 
+/// A special token that is left out of the text.
+bool is_hidden(token_id id, const served_model& model) {
+  const std::span one(&id, 1);
+  return model.decode && model.decode(one, true).empty() && !model.decode(one, false).empty();
+}
+
 std::string chat_token(token_id id, float logprob, const served_model& model) {
   const auto bytes = bytes_of(id, model);
   std::string result = "{\"token\":" + json_text(to_utf8(bytes)) + ",\"logprob\":" + json_logprob(logprob) +
@@ -156,7 +162,8 @@ std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
   std::vector<std::size_t> result;
   for (const auto& token : tokens) {
     result.push_back(start);
-    start += count_characters(bytes_of(token.id, *model_));
+    if (!is_hidden(token.id, *model_))
+      start += count_characters(bytes_of(token.id, *model_));
   }
   return result;
 }

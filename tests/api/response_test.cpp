@@ -57,6 +57,12 @@ TEST_CASE("Log-probabilities of completions count characters, not bytes") {
         R"("text_offset":[0,1,1]})");
 }
 
+TEST_CASE("A special token takes no room in text offsets") {
+  response_writer writer(request_for(dialect::completions, 0), byte_model());
+  writer.add(0, piece("ab", {sampled('a', -1), sampled(bos, -1), sampled('b', -1)}));
+  CHECK(writer.body().find(R"("text_offset":[0,1,1])") != std::string::npos);
+}
+
 TEST_CASE("Log-probabilities of chats list bytes and alternatives") {
   response_writer writer(request_for(dialect::chat, 2), byte_model());
   writer.add(0, piece("A", {sampled('A', -0.25f, {{'A', -0.25f}, {0xff, -3}})}));
