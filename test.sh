@@ -56,24 +56,27 @@ run_tests() {
   count "$log" "${PIPESTATUS[0]}"
 }
 
+# built ARGUMENT...: build; what cannot be built counts as one failure, and the other parts still run.
+built() { (build "$@") || ! failed=$((failed + 1)); }
+
 unit() {
-  build release --
+  built release -- || return
   run_tests unit ctest --preset release --verbose --timeout 900
 }
 
 asan() {
-  build asan --
+  built asan -- || return
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
     ctest --preset asan --verbose --timeout 1800
 }
 
 tsan() {
-  build tsan "-DTROUPE_LAYERS=kernels;runtime" --
+  built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
   run_tests tsan ctest --preset tsan --verbose --timeout 1800
 }
 
 e2e() {
-  build release -- troupe
+  built release -- troupe || return
   if [ ! -x .venv/bin/pytest ] || [ tests/e2e/requirements.txt -nt .venv/bin/pytest ]; then
     python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r tests/e2e/requirements.txt ||
       fail "cannot install tests/e2e/requirements.txt into .venv"
