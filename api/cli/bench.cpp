@@ -39,6 +39,7 @@ CLI::Validator batch_list() {
 }
 
 void print_json(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
+  const auto work = bench.work_per_token();
   std::cout << "{\"model\":" << json_text(bench.name()) << ",\"weights\":" << json_text(bench.weights())
             << ",\"dtype\":" << json_text(bench.dtype()) << ",\"device\":" << json_text(bench.device())
             << ",\"threads\":" << bench.threads() << ",\"step_tokens\":" << options.step_tokens
@@ -46,7 +47,8 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"generate\":" << options.generate << ",\"prefill_tps\":" << json_number(r.prefill_tps)
             << ",\"decode_tps\":" << json_number(r.decode_tps) << ",\"prefill_ms\":" << json_number(r.prefill_ms)
             << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
-            << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes << "}"
+            << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes
+            << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds << "}"
             << std::endl;
 }
 

@@ -148,6 +148,22 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
   load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
 }
 
+model_bench::weight_work model_bench::work_per_token() const {
+  weight_work work;
+  const auto add = [&](const kernels::matrix& m, std::size_t parts) {
+    work.bytes += m.bytes;
+    work.multiply_adds += parts * m.outputs * m.inputs;
+  };
+  for (const auto& layer : model_->layers) {
+    add(*layer.qkv, 1);
+    add(*layer.o, 1);
+    add(*layer.gate_up, 2);
+    add(*layer.down, 1);
+  }
+  add(*model_->head, 1);
+  return work;
+}
+
 model_bench_result model_bench::measure(int batch) {
   const int context = options_.prompt + options_.generate;
   const int blocks_each = (context + kernels::block_tokens - 1) / kernels::block_tokens;

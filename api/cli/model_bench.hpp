@@ -48,6 +48,13 @@ public:
   int threads() const { return threads_; }
   double load_seconds() const { return load_seconds_; }
 
+  /// All matrices that a token is multiplied with, the logits' included: their bytes as packed, and the
+  /// multiplications of one token.
+  struct weight_work {
+    std::size_t bytes = 0, multiply_adds = 0;
+  };
+  weight_work work_per_token() const;
+
 private:
   struct run;
 

@@ -266,6 +266,8 @@ TEST_CASE("bench model prints one JSON object per batch size") {
     for (const char* key : {"prefill_tps", "decode_tps", "prefill_ms", "decode_ms_per_step", "load_s"})
       CHECK(root[key].get_double().value() > 0);
     CHECK(std::int64_t(root["peak_rss_bytes"]) > 1'000'000);
+    CHECK(std::int64_t(root["weight_bytes"]) >= 2 * std::int64_t(root["multiply_adds_per_token"]));
+    CHECK(std::int64_t(root["multiply_adds_per_token"]) > 10'000);
   }
   CHECK(batches == std::vector<std::int64_t>{1, 3});
 }

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Measures Troupe against llama.cpp (or a fork of it) on the same GGUF files, in turn, on this machine.
+
+    tests/bench/compare.py --peer L=/usr/bin/llama-bench models/llama-1b-*.gguf
+
+Writes into --out: table.md, results.json with every single run, roofline.svg. A peer is NAME=PATH of a
+llama-bench; its llama-batched-bench is taken from the same folder. A program of arguments, such as
+`I="/opt/ik/llama-bench -rtr 1"`, is split as a shell would. The plot needs Debian's python3-matplotlib.
+
+Three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and decode of
+--batch sequences together, each after a prompt of --batch-prompt. Engines take turns run by run, so that
+a machine whose speed drifts treats them alike; a figure is the median over --runs.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+FIGURES = {"prefill": "prefill, {prompt} tokens", "decode": "decode, batch 1", "batched": "decode, batch {batch}, total"}
+
+
+def output_of(command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        sys.exit(f"{shlex.join(command)} ended with status {done.returncode}: {' '.join(last)}")
+    return done.stdout
+
+
+class Troupe:
+    def __init__(self, command, options):
+        self.command, self.options = shlex.split(command), options
+
+    def bench(self, model, prompt, generate, batch):
+        words = [*self.command, "bench", "model", "--model", model, "--prompt", str(prompt), "--generate", str(generate),
+                 "--batch", str(batch), "--threads", str(self.options.threads), "--repeat", "1", "--json"]
+        return json.loads(output_of(words).splitlines()[-1])
+
+    def measure(self, model):
+        o = self.options
+        one = self.bench(model, o.prompt, o.generate, 1)
+        many = self.bench(model, o.batch_prompt, o.batch_generate, o.batch)
+        return {"prefill": one["prefill_tps"], "decode": one["decode_tps"], "batched": many["decode_tps"],
+                "weight_bytes": one["weight_bytes"], "multiply_adds": one["multiply_adds_per_token"],
+                "device": one["device"]}
+
+    def peaks(self):
+        return json.loads(output_of([*self.command, "bench", "machine", "--threads", str(self.options.threads), "--json"]))
+
+
+class Peer:
+    def __init__(self, command, options):
+        self.command, self.options = shlex.split(command), options
+
+    def rate(self, model, prompt, generate):
+        words = [*self.command, "-m", model, "-p", str(prompt), "-n", str(generate), "-t", str(self.options.threads),
+                 "-r", "1", "-o", "json"]
+        text = output_of(words)
+        return json.loads(text[text.index("["):])[0]["avg_ts"]
+
+    def batched(self, model):
+        o = self.options
+        program, *rest = self.command
+        beside = program.replace("llama-bench", "llama-batched-bench")
+        tokens = o.batch * (o.batch_prompt + o.batch_generate)
+        words = [beside, *(["-rtr"] if "-rtr" in rest else []), "-m", model, "-c", str(tokens + 256), "-b", "2048",
+                 "-ub", "512", "-npp", str(o.batch_prompt), "-ntg", str(o.batch_generate), "-npl", str(o.batch),
+                 "-t", str(o.threads), "-tb", str(o.threads)]
+        # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
+        for line in output_of(words).splitlines():
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if len(cells) >= 8 and cells[0] == str(o.batch_prompt):
+                return float(cells[7])
+        sys.exit(f"{shlex.join(words)} printed no table of the expected form")
+
+    def measure(self, model):
+        return {"prefill": self.rate(model, self.options.prompt, 0), "decode": self.rate(model, 0, self.options.generate),
+                "batched": self.batched(model)}
+
+
+def machine():
+    """The processor, for the table's heading."""
+    info = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*:\s*(.*)", info)
+    return f"{name.group(1) if name else 'unknown processor'}, {os.cpu_count()} cores"
+
+
+def medians(results):
+    """{model: {engine: {figure: median}}}"""
+    return {model: {engine: {f: statistics.median(run[f] for run in runs) for f in FIGURES} for engine, runs in engines.items()}
+            for model, engines in results.items()}
+
+
+def table(results, options):
+    figures = {key: text.format(**vars(options)) for key, text in FIGURES.items()}
+    middle = medians(results)
+    lines = [f"{machine()}, {options.threads} threads, medians of {options.runs} runs in turn, tokens/s; in brackets Troupe's over the peer's", "",
+             "| | | " + " | ".join(Path(model).stem for model in middle) + " |", "|---|---|" + "---|" * len(middle)]
+    for key, title in figures.items():
+        lines.append(f"| {title} | Troupe | " + " | ".join(f"{m['Troupe'][key]:.1f}" for m in middle.values()) + " |")
+        for peer in options.peers:
+            cells = (f"{m[peer][key]:.1f} ({m['Troupe'][key] / m[peer][key]:.2f}×)" for m in middle.values())
+            lines.append(f"| | {peer} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def roofline(results, peaks, options):
+    """Operations per byte of weights against the achieved rate, below the machine's own limits."""
+    import matplotlib
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5))
+    intensities = [2 ** (i / 4) for i in range(0, 48)]
+    bandwidth = peaks["read_bytes_per_second"]
+    for name, peak in peaks["operations_per_second"].items():
+        axes.plot(intensities, [min(peak, bandwidth * x) / 1e9 for x in intensities], "-", linewidth=0.8, label=name)
+    middle = medians(results)
+    markers = dict(zip(["Troupe", *options.peers], "o^sv*"))
+    rows = {"prefill": options.prompt, "decode": 1, "batched": options.batch}
+    for model, engines in middle.items():
+        first = results[model]["Troupe"][0]
+        for engine, figures in engines.items():
+            x = [2 * first["multiply_adds"] * rows[f] / first["weight_bytes"] for f in FIGURES]
+            y = [2 * first["multiply_adds"] * figures[f] / 1e9 for f in FIGURES]
+            axes.plot(x, y, markers[engine], markersize=4, label=f"{engine}, {Path(model).stem}")
+    axes.set(xscale="log", yscale="log", xlabel="operations per byte of weights", ylabel="10⁹ operations/s", title=machine())
+    axes.legend(fontsize=5, ncols=2)
+    figure.savefig(options.out / "roofline.svg")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="GGUF files")
+    parser.add_argument("--troupe", default="build/release/troupe")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--generate", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--batch-prompt", type=int, default=32)
+    parser.add_argument("--batch-generate", type=int, default=16)
+    parser.add_argument("--out", type=Path, default=Path("bench"))
+    options = parser.parse_args()
+    options.peers = dict(peer.split("=", 1) for peer in options.peer)
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    engines = {"Troupe": Troupe(options.troupe, options)} | {name: Peer(command, options) for name, command in options.peers.items()}
+    results = {}
+    for model in options.models:
+        results[model] = {name: [] for name in engines}
+        for run in range(options.runs):
+            for name, engine in engines.items():
+                measured = engine.measure(model)
+                results[model][name].append(measured)
+                shown = ", ".join(f"{f} {measured[f]:.1f}" for f in FIGURES)
+                print(f"{Path(model).stem}, run {run + 1}, {name}: {shown}", file=sys.stderr, flush=True)
+    peaks = engines["Troupe"].peaks()
+    (options.out / "results.json").write_text(json.dumps({"machine": machine(), "peaks": peaks, "runs": results}, indent=1) + "\n")
+    (options.out / "table.md").write_text(table(results, options))
+    print(table(results, options))
+    try:
+        roofline(results, peaks, options)
+    except ModuleNotFoundError:
+        print("no plot: python3-matplotlib is not installed", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
