@@ -44,7 +44,7 @@ void add_compute_options(CLI::App& command, std::string& dtype, std::string& dev
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--device", device, "auto, cpu, or cpu: with portable, avx2, avx512 or avx512-bf16")
+  command.add_option("--device", device, "auto, cpu, or cpu: with portable, avx2, avx512, avx512-bf16 or avx512-amx")
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);

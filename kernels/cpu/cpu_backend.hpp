@@ -11,11 +11,12 @@
 namespace troupe::kernels {
 
 /// Dispatch targets, slowest first. Results differ between targets; within one they are schedule-invariant.
-enum class isa : std::uint8_t { portable, avx2, avx512, avx512_bf16 };
+enum class isa : std::uint8_t { portable, avx2, avx512, avx512_bf16, avx512_amx };
 
 std::string_view to_string(isa target);
 
-/// The targets that this machine can run, slowest first; never empty.
+/// The targets that this machine can run, slowest first; never empty. The first call asks the system for the tile
+/// registers, where the processor has some: for the whole process, threads that run already included.
 std::vector<isa> available_isas();
 
 struct cpu_options {

@@ -1,20 +1,30 @@
 #include "kernels/cpu/cpu_backend.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace troupe::kernels {
 
-std::string_view to_string(isa target) {
-  switch (target) {
-    case isa::portable: return "portable";
-    case isa::avx2: return "avx2";
-    case isa::avx512: return "avx512";
-    case isa::avx512_bf16: return "avx512-bf16";
-  }
-  return "unknown";
+#if defined(__x86_64__)
+
+namespace {
+
+/// AMX with bf16 and int8, and a system that lets this process use it. Linux grants the 8 KiB of tile registers on
+/// request only (arch_prctl, "Using XSTATE features in user space applications").
+bool request_amx() {
+  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (bf16 | tile | int8)) != (bf16 | tile | int8))
+    return false;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
 
-std::vector<isa> available_isas() {
+std::vector<isa> find_isas() {
   std::vector<isa> found{isa::portable};
-#if defined(__x86_64__)
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
     return found;
@@ -23,10 +33,36 @@ std::vector<isa> available_isas() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return found;
   found.push_back(isa::avx512);
-  if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    found.push_back(isa::avx512_bf16);
-#endif
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
+    return found;
+  found.push_back(isa::avx512_bf16);
+  if (request_amx())
+    found.push_back(isa::avx512_amx);
   return found;
+}
+
+} // namespace
+
+std::vector<isa> available_isas() {
+  static const std::vector<isa> found = find_isas();
+  return found;
+}
+
+#else
+
+std::vector<isa> available_isas() { return {isa::portable}; }
+
+#endif
+
+std::string_view to_string(isa target) {
+  switch (target) {
+    case isa::portable: return "portable";
+    case isa::avx2: return "avx2";
+    case isa::avx512: return "avx512";
+    case isa::avx512_bf16: return "avx512-bf16";
+    case isa::avx512_amx: return "avx512-amx";
+  }
+  return "unknown";
 }
 
 } // namespace troupe::kernels

@@ -208,5 +208,6 @@ const target& portable_target();
 const target& avx2_target();
 const target& avx512_target();
 const target& avx512_bf16_target();
+const target& avx512_amx_target();
 
 } // namespace troupe::kernels

@@ -129,7 +129,7 @@ peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
   if (best < isa::avx512)
     return found;
   found.fma = rate(fma_loop, 32);
-  if (best == isa::avx512_bf16) {
+  if (best >= isa::avx512_bf16) {
     found.dot = rate(dot_loop, 64);
     found.int8 = rate(int8_loop, 128);
   }
