@@ -9,12 +9,6 @@ namespace troupe::kernels {
 
 namespace {
 
-float from_f16(std::uint16_t h) {
-  const auto magnitude = std::bit_cast<float>(std::uint32_t(h & 0x7fff) << 13) * 0x1p112f; // also normalises denormals
-  const std::uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | special | std::uint32_t(h & 0x8000) << 16);
-}
-
 /// To nearest, ties to even; finite values that are too large become the largest.
 std::uint16_t to_f16(float x) {
   const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
@@ -243,11 +237,22 @@ weight_group quantise_int4(const float* weights) {
   return best;
 }
 
+float from_f16(std::uint16_t h) {
+  const auto magnitude = std::bit_cast<float>(std::uint32_t(h & 0x7fff) << 13) * 0x1p112f; // also normalises denormals
+  const std::uint32_t special = (h & 0x7c00) == 0x7c00 ? 0x7f800000 : 0;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | special | std::uint32_t(h & 0x8000) << 16);
+}
+
 void dequantise(const weight_group& group, float* weights) {
   const float d = from_f16(group.d);
-  const float minimum = from_f16(group.m) * group.minimum;
+  const float minimum = -(from_f16(group.m) * static_cast<float>(-group.minimum)); // none: -0, which keeps a zero's sign
   for (std::size_t i = 0; i < group_inputs; ++i)
     weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
+}
+
+void expand(weight_format f, const void* blocks, std::size_t count, float* weights) {
+  for (std::size_t i = 0; i < count; i += group_inputs)
+    dequantise(stored_group(f, blocks, i / group_inputs), weights + i);
 }
 
 } // namespace troupe::kernels

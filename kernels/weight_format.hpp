@@ -1,6 +1,7 @@
 // How checkpoints store weights: plain floats, or the block formats of GGUF files, where 32 or 256 consecutive inputs
 // of an output share their scales. Blocks are taken apart into groups of 32 inputs here, exactly; used at load by the
-// backends' packing, by embedding tables and by tests, on any thread.
+// backends' packing, by embedding tables, by loaders that expand blocks and by tests, on any thread.
+// Source of the layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,20 @@ enum class dtype : std::uint8_t { f32, f16, bf16 };
 constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 const char* to_string(dtype t);
 
-/// The first three are those of dtype; the others are GGUF's blocks.
-enum class weight_format : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k };
+/// The first three are those of dtype; the others are GGUF's blocks. Their layouts, in bytes; f16 and multi-byte
+/// integers are little-endian, byte i of a group of n bytes of nibbles holds weight i in its low half and weight i + n
+/// in its high half:
+///   q4_0  32 weights, 18: f16 d; 16 of nibbles.                          w = d * (q - 8)
+///   q4_1  32 weights, 20: f16 d; f16 m; 16 of nibbles.                   w = d * q + m
+///   q5_0  32 weights, 22: f16 d; u32 fifth bits; 16 of nibbles.          w = d * (q - 16)
+///   q5_1  32 weights, 24: f16 d; f16 m; u32 fifth bits; 16 of nibbles.   w = d * q + m
+///   q8_0  32 weights, 34: f16 d; 32 i8.                                  w = d * q
+///   q4_k 256 weights, 144: f16 d; f16 dmin; 12 of eight 6-bit scales and minima; 4 groups of 32 of nibbles.
+///   q5_k 256 weights, 176: as q4_k, with 32 of fifth bits (bit s of byte i: weight 32 s + i) before the nibbles.
+///                                                                        w = (d * scale) * q - (dmin * minimum)
+///   q6_k 256 weights, 210: 128 of low nibbles; 64 of upper bit pairs; 16 i8 scales; f16 d.
+///                                                                        w = (d * scale) * (q - 32)
+enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
 
 constexpr weight_format format_of(dtype t) { return static_cast<weight_format>(t); }
 constexpr bool is_float(weight_format f) { return f <= weight_format::bf16; }
@@ -56,7 +69,14 @@ weight_group quantise_int8(const float* weights);
 /// the least squared error is kept. Deterministic.
 weight_group quantise_int4(const float* weights);
 
-/// The weights of a group in f32: products are exact there, the sum with the minimum is rounded once.
+/// The weights of a group in f32, bit for bit as ggml's reference has them: products are exact there, the sum with the
+/// minimum is rounded once.
 void dequantise(const weight_group& group, float* weights);
+
+/// The f32 values of `count` weights that are stored in blocks from `blocks` on, a multiple of block_inputs(f).
+void expand(weight_format f, const void* blocks, std::size_t count, float* weights);
+
+/// The exact value of an f16.
+float from_f16(std::uint16_t half);
 
 } // namespace troupe::kernels

@@ -21,8 +21,16 @@ std::string_view to_string(tensor_type type) {
     case tensor_type::i64: return "I64";
     case tensor_type::f64: return "F64";
     case tensor_type::c64: return "C64";
-    default: return kernels::to_string(*block_format_of(type));
+    case tensor_type::q4_0: return "Q4_0";
+    case tensor_type::q4_1: return "Q4_1";
+    case tensor_type::q5_0: return "Q5_0";
+    case tensor_type::q5_1: return "Q5_1";
+    case tensor_type::q8_0: return "Q8_0";
+    case tensor_type::q4_k: return "Q4_K";
+    case tensor_type::q5_k: return "Q5_K";
+    case tensor_type::q6_k: return "Q6_K";
   }
+  return "unknown";
 }
 
 std::size_t size_of(tensor_type type) {
@@ -33,19 +41,22 @@ std::size_t size_of(tensor_type type) {
   return type <= tensor_type::f32 ? 4 : 8;
 }
 
-std::optional<kernels::dtype> kernel_type(tensor_type type) {
+std::optional<kernels::weight_format> weight_format_of(tensor_type type) {
+  using kernels::weight_format;
   switch (type) {
-    case tensor_type::f32: return kernels::dtype::f32;
-    case tensor_type::f16: return kernels::dtype::f16;
-    case tensor_type::bf16: return kernels::dtype::bf16;
+    case tensor_type::f32: return weight_format::f32;
+    case tensor_type::f16: return weight_format::f16;
+    case tensor_type::bf16: return weight_format::bf16;
+    case tensor_type::q4_0: return weight_format::q4_0;
+    case tensor_type::q4_1: return weight_format::q4_1;
+    case tensor_type::q5_0: return weight_format::q5_0;
+    case tensor_type::q5_1: return weight_format::q5_1;
+    case tensor_type::q8_0: return weight_format::q8_0;
+    case tensor_type::q4_k: return weight_format::q4_k;
+    case tensor_type::q5_k: return weight_format::q5_k;
+    case tensor_type::q6_k: return weight_format::q6_k;
     default: return std::nullopt;
   }
-}
-
-std::optional<kernels::block_format> block_format_of(tensor_type type) {
-  if (type < tensor_type::q4_0)
-    return std::nullopt;
-  return static_cast<kernels::block_format>(static_cast<int>(type) - static_cast<int>(tensor_type::q4_0));
 }
 
 std::string to_string(const std::vector<std::size_t>& shape) {

@@ -3,7 +3,6 @@
 // loader (runtime/model.hpp) on one thread; what `read` returns may be used and dropped on any.
 #pragma once
 
-#include "kernels/block_formats.hpp"
 #include "kernels/ops.hpp"
 
 #include <cstddef>
@@ -17,7 +16,7 @@
 namespace troupe {
 
 /// Types that a checkpoint may store: single elements (safetensors' types), then formats of blocks (GGUF's), as
-/// kernels::block_format lists them. Weights can be f32, f16, bf16 or blocks.
+/// kernels::weight_format lists them. Weights can be f32, f16, bf16 or blocks.
 enum class tensor_type : std::uint8_t {
   boolean, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64, c64,
   q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k,
@@ -28,11 +27,8 @@ std::string_view to_string(tensor_type type);
 /// Bytes of one element of a type without blocks.
 std::size_t size_of(tensor_type type);
 
-/// The type as kernels know it, or nothing where they do not.
-std::optional<kernels::dtype> kernel_type(tensor_type type);
-
-/// The format of the type's blocks, or nothing where it has none.
-std::optional<kernels::block_format> block_format_of(tensor_type type);
+/// The type as kernels know it, floats or blocks, or nothing where they do not.
+std::optional<kernels::weight_format> weight_format_of(tensor_type type);
 
 struct tensor_info {
   tensor_type type = tensor_type::f32;

@@ -169,9 +169,9 @@ public:
 
 private:
   std::size_t bytes(const tensor_info& info, const std::string& what) const {
-    const auto format = block_format_of(info.type);
-    const std::size_t per_block = format ? kernels::block_weights(*format) : 1;
-    std::size_t total = format ? kernels::block_bytes(*format) : troupe::size_of(info.type);
+    const auto format = *weight_format_of(info.type);
+    const std::size_t per_block = kernels::block_inputs(format);
+    std::size_t total = kernels::block_bytes(format);
     if (info.shape.back() % per_block != 0)
       fail(what + " has rows of " + std::to_string(info.shape.back()) + " weights, expected a multiple of the " +
            std::to_string(per_block) + " in a block of " + std::string(to_string(info.type)));

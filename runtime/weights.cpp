@@ -100,14 +100,17 @@ const tensor_info& checked(const checkpoint& tensors, const wanted& w) {
   if (info->shape != w.shape)
     throw failure(errc::bad_file,
                   where + " has the shape " + to_string(info->shape) + ", expected " + to_string(w.shape));
-  if (!kernel_type(info->type) && !block_format_of(info->type))
+  if (!weight_format_of(info->type))
     throw failure(errc::unsupported,
                   where + " is stored as " + std::string(to_string(info->type)) + ", supported are F32, F16 and BF16");
   return *info;
 }
 
 /// The type of a tensor's elements in memory: blocks are expanded to f32.
-dtype element_type(const tensor_info& info) { return kernel_type(info.type).value_or(dtype::f32); }
+dtype element_type(const tensor_info& info) {
+  const auto format = *weight_format_of(info.type);
+  return kernels::is_float(format) ? kernels::dtype_of(format) : dtype::f32;
+}
 
 std::size_t elements(const wanted& w) {
   return std::accumulate(w.shape.begin(), w.shape.end(), std::size_t{1}, std::multiplies<>());
@@ -166,11 +169,11 @@ private:
   /// The elements of a tensor; blocks become f32. This is where a backend that multiplies blocks would take them.
   tensor_data read(const wanted& w) const {
     auto data = tensors_.read(w.name);
-    const auto format = block_format_of(tensors_.find(w.name)->type);
-    if (!format)
+    const auto format = *weight_format_of(tensors_.find(w.name)->type);
+    if (kernels::is_float(format))
       return data;
     std::shared_ptr<float[]> expanded(new float[elements(w)]);
-    kernels::expand_blocks(*format, data.get(), elements(w), expanded.get());
+    kernels::expand(format, data.get(), elements(w), expanded.get());
     return expanded;
   }
 
@@ -243,8 +246,8 @@ private:
 
 dtype natural_compute(const checkpoint& tensors) {
   const auto* table = tensors.find("model.embed_tokens.weight");
-  const bool coarse = table && (table->type == tensor_type::bf16 || block_format_of(table->type));
-  return coarse ? dtype::bf16 : dtype::f32;
+  const auto format = table ? weight_format_of(table->type) : std::nullopt;
+  return format >= kernels::weight_format::bf16 ? dtype::bf16 : dtype::f32;
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {

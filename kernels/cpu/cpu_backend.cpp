@@ -144,8 +144,7 @@ public:
       const void* from = stored.row(tokens[r]);
       if (is_float(stored.format))
         return kernels_.widen(exact_kind(dtype_of(stored.format)), row_of<float>(out, r), from, stored.cols);
-      for (std::size_t group = 0; group < stored.cols / group_inputs; ++group)
-        dequantise(stored_group(stored.format, from, group), row_of<float>(out, r) + group * group_inputs);
+      expand(stored.format, from, stored.cols, row_of<float>(out, r));
     });
   }
 
