@@ -150,6 +150,16 @@ public:
   virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                                quantization how = quantization::none) = 0;
 
+  /// Bytes of device memory that packed matrices of these formats and shapes take; their data may be null. `gated`:
+  /// gate and up. For plans: a backend that does not say takes what is stored.
+  virtual std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype /*compute*/, quantization /*how*/,
+                                   bool /*gated*/) const {
+    std::size_t bytes = 0;
+    for (const auto& m : stacked)
+      bytes += m.rows * row_bytes(m.format, m.cols);
+    return bytes;
+  }
+
   /// A table whose rows `embed` gathers. On a CPU it refers to the caller's memory, which must outlive it.
   virtual std::unique_ptr<matrix> load_table(const stored_matrix& table) = 0;
 

@@ -24,10 +24,12 @@ enum class tensor_type : std::uint8_t {
 
 std::string_view to_string(tensor_type type);
 
+constexpr bool has_blocks(tensor_type type) { return type >= tensor_type::q4_0; }
+
 /// Bytes of one element of a type without blocks.
 std::size_t size_of(tensor_type type);
 
-/// The type as kernels know it, floats or blocks, or nothing where they do not.
+/// The type as kernels know it, or nothing where they do not.
 std::optional<kernels::weight_format> weight_format_of(tensor_type type);
 
 struct tensor_info {

@@ -19,6 +19,7 @@ struct engine_options {
   std::string model;                              // a checkpoint's folder, or synthetic:SHAPE
   std::string model_name = {};                         // as clients know it; empty: the folder's name
   std::string dtype = "auto";                     // auto | f32 | bf16
+  std::string quantize = "none";                  // none | int8 | int4: of weights that are stored as floats
   std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET
   std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
   int max_context = 0;                            // tokens of prompt and answer; 0: the model's limit
@@ -46,6 +47,7 @@ struct model_info {
   int vocab_size = 0;
   int max_context = 0;
   std::string dtype;                              // computed in
+  std::string weights;                            // most of them: "BF16", "Q4_K", "int8"
   std::size_t weight_bytes = 0, kv_cache_bytes = 0;
   std::string device;                             // "cpu, avx512-bf16, 2 threads"
   std::shared_ptr<const troupe::tokenizer> tokenizer;     // null for synthetic models

@@ -169,7 +169,7 @@ public:
 
 private:
   std::size_t bytes(const tensor_info& info, const std::string& what) const {
-    const auto format = *weight_format_of(info.type);
+    const auto format = *weight_format_of(info.type); // all that known_type gives have one
     const std::size_t per_block = kernels::block_inputs(format);
     std::size_t total = kernels::block_bytes(format);
     if (info.shape.back() % per_block != 0)

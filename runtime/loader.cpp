@@ -17,14 +17,21 @@ void check_at_least(int value, int least, const char* name) {
 
 } // namespace
 
-kernels::dtype compute_type(const std::string& name, const checkpoint& tensors) {
-  if (name == "auto")
-    return natural_compute(tensors);
-  if (name == "f32")
-    return kernels::dtype::f32;
-  if (name == "bf16")
-    return kernels::dtype::bf16;
-  throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + name + "`", "dtype");
+precision precision_of(const std::string& dtype, const std::string& quantize, const checkpoint& tensors) {
+  using kernels::quantization;
+  const auto weights = quantize == "none"   ? quantization::none
+                       : quantize == "int8" ? quantization::int8
+                       : quantize == "int4"
+                         ? quantization::int4
+                         : throw failure(errc::bad_request,
+                                         "`quantize` must be none, int8 or int4, not `" + quantize + "`", "quantize");
+  if (dtype == "auto")
+    return {natural_compute(tensors, weights), weights};
+  if (dtype == "f32")
+    return {kernels::dtype::f32, weights};
+  if (dtype == "bf16")
+    return {kernels::dtype::bf16, weights};
+  throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + dtype + "`", "dtype");
 }
 
 kernels::cpu_options cpu_of(const std::string& device, int threads) {
@@ -72,13 +79,16 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
 
-  const auto compute = compute_type(options.dtype, *source.tensors);
-  info.dtype = kernels::to_string(compute);
+  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
+  info.dtype = kernels::to_string(numbers.compute);
+  info.weights = weights_kind(*source.tensors, numbers.weights);
+  auto backend = kernels::make_cpu_backend(model->device);
+  info.device = backend->description();
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
-  const auto need = memory_needed(*source.tensors, source.config, compute, options.step_tokens, context);
+  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, options.step_tokens, context);
   const auto plan = plan_memory(options, need, source.config.max_context, available_memory());
-  say(plan.line);
+  say(info.weights + " " + plan.line);
   info.max_context = plan.max_context;
   info.weight_bytes = need.weights;
   info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
@@ -87,10 +97,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;
 
-  auto backend = kernels::make_cpu_backend(model->device);
-  info.device = backend->description();
   status.line = "loading " + info.id;
-  model->weights = load_weights(*source.tensors, source.config, *backend, compute, [&](std::size_t done, std::size_t total) {
+  model->weights = load_weights(*source.tensors, source.config, *backend, numbers, [&](std::size_t done, std::size_t total) {
     status.done_bytes = done;
     status.total_bytes = total;
     if (progress)

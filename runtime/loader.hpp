@@ -26,8 +26,9 @@ struct loaded_model {
 /// What a device's name ("auto", "cpu", "cpu:avx2") means here. Throws failure(bad_request) naming those there are.
 kernels::cpu_options cpu_of(const std::string& device, int threads);
 
-/// The type to compute in: "f32", "bf16", or "auto" for what suits the weights as stored. Throws failure(bad_request).
-kernels::dtype compute_type(const std::string& name, const checkpoint& tensors);
+/// What to compute in. `dtype`: "f32", "bf16", or "auto" for what suits the weights; `quantize`: "none", "int8" or
+/// "int4". Throws failure(bad_request).
+precision precision_of(const std::string& dtype, const std::string& quantize, const checkpoint& tensors);
 
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);

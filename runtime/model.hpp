@@ -26,12 +26,23 @@ struct memory_need {
   std::size_t kv_block = 0;    // per block of the KV cache
 };
 
-/// The type to compute in for weights stored as they are: bf16 for bf16 and for quantised blocks, whose own error is
-/// larger than bf16's, else f32.
-kernels::dtype natural_compute(const checkpoint& tensors);
+/// What a model is computed in.
+struct precision {
+  kernels::dtype compute = kernels::dtype::f32; // of activations, and of weights stored as floats
+  kernels::quantization weights = kernels::quantization::none; // of those stored as floats; blocks stay as they are
 
-memory_need memory_needed(const checkpoint& tensors, const model_config& config, kernels::dtype compute, int max_rows,
-                          int max_context);
+  precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)
+    : compute(compute), weights(weights) {}
+};
+
+/// The type to compute in: bf16 for bf16 and for quantised weights, whose own error is larger than bf16's, else f32.
+kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization weights = kernels::quantization::none);
+
+/// The type that most bytes of the matrices will be in: "BF16", "Q4_K", or "int8" where floats are quantised.
+std::string weights_kind(const checkpoint& tensors, kernels::quantization weights);
+
+memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
+                          const kernels::backend& backend, int max_rows, int max_context);
 
 /// The KV cache that a decoder wants: f32 for f32, else bf16.
 kernels::kv_shape kv_shape_of(const model_config& config, kernels::dtype compute, std::size_t blocks);
@@ -62,10 +73,11 @@ struct model_weights {
   std::size_t bytes = 0;                       // of device memory
 };
 
-/// Checks, reads and packs all weights. What is read is given back before more is read.
+/// Checks, reads and packs all weights. What is read is given back before more is read. Where matrices are quantised,
+/// the one that makes logits is in int8 at least; the table of embeddings stays as stored.
 /// Throws as `check_tensors`, device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
-                                                  kernels::backend& backend, kernels::dtype compute,
+                                                  kernels::backend& backend, precision numbers,
                                                   const progress_fn& progress = {});
 
 /// The decoder graph. Keeps the buffers of its activations, so that a step allocates nothing.

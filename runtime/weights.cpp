@@ -1,12 +1,10 @@
 #include "runtime/model.hpp"
 
 #include "runtime/error.hpp"
+#include "runtime/weight_values.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <functional>
-#include <numeric>
+#include <map>
 #include <set>
 
 namespace troupe {
@@ -14,6 +12,7 @@ namespace troupe {
 namespace {
 
 using kernels::dtype;
+using kernels::quantization;
 
 /// A tensor that a configuration asks for.
 struct wanted {
@@ -106,28 +105,21 @@ const tensor_info& checked(const checkpoint& tensors, const wanted& w) {
   return *info;
 }
 
-/// The type of a tensor's elements in memory: blocks are expanded to f32.
-dtype element_type(const tensor_info& info) {
-  const auto format = *weight_format_of(info.type);
-  return kernels::is_float(format) ? kernels::dtype_of(format) : dtype::f32;
+/// As a matrix, without its data; a vector is one row.
+kernels::stored_matrix described(const checkpoint& tensors, const wanted& w) {
+  const bool vector = w.shape.size() == 1;
+  return {nullptr, *weight_format_of(checked(tensors, w).type), vector ? 1 : w.shape[0], w.shape.back()};
 }
 
-std::size_t elements(const wanted& w) {
-  return std::accumulate(w.shape.begin(), w.shape.end(), std::size_t{1}, std::multiplies<>());
+quantization quantization_of_head(quantization weights) {
+  return weights == quantization::none ? weights : quantization::int8;
 }
-
-/// Bytes of a matrix in device memory: bf16 where that is what is computed in, else as stored.
-std::size_t packed_bytes(const wanted& w, const tensor_info& info, dtype compute) {
-  return elements(w) * std::min(size_of(element_type(info)), size_of(compute));
-}
-
-/// Bytes of the table of embeddings, which is kept as stored, or expanded.
-std::size_t table_bytes(const wanted& w, const tensor_info& info) { return elements(w) * size_of(element_type(info)); }
 
 class loader {
 public:
-  loader(const checkpoint& tensors, kernels::backend& backend, model_weights& to, const progress_fn& progress)
-    : tensors_(tensors), backend_(backend), to_(to), names_(to.config), progress_(progress) {
+  loader(const checkpoint& tensors, kernels::backend& backend, precision numbers, model_weights& to,
+         const progress_fn& progress)
+    : tensors_(tensors), backend_(backend), numbers_(numbers), to_(to), names_(to.config), progress_(progress) {
     for (const auto& w : names_.all())
       total_ += checked(tensors, w).bytes;
   }
@@ -135,7 +127,7 @@ public:
   void load() {
     const auto& config = to_.config;
     const auto table = names_.embedding();
-    to_.embedding_memory = read(table);
+    to_.embedding_memory = tensors_.read(table.name);
     to_.embedding = backend_.load_table(stored(table, to_.embedding_memory));
     to_.bytes += to_.embedding->bytes;
     step(table);
@@ -147,54 +139,46 @@ public:
         layer.q_norm = vector({names_.head_norm(i, "q_norm")});
         layer.k_norm = vector({names_.head_norm(i, "k_norm")});
       }
-      layer.qkv = matrix(names_.qkv(i));
+      layer.qkv = matrix(names_.qkv(i), numbers_.weights);
       layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
-      layer.o = matrix(names_.o(i));
+      layer.o = matrix(names_.o(i), numbers_.weights);
       layer.o_bias = bias(names_.o(i), config.o_bias);
       layer.gate_up = gate_up(names_.gate_up(i));
       layer.gate_up_bias = bias(names_.gate_up(i), config.mlp_bias);
-      layer.down = matrix(names_.down(i));
+      layer.down = matrix(names_.down(i), numbers_.weights);
       layer.down_bias = bias(names_.down(i), config.mlp_bias);
     }
     to_.final_norm = vector({names_.final_norm()});
-    // A tied head is packed from the table's tensor, which has been counted.
-    to_.head = matrix({names_.head()}, !config.tied);
+    to_.head = matrix({names_.head()}, quantization_of_head(numbers_.weights));
   }
 
 private:
   kernels::stored_matrix stored(const wanted& w, const tensor_data& data) const {
-    return {data.get(), element_type(*tensors_.find(w.name)), w.shape[0], w.shape[1]};
+    auto matrix = described(tensors_, w);
+    matrix.data = data.get();
+    return matrix;
   }
 
-  /// The elements of a tensor; blocks become f32. This is where a backend that multiplies blocks would take them.
-  tensor_data read(const wanted& w) const {
-    auto data = tensors_.read(w.name);
-    const auto format = *weight_format_of(tensors_.find(w.name)->type);
-    if (kernels::is_float(format))
-      return data;
-    std::shared_ptr<float[]> expanded(new float[elements(w)]);
-    kernels::expand(format, data.get(), elements(w), expanded.get());
-    return expanded;
-  }
-
-  std::unique_ptr<const kernels::matrix> matrix(const std::vector<wanted>& stacked, bool counted = true) {
-    std::vector<tensor_data> data; // owns what is packed, and gives it back at the end
-    std::vector<kernels::stored_matrix> parts;
-    for (const auto& w : stacked)
-      parts.push_back(stored(w, data.emplace_back(read(w))));
-    auto packed = backend_.pack(parts, to_.compute);
-    to_.bytes += packed->bytes;
-    if (counted)
-      std::ranges::for_each(stacked, [&](const wanted& w) { step(w); });
-    return packed;
+  std::unique_ptr<const kernels::matrix> matrix(const std::vector<wanted>& stacked, quantization how) {
+    return packed(stacked, [&](auto& parts) { return backend_.pack(parts, numbers_.compute, how); });
   }
 
   std::unique_ptr<const kernels::matrix> gate_up(const std::vector<wanted>& both) {
-    const auto gate = read(both[0]), up = read(both[1]);
-    auto packed = backend_.pack_gate_up(stored(both[0], gate), stored(both[1], up), to_.compute);
-    to_.bytes += packed->bytes;
-    std::ranges::for_each(both, [&](const wanted& w) { step(w); });
-    return packed;
+    return packed(both, [&](auto& parts) {
+      return backend_.pack_gate_up(parts[0], parts[1], numbers_.compute, numbers_.weights);
+    });
+  }
+
+  template <class F>
+  std::unique_ptr<const kernels::matrix> packed(const std::vector<wanted>& stacked, const F& pack) {
+    std::vector<tensor_data> data; // owns what is packed, and gives it back at the end
+    std::vector<kernels::stored_matrix> parts;
+    for (const auto& w : stacked)
+      parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
+    std::unique_ptr<const kernels::matrix> result = pack(parts);
+    to_.bytes += result->bytes;
+    std::ranges::for_each(stacked, [&](const wanted& w) { step(w); });
+    return result;
   }
 
   /// One f32 vector of all `parts`, in order.
@@ -213,21 +197,15 @@ private:
   }
 
   void append(std::vector<float>& to, const wanted& w) const {
-    const auto data = read(w);
-    const auto type = element_type(*tensors_.find(w.name));
-    const auto begin = to.size(), count = w.shape[0];
-    to.resize(begin + count);
-    if (type == dtype::f32) {
-      std::memcpy(&to[begin], data.get(), count * sizeof(float));
-      return;
-    }
-    const auto* halves = static_cast<const std::uint16_t*>(data.get());
-    for (std::size_t i = 0; i < count; ++i)
-      to[begin + i] = type == dtype::f16 ? kernels::from_f16(halves[i])
-                                         : std::bit_cast<float>(std::uint32_t(halves[i]) << 16);
+    const auto data = tensors_.read(w.name);
+    const auto row = stored(w, data);
+    to.resize(to.size() + row.cols);
+    to_floats(row.format, row.data, row.cols, &to[to.size() - row.cols]);
   }
 
   void step(const wanted& w) {
+    if (!done_names_.insert(w.name).second) // a tied head, counted as the table
+      return;
     done_ += tensors_.find(w.name)->bytes;
     if (progress_)
       progress_(done_, total_);
@@ -235,37 +213,63 @@ private:
 
   const checkpoint& tensors_;
   kernels::backend& backend_;
+  precision numbers_;
   model_weights& to_;
   tensor_names names_;
   const progress_fn& progress_;
+  std::set<std::string> done_names_;
   std::size_t done_ = 0;
   std::size_t total_ = 0;
 };
 
 } // namespace
 
-dtype natural_compute(const checkpoint& tensors) {
+dtype natural_compute(const checkpoint& tensors, quantization weights) {
   const auto* table = tensors.find("model.embed_tokens.weight");
-  const auto format = table ? weight_format_of(table->type) : std::nullopt;
-  return format >= kernels::weight_format::bf16 ? dtype::bf16 : dtype::f32;
+  const bool coarse = weights != quantization::none || (table && table->type == tensor_type::bf16) ||
+                      std::ranges::any_of(tensors.tensors(), [&](const auto& t) { return has_blocks(tensors.find(t)->type); });
+  return coarse ? dtype::bf16 : dtype::f32;
+}
+
+std::string weights_kind(const checkpoint& tensors, quantization weights) {
+  std::map<tensor_type, std::size_t> bytes;
+  for (const auto& name : tensors.tensors())
+    if (const auto* info = tensors.find(name); info->shape.size() > 1)
+      bytes[info->type] += info->bytes;
+  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  if (most == bytes.end())
+    return "none";
+  if (has_blocks(most->first) || weights == quantization::none)
+    return std::string(to_string(most->first));
+  return weights == quantization::int8 ? "int8" : "int4";
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {
   return {config.layers, config.kv_heads, config.head_dim, compute, blocks};
 }
 
-memory_need memory_needed(const checkpoint& tensors, const model_config& config, dtype compute, int max_rows,
-                          int max_context) {
+memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
+                          const kernels::backend& backend, int max_rows, int max_context) {
   const tensor_names names(config);
+  const auto compute = numbers.compute;
   memory_need need;
-  for (const auto& w : names.all()) {
-    const auto& info = checked(tensors, w);
-    need.weights += w.shape.size() == 1 ? w.shape[0] * sizeof(float) : packed_bytes(w, info, compute);
+  const auto add = [&](const std::vector<wanted>& stacked, quantization how, bool gated = false) {
+    std::vector<kernels::stored_matrix> parts;
+    for (const auto& w : stacked)
+      parts.push_back(described(tensors, w));
+    need.weights += backend.packed_bytes(parts, compute, how, gated);
+  };
+  for (const auto& w : names.all())
+    if (checked(tensors, w).shape.size() == 1)
+      need.weights += w.shape[0] * sizeof(float);
+  for (int i = 0; i < config.layers; ++i) {
+    add(names.qkv(i), numbers.weights);
+    add(names.o(i), numbers.weights);
+    add(names.gate_up(i), numbers.weights, true);
+    add(names.down(i), numbers.weights);
   }
-  // The table is gathered from as stored; a head that is tied to it is packed as well.
-  const auto embedding = names.embedding();
-  const auto& table = checked(tensors, embedding);
-  need.weights += table_bytes(embedding, table) - (config.tied ? 0 : packed_bytes(embedding, table, compute));
+  add({names.head()}, quantization_of_head(numbers.weights));
+  need.weights += checked(tensors, names.embedding()).bytes;
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
   const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +
@@ -293,12 +297,12 @@ std::vector<std::string> check_tensors(const checkpoint& tensors, const model_co
 }
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
-                                                  kernels::backend& backend, dtype compute,
+                                                  kernels::backend& backend, precision numbers,
                                                   const progress_fn& progress) {
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;
-  weights->compute = compute;
-  loader(tensors, backend, *weights, progress).load();
+  weights->compute = numbers.compute;
+  loader(tensors, backend, numbers, *weights, progress).load();
   return weights;
 }
 

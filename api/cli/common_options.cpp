@@ -38,10 +38,18 @@ void add_model_option(CLI::App& command, std::string& model) {
     ->group(model_group);
 }
 
-void add_compute_options(CLI::App& command, std::string& dtype, std::string& device, int& threads) {
-  command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 where the weights are bf16, else f32")
+void add_compute_options(CLI::App& command, std::string& dtype, std::string& quantize, std::string& device,
+                         int& threads) {
+  command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
+    ->capture_default_str()
+    ->group(model_group);
+  command
+    .add_option("--quantize", quantize,
+                "What becomes of weights stored as floats: int8 or int4 is smaller and faster, none is exact")
+    ->check(one_of({"none", "int8", "int4"}))
+    ->type_name("FORMAT")
     ->capture_default_str()
     ->group(model_group);
   command.add_option("--device", device, "auto, cpu, or cpu: with portable, avx2, avx512, avx512-bf16 or avx512-amx")
@@ -57,7 +65,7 @@ void add_compute_options(CLI::App& command, std::string& dtype, std::string& dev
 
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
-  add_compute_options(command, options.dtype, options.device, options.threads);
+  add_compute_options(command, options.dtype, options.quantize, options.device, options.threads);
   command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
     ->type_name("NAME")
     ->group(model_group);

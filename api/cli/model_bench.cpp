@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -22,15 +21,6 @@ using clock = std::chrono::steady_clock;
 using milliseconds = std::chrono::duration<double, std::milli>;
 
 std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
-/// The type that most bytes of the weights are stored in.
-std::string stored_type(const checkpoint& tensors) {
-  std::map<tensor_type, std::size_t> bytes;
-  for (const auto& name : tensors.tensors())
-    bytes[tensors.find(name)->type] += tensors.find(name)->bytes;
-  const auto most = std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
-  return most == bytes.end() ? "none" : std::string(to_string(most->first));
-}
 
 double median(std::vector<double> values) {
   if (values.empty())
@@ -133,18 +123,19 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
                                        std::to_string(options.generate) + " generated tokens exceed the " +
                                        std::to_string(source.config.max_context) + " that " + source.name + " allows");
   name_ = source.name;
-  weights_ = stored_type(*source.tensors);
-  compute_ = compute_type(options.dtype, *source.tensors);
-  const auto need = memory_needed(*source.tensors, source.config, compute_, options.step_tokens, context);
+  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
+  compute_ = numbers.compute;
+  weights_ = weights_kind(*source.tensors, numbers.weights);
+  backend_ = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
+  device_ = backend_->description();
+  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend_, options.step_tokens, context);
   const auto available = available_memory();
   if (need.weights + need.activations > available)
     throw failure(errc::out_of_memory, name_ + " needs " + to_size(need.weights + need.activations) +
                                          ", but only " + to_size(available) + " are available");
-  backend_ = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
-  device_ = backend_->description();
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
-  model_ = load_weights(*source.tensors, source.config, *backend_, compute_, progress);
+  model_ = load_weights(*source.tensors, source.config, *backend_, numbers, progress);
   load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
 }
 

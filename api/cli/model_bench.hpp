@@ -14,6 +14,7 @@ namespace troupe::cli {
 struct model_bench_options {
   std::string model;         // a checkpoint's folder, or synthetic:SHAPE
   std::string dtype = "auto";  // auto | f32 | bf16
+  std::string quantize = "none"; // none | int8 | int4
   std::string device = "auto"; // auto | cpu | cpu:INSTRUCTION_SET
   int threads = 0;           // 0: one per core
   int step_tokens = 512;     // most rows of a prefill step
@@ -42,7 +43,7 @@ public:
   model_bench_result measure(int batch);
 
   const std::string& name() const { return name_; }
-  const std::string& weights() const { return weights_; } // as stored: "BF16"
+  const std::string& weights() const { return weights_; } // most of them: "BF16", "Q4_K", "int8"
   const std::string& device() const { return device_; }
   std::string dtype() const { return kernels::to_string(compute_); }
   int threads() const { return threads_; }

@@ -50,6 +50,20 @@ void* row_of(const tensor& t, std::size_t row) {
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
+/// Parts of a stack that are packed as one.
+std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const stored_matrix> stacked,
+                                                                 quantization how) {
+  std::vector<std::span<const stored_matrix>> parts;
+  for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
+    expect(stacked[i].cols == stacked[0].cols, "matrices that are packed together must have the same inputs");
+    if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
+      continue;
+    parts.push_back(stacked.subspan(first, i + 1 - first));
+    first = i + 1;
+  }
+  return parts;
+}
+
 class cpu_kv_cache : public kv_cache {
 public:
   explicit cpu_kv_cache(const kv_shape& wanted) {
@@ -100,14 +114,9 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    std::vector<std::unique_ptr<packed_matrix>> parts; // neighbours of the same kind
-    for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
-      expect(stacked[i].cols == stacked[0].cols, "matrices that are packed together must have the same inputs");
-      if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
-        continue;
-      parts.push_back(pack_matrices(stacked.subspan(first, i + 1 - first), compute, how, false, kernels_, pool_));
-      first = i + 1;
-    }
+    std::vector<std::unique_ptr<packed_matrix>> parts;
+    for (const auto& same : neighbours_of_a_kind(stacked, how))
+      parts.push_back(pack_matrices(same, compute, how, false, kernels_, pool_));
     expect(!parts.empty(), "no matrix to pack");
     if (parts.size() == 1)
       return std::move(parts.front());
@@ -125,6 +134,16 @@ public:
                                        quantization how) override {
     const stored_matrix both[] = {gate, up};
     return pack_matrices(both, compute, how, true, kernels_, pool_);
+  }
+
+  std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                           bool gated) const override {
+    if (gated)
+      return shape_matrices(stacked, compute, how, true)->bytes;
+    std::size_t bytes = 0;
+    for (const auto& same : neighbours_of_a_kind(stacked, how))
+      bytes += shape_matrices(same, compute, how, false)->bytes;
+    return bytes;
   }
 
   std::unique_ptr<matrix> load_table(const stored_matrix& table) override {

@@ -160,8 +160,8 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
   return {};
 }
 
-std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                             bool gated, const target& kernels, thread_pool& pool) {
+std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                              bool gated) {
   if (stacked.empty())
     throw std::invalid_argument("no matrix to pack");
   if (compute == dtype::f16)
@@ -192,8 +192,14 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
   const std::size_t outputs_per_panel = gated ? columns / 2 : columns;
   to->panels = (to->outputs + outputs_per_panel - 1) / outputs_per_panel;
   to->bytes = to->panels * panel_bytes(*to);
-  to->data = allocate_zeroed(to->bytes);
+  return to;
+}
 
+std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                             bool gated, const target& kernels, thread_pool& pool) {
+  auto to = shape_matrices(stacked, compute, how, gated);
+  to->data = allocate_zeroed(to->bytes);
+  const std::size_t columns = to->panel_columns();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
     char* base = static_cast<char*>(to->data.get()) + panel * panel_bytes(*to);
     stored_row rows[panel_outputs];

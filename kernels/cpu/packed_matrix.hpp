@@ -45,6 +45,10 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool);
 
+/// The same without the weights: `data` is null, that of `stacked` may be.
+std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                              bool gated);
+
 /// As kernels name it when it is multiplied in f32.
 weight_kind exact_kind(dtype stored);
 

@@ -175,11 +175,19 @@ def write_model(file, folder, matrix_type, with_tensors=True):
     return config, held
 
 
-def forward(config, weights, ids, divisors=None):
-    """Logits of the last token, in float64."""
+def rounded_to_int8(x):
+    """As inputs of quantised matrices are: 32 of them share a scale."""
+    groups = x.reshape(*x.shape[:-1], -1, 32)
+    scale = np.abs(groups).max(-1, keepdims=True) / 127
+    return (np.rint(groups / np.where(scale == 0, 1, scale)) * scale).reshape(x.shape)
+
+
+def forward(config, weights, ids, divisors=None, floats=()):
+    """Logits of the last token, in float64. All matrices but `floats` are quantised."""
     dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     get = lambda name: weights[name].astype(np.float64)
+    linear = lambda x, name: (x if any(f in name for f in floats) else rounded_to_int8(x)) @ get(name).T
     norm = lambda x, name: x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * get(name)
     frequencies = 1 / config["rope_parameters"]["rope_theta"] ** (np.arange(0, dim, 2) / dim)
     angles = np.arange(len(ids))[:, None] * (frequencies if divisors is None else frequencies / divisors)
@@ -195,19 +203,19 @@ def forward(config, weights, ids, divisors=None):
         p = f"model.layers.{layer}."
         h = norm(x, p + "input_layernorm.weight")
         q, k, v = (
-            (h @ get(f"{p}self_attn.{n}_proj.weight").T).reshape(len(ids), -1, dim) for n in "qkv"
+            linear(h, f"{p}self_attn.{n}_proj.weight").reshape(len(ids), -1, dim) for n in "qkv"
         )
         q, k = rotated(q), rotated(k)
         k, v = (np.repeat(t, heads // kv_heads, 1) for t in (k, v))
         scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(dim) + hidden_future
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         attended = np.einsum("hqk,khd->qhd", scores / scores.sum(-1, keepdims=True), v).reshape(len(ids), -1)
-        x = x + attended @ get(p + "self_attn.o_proj.weight").T
+        x = x + linear(attended, p + "self_attn.o_proj.weight")
         h = norm(x, p + "post_attention_layernorm.weight")
-        gate, up = h @ get(p + "mlp.gate_proj.weight").T, h @ get(p + "mlp.up_proj.weight").T
-        x = x + (gate / (1 + np.exp(-gate)) * up) @ get(p + "mlp.down_proj.weight").T
-    head = weights.get("lm_head.weight", weights["model.embed_tokens.weight"]).astype(np.float64)
-    return (norm(x, "model.norm.weight")[-1] @ head.T).round(5).tolist()
+        gate, up = linear(h, p + "mlp.gate_proj.weight"), linear(h, p + "mlp.up_proj.weight")
+        x = x + linear(gate / (1 + np.exp(-gate)) * up, p + "mlp.down_proj.weight")
+    head = "lm_head.weight" if "lm_head.weight" in weights else "model.embed_tokens.weight"
+    return linear(norm(x, "model.norm.weight")[-1], head).round(5).tolist()
 
 
 QUANTISED = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K]
@@ -293,7 +301,9 @@ def main():
     expected = {"llama3-q8_0": {"ids": ids, "logits": forward(config, held, ids, divisors)}}
     config, held = write_mixed(options.out / "mixed.gguf")
     ids = np.random.default_rng(3).integers(0, 128, 50).tolist()
-    expected["mixed"] = {"ids": ids, "logits": forward(config, held, ids)}
+    # Gate and up of different formats are multiplied as floats.
+    floats = ("v_proj", "gate_proj", "up_proj")
+    expected["mixed"] = {"ids": ids, "logits": forward(config, held, ids, floats=floats)}
     (options.out / "gguf.json").write_text(json.dumps(expected) + "\n")
 
 

@@ -34,11 +34,11 @@ struct chunk {
 /// A loaded model with a decoder and a KV cache.
 class engine {
 public:
-  engine(const model_source& source, isa target, int threads, dtype compute)
+  engine(const model_source& source, isa target, int threads, precision numbers)
     : backend_(kernels::make_cpu_backend({threads, target})),
-      weights_(load_weights(*source.tensors, source.config, *backend_, compute)),
+      weights_(load_weights(*source.tensors, source.config, *backend_, numbers)),
       decoder_(weights_, *backend_, max_rows, max_context),
-      cache_(backend_->make_kv_cache(kv_shape_of(source.config, compute, pool_blocks))),
+      cache_(backend_->make_kv_cache(kv_shape_of(source.config, numbers.compute, pool_blocks))),
       logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights_->config.vocab); }
@@ -373,9 +373,11 @@ TEST_CASE("Tensors that nothing uses are reported, harmless ones are not") {
           "m.safetensors: tensor `model.layers.0.self_attn.o_proj.bias` is not used by a qwen2 model"});
 }
 
-TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs about the memory it said") {
+TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs the memory it said") {
+  using kernels::quantization;
+  const precision all[] = {dtype::f32, dtype::bf16, {dtype::f32, quantization::int8}, {dtype::bf16, quantization::int4}};
   for (const auto& model : golden_models)
-    for (const dtype compute : {dtype::f32, dtype::bf16}) {
+    for (const auto& compute : all) {
       CAPTURE(model);
       const auto source = open("golden/" + model);
       const auto backend = kernels::make_cpu_backend({.threads = 1});
@@ -387,21 +389,50 @@ TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs 
         total = all;
       });
       CHECK(last == total);
-      const auto need = memory_needed(*source.tensors, source.config, compute, 64, 256);
-      // Kernels pad matrices of this size noticeably, and real ones hardly.
-      CHECK(weights->bytes >= need.weights);
-      CHECK(weights->bytes < need.weights * 1.5);
-      CHECK(need.kv_block == kv_shape_of(source.config, compute, 1).block_bytes());
+      const auto need = memory_needed(*source.tensors, source.config, compute, *backend, 64, 256);
+      CHECK(weights->bytes == need.weights);
+      CHECK(need.kv_block == kv_shape_of(source.config, compute.compute, 1).block_bytes());
       struct stop {};
       CHECK_THROWS_AS(load_weights(*source.tensors, source.config, *backend, compute, [](auto, auto) { throw stop{}; }),
                       stop);
     }
 }
 
-TEST_CASE("Weights compute in the type that they are stored in, f16 in f32") {
+TEST_CASE("Weights compute in the type that they are stored in, f16 in f32, quantised ones in bf16") {
   CHECK(natural_compute(*open("golden/llama-gqa").tensors) == dtype::f32);
   CHECK(natural_compute(*open("golden/qwen2").tensors) == dtype::bf16);
   CHECK(natural_compute(*open("golden/llama-mqa-rope3").tensors) == dtype::f32);
+  CHECK(natural_compute(*open("golden/llama-gqa").tensors, kernels::quantization::int4) == dtype::bf16);
+}
+
+TEST_CASE("Floats quantised at load give nearly the logits of the floats: int8 nearer than int4") {
+  using kernels::quantization;
+  for (const auto& model : golden_models) {
+    CAPTURE(model);
+    const auto source = open("golden/" + model);
+    std::vector<token_id> ids(40);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<token_id>(i * 37) % source.config.vocab;
+    const auto logits = [&](precision numbers) {
+      engine e(source, targets().back(), 1, numbers);
+      return e.step({{ids, 0, first_blocks(ids.size())}});
+    };
+    const auto exact = logits(dtype::f32), int8 = logits({dtype::f32, quantization::int8}),
+               int4 = logits({dtype::f32, quantization::int4});
+    const auto error = [&](const std::vector<row_logits>& got) {
+      double sum = 0, all = 0;
+      for (std::size_t r = 0; r < exact.size(); ++r)
+        for (std::size_t i = 0; i < exact[r].size(); ++i) {
+          sum += std::pow(got[r][i] - exact[r][i], 2);
+          all += std::pow(exact[r][i], 2);
+        }
+      return std::sqrt(sum / all);
+    };
+    CHECK(error(int8) > 0);
+    CHECK(error(int8) < 0.02);
+    CHECK(error(int4) > 2 * error(int8));
+    CHECK(error(int4) < 0.2);
+  }
 }
 
 TEST_CASE("Several decoders share the weights of one load") {

@@ -31,8 +31,7 @@ std::vector<T> list(json::value v) {
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids, dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, compute);
-  const auto need = memory_needed(*source.tensors, source.config, compute, 1, 1).weights; // without padding
-  CHECK(double(weights->bytes) == doctest::Approx(double(need)).epsilon(0.1));
+  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, compute, *backend, 1, 1).weights);
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, rows);
   std::vector<std::int32_t> blocks((ids.size() + kernels::block_tokens - 1) / kernels::block_tokens);
@@ -138,7 +137,7 @@ std::string tokenizer_error(const std::function<void(entries&)>& change) {
 
 } // namespace
 
-TEST_CASE("GGUF models: logits are those of a forward pass over the values that ggml's reference gives the weights") {
+TEST_CASE("GGUF models: logits are those of a forward pass over blocks as they are and inputs rounded to int8") {
   const auto document = json::document::load(data() / "gguf/gguf.json");
   for (const char* name : {"llama3-q8_0", "mixed"}) {
     CAPTURE(std::string(name));
@@ -151,7 +150,7 @@ TEST_CASE("GGUF models: logits are those of a forward pass over the values that 
     CHECK(largest_difference(last_logits(source, ids, dtype::f32), expected) < 2e-4);
     const double coarse = largest_difference(last_logits(source, ids, dtype::bf16), expected);
     CHECK(coarse > 2e-4);
-    CHECK(coarse < 0.2);
+    CHECK(coarse < 0.3);
   }
 }
 
