@@ -362,8 +362,13 @@ private:
     op.out_bf16 = out.type == dtype::bf16;
     op.words = weights.words;
     op.rows = in.rows;
-    const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows : kernels_.linear_rows;
+    const bool pairs = weights.kind == weight_kind::bf16_pairs;
+    const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows
+                                  : pairs             ? kernels_.pair_rows
+                                                      : kernels_.linear_rows;
+    // Tiles with as many rows each; those of 32 take as long for any number up to 16 or 32.
     op.row_tiles = ceil_div(in.rows, tile_rows);
+    op.tile_rows = tile_rows == 32 ? 32 : ceil_div(in.rows, op.row_tiles);
     op.outputs = weights.outputs;
     op.bias = bias;
     op.out = out.data;

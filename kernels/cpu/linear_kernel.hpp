@@ -3,6 +3,9 @@
 
 #include "kernels/cpu/quantised_kernel.hpp"
 #include "kernels/cpu/tile.hpp"
+#if defined(__AMX_BF16__)
+#include "kernels/cpu/amx_linear.hpp"
+#endif
 
 namespace troupe::kernels {
 namespace {
@@ -103,7 +106,11 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::f32: accumulate_linear<f32_operand>(op, task, scratch); break;
     case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
+#if defined(__AMX_BF16__)
+    case weight_kind::bf16_pairs: accumulate_pairs(op, task, scratch); break;
+#else
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
+#endif
     case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
     case weight_kind::q8_min: accumulate_quantised<weight_kind::q8_min>(op, task, scratch); break;
     case weight_kind::q4: accumulate_quantised<weight_kind::q4>(op, task, scratch); break;

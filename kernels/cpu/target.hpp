@@ -93,7 +93,8 @@ struct linear_op {
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0; // words from one block of K to the next
   std::size_t rows = 0;
-  std::size_t row_tiles = 0; // tile t is the rows [rows * t / row_tiles, rows * (t + 1) / row_tiles)
+  std::size_t row_tiles = 0; // tile t is the rows from t * tile_rows, the last tile may have fewer
+  std::size_t tile_rows = 0;
   std::size_t outputs = 0;
   const float* bias = nullptr; // [outputs], gated: [2 * outputs]; or null
   void* out = nullptr;         // [rows, outputs]
@@ -177,6 +178,7 @@ constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std:
 
 struct target {
   int linear_rows;       // most rows of a tile
+  int pair_rows;         // the same with weights in bf16_pairs
   int quantised_rows;    // the same with quantised weights
   int attention_queries; // most queries of a tile, <= max_queries
 

@@ -5,7 +5,7 @@
 namespace troupe::kernels {
 
 const target& avx2_target() {
-  static constexpr target table{tile_rows, quantised_tile_rows, tile_rows,        linear, quantise, widen,
+  static constexpr target table{tile_rows, tile_rows, quantised_tile_rows, tile_rows, linear, quantise, widen,
                                 rms_norm,  rope_write_kv,       attend_partition, merge,  finish};
   return table;
 }

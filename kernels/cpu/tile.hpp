@@ -107,7 +107,9 @@ inline constexpr int tile_rows = 12;
 inline constexpr int tile_rows = 3;
 #endif
 
-inline std::size_t first_row_of(const linear_op& op, std::size_t tile) { return op.rows * tile / op.row_tiles; }
+inline std::size_t first_row_of(const linear_op& op, std::size_t tile) {
+  return tile < op.row_tiles ? tile * op.tile_rows : op.rows;
+}
 
 /// Calls f.template operator()<R>() with R = rows, 1 <= rows <= the first R.
 template <int R = tile_rows, class F>

@@ -2,6 +2,7 @@
 // reads. Prints one line per case; figures are the best and the median of several repetitions. With one thread the
 // clock is that thread's CPU time, which other processes on the machine disturb little.
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 
 #include <algorithm>
@@ -11,11 +12,9 @@
 #include <ctime>
 #include <numeric>
 #include <random>
+#include <string>
+#include <string_view>
 #include <vector>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 using namespace troupe::kernels;
 
@@ -45,108 +44,6 @@ timing measure(const F& f) {
   }
   std::sort(times.begin(), times.end());
   return {times.front(), times[times.size() / 2]};
-}
-
-#if defined(__x86_64__)
-
-constexpr int loops = 2'000'000;
-
-__attribute__((target("avx512f"))) float fma_loop() {
-  __m512 sums[16];
-  for (auto& s : sums)
-    s = _mm512_setzero_ps();
-  __m512 x = _mm512_set1_ps(0.5f);
-  for (int i = 0; i < loops; ++i) {
-#pragma GCC unroll 16
-    for (auto& s : sums)
-      s = _mm512_fmadd_ps(x, x, s);
-    asm volatile("" : "+v"(x));
-  }
-  for (int i = 1; i < 16; ++i)
-    sums[0] = _mm512_add_ps(sums[0], sums[i]);
-  return _mm512_cvtss_f32(sums[0]);
-}
-
-__attribute__((target("avx512f,avx512bf16"))) float dot_loop() {
-  __m512 sums[16];
-  for (auto& s : sums)
-    s = _mm512_setzero_ps();
-  __m512i x = _mm512_set1_epi32(0x3f003f00);
-  for (int i = 0; i < loops; ++i) {
-#pragma GCC unroll 16
-    for (auto& s : sums)
-      s = _mm512_dpbf16_ps(s, (__m512bh)x, (__m512bh)x);
-    asm volatile("" : "+v"(x));
-  }
-  for (int i = 1; i < 16; ++i)
-    sums[0] = _mm512_add_ps(sums[0], sums[i]);
-  return _mm512_cvtss_f32(sums[0]);
-}
-
-__attribute__((target("avx512f,avx512vnni"))) float int8_loop() {
-  __m512i sums[16];
-  for (auto& s : sums)
-    s = _mm512_setzero_si512();
-  __m512i x = _mm512_set1_epi32(0x01010101);
-  for (int i = 0; i < loops; ++i) {
-#pragma GCC unroll 16
-    for (auto& s : sums)
-      s = _mm512_dpbusd_epi32(s, x, x);
-    asm volatile("" : "+v"(x));
-  }
-  for (int i = 1; i < 16; ++i)
-    sums[0] = _mm512_add_epi32(sums[0], sums[i]);
-  return _mm512_cvtss_f32(_mm512_castsi512_ps(sums[0]));
-}
-
-__attribute__((target("avx512f"))) float read_loop(const float* p, std::size_t n) {
-  __m512 sums[8];
-  for (auto& s : sums)
-    s = _mm512_setzero_ps();
-  for (std::size_t i = 0; i < n; i += 128)
-    for (int j = 0; j < 8; ++j)
-      sums[j] = _mm512_add_ps(sums[j], _mm512_loadu_ps(p + i + j * 16));
-  for (int i = 1; i < 8; ++i)
-    sums[0] = _mm512_add_ps(sums[0], sums[i]);
-  return _mm512_cvtss_f32(sums[0]);
-}
-
-#endif
-
-struct peaks {
-  double fma = 0, dot = 0, int8 = 0, read = 0; // per second: operations, operations, bytes
-};
-
-/// Zeros where the machine has no AVX-512 (BF16).
-peaks measure_peaks(thread_pool& pool, backend& device, isa best) {
-  peaks found;
-#if defined(__x86_64__)
-  volatile float sink = 0;
-  const auto rate = [&](float (*loop)(), double operations) {
-    const auto t = measure([&] { pool.parallel_for(pool.size(), [&](std::size_t, int) { sink = loop(); }); });
-    return pool.size() * double(loops) * 16 * operations / t.best;
-  };
-  if (best < isa::avx512)
-    return found;
-  found.fma = rate(fma_loop, 32);
-  if (best >= isa::avx512_bf16) {
-    found.dot = rate(dot_loop, 64);
-    found.int8 = rate(int8_loop, 128);
-  }
-  const std::size_t floats = std::size_t(768) << 18, parts = 64; // 768 MiB: beyond any cache
-  const auto memory = device.allocate(floats * 4);
-  float* p = static_cast<float*>(memory.get());
-  std::fill(p, p + floats, 1.0f);
-  const auto t = measure([&] {
-    pool.parallel_for(parts, [&](std::size_t i, int) { sink = read_loop(p + floats / parts * i, floats / parts); });
-  });
-  found.read = double(floats) * 4 / t.best;
-  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f GFLOP/s, int8 dot %.0f Gop/s, read %.1f GB/s "
-              "(median %.1f)\n",
-              pool.size(), found.fma / 1e9, found.dot / 1e9, found.int8 / 1e9, found.read / 1e9,
-              double(floats) * 4 / t.median / 1e9);
-#endif
-  return found;
 }
 
 std::vector<float> random_floats(std::size_t n) {
@@ -190,7 +87,7 @@ std::vector<std::uint8_t> random_weights(weight_format format, std::size_t rows,
   return to;
 }
 
-void linear(backend& device, const peaks& peak, weight_format stored, dtype compute,
+void linear(backend& device, const machine_peaks& peak, weight_format stored, dtype compute,
             quantization how = quantization::none) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512;
   const auto data = random_weights(stored, outputs, inputs);
@@ -208,7 +105,9 @@ void linear(backend& device, const peaks& peak, weight_format stored, dtype comp
     std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
   }
   const bool quantised = !is_float(stored) || how != quantization::none;
-  const double limit = quantised ? peak.int8 : compute == dtype::f32 ? peak.fma : peak.dot;
+  const double limit = quantised                 ? std::max(peak.int8_dot, peak.int8_amx)
+                       : compute == dtype::f32 ? peak.f32_fma
+                                               : std::max(peak.bf16_dot, peak.bf16_amx);
   const double bytes = double(copies[0]->bytes);
   std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored),
               how == quantization::int8 ? " to int8" : how == quantization::int4 ? " to int4" : "",
@@ -230,7 +129,7 @@ void linear(backend& device, const peaks& peak, weight_format stored, dtype comp
   std::printf("\n");
 }
 
-void attention(backend& device, const peaks& peak, dtype type) {
+void attention(backend& device, const machine_peaks& peak, dtype type) {
   const int heads = 32, kv_heads = 8, dim = 64, layers = 8, context = 8192;
   const std::size_t columns = (heads + 2 * kv_heads) * dim;
   const auto cache = device.make_kv_cache({layers, kv_heads, dim, type, context / block_tokens});
@@ -261,8 +160,8 @@ void attention(backend& device, const peaks& peak, dtype type) {
   const double operations = 4.0 * heads * dim * 2048.0 * 2049 / 2;
   const auto write = measure([&] { rows_at(2048, 0, 0, true); });
   std::printf(", prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA), rope_write_kv 2k rows %.2f ms\n",
-              prefill.best * 1e3, operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.fma,
-              100 * operations / prefill.median / peak.fma, write.best * 1e3);
+              prefill.best * 1e3, operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.f32_fma,
+              100 * operations / prefill.median / peak.f32_fma, write.best * 1e3);
 }
 
 void barrier(thread_pool& pool) {
@@ -275,7 +174,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best).
+/// Arguments: threads (default: all cores), target (default: the best), weights as in the output (default: all).
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -283,21 +182,31 @@ int main(int argc, char** argv) {
   for (const isa target : available_isas())
     if (argc > 2 && to_string(target) == argv[2])
       options.target = target;
-  peaks peak;
+  const std::string_view only = argc > 3 ? argv[3] : "";
+  const auto wanted = [&](std::string_view name) { return only.empty() || only == name; };
+
+  const auto peak = measure_machine(options.threads);
+  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f, AMX %.0f GFLOP/s, int8 dot %.0f, AMX %.0f Gop/s, "
+              "read %.1f GB/s (median %.1f)\n",
+              peak.threads, peak.f32_fma / 1e9, peak.bf16_dot / 1e9, peak.bf16_amx / 1e9, peak.int8_dot / 1e9,
+              peak.int8_amx / 1e9, peak.read / 1e9, peak.read_median / 1e9);
   {
     thread_pool pool(options.threads);
-    const auto device = make_cpu_backend({1, options.target});
-    peak = measure_peaks(pool, *device, available_isas().back());
     barrier(pool);
   }
   const auto device = make_cpu_backend(options);
   std::printf("%s\n", device->description().c_str());
   for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
-    linear(*device, peak, stored, dtype::bf16);
-  linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
-  linear(*device, peak, weight_format::bf16, dtype::bf16);
+    if (wanted(to_string(stored)))
+      linear(*device, peak, stored, dtype::bf16);
+  if (wanted("int4"))
+    linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
+  if (wanted("bf16"))
+    linear(*device, peak, weight_format::bf16, dtype::bf16);
   for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
-    linear(*device, peak, stored, dtype::f32);
+    if (wanted(std::string(to_string(stored)) + " as f32"))
+      linear(*device, peak, stored, dtype::f32);
   for (const dtype type : {dtype::f32, dtype::bf16})
-    attention(*device, peak, type);
+    if (wanted("attention"))
+      attention(*device, peak, type);
 }
