@@ -1,0 +1,156 @@
+#include "kernels/cuda/attention_plan.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+constexpr int partition_blocks = partition_tokens / block_tokens;
+constexpr int flash_least = 2 * flash_tile; // packed queries of a sequence from which flash is used
+
+int first_partition_of(int position, int window) {
+  return window > 0 ? std::max(0, position + 1 - window) / partition_tokens : 0;
+}
+
+/// Consecutive rows of one sequence.
+struct segment {
+  std::int32_t first_row, rows, first_position, first_block;
+  int last_position() const { return first_position + rows - 1; }
+};
+
+class planner {
+public:
+  planner(const batch& who, const attention_options& options) : who_(who), options_(options) {}
+
+  attention_plan plan() {
+    for (const auto& s : who_.sequences)
+      for (int i = 0; i < s.rows; ++i) {
+        const int position = s.first_position + i;
+        plan_.rows.push_back({position, first_partition_of(position, options_.window), 0});
+        plan_.list.push_back(s.first_row + i);
+      }
+    for (const auto& s : who_.sequences) {
+      if (options_.flash && s.rows * options_.group >= flash_least)
+        add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block}, flash_tile, s.first_block, 0);
+      else
+        add_rows(s);
+    }
+    close_slab();
+    return std::move(plan_);
+  }
+
+private:
+  /// Gives each row its slots; a slab that is full is closed first.
+  void add_rows(const sequence_rows& s) {
+    segment part{s.first_row, 0, s.first_position, s.first_block};
+    for (int i = 0; i < s.rows; ++i) {
+      auto& row = plan_.rows[static_cast<std::size_t>(s.first_row + i)];
+      const auto slots = static_cast<std::size_t>(row.position / partition_tokens - row.first_partition + 1);
+      if (slots_ > 0 && slots_ + slots > options_.most_slots) {
+        add_segment(part);
+        close_slab();
+        part = {s.first_row + i, 0, row.position, s.first_block};
+      }
+      row.slot = static_cast<std::int32_t>(slots_);
+      slots_ += slots;
+      ++part.rows;
+    }
+    add_segment(part);
+  }
+
+  void add_segment(const segment& part) {
+    if (part.rows > 0)
+      segments_.push_back(part);
+  }
+
+  /// Works for all partitions of the slab's segments, those first that several segments share.
+  void close_slab() {
+    if (segments_.empty())
+      return;
+    attention_slab slab{plan_.small.size(), 0, plan_.large.size(), 0, static_cast<std::int32_t>(plan_.list.size()), 0};
+    for (const auto& part : segments_)
+      for (int i = 0; i < part.rows; ++i, ++slab.merge)
+        plan_.list.push_back(part.first_row + i);
+    for (const auto& sharers : groups()) {
+      const auto& [partition, members] = sharers;
+      const auto& leader = segments_[members.front()];
+      const auto table = leader.first_block + partition * partition_blocks;
+      if (members.size() == 1) {
+        add_works(leader, table, partition);
+        continue;
+      }
+      const auto first = static_cast<std::int32_t>(plan_.list.size());
+      int rows = 0;
+      for (const auto member : members)
+        for (int i = 0; i < segments_[member].rows; ++i, ++rows)
+          plan_.list.push_back(segments_[member].first_row + i);
+      add_works({first, rows, 0, 0}, table, partition);
+    }
+    slab.small = plan_.small.size() - slab.small_first;
+    slab.large = plan_.large.size() - slab.large_first;
+    plan_.slabs.push_back(slab);
+    plan_.slots = std::max(plan_.slots, slots_);
+    slots_ = 0;
+    segments_.clear();
+  }
+
+  struct group {
+    int partition;
+    std::vector<std::size_t> members; // segments
+  };
+
+  /// Each partition with the segments for which it is the same blocks, all of whose rows see it whole.
+  std::vector<group> groups() const {
+    std::vector<group> result;
+    std::map<std::vector<std::int32_t>, std::size_t> known; // partition and blocks → group
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      const auto& s = segments_[i];
+      const int first = first_partition_of(s.first_position, options_.window);
+      for (int p = first; p <= s.last_position() / partition_tokens; ++p) {
+        const bool whole = (p + 1) * partition_tokens <= s.first_position + 1 &&
+                           first_partition_of(s.last_position(), options_.window) <= p;
+        if (options_.share && whole && segments_.size() > 1) {
+          const auto blocks = who_.block_tables.subspan(
+            static_cast<std::size_t>(s.first_block + p * partition_blocks), partition_blocks);
+          std::vector<std::int32_t> key(blocks.begin(), blocks.end());
+          key.push_back(p);
+          const auto [found, added] = known.try_emplace(std::move(key), result.size());
+          if (!added) {
+            result[found->second].members.push_back(i);
+            continue;
+          }
+        }
+        result.push_back({p, {i}});
+      }
+    }
+    return result;
+  }
+
+  /// `rows.first_row` is an index into the list, whose start is the step's rows in order.
+  void add_works(const segment& rows, std::int32_t table, int partition) {
+    const bool few = rows.rows * options_.group <= small_tile;
+    add_tiles(few ? plan_.small : plan_.large, rows, few ? small_tile : large_tile, table, partition);
+  }
+
+  void add_tiles(std::vector<attention_work>& to, const segment& rows, int tile, std::int32_t table, int partition) {
+    const int packed = rows.rows * options_.group;
+    for (int first = 0; first < packed; first += tile)
+      to.push_back({rows.first_row, first, std::min(tile, packed - first), table, partition});
+  }
+
+  const batch& who_;
+  const attention_options& options_;
+  attention_plan plan_;
+  std::vector<segment> segments_;
+  std::size_t slots_ = 0;
+};
+
+} // namespace
+
+attention_plan plan_attention(const batch& who, const attention_options& options) {
+  return planner(who, options).plan();
+}
+
+} // namespace troupe::kernels::cuda

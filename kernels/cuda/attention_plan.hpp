@@ -1,0 +1,38 @@
+// Which tiles, partitions and states a step's attention consists of. Pure, on the host; the plan goes to the device once per
+// step and serves all layers with the same window.
+#pragma once
+
+#include "kernels/cuda/attention.hpp"
+#include "kernels/ops.hpp"
+
+#include <vector>
+
+namespace troupe::kernels::cuda {
+
+struct attention_options {
+  int group = 1;                    // query heads that share a KV head
+  int window = 0;
+  bool flash = false;               // long chunks by attend_flash: fast, but a row's bits depend on the kernel taken
+  bool share = true;                // read partitions once that several sequences have in common
+  std::size_t most_slots = 1 << 16; // states kept at a time
+};
+
+/// Works and rows whose states are in memory together.
+struct attention_slab {
+  std::size_t small_first = 0, small = 0; // works of at most small_tile packed queries
+  std::size_t large_first = 0, large = 0; // of at most large_tile
+  std::int32_t merge_first = 0;           // in the list of rows
+  std::size_t merge = 0;
+};
+
+struct attention_plan {
+  std::vector<attention_row> rows;  // of the step
+  std::vector<std::int32_t> list;   // of rows; works and slabs refer to stretches of it
+  std::vector<attention_work> small, large, flash;
+  std::vector<attention_slab> slabs;
+  std::size_t slots = 0; // of the largest slab
+};
+
+attention_plan plan_attention(const batch& who, const attention_options& options);
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,293 @@
+#include "kernels/cuda/cuda_backend.hpp"
+
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/step_memory.hpp"
+#include "kernels/cuda/weights.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+constexpr int most_head_dim = 256;
+constexpr std::size_t state_memory = std::size_t(256) << 20; // bytes, of attention's partial states
+
+void expect(bool holds, const char* message) {
+  if (!holds)
+    throw std::invalid_argument(message);
+}
+
+class device_kv_cache : public kv_cache {
+public:
+  explicit device_kv_cache(const kv_shape& wanted) {
+    shape = wanted;
+    data_ = cuda::allocate(shape.block_bytes() * shape.blocks);
+  }
+
+  /// [layers][blocks], then as kv_layout.hpp says.
+  std::size_t block_bytes() const { return shape.block_bytes() / static_cast<std::size_t>(shape.layers); }
+  std::size_t layer_bytes() const { return block_bytes() * shape.blocks; }
+  char* data() const { return static_cast<char*>(data_.get()); }
+  layer_cache layer(int index) const {
+    return {data() + static_cast<std::size_t>(index) * layer_bytes(), shape.kv_heads, shape.head_dim};
+  }
+
+private:
+  buffer data_;
+};
+
+class backend_on_device final : public cuda_backend {
+public:
+  explicit backend_on_device(const cuda_options& options) : options_(options), info_(selected(options.device)) {}
+
+  std::string description() const override {
+    return (is_emulated() ? "cuda, emulated" : "cuda:" + std::to_string(options_.device) + ", " + info_.name) +
+           ", compute capability " + std::to_string(info_.major) + "." + std::to_string(info_.minor) +
+           (options_.deterministic ? ", deterministic" : "");
+  }
+
+  const stream& queue() const override { return stream_; }
+  bool deterministic() const override { return options_.deterministic; }
+
+  buffer allocate(std::size_t bytes) override { return cuda::allocate(bytes); }
+
+  buffer upload(std::span<const float> values) override {
+    auto copy = cuda::allocate(values.size_bytes());
+    if (!values.empty())
+      copy_to_device(stream_, copy.get(), values.data(), values.size_bytes());
+    stream_.synchronise();
+    return copy;
+  }
+
+  std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
+    expect(shape.type != dtype::f16, "the CUDA backend keeps K and V in f32 or bf16, not in f16");
+    expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
+    expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= most_head_dim,
+           "the CUDA backend's attention takes an even head_dim of at most 256");
+    return std::make_unique<device_kv_cache>(shape);
+  }
+
+  std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
+    return pack_weights(stream_, stacked, compute, how, false);
+  }
+
+  std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
+                                       quantization how) override {
+    const stored_matrix both[] = {gate, up};
+    return pack_weights(stream_, both, compute, how, true);
+  }
+
+  std::unique_ptr<matrix> load_table(const stored_matrix& table) override { return pack_table(stream_, table); }
+
+  void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
+    const auto& from = dynamic_cast<const device_table&>(table);
+    expect(out.type == dtype::f32 && out.cols == from.inputs, "embed: out must be f32 with the table's columns");
+    embed_params p;
+    p.out = static_cast<float*>(out.data);
+    p.out_stride = out.stride;
+    p.table = from.data.get();
+    p.type = from.type;
+    p.grouped = from.grouped;
+    p.cols = out.cols;
+    p.tokens = tokens_.upload(stream_, tokens, out.rows);
+    p.rows = out.rows;
+    cuda::embed(stream_, p);
+  }
+
+  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
+                const std::int32_t* rows) override {
+    expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
+           "rms_norm: x must be f32, out f32 or bf16 of the same columns");
+    rms_norm_params p;
+    p.out = out.data;
+    p.out_type = out.type;
+    p.out_stride = out.stride;
+    p.x = static_cast<const float*>(x.data);
+    p.x_stride = x.stride;
+    p.weight = weight;
+    p.eps = eps;
+    p.cols = x.cols;
+    p.gather = rows != nullptr ? gathered_.upload(stream_, rows, out.rows) : nullptr;
+    p.rows = out.rows;
+    cuda::rms_norm(stream_, p);
+  }
+
+  void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
+    const auto& weights = dynamic_cast<const device_matrix&>(w);
+    expect(!weights.gated && out.type == dtype::f32, "linear: the weights must be packed by pack(), out must be f32");
+    run_linear(out, in, weights, bias, how);
+  }
+
+  void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
+    const auto& weights = dynamic_cast<const device_matrix&>(gate_up);
+    expect(weights.gated && out.type == in.type,
+           "linear_silu_gate: the weights must be packed by pack_gate_up(), out must be of the type of in");
+    run_linear(out, in, weights, bias, store::set);
+  }
+
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
+                     const batch& who) override {
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    step_.enter(stream_, who);
+    rope_params p;
+    p.qkv = static_cast<float*>(qkv.data);
+    p.stride = qkv.stride;
+    p.heads = heads;
+    p.q_norm = norm.q;
+    p.k_norm = norm.k;
+    p.eps = norm.eps;
+    p.rope = rope;
+    p.cache = memory.layer(layer);
+    p.cache_type = cache.shape.type;
+    p.places = step_.places();
+    p.tables = step_.tables();
+    p.rows = step_.rows();
+    cuda::rope_write_kv(stream_, p);
+  }
+
+  void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
+                 int layer, const batch& who) override {
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    const auto& shape = cache.shape;
+    expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+    expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+    step_.enter(stream_, who);
+    const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
+    attention_options options;
+    options.group = heads / shape.kv_heads;
+    options.window = window;
+    options.flash = tensor_cores && !options_.deterministic;
+    const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.head_dim)) * sizeof(float);
+    options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
+    const auto& planned = step_.attention(stream_, options);
+
+    attention_params p;
+    p.q = static_cast<const float*>(qkv.data);
+    p.q_stride = qkv.stride;
+    p.out = out.data;
+    p.out_type = out.type;
+    p.out_stride = out.stride;
+    p.heads = heads;
+    p.scale = scale;
+    p.window = window;
+    p.cache = memory.layer(layer);
+    p.cache_type = shape.type;
+    p.rows = planned.rows;
+    p.list = planned.list;
+    p.tables = step_.tables();
+    p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
+    attend_flash(stream_, p, planned.flash, planned.plan.flash.size());
+    for (const auto& slab : planned.plan.slabs) {
+      const auto *small = planned.small + slab.small_first, *large = planned.large + slab.large_first;
+      if (tensor_cores) {
+        attend(stream_, p, small, slab.small, small_tile);
+        attend(stream_, p, large, slab.large, large_tile);
+      } else {
+        attend_plainly(stream_, p, small, slab.small);
+        attend_plainly(stream_, p, large, slab.large);
+      }
+      merge_states(stream_, p, slab.merge_first, slab.merge);
+    }
+  }
+
+  void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
+    // Copies that read what an earlier one writes, or write what an earlier one reads or writes, wait for it.
+    std::set<std::int32_t> read, written;
+    std::size_t first = 0;
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      const auto [from, to] = copies[i];
+      if (written.contains(from) || written.contains(to) || read.contains(to)) {
+        copy_together(cache, copies.subspan(first, i - first));
+        first = i;
+        read.clear();
+        written.clear();
+      }
+      read.insert(from);
+      written.insert(to);
+    }
+    copy_together(cache, copies.subspan(first));
+  }
+
+  void download(float* to, const tensor& from) override {
+    expect(from.type == dtype::f32, "download: the tensor must be f32");
+    const std::size_t row = from.cols * sizeof(float);
+    copy_rows(stream_, to, row, from.data, from.stride * sizeof(float), row, from.rows);
+    stream_.synchronise();
+  }
+
+  void save_block(const kv_cache& cache, std::int32_t block, void* host) override {
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    copy_rows(stream_, host, memory.block_bytes(), block_address(memory, block), memory.layer_bytes(),
+              memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
+  }
+
+  void restore_block(kv_cache& cache, std::int32_t block, const void* host) override {
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    copy_rows(stream_, block_address(memory, block), memory.layer_bytes(), host, memory.block_bytes(),
+              memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
+  }
+
+private:
+  static device_info selected(int device) {
+    const int count = device_count();
+    if (device < 0 || device >= count)
+      throw device_error("there is no CUDA device " + std::to_string(device) + "; there are " + std::to_string(count));
+    return select_device(device);
+  }
+
+  static char* block_address(const device_kv_cache& memory, std::int32_t block) {
+    expect(block >= 0 && static_cast<std::size_t>(block) < memory.shape.blocks, "a block outside the KV cache");
+    return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
+  }
+
+  void copy_together(kv_cache& cache, std::span<const block_copy> copies) {
+    const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
+    copy_blocks_params p;
+    p.cache = memory.data();
+    p.block_bytes = memory.block_bytes();
+    p.layer_bytes = memory.layer_bytes();
+    p.layers = cache.shape.layers;
+    p.copies = copies_.upload(stream_, copies.data(), copies.size());
+    p.count = copies.size();
+    cuda::copy_blocks(stream_, p);
+  }
+
+  void run_linear(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how) {
+    expect(in.type == weights.compute && in.cols == weights.inputs,
+           "linear: in must be of the type and columns that the weights were packed for");
+    expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
+    for (const auto& part : weights.parts) {
+      auto p = params_of(part);
+      p.out = static_cast<char*>(out.data) + part.first * size_of(out.type);
+      p.out_stride = out.stride;
+      p.in = in.data;
+      p.in_stride = in.stride;
+      p.rows = in.rows;
+      p.bias = bias != nullptr ? bias + part.first : nullptr;
+      p.add = how == store::add;
+      if (weights.compute == dtype::f32)
+        linear_plain(stream_, part, p);
+      else
+        linear_flat(stream_, part, p);
+    }
+  }
+
+  cuda_options options_;
+  device_info info_;
+  stream stream_;
+  step_memory step_;
+  device_scratch tokens_, gathered_, copies_, states_;
+};
+
+} // namespace
+
+std::unique_ptr<cuda_backend> make_cuda_backend(const cuda_options& options) {
+  return std::make_unique<backend_on_device>(options);
+}
+
+} // namespace troupe::kernels::cuda

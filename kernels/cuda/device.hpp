@@ -1,0 +1,71 @@
+// A GPU as the CUDA backend sees it: memory, streams, copies, events. Two implementations, one linked: native/ over CUDA's
+// run-time library, emulated/ over host memory. Every failure throws device_error naming the call.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace troupe::kernels::cuda {
+
+struct device_info {
+  std::string name;
+  int major = 0, minor = 0; // compute capability
+  int multiprocessors = 0;
+  std::size_t memory = 0;    // bytes, of which
+  std::size_t available = 0; // are free now
+};
+
+/// 0 where there is no GPU or no driver.
+int device_count();
+
+/// Whether kernels run on the host.
+bool is_emulated();
+
+/// Makes device `index` the calling thread's; whoever calls a backend does this once.
+device_info select_device(int index);
+
+/// A queue of work, with what it needs to time itself. Of one thread.
+class stream {
+public:
+  stream();
+  ~stream();
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+
+  /// The run-time library's handle.
+  void* native() const { return native_; }
+
+  /// Waits for everything queued.
+  void synchronise() const;
+
+  /// Milliseconds on the device between two calls, of which the second waits.
+  void start_timer();
+  float stop_timer();
+
+private:
+  void* native_ = nullptr;
+  void* begin_ = nullptr;
+  void* end_ = nullptr;
+};
+
+/// Zeroed device memory, aligned to 256 bytes.
+buffer allocate(std::size_t bytes);
+
+/// Host memory that the device copies from and to without a detour.
+buffer allocate_pinned(std::size_t bytes);
+
+/// Queued; `from` in pageable host memory has been read when the call returns.
+void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes);
+void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes);
+void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes);
+
+/// `rows` pieces of `bytes`, which lie a pitch apart on either side; in any direction.
+void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+               std::size_t bytes, std::size_t rows);
+
+void fill_zero(const stream& on, void* at, std::size_t bytes);
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,100 @@
+#include "kernels/cuda/device.hpp"
+
+#include "kernels/cuda/native/status.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+cudaStream_t handle(const stream& s) { return static_cast<cudaStream_t>(s.native()); }
+
+} // namespace
+
+int device_count() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+bool is_emulated() { return false; }
+
+device_info select_device(int index) {
+  check(cudaSetDevice(index), "cudaSetDevice");
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  device_info info{properties.name, properties.major, properties.minor, properties.multiProcessorCount, 0, 0};
+  check(cudaMemGetInfo(&info.available, &info.memory), "cudaMemGetInfo");
+  return info;
+}
+
+stream::stream() {
+  cudaStream_t made = nullptr;
+  check(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  native_ = made;
+  cudaEvent_t begin = nullptr, end = nullptr;
+  check(cudaEventCreate(&begin), "cudaEventCreate");
+  begin_ = begin;
+  check(cudaEventCreate(&end), "cudaEventCreate");
+  end_ = end;
+}
+
+stream::~stream() { // what fails here has failed before
+  if (end_)
+    cudaEventDestroy(static_cast<cudaEvent_t>(end_));
+  if (begin_)
+    cudaEventDestroy(static_cast<cudaEvent_t>(begin_));
+  if (native_)
+    cudaStreamDestroy(handle(*this));
+}
+
+void stream::synchronise() const { check(cudaStreamSynchronize(handle(*this)), "cudaStreamSynchronize"); }
+
+void stream::start_timer() { check(cudaEventRecord(static_cast<cudaEvent_t>(begin_), handle(*this)), "cudaEventRecord"); }
+
+float stream::stop_timer() {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(end_), handle(*this)), "cudaEventRecord");
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(end_)), "cudaEventSynchronize");
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin_), static_cast<cudaEvent_t>(end_)),
+        "cudaEventElapsedTime");
+  return milliseconds;
+}
+
+buffer allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  const auto size = std::to_string(bytes) + " bytes";
+  check(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc", size.c_str());
+  buffer owner(memory, [](void* p) { cudaFree(p); });
+  check(cudaMemset(memory, 0, bytes), "cudaMemset", size.c_str());
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); // streams that do not wait for the default one may follow
+  return owner;
+}
+
+buffer allocate_pinned(std::size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, bytes == 0 ? 1 : bytes), "cudaMallocHost", (std::to_string(bytes) + " bytes").c_str());
+  return {memory, [](void* p) { cudaFreeHost(p); }};
+}
+
+void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle(on)), "cudaMemcpyAsync", "to device");
+}
+
+void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle(on)), "cudaMemcpyAsync", "to host");
+}
+
+void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle(on)), "cudaMemcpyAsync", "on device");
+}
+
+void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+               std::size_t bytes, std::size_t rows) {
+  check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, handle(on)),
+        "cudaMemcpy2DAsync");
+}
+
+void fill_zero(const stream& on, void* at, std::size_t bytes) {
+  check(cudaMemsetAsync(at, 0, bytes, handle(on)), "cudaMemsetAsync");
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,245 @@
+#include "tests/cuda/support.hpp"
+
+#include <array>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::cuda::testing;
+
+namespace {
+
+const weight_format block_formats[] = {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1,
+                                       weight_format::q5_0, weight_format::q5_1, weight_format::q4_k,
+                                       weight_format::q5_k, weight_format::q6_k};
+
+/// A matrix in some format: blocks with random codes, or floats.
+struct random_weights {
+  weight_format format;
+  quantization how;
+  std::size_t rows, cols;
+  std::vector<std::uint8_t> blocks;
+  numbers floats;
+
+  random_weights(generator& random, weight_format format, quantization how, std::size_t rows, std::size_t cols)
+    : format(format), how(how), rows(rows), cols(cols) {
+    if (is_float(format)) {
+      floats = numbers(dtype_of(format), random.normal(rows * cols, 0.1f));
+      return;
+    }
+    blocks.resize(rows * row_bytes(format, cols));
+    for (auto& byte : blocks)
+      byte = static_cast<std::uint8_t>(random.below(256));
+    const auto scale = [&](std::uint8_t* at) { // 2^-8 to 2^-6 with a random mantissa and sign
+      const int bits = random.below(2048) + (7 << 10) + random.below(2) * 0x8000;
+      at[0] = static_cast<std::uint8_t>(bits);
+      at[1] = static_cast<std::uint8_t>(bits >> 8);
+    };
+    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
+                        format == weight_format::q4_k || format == weight_format::q5_k;
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
+      scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
+      if (second)
+        scale(&blocks[at + 2]);
+    }
+  }
+
+  stored_matrix view() const {
+    return {is_float(format) ? floats.data() : static_cast<const void*>(blocks.data()), format, rows, cols};
+  }
+
+  /// As they are multiplied; with `magnitudes`, of code and minimum apart.
+  std::vector<double> values(dtype compute, bool magnitudes = false) const {
+    std::vector<double> all(rows * cols);
+    const bool whole = is_float(format) && (how == quantization::none || compute == dtype::f32);
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t first = 0; first < cols; first += group_inputs) {
+        const std::size_t n = std::min(group_inputs, cols - first);
+        if (whole) {
+          for (std::size_t i = 0; i < n; ++i) {
+            const double x = floats[r * cols + first + i];
+            all[r * cols + first + i] =
+              magnitudes ? std::abs(x)
+                         : compute == dtype::bf16 ? numbers(dtype::bf16, std::vector<float>{float(x)})[0] : x;
+          }
+          continue;
+        }
+        float wide[group_inputs] = {};
+        for (std::size_t i = 0; i < n && is_float(format); ++i)
+          wide[i] = static_cast<float>(floats[r * cols + first + i]);
+        const auto g = !is_float(format)             ? stored_group(format, view().row(r), first / group_inputs)
+                       : how == quantization::int8 ? quantise_int8(wide)
+                                                     : quantise_int4(wide);
+        const double d = reference::value(&g.d, dtype::f16, 0);
+        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minimum;
+        for (std::size_t i = 0; i < n; ++i) {
+          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero);
+          all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;
+        }
+      }
+    return all;
+  }
+
+  std::string name() const {
+    return std::string(to_string(format)) +
+           (how == quantization::int8 ? " to int8" : how == quantization::int4 ? " to int4" : "");
+  }
+};
+
+struct kind {
+  weight_format format;
+  quantization how;
+};
+const std::vector<kind> kinds = [] {
+  std::vector<kind> all{{weight_format::f32, quantization::none},  {weight_format::f16, quantization::none},
+                        {weight_format::bf16, quantization::none}, {weight_format::f32, quantization::int8},
+                        {weight_format::bf16, quantization::int4}};
+  for (const auto format : block_formats)
+    all.push_back({format, quantization::none});
+  return all;
+}();
+
+std::size_t fitting(const kind& k, std::size_t cols) {
+  const std::size_t block = block_inputs(k.format);
+  return (cols + block - 1) / block * block;
+}
+
+struct exact_linear {
+  std::vector<double> sums, tolerance;
+};
+
+/// In exact arithmetic. Tensor cores may drop bits below 2^-22 of the largest addend: a bound on each of the additions.
+exact_linear multiply(const numbers& in, const random_weights& w, std::size_t rows, const std::vector<float>& bias) {
+  const auto values = w.values(in.type), sizes = w.values(in.type, true);
+  exact_linear to;
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t o = 0; o < w.rows; ++o) {
+      double sum = bias[o], magnitude = std::abs(bias[o]) + 1e-30;
+      for (std::size_t k = 0; k < w.cols; ++k) {
+        sum += in[r * w.cols + k] * values[o * w.cols + k];
+        magnitude += std::abs(in[r * w.cols + k]) * sizes[o * w.cols + k];
+      }
+      to.sums.push_back(sum);
+      to.tolerance.push_back(magnitude * (double(w.cols) / 8 + 16) * 0x1p-22);
+    }
+  return to;
+}
+
+std::string what(const random_weights& w, dtype compute, std::size_t rows) {
+  return w.name() + " with " + to_string(compute) + " " + std::to_string(rows) + " x " + std::to_string(w.rows) + " x " +
+         std::to_string(w.cols);
+}
+
+} // namespace
+
+TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
+
+TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, type and odd size") {
+  for (const bool deterministic : {false, true}) {
+    const auto device = make_device(deterministic);
+    for (const auto& k : kinds)
+      for (const dtype compute : {dtype::f32, dtype::bf16})
+        for (const auto& [rows, outputs, inputs] :
+             {std::array<std::size_t, 3>{1, 1, 32}, {1, 47, 600}, {7, 130, 989}, {13, 64, 5}, {40, 33, 300}}) {
+          if (cuda::is_emulated() && (deterministic || (compute == dtype::f32 && rows > 7)))
+            continue; // the same kernels
+          generator random;
+          const random_weights w(random, k.format, k.how, outputs, fitting(k, inputs));
+          const auto bias = random.normal(outputs);
+          const device_tensor bias_memory(*device, wide(bias), 1);
+          const auto view = w.view();
+          const auto packed = device->pack({&view, 1}, compute, k.how);
+          CHECK(packed->outputs == outputs);
+          const numbers in(compute, random.normal(rows * w.cols));
+          const device_tensor x(*device, in, rows), out(*device, dtype::f32, rows, outputs);
+          auto want = multiply(in, w, rows, bias);
+          device->linear(out.view, x.view, *packed, bias_memory.floats());
+          check_close(out.read().values(), want.sums, want.tolerance, what(w, compute, rows));
+          device->linear(out.view, x.view, *packed, bias_memory.floats(), store::add);
+          for (std::size_t i = 0; i < want.sums.size(); ++i) {
+            want.sums[i] *= 2;
+            want.tolerance[i] *= 2;
+          }
+          check_close(out.read().values(), want.sums, want.tolerance, what(w, compute, rows) + ", added");
+        }
+  }
+}
+
+TEST_CASE("CUDA: a gated layer is the product of its two halves, for every format and sizes that fill no tile") {
+  const auto device = make_device();
+  for (const auto& k : kinds)
+    for (const dtype compute : {dtype::f32, dtype::bf16})
+      for (const auto& [rows, outputs, inputs] : {std::array<std::size_t, 3>{1, 24, 64}, {3, 21, 160}, {9, 5, 40}}) {
+        generator random;
+        const random_weights gate(random, k.format, k.how, outputs, fitting(k, inputs));
+        const random_weights up(random, k.format, k.how, outputs, fitting(k, inputs));
+        const auto bias = random.normal(2 * outputs);
+        const std::vector<float> gate_bias(bias.begin(), bias.begin() + outputs), up_bias(bias.begin() + outputs, bias.end());
+        const device_tensor bias_memory(*device, wide(bias), 1);
+        const auto packed = device->pack_gate_up(gate.view(), up.view(), compute, k.how);
+        CHECK(packed->outputs == outputs);
+        const numbers in(compute, random.normal(rows * gate.cols));
+        const device_tensor x(*device, in, rows), out(*device, compute, rows, outputs);
+        device->linear_silu_gate(out.view, x.view, *packed, bias_memory.floats());
+        const auto g = multiply(in, gate, rows, gate_bias), u = multiply(in, up, rows, up_bias);
+        std::vector<double> want, tolerance;
+        for (std::size_t i = 0; i < g.sums.size(); ++i) {
+          want.push_back(reference::silu_gate(g.sums[i], u.sums[i]));
+          // silu's slope is at most 1.1, its value at most its argument.
+          tolerance.push_back(std::abs(want.back()) * (unit(compute) + 10 * unit(dtype::f32)) +
+                              1.2 * g.tolerance[i] * (std::abs(u.sums[i]) + u.tolerance[i]) +
+                              u.tolerance[i] * std::abs(g.sums[i]));
+        }
+        check_close(out.read().values(), want, tolerance, "gated " + what(gate, compute, rows));
+      }
+}
+
+TEST_CASE("CUDA: matrices in different formats are stacked, each in its own") {
+  const auto device = make_device();
+  generator random;
+  const std::size_t cols = 256, rows = 3;
+  const random_weights q(random, weight_format::q4_k, quantization::none, 40, cols),
+    k(random, weight_format::q4_k, quantization::none, 9, cols), v(random, weight_format::q6_k, quantization::none, 23, cols);
+  const stored_matrix views[] = {q.view(), k.view(), v.view()};
+  const auto packed = device->pack(views, dtype::bf16);
+  CHECK(packed->outputs == 72);
+  const numbers in(dtype::bf16, random.normal(rows * cols));
+  const auto bias = random.normal(72);
+  const device_tensor x(*device, in, rows), out(*device, dtype::f32, rows, 72), bias_memory(*device, wide(bias), 1);
+  device->linear(out.view, x.view, *packed, bias_memory.floats());
+  const auto got = out.read();
+  std::size_t first = 0;
+  for (const auto* w : {&q, &k, &v}) {
+    const auto want = multiply(in, *w, rows, {bias.begin() + first, bias.begin() + first + w->rows});
+    std::vector<double> mine;
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t o = 0; o < w->rows; ++o)
+        mine.push_back(got[r * 72 + first + o]);
+    check_close(mine, want.sums, want.tolerance, w->name());
+    first += w->rows;
+  }
+  const random_weights other(random, weight_format::f32, quantization::none, 8, 64);
+  const stored_matrix unlike[] = {q.view(), other.view()};
+  CHECK_THROWS_AS(device->pack(unlike, dtype::bf16), std::invalid_argument);
+  CHECK_THROWS_AS(device->pack({}, dtype::bf16), std::invalid_argument);
+}
+
+TEST_CASE("CUDA, deterministic: a row's bits do not depend on the other rows, for every format") {
+  const auto device = make_device(true);
+  const std::size_t outputs = 50, inputs = 512, most = 40;
+  for (const auto& k : kinds) {
+    generator random;
+    const random_weights w(random, k.format, k.how, outputs, inputs);
+    const auto view = w.view();
+    const auto packed = device->pack({&view, 1}, dtype::bf16, k.how);
+    const numbers in(dtype::bf16, random.normal(most * inputs));
+    const auto run = [&](std::size_t first, std::size_t rows) {
+      const device_tensor x(*device, in.slice(first * inputs, rows * inputs), rows), out(*device, dtype::f32, rows, outputs);
+      device->linear(out.view, x.view, *packed);
+      return out.read();
+    };
+    const auto all = run(0, most);
+    for (const auto& [first, rows] : {std::array<std::size_t, 2>{0, 1}, {39, 1}, {3, 8}, {11, 15}, {2, 31}})
+      CHECK_MESSAGE(run(first, rows) == all.slice(first * outputs, rows * outputs), w.name(), ", ", rows, " rows");
+  }
+}
+
+TEST_SUITE_END();

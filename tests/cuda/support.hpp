@@ -1,0 +1,54 @@
+// What the tests of the CUDA backend share: a device, tensors in its memory. Random data and comparisons are those of the
+// other kernel tests.
+#pragma once
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "tests/kernels/support.hpp"
+
+#include <numeric>
+
+namespace troupe::kernels::cuda::testing {
+
+using namespace troupe::kernels::testing;
+
+inline bool no_device() { return device_count() == 0; }
+
+inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false) {
+  return make_cuda_backend({.device = 0, .deterministic = deterministic});
+}
+
+/// A copy of values in device memory, in rows.
+struct device_tensor {
+  buffer memory;
+  tensor view;
+
+  device_tensor(const backend& device, const numbers& from, std::size_t rows) : device_(as_cuda(device)) {
+    const std::size_t cols = rows == 0 ? 0 : from.size() / rows;
+    memory = cuda::allocate(from.size() * size_of(from.type));
+    copy_to_device(device_.queue(), memory.get(), from.data(), from.size() * size_of(from.type));
+    device_.queue().synchronise();
+    view = {memory.get(), from.type, rows, cols, cols};
+  }
+  /// Full of NaN.
+  device_tensor(const backend& device, dtype type, std::size_t rows, std::size_t cols)
+    : device_tensor(device, numbers(type, rows * cols), rows) {
+    view.cols = view.stride = cols;
+  }
+
+  numbers read() const {
+    numbers to(view.type, view.rows * view.cols);
+    copy_to_host(device_.queue(), to.data(), memory.get(), to.size() * size_of(view.type));
+    device_.queue().synchronise();
+    return to;
+  }
+
+  const float* floats() const { return static_cast<const float*>(memory.get()); }
+
+private:
+  static const cuda_backend& as_cuda(const backend& device) { return dynamic_cast<const cuda_backend&>(device); }
+  const cuda_backend& device_;
+};
+
+inline numbers wide(std::vector<float> values) { return {dtype::f32, values}; }
+
+} // namespace troupe::kernels::cuda::testing
