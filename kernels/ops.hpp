@@ -7,6 +7,7 @@
 // is cut at absolute multiples of `partition_tokens`, partials merge in order.
 #pragma once
 
+#include "kernels/kv_type.hpp"
 #include "kernels/weight_format.hpp"
 
 #include <cstddef>
@@ -72,12 +73,12 @@ struct kv_shape {
   int layers = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  dtype type = dtype::f32;
+  kv_type type = kv_type::f32;
   std::size_t blocks = 0;
 
   /// Bytes of one block over all layers, K and V.
   std::size_t block_bytes() const {
-    return std::size_t(2) * layers * kv_heads * head_dim * block_tokens * size_of(type);
+    return std::size_t(block_tokens) * layers * kv_heads * kv_bytes(type, head_dim);
   }
 };
 

@@ -1,189 +1,118 @@
 // Attention of a tile of queries over one partition of the context. Scores of the whole partition first, then their
-// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. Every step handles a
-// query's tokens in ascending order and touches no token outside the query's own range, so neither the other queries of
-// the tile nor stale cache slots leave a trace. Only for the target units.
+// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. A query's sums take its
+// tokens in ascending order, whatever else is in the tile; tokens that others see and it does not add exact zeros.
+// Scores are in units of ln 2, exponentials powers of two. Only for the target units.
 #pragma once
 
-#include "kernels/cpu/tile.hpp"
+#include "kernels/cpu/attention_products.hpp"
+#if defined(__AMX_BF16__)
+#include "kernels/cpu/attention_amx.hpp"
+#endif
 
 namespace troupe::kernels {
 namespace {
 
-inline constexpr int partition_size = 256; // partition_tokens of ops.hpp
-inline constexpr int block_size = 16;      // block_tokens
-static_assert(block_size == lanes);
-static_assert(partition_size == max_head_dim, "one stride serves queries and scores");
-inline constexpr int row_stride = partition_size + 16; // no power of two: that would alias in L1
-
-/// The tokens of the partition that a query sees, counted from the partition's start; empty: from >= to.
-struct token_range {
-  int from, to;
-};
-
-struct tile_scratch {
-  alignas(64) float q[max_queries][row_stride]; // scaled
-  alignas(64) float p[max_queries][row_stride]; // scores, then their exponentials
-  token_range seen[max_queries];
-};
-
-inline int at_least(int x, int least) { return x < least ? least : x; }
-inline int at_most(int x, int most) { return x > most ? most : x; }
+#if defined(__AMX_BF16__)
+inline constexpr int narrow_queries = tile_products<false>::most_queries; // with K and V in bf16 or int8
+#else
+inline constexpr int narrow_queries = vector_products<bf16_cells>::most_queries;
+#endif
+inline constexpr int wide_queries = vector_products<f32_cells>::most_queries;
 
 inline float& m_of(attention_state state, int query) { return state.data[query * state.stride]; }
 inline float& l_of(attention_state state, int query) { return state.data[query * state.stride + 1]; }
 inline float* o_of(attention_state state, int query) { return state.data + query * state.stride + 16; }
 
-template <class Operand>
-struct partition_kernel {
-  using element = typename Operand::element;
-
-  const attention_op& op;
-  const attention_tile& tile;
-  attention_state state;
-  tile_scratch& scratch;
-  const std::int32_t* blocks; // of this partition
-
-  const element* keys(int block) const {
-    const auto* base = reinterpret_cast<const element*>(op.cache.data + blocks[block] * op.cache.block_bytes);
-    return base + std::size_t(tile.kv_head) * 2 * block_size * op.cache.head_dim;
+/// Turns a query's scores of the blocks [first, last) into exponentials, times the tokens' scales of V; sets m and l.
+/// `Products` says how it wants them stored.
+template <class Products>
+void exponentiate(const Products& products, tile_scratch& scratch, int query, int first, int last,
+                  attention_state state) {
+  const auto [from, to] = scratch.seen[query];
+  float* p = scratch.p[query];
+  if (from >= to) {
+    for (int t = first * 16; t < last * 16; t += 16)
+      products.put_weights(p, t, zero());
+    return;
   }
-  const element* values(int block) const { return keys(block) + block_size * op.cache.head_dim; }
-  static const std::uint32_t* words(const float* p) { return reinterpret_cast<const std::uint32_t*>(p); }
-
-  /// Scores of blocks [from, to), for all queries and tokens.
-  void score(int from, int to) {
-    const std::size_t dim = op.cache.head_dim;
-    with_rows(tile.queries, [&]<int R>() {
-      int block = from;
-      for (; block + 1 < to; block += 2) {
-        const element* const b[2] = {keys(block), keys(block + 1)};
-        accumulate_tile<Operand, R, 2>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b,
-                                       16, dim);
-      }
-      if (block < to) {
-        const element* const b[1] = {keys(block)};
-        accumulate_tile<Operand, R, 1>(&scratch.p[0][block * 16], row_stride, true, words(scratch.q[0]), row_stride, b,
-                                       16, dim);
-      }
-    });
+  const auto inside = [&, from = from, to = to](int t) { return from <= t && t + 16 <= to; };
+  const vec least = broadcast(-__builtin_inff());
+  const int begin = from / 16 * 16;
+  vec highest = least;
+  for (int t = begin; t < to; t += 16) {
+    vec s = load(p + t);
+    if constexpr (Products::scaled)
+      store(p + t, s = s * load(scratch.k_scales + t));
+    if (!inside(t))
+      store(p + t, s = select(from - t, to - t, s, least));
+    highest = max(highest, s);
   }
-
-  /// Turns a query's scores into exponentials; sets m and l.
-  void exponentiate(int query) {
-    const auto [from, to] = scratch.seen[query];
-    float* p = scratch.p[query];
-    const vec least = broadcast(-__builtin_inff());
-    vec highest = least;
-    for (int t = from / 16 * 16; t < to; t += 16) {
-      const vec s = select(from - t, to - t, load(p + t), least);
-      store(p + t, s);
-      highest = max(highest, s);
-    }
-    const float m = maximum(highest);
-    vec total = zero();
-    for (int t = from / 16 * 16; t < to; t += 16) {
-      const vec e = select(from - t, to - t, exp(load(p + t) - broadcast(m)), zero());
-      store(p + t, e);
-      total = total + e;
-    }
-    m_of(state, query) = m;
-    l_of(state, query) = sum(total);
+  const float m = maximum(highest);
+  const vec top = broadcast(m);
+  vec total = zero();
+  for (int t = first * 16; t < begin; t += 16)
+    products.put_weights(p, t, zero());
+  for (int t = begin; t < to; t += 16) {
+    vec e = exp2(load(p + t) - top);
+    if (!inside(t))
+      e = select(from - t, to - t, e, zero());
+    total = total + e;
+    if constexpr (Products::scaled)
+      e = e * load(scratch.v_scales + t);
+    products.put_weights(p, t, e);
   }
+  for (int t = (to + 15) / 16 * 16; t < last * 16; t += 16)
+    products.put_weights(p, t, zero());
+  m_of(state, query) = m;
+  l_of(state, query) = sum(total);
+}
 
-  /// o of R queries += p * V over the tokens [from, to) of one block.
-  template <int R>
-  void add_values(int query, int block, int from, int to) {
-    const int dim = op.cache.head_dim;
-    const auto* p = words(&scratch.p[query][block * 16 + from]);
-    const element* v = values(block) + from * dim;
-    float* o = o_of(state, query);
-    int d = 0;
-    for (; d + 16 < dim; d += 32) { // lanes beyond the last column hold no result
-      const element* const b[2] = {v + d, v + d + 16};
-      accumulate_tile<Operand, R, 2>(o + d, state.stride, false, p, row_stride, b, dim, to - from);
-    }
-    if (d < dim) {
-      const element* const b[1] = {v + d};
-      accumulate_tile<Operand, R, 1>(o + d, state.stride, false, p, row_stride, b, dim, to - from);
-    }
-  }
-
-  /// Tokens [from, to) for one query.
-  void add_values_of_range(int query, int from, int to) {
-    while (from < to) {
-      const int block = from / 16;
-      const int end = at_most(to, block * 16 + 16);
-      add_values<1>(query, block, from - block * 16, end - block * 16);
-      from = end;
-    }
-  }
-
-  void run() {
-    int first = partition_size, last = 0;          // tokens that some query sees
-    int common_first = 0, common_last = partition_size; // that all see
-    for (int i = 0; i < tile.queries; ++i) {
-      const auto [from, to] = scratch.seen[i];
-      common_first = at_least(common_first, from);
-      common_last = at_most(common_last, to);
-      if (from < to) {
-        first = at_most(first, from);
-        last = at_least(last, to);
-      }
-    }
-    for (int i = 0; i < tile.queries; ++i) {
-      m_of(state, i) = l_of(state, i) = 0;
+template <class Products>
+void run_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+  tile_scratch scratch;
+  const int start = partition * partition_size;
+  int first = partition_size, last = 0; // tokens that some query sees
+  for (int i = 0; i < tile.count; ++i) {
+    const int end = tile.queries[i].position + 1;
+    const int from = op.window > 0 ? at_least(end - op.window - start, 0) : 0;
+    const int to = at_most(end - start, partition_size);
+    scratch.seen[i] = {from, to};
+    m_of(state, i) = l_of(state, i) = 0;
+    if (from < to) {
+      first = at_most(first, from);
+      last = at_least(last, to);
+    } else {
       for (int d = 0; d < op.cache.head_dim; d += lanes)
         store(o_of(state, i) + d, zero());
     }
-    if (first >= last)
-      return;
-
-    score(first / 16, (last + 15) / 16);
-    for (int i = 0; i < tile.queries; ++i)
-      if (scratch.seen[i].from < scratch.seen[i].to)
-        exponentiate(i);
-
-    // Blocks that all queries see whole go together, the ragged ends query by query.
-    int whole_first = (common_first + 15) / 16;
-    int whole_last = common_last / 16;
-    if (whole_first >= whole_last) {
-      for (int i = 0; i < tile.queries; ++i)
-        add_values_of_range(i, scratch.seen[i].from, scratch.seen[i].to);
-      return;
-    }
-    for (int i = 0; i < tile.queries; ++i)
-      add_values_of_range(i, scratch.seen[i].from, whole_first * 16);
-    with_rows(tile.queries, [&]<int R>() {
-      for (int block = whole_first; block < whole_last; ++block)
-        add_values<R>(0, block, 0, 16);
-    });
-    for (int i = 0; i < tile.queries; ++i)
-      add_values_of_range(i, whole_last * 16, scratch.seen[i].to);
   }
-};
-
-void attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
-  tile_scratch scratch;
-  const int group = op.heads / op.cache.kv_heads;
-  const int start = partition * partition_size;
-  for (int i = 0; i < tile.queries; ++i) {
-    const int row = (tile.first_query + i) / group;
-    const int head = tile.kv_head * group + (tile.first_query + i) % group;
-    const float* q = op.q + (tile.first_row + row) * op.q_stride + head * op.cache.head_dim;
-    for (int d = 0; d < op.cache.head_dim; ++d)
-      scratch.q[i][d] = q[d] * op.scale;
-    const int end = tile.first_position + row + 1;
-    scratch.seen[i] = {op.window > 0 ? at_least(end - op.window - start, 0) : 0, at_most(end - start, partition_size)};
-  }
-  const auto* blocks = tile.blocks + partition * (partition_size / block_size);
-  if (op.cache.bf16)
-    partition_kernel<bf16_operand>{op, tile, state, scratch, blocks}.run();
-  else
-    partition_kernel<f32_operand>{op, tile, state, scratch, blocks}.run();
+  if (first >= last)
+    return;
+  first = first / 16;
+  last = (last + 15) / 16;
+  const partition_blocks blocks(op, tile, partition, last);
+  const Products products(op, tile, scratch);
+  products.score(blocks, first, last);
+  for (int i = 0; i < tile.count; ++i)
+    exponentiate(products, scratch, i, first, last, state);
+  products.weigh(blocks, first, last, o_of(state, 0), state.stride);
 }
 
-void merge(const attention_op& op, const attention_tile& tile, attention_state state, attention_state part) {
-  for (int i = 0; i < tile.queries; ++i) {
+void attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+  switch (op.cache.type) {
+    case kv_type::f32: return run_partition<vector_products<f32_cells>>(op, tile, partition, state);
+#if defined(__AMX_BF16__)
+    case kv_type::bf16: return run_partition<tile_products<false>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<tile_products<true>>(op, tile, partition, state);
+#else
+    case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
+#endif
+  }
+}
+
+void merge(const attention_op& op, int queries, attention_state state, attention_state part) {
+  for (int i = 0; i < queries; ++i) {
     if (l_of(part, i) == 0)
       continue;
     if (l_of(state, i) == 0) {
@@ -194,8 +123,8 @@ void merge(const attention_op& op, const attention_tile& tile, attention_state s
       continue;
     }
     const float m = m_of(state, i) > m_of(part, i) ? m_of(state, i) : m_of(part, i);
-    const vec old_weight = exp(broadcast(m_of(state, i) - m));
-    const vec new_weight = exp(broadcast(m_of(part, i) - m));
+    const vec old_weight = exp2(broadcast(m_of(state, i) - m));
+    const vec new_weight = exp2(broadcast(m_of(part, i) - m));
     const vec l = fma(broadcast(l_of(part, i)), new_weight, broadcast(l_of(state, i)) * old_weight);
     m_of(state, i) = m;
     store_some(&l_of(state, i), l, 1);
@@ -206,14 +135,13 @@ void merge(const attention_op& op, const attention_tile& tile, attention_state s
 
 template <class Out>
 void write_output(const attention_op& op, const attention_tile& tile, attention_state state) {
-  const int group = op.heads / op.cache.kv_heads;
-  for (int i = 0; i < tile.queries; ++i) {
-    const int row = (tile.first_query + i) / group;
-    const int head = tile.kv_head * group + (tile.first_query + i) % group;
-    Out* out = static_cast<Out*>(op.out) + (tile.first_row + row) * op.out_stride + head * op.cache.head_dim;
+  for (int i = 0; i < tile.count; ++i) {
     const vec l = broadcast(l_of(state, i));
-    for (int d = 0; d < op.cache.head_dim; d += lanes)
-      store_some(out + d, load(o_of(state, i) + d) / l, op.cache.head_dim - d);
+    for (int d = 0; d < op.cache.head_dim; d += lanes) {
+      // Exact zeros of other queries' tokens may have changed the sign of a zero: + 0 makes it positive.
+      const vec o = load(o_of(state, i) + d) / l + zero();
+      store_some(static_cast<Out*>(tile.queries[i].out) + d, o, op.cache.head_dim - d);
+    }
   }
 }
 

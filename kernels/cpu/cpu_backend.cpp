@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.hpp"
 
+#include "kernels/cpu/attention_plan.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/target.hpp"
@@ -16,7 +17,6 @@ namespace {
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
 constexpr std::size_t rows_per_linear_task = 512;   // a block of the task's weights and its sums stay in L2
 constexpr std::size_t outputs_per_linear_task = 256;
-constexpr int tiles_per_thread = 8; // a sequence with fewer attention tiles is also split by partitions
 
 const target& find_target(isa wanted) {
   const auto available = available_isas();
@@ -68,15 +68,14 @@ class cpu_kv_cache : public kv_cache {
 public:
   explicit cpu_kv_cache(const kv_shape& wanted) {
     shape = wanted;
-    // The kernels load whole vectors: the last one may reach beyond the last V.
-    data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + 64);
+    data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
   }
 
   /// [layers][blocks][kv_heads][K, V]
   layer_cache layer(int index) const {
     const std::size_t bytes = shape.block_bytes() / shape.layers;
     return {static_cast<char*>(data_.get()) + index * bytes * shape.blocks, bytes, shape.kv_heads, shape.head_dim,
-            shape.type == dtype::bf16};
+            shape.type};
   }
 
 private:
@@ -86,8 +85,10 @@ private:
 class cpu_backend : public backend {
 public:
   explicit cpu_backend(const cpu_options& options)
-    : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads) {
+    : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads),
+      plan_(pool_.size()) {
     linear_scratch_.resize(pool_.size());
+    attention_scratch_.resize(pool_.size());
   }
 
   std::string description() const override {
@@ -106,7 +107,6 @@ public:
   }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
-    expect(shape.type != dtype::f16, "the CPU backend keeps K and V in f32 or bf16, not in f16");
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
     expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
            "the CPU backend's attention takes an even head_dim of at most 256");
@@ -227,37 +227,27 @@ public:
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& who) override {
-    attention_op op;
-    op.cache = dynamic_cast<const cpu_kv_cache&>(cache).layer(layer);
-    op.q = static_cast<const float*>(qkv.data);
-    op.q_stride = qkv.stride;
-    op.heads = heads;
-    op.scale = scale;
-    op.window = window;
-    op.out = out.data;
-    op.out_stride = out.stride;
-    op.out_bf16 = out.type == dtype::bf16;
-    expect(heads % op.cache.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+    attention_call call;
+    call.op.cache = dynamic_cast<const cpu_kv_cache&>(cache).layer(layer);
+    call.op.scale = scale;
+    call.op.window = window;
+    call.op.out_bf16 = out.type == dtype::bf16;
+    call.q = &qkv;
+    call.out = &out;
+    call.blocks = who.block_tables.data();
+    const int kv_heads = call.op.cache.kv_heads;
+    expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
-    plan_attention(op, who);
-
-    const std::size_t stride = state_stride(op.cache.head_dim);
-    float* states = states_.reserve(parts_ * max_queries * stride);
-    const auto part_of = [&](std::size_t part) {
-      return attention_state{states + part * max_queries * stride, stride};
-    };
-    pool_.parallel_for(attention_tasks_.size(), [&](std::size_t i, int) {
-      const auto& task = attention_tasks_[i];
-      if (task.split)
-        kernels_.attend_partition(op, task.tile, task.first_partition, part_of(task.part));
-      else
-        attend(op, task);
+    call.group = heads / kv_heads;
+    call.stride = state_stride(call.op.cache.head_dim);
+    call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
+    plan_.make({kv_heads, call.group, window, call.tile_queries}, who);
+    call.slots = states_.reserve(plan_.slots() * call.stride);
+    pool_.parallel_for(plan_.pieces().size() * kv_heads, [&](std::size_t i, int thread) {
+      attend(call, plan_.pieces()[i / kv_heads], static_cast<int>(i % kv_heads), attention_scratch_[thread]);
     });
-    pool_.parallel_for(merges_.size(), [&](std::size_t i, int) {
-      const auto& task = merges_[i];
-      for (int p = 1; p < task.partitions; ++p)
-        kernels_.merge(op, task.tile, part_of(task.part), part_of(task.part + p));
-      kernels_.finish(op, task.tile, part_of(task.part));
+    pool_.parallel_for(plan_.merges().size() * kv_heads, [&](std::size_t i, int thread) {
+      merge(call, plan_.merges()[i / kv_heads], static_cast<int>(i % kv_heads), attention_scratch_[thread].tiles);
     });
   }
 
@@ -285,13 +275,22 @@ private:
     int from, to;
   };
 
-  /// A tile over its partitions of the context: all in turn, or, where it is split, just one, kept as `part`.
-  struct attention_task {
-    attention_tile tile;
-    int first_partition = 0;
-    int partitions = 0;
-    bool split = false;
-    std::size_t part = 0;
+  struct attention_call {
+    attention_op op;
+    const tensor* q = nullptr;
+    const tensor* out = nullptr;
+    const std::int32_t* blocks = nullptr;
+    int group = 0;
+    int tile_queries = 0;
+    std::size_t stride = 0; // of states
+    float* slots = nullptr;
+
+    attention_state slot(std::size_t index) const { return {slots + index * stride, stride}; }
+  };
+
+  struct attention_scratch {
+    std::vector<attention_tile> tiles;
+    scratch<float> states;
   };
 
   template <class F>
@@ -398,58 +397,65 @@ private:
     });
   }
 
-  void plan_attention(const attention_op& op, const batch& who) {
-    attention_tasks_.clear();
-    merges_.clear();
-    parts_ = 0;
-    const int group = op.heads / op.cache.kv_heads;
-    for (const auto& s : who.sequences) {
-      const int queries = s.rows * group;
-      const int tiles = static_cast<int>(ceil_div(queries, kernels_.attention_queries));
-      const bool split = tiles * op.cache.kv_heads < tiles_per_thread * pool_.size();
-      for (int head = 0; head < op.cache.kv_heads; ++head)
-        for (int tile = 0; tile < tiles; ++tile) {
-          attention_task task;
-          const int first = queries * tile / tiles;
-          const int last = queries * (tile + 1) / tiles;
-          const auto* blocks = who.block_tables.data() + s.first_block;
-          task.tile = {blocks, s.first_row, s.first_position, head, first, last - first};
-          const int first_position = s.first_position + first / group;
-          const int last_position = s.first_position + (last - 1) / group;
-          task.first_partition = op.window > 0 ? std::max(0, first_position + 1 - op.window) / partition_tokens : 0;
-          task.partitions = last_position / partition_tokens + 1 - task.first_partition;
-          add_attention(task, split && task.partitions > 1);
-        }
+  /// Appends a run's queries to tiles, the last of which may have room left.
+  void add_queries(const attention_call& call, const query_run& run, int kv_head, int end_block,
+                   std::vector<attention_tile>& tiles) const {
+    const auto& s = *run.sequence;
+    const std::size_t dim = call.op.cache.head_dim;
+    for (int i = run.first; i < run.first + run.count; ++i) {
+      if (tiles.empty() || tiles.back().count == call.tile_queries) {
+        auto& tile = tiles.emplace_back();
+        tile.kv_head = kv_head;
+        tile.blocks = call.blocks + s.first_block;
+        tile.end_block = end_block;
+      }
+      const int row = i / call.group;
+      const std::size_t column = (kv_head * call.group + i % call.group) * dim;
+      char* out = static_cast<char*>(row_of(*call.out, s.first_row + row)) + column * size_of(call.out->type);
+      auto& tile = tiles.back();
+      tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column, out, s.first_position + row};
     }
   }
 
-  void add_attention(attention_task task, bool split) {
-    if (!split) {
-      attention_tasks_.push_back(task);
-      return;
-    }
-    task.split = true;
-    task.part = parts_;
-    merges_.push_back(task);
-    for (int p = 0; p < task.partitions; ++p) {
-      attention_tasks_.push_back(task);
-      ++task.first_partition;
-      ++task.part;
-    }
-    parts_ = task.part;
+  /// One piece for one KV head: for each partition all tiles, so that its K and V come from memory once.
+  void attend(const attention_call& call, const attention_piece& piece, int kv_head, attention_scratch& own) const {
+    alignas(64) float memory[max_queries * state_stride(max_head_dim)];
+    const attention_state part{memory, call.stride};
+    const auto runs = plan_.runs_of(piece);
+    const auto& first = *plan_.run(runs.front()).sequence;
+    const int end = std::min((piece.first_partition + piece.partitions) * partition_tokens,
+                             first.first_position + first.rows);
+    own.tiles.clear();
+    for (const int run : runs)
+      add_queries(call, plan_.run(run), kv_head, static_cast<int>(ceil_div(end, block_tokens)), own.tiles);
+    float* states = piece.finish ? own.states.reserve(piece.queries * call.stride)
+                                 : call.slot(piece.slot + kv_head * piece.head_slots).data;
+    for (int p = 0; p < piece.partitions; ++p)
+      for (std::size_t t = 0, query = 0; t < own.tiles.size(); query += own.tiles[t++].count) {
+        const bool folded = piece.fold && p > 0;
+        const attention_state state{states + (query + (piece.fold ? 0 : p * piece.queries)) * call.stride, call.stride};
+        kernels_.attend_partition(call.op, own.tiles[t], piece.first_partition + p, folded ? part : state);
+        if (folded)
+          kernels_.merge(call.op, own.tiles[t].count, state, part);
+      }
+    if (piece.finish)
+      for (std::size_t t = 0, query = 0; t < own.tiles.size(); query += own.tiles[t++].count)
+        kernels_.finish(call.op, own.tiles[t], {states + query * call.stride, call.stride});
   }
 
-  void attend(const attention_op& op, const attention_task& task) const {
-    alignas(64) float memory[2][max_queries * state_stride(max_head_dim)];
-    const std::size_t stride = state_stride(op.cache.head_dim);
-    const attention_state state{memory[0], stride};
-    const attention_state part{memory[1], stride};
-    for (int p = 0; p < task.partitions; ++p) {
-      kernels_.attend_partition(op, task.tile, task.first_partition + p, p == 0 ? state : part);
-      if (p > 0)
-        kernels_.merge(op, task.tile, state, part);
-    }
-    kernels_.finish(op, task.tile, state);
+  void merge(const attention_call& call, const attention_merge& what, int kv_head,
+             std::vector<attention_tile>& tiles) const {
+    const auto& run = plan_.run(what.run);
+    const auto part = [&](std::size_t i) {
+      const auto& [slot, head_slots] = plan_.part(what.first_part + i);
+      return call.slot(slot + kv_head * head_slots);
+    };
+    for (std::size_t i = 1; i < what.parts; ++i)
+      kernels_.merge(call.op, run.count, part(0), part(i));
+    tiles.clear();
+    add_queries(call, run, kv_head, 0, tiles);
+    for (std::size_t t = 0, query = 0; t < tiles.size(); query += tiles[t++].count)
+      kernels_.finish(call.op, tiles[t], {part(0).data + query * call.stride, call.stride});
   }
 
   isa isa_;
@@ -459,8 +465,8 @@ private:
   std::vector<scratch<float>> linear_scratch_; // of each thread
   scratch<float> states_;
   std::vector<row_chunk> chunks_;
-  std::vector<attention_task> attention_tasks_, merges_;
-  std::size_t parts_ = 0;
+  attention_plan plan_;
+  std::vector<attention_scratch> attention_scratch_; // of each thread
 };
 
 } // namespace

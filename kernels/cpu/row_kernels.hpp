@@ -53,28 +53,66 @@ void rms_norm(const norm_op& op, void* out, const float* x) {
 }
 
 inline void rotate(float* x, const float* cosines, const float* sines, int half) {
-  for (int i = 0; i < half; ++i) {
-    const float a = x[i];
-    const float b = x[i + half];
-    x[i] = a * cosines[i] - b * sines[i];
-    x[i + half] = b * cosines[i] + a * sines[i];
+  for (int i = 0; i < half; i += lanes) {
+    const int n = half - i;
+    const vec a = load_some(x + i, n), b = load_some(x + half + i, n);
+    const vec c = load_some(cosines + i, n), s = load_some(sines + i, n);
+    store_some(x + i, a * c - b * s, n);
+    store_some(x + half + i, b * c + a * s, n);
   }
 }
 
-inline void put(float* p, float x) { *p = x; }
-inline void put(std::uint16_t* p, float x) { *p = to_bf16(x); }
+/// The nearest number that bf16 can hold, so that a cache never has one that is not finite; NaN becomes the least.
+inline vec finite(vec x) {
+  constexpr float most = 0x1.fep127f;
+  return min(broadcast(most), max(x, broadcast(-most)));
+}
 
-template <class Element>
-void write_kv(const layer_cache& cache, const float* k, const float* v, int block, int slot) {
-  auto* to = reinterpret_cast<Element*>(cache.data + block * cache.block_bytes);
-  for (int head = 0; head < cache.kv_heads; ++head) {
-    for (int d = 0; d < cache.head_dim; ++d)
-      put(to + d * 16 + slot, *k++);
-    to += cache.head_dim * 16;
-    for (int d = 0; d < cache.head_dim; ++d)
-      put(to + slot * cache.head_dim + d, *v++);
-    to += cache.head_dim * 16;
+/// Symmetric int8 codes, rounded to nearest even; returns their scale.
+inline float quantise_head(std::int8_t* to, const float* x, int n) {
+  vec largest = zero();
+  for (int i = 0; i < n; i += lanes) {
+    const vec v = load_some(x + i, n - i);
+    largest = max(largest, max(v, zero() - v));
   }
+  const float most = maximum(largest);
+  const bool nothing = most < 0x1p-100f; // its inverse would overflow
+  const vec inverse = broadcast(nothing ? 0 : 127 / most);
+  for (int i = 0; i < n; i += lanes) {
+    std::int32_t codes[lanes]; // in the low bits
+    const vec rounded = fma(load_some(x + i, n - i), inverse, broadcast(0x1.8p23f));
+    std::memcpy(codes, &rounded, sizeof codes);
+    for (int j = 0; j < lanes && i + j < n; ++j)
+      to[i + j] = static_cast<std::int8_t>(codes[j]);
+  }
+  return nothing ? 0 : most / 127;
+}
+
+/// K and V of one head, finite, to slot `slot` of its place in a block.
+inline void write_f32(char* cache, const float* k, const float* v, int dim, int slot) {
+  auto* to = reinterpret_cast<float*>(cache);
+  for (int d = 0; d < dim; ++d)
+    to[d * 16 + slot] = k[d];
+  std::memcpy(to + dim * 16 + slot * dim, v, dim * sizeof(float));
+}
+
+inline void write_bf16(char* cache, const float* k, const float* v, int dim, int slot) {
+  auto* pairs = reinterpret_cast<std::uint32_t*>(cache);
+  for (int d = 0; d < dim; d += 2)
+    pairs[d * 8 + slot] = to_bf16(k[d]) | std::uint32_t(to_bf16(k[d + 1])) << 16;
+  auto* values = reinterpret_cast<std::uint16_t*>(cache) + dim * 16 + slot / 2 * 2 * dim + slot % 2;
+  for (int d = 0; d < dim; ++d)
+    values[2 * d] = to_bf16(v[d]);
+}
+
+inline void write_int8(char* cache, const float* k, const float* v, int dim, int slot) {
+  auto* scales = reinterpret_cast<float*>(cache);
+  auto* to = reinterpret_cast<std::int8_t*>(scales + 32);
+  std::int8_t codes[max_head_dim];
+  scales[slot] = quantise_head(codes, k, dim);
+  for (int d = 0; d < dim; ++d)
+    to[d * 16 + slot] = codes[d];
+  scales[16 + slot] = quantise_head(to + dim * 16 + slot * dim, v, dim);
 }
 
 void rope_write_kv(const rope_op& op, float* row, int position, int block) {
@@ -86,12 +124,20 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
       normalise(x, x, weight, dim, op.eps);
     rotate(x, cosines, cosines + dim / 2, dim / 2);
   }
-  const float* k = row + op.heads * dim;
-  const float* v = k + op.cache.kv_heads * dim;
-  if (op.cache.bf16)
-    write_kv<std::uint16_t>(op.cache, k, v, block, position % 16);
-  else
-    write_kv<float>(op.cache, k, v, block, position % 16);
+  float* k = row + op.heads * dim;
+  const int both = 2 * op.cache.kv_heads * dim;
+  for (int i = 0; i < both; i += lanes)
+    store_some(k + i, finite(load_some(k + i, both - i)), both - i);
+  const std::size_t head_bytes = op.cache.block_bytes / op.cache.kv_heads;
+  char* to = op.cache.data + block * op.cache.block_bytes;
+  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim, to += head_bytes) {
+    const float* v = k + op.cache.kv_heads * dim;
+    switch (op.cache.type) {
+      case kv_type::f32: write_f32(to, k, v, dim, position % 16); break;
+      case kv_type::bf16: write_bf16(to, k, v, dim, position % 16); break;
+      case kv_type::int8: write_int8(to, k, v, dim, position % 16); break;
+    }
+  }
 }
 
 } // namespace

@@ -237,6 +237,14 @@ inline void store_some(std::uint16_t* p, vec a, std::size_t n) {
     p[i] = to_bf16(all[i]);
 }
 
+#if defined(__AVX512F__)
+
+/// Sum and maximum over the lanes, as a fixed tree.
+inline float sum(vec a) { return _mm512_reduce_add_ps(a.v); }
+inline float maximum(vec a) { return _mm512_reduce_max_ps(a.v); }
+
+#else
+
 /// Sum and maximum over the lanes, as a fixed tree.
 inline float sum(vec a) {
   alignas(64) float x[lanes];
@@ -256,6 +264,8 @@ inline float maximum(vec a) {
   return x[0];
 }
 
+#endif
+
 /// e^x to about 1 ulp, 0 below -104 and infinity above 89: Cody-Waite reduction by ln 2 and the polynomial of Cephes'
 /// expf on [-ln 2 / 2, ln 2 / 2]. exp(0) is exactly 1.
 inline vec exp(vec x) {
@@ -274,6 +284,31 @@ inline vec exp(vec x) {
   // 2^n in two factors, each a normal number.
   const vec half = fma(n, broadcast(0.5f), magic);
   return p * power_of_two(half) * power_of_two(magic + (n - (half - magic)));
+}
+
+/// 2^x for x <= 0 to about 1 ulp, next to nothing for x < -126. exp2(0) is exactly 1. The polynomial interpolates (2^f - 1) / f
+/// at the Chebyshev nodes of [0, 1].
+inline vec exp2(vec x) {
+#if defined(__AVX512DQ__)
+  x = max(broadcast(-150.0f), x);
+  const vec f{_mm512_reduce_ps(x.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
+#else
+  x = max(broadcast(-126.0f), x);
+  const vec rounded = (x - broadcast(0.5f)) + broadcast(0x1.8p23f);
+  const vec f = x - (rounded - broadcast(0x1.8p23f));
+#endif
+  vec p = broadcast(0x1.b49554p-13f);
+  p = fma(p, f, broadcast(0x1.4cb7b0p-10f));
+  p = fma(p, f, broadcast(0x1.3c487cp-7f));
+  p = fma(p, f, broadcast(0x1.c69f98p-5f));
+  p = fma(p, f, broadcast(0x1.ebfc3ep-3f));
+  p = fma(p, f, broadcast(0x1.62e430p-1f));
+  p = fma(p, f, broadcast(1.0f));
+#if defined(__AVX512DQ__)
+  return {_mm512_scalef_ps(p.v, x.v)}; // 2^floor(x)
+#else
+  return p * power_of_two(rounded);
+#endif
 }
 
 } // namespace

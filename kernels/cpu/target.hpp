@@ -4,6 +4,8 @@
 // function of a standard header, compiled there, could be the copy that the linker keeps for everyone.
 #pragma once
 
+#include "kernels/kv_type.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -116,15 +118,21 @@ struct norm_op {
   bool out_bf16 = false;
 };
 
-/// The cache of one layer. K of a (block, head) is [head_dim][16 tokens], so that scores have a token per lane; V is
-/// [16 tokens][head_dim]; a block is [kv_heads][K, V]. Elements are f32 or bf16.
+/// The cache of one layer: [blocks][kv_heads][K, V], where scores have a token per lane and outputs a dimension.
+///   f32   K [head_dim][16 tokens], V [16 tokens][head_dim]
+///   bf16  K [head_dim / 2][16 tokens][2 dimensions], V [8 pairs of tokens][head_dim][2 tokens]
+///   int8  scales of K [16 tokens], scales of V [16 tokens], both f32; then as f32
+/// Numbers are finite, whatever was written: what a query does not see may then be multiplied with 0.
 struct layer_cache {
   char* data = nullptr;
   std::size_t block_bytes = 0; // of one layer
   int kv_heads = 0;
   int head_dim = 0;
-  bool bf16 = false;
+  kv_type type = kv_type::f32;
 };
+
+/// The kernels load whole vectors and tiles: they may read as far beyond the last V.
+inline constexpr std::size_t cache_slack = 1024;
 
 struct rope_op {
   layer_cache cache;
@@ -138,29 +146,29 @@ struct rope_op {
 // -- attention --------------------------------------------------------------------------------------------------------
 
 inline constexpr int max_head_dim = 256;
-inline constexpr int max_queries = 12; // of a tile, on any target
+inline constexpr int max_queries = 32; // of a tile, on any target
 
 struct attention_op {
   layer_cache cache;
-  const float* q = nullptr; // [rows][q_stride], head after head
-  std::size_t q_stride = 0;
-  int heads = 0;
   float scale = 1;
-  int window = 0;
-  void* out = nullptr; // [rows, heads * head_dim]
-  std::size_t out_stride = 0;
+  int window = 0; // 0: none
   bool out_bf16 = false;
 };
 
-/// Some queries of one sequence that read the same KV head. Query i is row i / group, query head i % group of that KV
-/// head, with group = heads / kv_heads.
+/// A row's query for one head. It sees the positions up to its own.
+struct attention_query {
+  const float* q = nullptr; // [head_dim]
+  void* out = nullptr;      // [head_dim]
+  int position = 0;
+};
+
+/// Queries that read the same blocks of one KV head, of one sequence or of several that share those blocks.
 struct attention_tile {
-  const std::int32_t* blocks = nullptr; // the sequence's block table
-  int first_row = 0;                    // of the sequence
-  int first_position = 0;
+  attention_query queries[max_queries];
+  int count = 0;
   int kv_head = 0;
-  int first_query = 0;
-  int queries = 0;
+  const std::int32_t* blocks = nullptr; // block table from position 0
+  int end_block = 0;                    // of the table, which tells what may be fetched ahead
 };
 
 /// What a tile's queries have seen of the context: running maximum m, sum l of exp(score - m), output o weighted with
@@ -180,7 +188,8 @@ struct target {
   int linear_rows;       // most rows of a tile
   int pair_rows;         // the same with weights in bf16_pairs
   int quantised_rows;    // the same with quantised weights
-  int attention_queries; // most queries of a tile, <= max_queries
+  int wide_queries;      // most queries of a tile, <= max_queries, where K and V are f32
+  int narrow_queries;    // the same where they are bf16 or int8
 
   /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);
@@ -193,16 +202,16 @@ struct target {
 
   void (*rms_norm)(const norm_op&, void* out, const float* x);
 
-  /// One row of q, k and v, rotated; k and v go to `slot` (0 to 15) of `block`.
+  /// One row of q, k and v, rotated; k and v go to the position's place in `block`.
   void (*rope_write_kv)(const rope_op&, float* row, int position, int block);
 
   /// One partition of the context, into `state`.
   void (*attend_partition)(const attention_op&, const attention_tile&, int partition, attention_state state);
 
-  /// state = what state and the later `part` have seen together.
-  void (*merge)(const attention_op&, const attention_tile&, attention_state state, attention_state part);
+  /// state = what state and the later `part` have seen together, for `queries` queries.
+  void (*merge)(const attention_op&, int queries, attention_state state, attention_state part);
 
-  /// Writes o / l to `out`.
+  /// Writes o / l to the queries' `out`.
   void (*finish)(const attention_op&, const attention_tile&, attention_state state);
 };
 

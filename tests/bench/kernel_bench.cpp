@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
+#include "tests/bench/measure.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,42 +18,9 @@
 #include <vector>
 
 using namespace troupe::kernels;
+using namespace troupe::bench;
 
 namespace {
-
-bool one_thread = false;
-
-double now() {
-  timespec t;
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
-}
-
-struct timing {
-  double best, median; // seconds
-};
-
-template <class F>
-timing measure(const F& f) {
-  std::vector<double> times;
-  f();
-  for (double total = 0; times.size() < 5 || (total < 0.5 && times.size() < 200);) {
-    const double start = now();
-    f();
-    times.push_back(now() - start);
-    total += times.back();
-  }
-  std::sort(times.begin(), times.end());
-  return {times.front(), times[times.size() / 2]};
-}
-
-std::vector<float> random_floats(std::size_t n) {
-  std::minstd_rand engine(1);
-  std::vector<float> x(n);
-  for (float& v : x)
-    v = float(engine() % 2001) / 1000 - 1;
-  return x;
-}
 
 /// Numbers in [-1, 1] as bits of `type`.
 std::vector<std::uint16_t> random_halves(std::size_t n, dtype type) {
@@ -62,13 +30,6 @@ std::vector<std::uint16_t> random_halves(std::size_t n, dtype type) {
     v = static_cast<std::uint16_t>((type == dtype::f16 ? 0x3000 : 0x3e00) + engine() % 512 + (engine() & 0x8000));
   return x;
 }
-
-struct device_tensor {
-  buffer memory;
-  tensor view;
-  device_tensor(backend& device, dtype type, std::size_t rows, std::size_t cols)
-    : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
-};
 
 /// Rows of random blocks with scales near 1, or of numbers in [-1, 1].
 std::vector<std::uint8_t> random_weights(weight_format format, std::size_t rows, std::size_t cols) {
@@ -129,41 +90,6 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("\n");
 }
 
-void attention(backend& device, const machine_peaks& peak, dtype type) {
-  const int heads = 32, kv_heads = 8, dim = 64, layers = 8, context = 8192;
-  const std::size_t columns = (heads + 2 * kv_heads) * dim;
-  const auto cache = device.make_kv_cache({layers, kv_heads, dim, type, context / block_tokens});
-  std::vector<std::int32_t> table(context / block_tokens);
-  std::iota(table.begin(), table.end(), 0);
-  std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
-  const std::vector<float> rope(std::size_t(context) * dim, 0.7f);
-  auto qkv = random_floats(2048 * columns);
-  device_tensor out(device, type, 2048, heads * dim);
-  const auto rows_at = [&](int rows, int position, int layer, bool write) {
-    const sequence_rows who{0, rows, position, 0};
-    const tensor q{qkv.data(), dtype::f32, std::size_t(rows), columns, columns};
-    if (write)
-      device.rope_write_kv(q, heads, {}, rope.data(), *cache, layer, {{&who, 1}, table});
-    else
-      device.attention(out.view, q, heads, 0.125f, 0, *cache, layer, {{&who, 1}, table});
-  };
-  for (int layer = 0; layer < layers; ++layer)
-    for (int position = 0; position < context; position += 2048)
-      rows_at(2048, position, layer, true);
-  int next = 0;
-  const auto decode = measure([&] { rows_at(1, context - 1, next++ % layers, false); });
-  const double bytes = 2.0 * context * kv_heads * dim * double(size_of(type));
-  std::printf("attention %s: decode at 8k %.1f us = %.1f GB/s (%.0f%%, median %.0f%% of read)", to_string(type),
-              decode.best * 1e6, bytes / decode.best / 1e9, 100 * bytes / decode.best / peak.read,
-              100 * bytes / decode.median / peak.read);
-  const auto prefill = measure([&] { rows_at(2048, 0, 0, false); });
-  const double operations = 4.0 * heads * dim * 2048.0 * 2049 / 2;
-  const auto write = measure([&] { rows_at(2048, 0, 0, true); });
-  std::printf(", prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA), rope_write_kv 2k rows %.2f ms\n",
-              prefill.best * 1e3, operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.f32_fma,
-              100 * operations / prefill.median / peak.f32_fma, write.best * 1e3);
-}
-
 void barrier(thread_pool& pool) {
   const auto t = measure([&] {
     for (int i = 0; i < 1000; ++i)
@@ -174,7 +100,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), weights as in the output (default: all).
+/// Arguments: threads (default: all cores), target (default: the best), what (linear or attention; default: both).
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -196,6 +122,11 @@ int main(int argc, char** argv) {
   }
   const auto device = make_cpu_backend(options);
   std::printf("%s\n", device->description().c_str());
+  const std::string_view what = argc > 3 ? argv[3] : "";
+  if (what != "linear")
+    attention(*device, peak);
+  if (what == "attention")
+    return 0;
   for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
     if (wanted(to_string(stored)))
       linear(*device, peak, stored, dtype::bf16);
@@ -204,9 +135,5 @@ int main(int argc, char** argv) {
   if (wanted("bf16"))
     linear(*device, peak, weight_format::bf16, dtype::bf16);
   for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
-    if (wanted(std::string(to_string(stored)) + " as f32"))
-      linear(*device, peak, stored, dtype::f32);
-  for (const dtype type : {dtype::f32, dtype::bf16})
-    if (wanted("attention"))
-      attention(*device, peak, type);
+    linear(*device, peak, stored, dtype::f32);
 }

@@ -13,7 +13,7 @@ struct shape {
   int columns() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
-std::string name(isa target, const shape& s, dtype type, int tokens, int window) {
+std::string name(isa target, const shape& s, kv_type type, int tokens, int window) {
   return std::string(to_string(target)) + " " + std::to_string(s.heads) + ":" + std::to_string(s.kv_heads) + " x " +
          std::to_string(s.head_dim) + " " + to_string(type) + ", " + std::to_string(tokens) + " tokens, window " +
          std::to_string(window);
@@ -39,14 +39,14 @@ struct sequence {
   }
 };
 
-/// A backend with a cache whose every slot holds NaN until it is written, and a shuffled block table.
+/// A backend with a cache whose every slot was written with NaN, and a shuffled block table.
 struct machine {
   std::unique_ptr<backend> device;
   std::unique_ptr<kv_cache> cache;
   std::vector<std::int32_t> table;
   shape s;
 
-  machine(isa target, const shape& s, dtype type, int tokens, int threads = 2, unsigned seed = 1)
+  machine(isa target, const shape& s, kv_type type, int tokens, int threads = 2, unsigned seed = 1)
     : device(make_backend(target, threads)), s(s) {
     const int blocks = (tokens + block_tokens - 1) / block_tokens + 3;
     kv_shape kv{2, s.kv_heads, s.head_dim, type, static_cast<std::size_t>(blocks)};
@@ -94,7 +94,7 @@ std::vector<double> head_of(const std::vector<float>& row, std::size_t first, in
 }
 
 /// The reference's answer and how far the kernels may be from it.
-void check_against_reference(const numbers& got, const sequence& from, dtype kv_type, int window, bool norm,
+void check_against_reference(const numbers& got, const sequence& from, kv_type stored_as, int window, bool norm,
                              const std::string& what) {
   const auto& s = from.s;
   std::vector<std::vector<std::vector<double>>> keys(s.kv_heads), values(s.kv_heads);
@@ -109,9 +109,14 @@ void check_against_reference(const numbers& got, const sequence& from, dtype kv_
       return reference::rotate(norm ? reference::rms_norm(x, weight.data(), 1e-6) : x, rope);
     };
     const auto stored = [&](std::vector<double> x) {
+      double largest = 0;
+      for (const double v : x)
+        largest = std::max(largest, std::abs(v));
       for (double& v : x)
-        if (kv_type == dtype::bf16)
-          v = numbers(kv_type, std::vector<float>{static_cast<float>(v)})[0];
+        if (stored_as == kv_type::bf16)
+          v = numbers(dtype::bf16, std::vector<float>{static_cast<float>(v)})[0];
+        else if (stored_as == kv_type::int8)
+          v = std::nearbyint(v * 127 / largest) * largest / 127;
       return x;
     };
     for (int h = 0; h < s.kv_heads; ++h) {
@@ -129,11 +134,13 @@ void check_against_reference(const numbers& got, const sequence& from, dtype kv_
     }
   }
   // A score errs by a few units times sqrt(head_dim) times its magnitude, which is up to about 10 for normal data. A
-  // bf16 key may be rounded the other way where the kernel's own rotation is on the edge; that is rare and part of the
-  // bound.
-  const double relative = (kv_type == dtype::bf16 ? 2 * unit(dtype::bf16) : 200 * unit(dtype::f32)) + unit(got.type);
+  // bf16 key or a code may be rounded the other way where the kernel's own rotation is on the edge; that is rare and
+  // part of the bound. Targets with bf16 tiles also round queries and weights to bf16.
+  const double relative = (stored_as == kv_type::f32 ? 200 * unit(dtype::f32) : 2 * unit(dtype::bf16)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }
+
+dtype out_type(kv_type type) { return type == kv_type::f32 ? dtype::f32 : dtype::bf16; }
 
 std::vector<int> one_by_one(int n) { return std::vector<int>(n, 1); }
 
@@ -154,13 +161,13 @@ const shape shapes[] = {{1, 1, 8},   {2, 2, 14},  {7, 1, 16},  {8, 1, 48}, {4, 2
 TEST_CASE("attention agrees with the reference for every target, head shape and cache type") {
   for (const isa target : tested_isas())
     for (const auto& s : shapes)
-      for (const dtype type : {dtype::f32, dtype::bf16})
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
         for (const int window : {0, 37}) {
           const int tokens = s.head_dim > 100 ? 75 : 300;
           const sequence from(s, tokens, 3);
           machine m(target, s, type, tokens);
           const bool norm = s.head_dim == 128;
-          const auto out = m.run(from, type, window, {tokens}, norm);
+          const auto out = m.run(from, out_type(type), window, {tokens}, norm);
           check_against_reference(out, from, type, window, norm, name(target, s, type, tokens, window));
         }
 }
@@ -168,14 +175,14 @@ TEST_CASE("attention agrees with the reference for every target, head shape and 
 TEST_CASE("attention gives the same bits at once, in chunks, row by row, with any threads and block table") {
   for (const isa target : tested_isas())
     for (const shape& s : {shape{4, 4, 16}, shape{7, 1, 24}, shape{8, 2, 64}, shape{8, 1, 14}})
-      for (const dtype type : {dtype::f32, dtype::bf16})
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
         for (const int window : {0, 32, 300}) {
           const int tokens = 600;
           const sequence from(s, tokens, 5);
           generator random(7);
           const auto run = [&](int threads, std::vector<int> chunks) {
             machine m(target, s, type, tokens, threads, random.below(1000));
-            return m.run(from, type, window, std::move(chunks));
+            return m.run(from, out_type(type), window, std::move(chunks));
           };
           const auto at_once = run(1, {tokens});
           const auto what = name(target, s, type, tokens, window);
@@ -187,7 +194,7 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
 
 TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
   for (const isa target : tested_isas())
-    for (const dtype type : {dtype::f32, dtype::bf16}) {
+    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
       const shape s{6, 2, 32};
       const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
       // Mixed in one batch: decode rows of long and short contexts, prefill chunks.
@@ -251,7 +258,7 @@ TEST_CASE("a window that reaches past the context changes nothing, and skipped p
     const shape s{4, 2, 16};
     const int tokens = 900;
     const sequence from(s, tokens, 11);
-    machine m(target, s, dtype::f32, tokens);
+    machine m(target, s, kv_type::f32, tokens);
     CHECK(m.run(from, dtype::f32, 0, {tokens}) == m.run(from, dtype::f32, tokens, {tokens}));
     // With a window of 16, rows from 785 on see only positions from 770: everything before may be anything.
     const auto windowed = m.run(from, dtype::f32, 16, {tokens});
@@ -267,14 +274,14 @@ TEST_CASE("attention writes bf16 as the rounded f32 result") {
   for (const isa target : tested_isas()) {
     const shape s{4, 2, 20};
     const sequence from(s, 50, 13);
-    machine m(target, s, dtype::bf16, 50);
+    machine m(target, s, kv_type::bf16, 50);
     const auto wide = m.run(from, dtype::f32, 0, {50});
     CHECK(m.run(from, dtype::bf16, 0, {50}) == numbers(dtype::bf16, wide.wide));
   }
 }
 
 TEST_CASE("copy_blocks copies K and V of all layers, in order") {
-  for (const dtype type : {dtype::f32, dtype::bf16}) {
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
     const shape s{2, 2, 16};
     const int tokens = 40;
     const sequence from(s, tokens, 17);
@@ -298,7 +305,7 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
 
 TEST_CASE("a KV cache refuses shapes that its kernels cannot read") {
   const auto device = make_cpu_backend();
-  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 64, dtype::f16, 1}), std::invalid_argument);
-  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 258, dtype::f32, 1}), std::invalid_argument);
-  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 15, dtype::f32, 1}), std::invalid_argument);
+  CHECK_THROWS_AS(device->make_kv_cache({0, 1, 64, kv_type::f32, 1}), std::invalid_argument);
+  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 258, kv_type::f32, 1}), std::invalid_argument);
+  CHECK_THROWS_AS(device->make_kv_cache({1, 1, 15, kv_type::f32, 1}), std::invalid_argument);
 }

@@ -1,0 +1,151 @@
+#include "kernels/cpu/attention_plan.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace troupe::kernels {
+
+namespace {
+
+constexpr int pieces_per_thread = 8; // at least, so that threads end together
+constexpr int most_shared_rows = 8;  // of a sequence; more fill tiles by themselves
+constexpr int partition_blocks = partition_tokens / block_tokens;
+
+int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+int last_position(const query_run& run, int group) {
+  return run.sequence->first_position + (run.first + run.count - 1) / group;
+}
+
+int first_partition(const query_run& run, const attention_shape& shape) {
+  const int position = run.sequence->first_position + run.first / shape.group;
+  return shape.window > 0 ? std::max(0, position + 1 - shape.window) / partition_tokens : 0;
+}
+
+} // namespace
+
+void attention_plan::make(const attention_shape& shape, const batch& who) {
+  shape_ = shape;
+  who_ = &who;
+  runs_.clear();
+  unshared_from_.clear();
+  candidates_.clear();
+  members_.clear();
+  ranges_.clear();
+  pieces_.clear();
+  parts_.clear();
+  merges_.clear();
+  slots_ = 0;
+
+  for (const auto& s : who.sequences) {
+    const bool few = s.rows <= most_shared_rows;
+    add_runs(s, few ? s.rows * shape.group : shape.tile_queries);
+    if (few && s.rows > 0 && whole_partitions(static_cast<int>(runs_.size()) - 1) > 0)
+      candidates_.push_back(static_cast<int>(runs_.size()) - 1);
+  }
+  if (candidates_.size() > 1)
+    share(candidates_, 0);
+  for (int run = 0; run < static_cast<int>(runs_.size()); ++run)
+    if (const int last = last_position(runs_[run], shape.group) / partition_tokens + 1; unshared_from_[run] < last)
+      add_range({&run, 1}, unshared_from_[run], last);
+
+  std::size_t work = 0; // tiles times partitions
+  for (const auto& r : ranges_)
+    work += std::size_t(ceil_div(r.queries, shape.tile_queries)) * (r.last - r.first) * shape.kv_heads;
+  const std::size_t fair = std::max<std::size_t>(1, work / (std::size_t(pieces_per_thread) * threads_));
+  for (const auto& r : ranges_)
+    cut(r, threads_ == 1 ? std::numeric_limits<int>::max() : static_cast<int>(fair));
+
+  std::stable_sort(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) { return a.run < b.run; });
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (i == 0 || parts_[i].run != parts_[i - 1].run)
+      merges_.push_back({parts_[i].run, i, 0});
+    ++merges_.back().parts;
+  }
+}
+
+void attention_plan::add_runs(const sequence_rows& sequence, int queries_at_once) {
+  const int queries = sequence.rows * shape_.group;
+  const int count = queries == 0 ? 0 : ceil_div(queries, queries_at_once);
+  for (int i = 0; i < count; ++i) {
+    const int first = queries * i / count;
+    runs_.push_back({&sequence, first, queries * (i + 1) / count - first});
+    unshared_from_.push_back(first_partition(runs_.back(), shape_));
+  }
+}
+
+int attention_plan::whole_partitions(int run) const {
+  if (shape_.window > 0 && last_position(runs_[run], shape_.group) >= shape_.window)
+    return 0;
+  return (runs_[run].sequence->first_position + 1) / partition_tokens;
+}
+
+bool attention_plan::same_blocks(int a, int b, int partition) const {
+  const auto blocks = [&](int run) {
+    return who_->block_tables.data() + runs_[run].sequence->first_block + partition * partition_blocks;
+  };
+  return std::equal(blocks(a), blocks(a) + partition_blocks, blocks(b));
+}
+
+/// Finds what runs share from partition `first` on, where they share all before. They share a tree: its stem is a range,
+/// then every branch that has more than one run is a tree.
+void attention_plan::share(std::span<int> runs, int first) {
+  int last = first;
+  while (std::all_of(runs.begin(), runs.end(), [&](int run) {
+    return whole_partitions(run) > last && same_blocks(runs[0], run, last);
+  }))
+    ++last;
+  if (last > first)
+    add_range(runs, first, last);
+  for (const int run : runs)
+    unshared_from_[run] = last;
+
+  const auto end = std::partition(runs.begin(), runs.end(), [&](int run) { return whole_partitions(run) > last; });
+  std::span<int> rest(runs.begin(), end);
+  while (rest.size() > 1) {
+    const auto branch_end =
+        std::partition(rest.begin() + 1, rest.end(), [&](int run) { return same_blocks(rest[0], run, last); });
+    const auto count = static_cast<std::size_t>(branch_end - rest.begin());
+    if (count > 1)
+      share(rest.first(count), last);
+    rest = rest.subspan(count);
+  }
+}
+
+void attention_plan::add_range(std::span<const int> runs, int first, int last) {
+  range r{members_.size(), runs.size(), 0, first, last, false, false};
+  for (const int run : runs)
+    r.queries += runs_[run].count;
+  r.start = first == first_partition(runs_[runs[0]], shape_);
+  r.all = runs.size() == 1 && r.start && last == last_position(runs_[runs[0]], shape_.group) / partition_tokens + 1;
+  members_.insert(members_.end(), runs.begin(), runs.end());
+  ranges_.push_back(r);
+}
+
+void attention_plan::cut(const range& what, int most_partitions) {
+  const int partitions = what.last - what.first;
+  const int count = ceil_div(partitions, std::min(partitions, most_partitions));
+  for (int i = 0; i < count; ++i)
+    add_piece(what, what.first + partitions * i / count, what.first + partitions * (i + 1) / count);
+}
+
+void attention_plan::add_piece(const range& what, int first, int last) {
+  attention_piece piece{what.first_member, what.members, what.queries, first, last - first};
+  piece.finish = what.all && first == what.first && last == what.last;
+  piece.fold = piece.finish || (what.start && first == what.first);
+  if (!piece.finish) {
+    const int kept = piece.fold ? 1 : piece.partitions;
+    piece.slot = slots_;
+    piece.head_slots = std::size_t(piece.queries) * kept;
+    slots_ += piece.head_slots * shape_.kv_heads;
+    int before = 0; // queries of earlier runs
+    for (const int run : runs_of(piece)) {
+      for (int p = 0; p < kept; ++p)
+        parts_.push_back({run, {piece.slot + std::size_t(p) * piece.queries + before, piece.head_slots}});
+      before += runs_[run].count;
+    }
+  }
+  pieces_.push_back(piece);
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,101 @@
+// Cuts the attention of a step into pieces of work: which queries go over which partitions of the context together, and
+// where what they have seen is kept until it is merged. Sequences whose block tables begin with the same blocks read
+// those once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it. Belongs to a CPU backend.
+#pragma once
+
+#include "kernels/cpu/target.hpp"
+#include "kernels/ops.hpp"
+
+#include <span>
+#include <vector>
+
+namespace troupe::kernels {
+
+struct attention_shape {
+  int kv_heads = 0;
+  int group = 0; // query heads of a KV head
+  int window = 0;
+  int tile_queries = 0; // that a kernel takes at once
+};
+
+/// Queries of one sequence for a KV head: query i is row i / group, and head i % group of the KV head's.
+struct query_run {
+  const sequence_rows* sequence = nullptr;
+  int first = 0;
+  int count = 0;
+};
+
+/// Some runs over consecutive partitions. What they have seen goes to slots, which hold the state of one query: from
+/// `slot` on, those of all queries for the first partition, then for the next. With `fold`, the partitions are merged
+/// in the first one's slots. With `finish` it is all there is to see, and no slots are used. For KV head h, slots are
+/// h * head_slots further on.
+struct attention_piece {
+  std::size_t first_member = 0, members = 0; // the runs, see `runs_of`
+  int queries = 0;                           // of all runs
+  int first_partition = 0, partitions = 0;
+  bool fold = false, finish = false;
+  std::size_t slot = 0, head_slots = 0;
+};
+
+/// Where a run's part of a piece is kept: the slot of its first query.
+struct attention_part {
+  std::size_t slot = 0, head_slots = 0;
+};
+
+/// Parts of a run, which are merged in this order.
+struct attention_merge {
+  int run = 0;
+  std::size_t first_part = 0, parts = 0;
+};
+
+class attention_plan {
+public:
+  explicit attention_plan(int threads) : threads_(threads) {}
+
+  /// Plans a step, for every KV head alike. `who` must stay valid while the plan is used.
+  void make(const attention_shape& shape, const batch& who);
+
+  const std::vector<attention_piece>& pieces() const { return pieces_; }
+  const std::vector<attention_merge>& merges() const { return merges_; }
+  std::span<const int> runs_of(const attention_piece& piece) const { return {&members_[piece.first_member], piece.members}; }
+  const query_run& run(int index) const { return runs_[index]; }
+  const attention_part& part(std::size_t index) const { return parts_[index].where; }
+  std::size_t slots() const { return slots_; }
+
+private:
+  /// Runs that see the partitions [first, last) of the same blocks.
+  struct range {
+    std::size_t first_member, members;
+    int queries;
+    int first, last;
+    bool start; // of what they see
+    bool all;   // of it
+  };
+  struct run_part {
+    int run;
+    attention_part where;
+  };
+
+  void add_runs(const sequence_rows& sequence, int queries_at_once);
+  void share(std::span<int> runs, int first);
+  void add_range(std::span<const int> runs, int first, int last);
+  void cut(const range& what, int most_partitions);
+  void add_piece(const range& what, int first, int last);
+  int whole_partitions(int run) const;
+  bool same_blocks(int a, int b, int partition) const;
+
+  int threads_;
+  attention_shape shape_;
+  const batch* who_ = nullptr;
+  std::vector<query_run> runs_;
+  std::vector<int> unshared_from_; // of each run: the first partition that it does not read with others
+  std::vector<int> candidates_;
+  std::vector<int> members_;
+  std::vector<range> ranges_;
+  std::vector<attention_piece> pieces_;
+  std::vector<run_part> parts_;
+  std::vector<attention_merge> merges_;
+  std::size_t slots_ = 0;
+};
+
+} // namespace troupe::kernels

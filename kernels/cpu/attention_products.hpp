@@ -1,0 +1,229 @@
+// The two matrix products of attention over one partition, queries times K and weights times V, with vectors: a tile of
+// queries by tokens, or by dimensions, stays in registers. Also what every way of doing them shares. Only for the
+// target units.
+#pragma once
+
+#include "kernels/cpu/int_simd.hpp"
+#include "kernels/cpu/tile.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+inline constexpr int partition_size = 256; // partition_tokens of ops.hpp
+inline constexpr int block_size = 16;      // block_tokens
+static_assert(block_size == lanes);
+static_assert(partition_size == max_head_dim, "one stride serves queries and scores");
+inline constexpr int row_stride = partition_size + 16; // an odd number of cache lines: others would alias in L1
+
+inline int at_least(int x, int least) { return x < least ? least : x; }
+inline int at_most(int x, int most) { return x > most ? most : x; }
+
+/// The tokens of the partition that a query sees, counted from the partition's start; empty: from >= to.
+struct token_range {
+  int from, to;
+};
+
+struct tile_scratch {
+  alignas(64) float q[max_queries][row_stride]; // scaled
+  alignas(64) float p[max_queries][row_stride]; // scores, then weights
+  alignas(64) float k_scales[partition_size];
+  alignas(64) float v_scales[partition_size];
+  token_range seen[max_queries];
+};
+
+/// What makes a score a power of two.
+inline float query_scale(const attention_op& op) { return op.scale * 0x1.715476p0f; }
+
+/// Where the K and V of a partition's blocks are. They are fetched some blocks ahead of their use, beyond the partition's
+/// end too: block tables are scattered, so the hardware cannot know.
+class partition_blocks {
+public:
+  /// The blocks before `last` of the partition are read.
+  partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
+    : block_bytes_(op.cache.block_bytes),
+      scale_bytes_(op.cache.type == kv_type::int8 ? 2 * block_size * sizeof(float) : 0),
+      part_bytes_((block_bytes_ / op.cache.kv_heads - scale_bytes_) / 2),
+      data_(op.cache.data + tile.kv_head * (block_bytes_ / op.cache.kv_heads)),
+      blocks_(tile.blocks + partition * blocks_per_partition), last_(last),
+      end_(tile.end_block - partition * blocks_per_partition) {}
+
+  const char* keys(int block) const { return head(block) + scale_bytes_; }
+  const char* values(int block) const { return keys(block) + part_bytes_; }
+
+  /// Call it where the keys of `block` are about to be read.
+  void fetch_after_keys(int block) const {
+    if (block + ahead < last_)
+      fetch(head(block + ahead), scale_bytes_ + part_bytes_);
+    else if (const int next = block + ahead - last_; next < last_)
+      fetch(values(next), part_bytes_);
+  }
+  void fetch_after_values(int block) const {
+    if (block + ahead < last_)
+      fetch(values(block + ahead), part_bytes_);
+    else if (const int next = blocks_per_partition + block + ahead - last_; next < end_)
+      fetch(head(next), scale_bytes_ + part_bytes_);
+  }
+
+  /// The scales of a block's tokens; to be called with its keys.
+  void load_scales(tile_scratch& scratch, int block) const {
+    const auto* scales = reinterpret_cast<const float*>(head(block));
+    store(scratch.k_scales + block * 16, load(scales));
+    store(scratch.v_scales + block * 16, load(scales + 16));
+  }
+
+private:
+  static constexpr int ahead = 2;
+  static constexpr int blocks_per_partition = partition_size / block_size;
+
+  const char* head(int block) const { return data_ + blocks_[block] * block_bytes_; }
+
+  static void fetch(const char* p, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; i += 64)
+      __builtin_prefetch(p + i);
+  }
+
+  std::size_t block_bytes_, scale_bytes_, part_bytes_; // of one layer; of a head; of its K or V
+  const char* data_;
+  const std::int32_t* blocks_;
+  int last_, end_;
+};
+
+// Stored numbers: `steps` tokens or dimensions of 16 others at a time, as floats.
+
+struct f32_cells {
+  using element = float;
+  static constexpr int steps = 1;
+  static constexpr bool scaled = false;
+  static void widen(vec (&to)[1], const element* p) { to[0] = load(p); }
+};
+
+struct bf16_cells {
+  using element = std::uint32_t;
+  static constexpr int steps = 2;
+  static constexpr bool scaled = false;
+  static void widen(vec (&to)[2], const element* p) {
+    to[0] = even_bf16(p);
+    to[1] = odd_bf16(p);
+  }
+};
+
+struct int8_cells {
+  using element = std::int8_t;
+  static constexpr int steps = 1;
+  static constexpr bool scaled = true;
+  static void widen(vec (&to)[1], const element* p) { to[0] = load_bytes(p); }
+};
+
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane].
+template <class Cells, int R, int V>
+[[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
+                                              const typename Cells::element* const (&b)[V], std::size_t b_stride,
+                                              int count) {
+  for (int k = 0; k < count; k += Cells::steps) {
+    vec columns[V][Cells::steps];
+    for (int v = 0; v < V; ++v)
+      Cells::widen(columns[v], b[v] + k / Cells::steps * b_stride);
+    for (int step = 0; step < Cells::steps; ++step)
+      for (int r = 0; r < R; ++r) {
+        const vec x = broadcast(a[r * a_stride + k + step]);
+        for (int v = 0; v < V; ++v)
+          sums[r][v] = fma(x, columns[v][step], sums[r][v]);
+      }
+  }
+}
+
+template <class Cells>
+class vector_products {
+public:
+  // Sums that the target's registers hold, beside what they are made of.
+#if defined(__AVX512F__)
+  static constexpr int most_queries = 12, most_sums = 24;
+#else
+  static constexpr int most_queries = 6, most_sums = 6;
+#endif
+  static constexpr bool scaled = Cells::scaled;
+
+  vector_products(const attention_op& op, const attention_tile& tile, tile_scratch& scratch)
+    : count_(tile.count), dim_(op.cache.head_dim), scratch_(scratch) {
+    const vec scale = broadcast(query_scale(op));
+    for (int i = 0; i < tile.count; ++i)
+      for (int d = 0; d < dim_; d += lanes)
+        store(scratch.q[i] + d, load_some(tile.queries[i].q + d, dim_ - d) * scale);
+  }
+
+  /// Scores of the blocks [first, last), for all queries and tokens.
+  void score(const partition_blocks& blocks, int first, int last) const {
+    with_rows<most_queries>(count_, [&]<int R>() {
+      constexpr int V = vectors(R);
+      int block = first;
+      for (; block + V <= last; block += V)
+        score_blocks<R, V>(blocks, block);
+      for (; block < last; ++block)
+        score_blocks<R, 1>(blocks, block);
+    });
+  }
+
+  void put_weights(float* p, int token, vec weights) const { store(p + token, weights); }
+
+  /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result.
+  void weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+    with_rows<most_queries>(count_, [&]<int R>() {
+      constexpr int V = vectors(R);
+      int d = 0;
+      for (; d + (V - 1) * lanes < dim_; d += V * lanes)
+        weigh_dimensions<R, V>(blocks, first, last, o, stride, d);
+      for (; d < dim_; d += lanes)
+        weigh_dimensions<R, 1>(blocks, first, last, o, stride, d);
+    });
+  }
+
+private:
+  using element = typename Cells::element;
+
+  static constexpr int vectors(int rows) { return 4 * rows <= most_sums ? 4 : 2 * rows <= most_sums ? 2 : 1; }
+
+  template <int R, int V>
+  void score_blocks(const partition_blocks& blocks, int block) const {
+    vec sums[R][V];
+    const element* k[V];
+    for (int v = 0; v < V; ++v) {
+      k[v] = reinterpret_cast<const element*>(blocks.keys(block + v));
+      blocks.fetch_after_keys(block + v);
+      if constexpr (scaled)
+        blocks.load_scales(scratch_, block + v);
+      for (int r = 0; r < R; ++r)
+        sums[r][v] = zero();
+    }
+    accumulate<Cells>(sums, scratch_.q[0], row_stride, k, block_size, dim_);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);
+  }
+
+  template <int R, int V>
+  void weigh_dimensions(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride,
+                        int d) const {
+    vec sums[R][V];
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = zero();
+    for (int block = first; block < last; ++block) {
+      if (d == 0)
+        blocks.fetch_after_values(block);
+      const auto* values = reinterpret_cast<const element*>(blocks.values(block)) + d;
+      const element* columns[V];
+      for (int v = 0; v < V; ++v)
+        columns[v] = values + v * lanes;
+      accumulate<Cells>(sums, &scratch_.p[0][block * block_size], row_stride, columns, dim_, block_size);
+    }
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        store(o + r * stride + d + v * lanes, sums[r][v]);
+  }
+
+  int count_, dim_;
+  tile_scratch& scratch_;
+};
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,27 @@
+// How K and V are stored in a paged cache. Plain, so that the units of every device's kernels can include it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe::kernels {
+
+/// int8: symmetric codes, with one f32 scale for each token's K, and one for its V, of each head.
+enum class kv_type : std::uint8_t { f32, bf16, int8 };
+
+constexpr const char* to_string(kv_type type) {
+  return type == kv_type::f32 ? "f32" : type == kv_type::bf16 ? "bf16" : "int8";
+}
+
+/// K and V of one head and token, with their scales.
+constexpr std::size_t kv_bytes(kv_type type, int head_dim) {
+  const auto elements = std::size_t(2) * static_cast<std::size_t>(head_dim);
+  switch (type) {
+    case kv_type::f32: return elements * 4;
+    case kv_type::bf16: return elements * 2;
+    case kv_type::int8: return elements + 2 * sizeof(float);
+  }
+  return 0;
+}
+
+} // namespace troupe::kernels

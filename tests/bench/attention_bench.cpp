@@ -1,0 +1,109 @@
+// Attention against the machine: decode against reading K and V once, prefill against the FMA peak, and what sequences
+// gain that share their prompt's blocks.
+#include "tests/bench/measure.hpp"
+
+#include <cstdio>
+#include <numeric>
+
+namespace troupe::bench {
+
+using namespace kernels;
+
+namespace {
+
+struct shape {
+  int heads, kv_heads, dim;
+};
+
+/// Caches of several layers, so that what a step reads comes from memory, and a scattered block table.
+class attention_bench {
+public:
+  attention_bench(backend& device, const shape& s, kv_type type, int tokens)
+    : device_(device), s_(s), columns_((s.heads + 2 * s.kv_heads) * s.dim), table_(tokens / block_tokens),
+      cache_(device.make_kv_cache({layers, s.kv_heads, s.dim, type, table_.size()})),
+      rope_(std::size_t(tokens) * s.dim, 0.7f), qkv_(random_floats(most_rows * columns_)),
+      out_(device, type == kv_type::f32 ? dtype::f32 : dtype::bf16, most_rows, s.heads * s.dim) {
+    std::iota(table_.begin(), table_.end(), 0);
+    std::shuffle(table_.begin(), table_.end(), std::minstd_rand(3));
+    for (int layer = 0; layer < layers; ++layer)
+      for (int position = 0; position < tokens; position += most_rows)
+        write({0, std::min(most_rows, tokens - position), position, 0}, layer);
+  }
+
+  void write(const sequence_rows& who, int layer) {
+    device_.rope_write_kv(q(who.rows), s_.heads, {}, rope_.data(), *cache_, layer, {{&who, 1}, table_});
+  }
+
+  timing attend(std::span<const sequence_rows> who, std::span<const std::int32_t> tables) {
+    const auto& last = who.back();
+    int layer = 0;
+    return measure([&] {
+      device_.attention(out_.view, q(last.first_row + last.rows), s_.heads, 0.125f, 0, *cache_, layer++ % layers,
+                        {who, tables});
+    });
+  }
+  timing attend(const sequence_rows& who) { return attend({&who, 1}, table_); }
+
+  const std::vector<std::int32_t>& table() const { return table_; }
+  double token_bytes() const { return double(cache_->shape.block_bytes()) / layers / block_tokens; }
+
+  static constexpr int layers = 8, most_rows = 2048;
+
+private:
+  tensor q(int rows) { return {qkv_.data(), dtype::f32, std::size_t(rows), columns_, columns_}; }
+
+  backend& device_;
+  shape s_;
+  std::size_t columns_;
+  std::vector<std::int32_t> table_;
+  std::unique_ptr<kv_cache> cache_;
+  std::vector<float> rope_, qkv_;
+  device_tensor out_;
+};
+
+void long_contexts(backend& device, const machine_peaks& peak, const shape& s, kv_type type) {
+  const int context = 8192;
+  attention_bench bench(device, s, type, context);
+  const auto decode = bench.attend({0, 1, context - 1, 0});
+  const double bytes = context * bench.token_bytes();
+  std::printf("attention %d:%d x %d %s: decode at 8k %.1f us = %.1f GB/s (%.0f%%, median %.0f%% of read)", s.heads,
+              s.kv_heads, s.dim, to_string(type), decode.best * 1e6, bytes / decode.best / 1e9,
+              100 * bytes / decode.best / peak.read, 100 * bytes / decode.median / peak.read);
+  const auto prefill = bench.attend({0, bench.most_rows, 0, 0});
+  const double operations = 4.0 * s.heads * s.dim * bench.most_rows * (bench.most_rows + 1.0) / 2;
+  std::printf(", prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA)", prefill.best * 1e3,
+              operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.f32_fma,
+              100 * operations / prefill.median / peak.f32_fma);
+  const auto write = measure([&] { bench.write({0, bench.most_rows, 0, 0}, 0); });
+  std::printf(", rope_write_kv 2k rows %.2f ms\n", write.best * 1e3);
+}
+
+/// 32 sequences of 2k common tokens and 64 of their own, with a copy each of the common blocks, and sharing them.
+void shared_prefix(backend& device, const shape& s, kv_type type) {
+  const int common = 2048 / block_tokens, own = 64 / block_tokens, sequences = 32;
+  attention_bench bench(device, s, type, sequences * (common + own) * block_tokens);
+  std::vector<sequence_rows> who;
+  std::vector<std::int32_t> shared = bench.table();
+  for (int i = 0; i < sequences; ++i) {
+    who.push_back({i, 1, (common + own) * block_tokens - 1, i * (common + own)});
+    std::copy_n(shared.begin(), common, shared.begin() + who.back().first_block);
+  }
+  const auto apart = bench.attend(who, bench.table());
+  const auto together = bench.attend(who, shared);
+  std::printf("attention %d:%d x %d %s: 32 sequences, 2k common + 64 tokens: %.0f us apart, %.0f us shared: %.1fx "
+              "(median %.1fx)\n",
+              s.heads, s.kv_heads, s.dim, to_string(type), apart.best * 1e6, together.best * 1e6,
+              apart.best / together.best, apart.median / together.median);
+}
+
+} // namespace
+
+void attention(backend& device, const machine_peaks& peak) {
+  for (const shape& s : {shape{32, 8, 64}, shape{32, 8, 128}, shape{16, 16, 64}, shape{16, 16, 128}})
+    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+      long_contexts(device, peak, s, type);
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+    shared_prefix(device, {32, 8, 64}, type);
+}
+
+} // namespace troupe::bench

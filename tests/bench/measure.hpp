@@ -1,0 +1,60 @@
+// What the kernel benchmarks share: a clock, tensors with random numbers.
+#pragma once
+
+#include "kernels/cpu/machine.hpp"
+#include "kernels/ops.hpp"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <vector>
+
+namespace troupe::bench {
+
+/// The clock is then the thread's CPU time.
+inline bool one_thread = false;
+
+inline double now() {
+  timespec t;
+  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+struct timing {
+  double best, median; // seconds
+};
+
+template <class F>
+timing measure(const F& f) {
+  std::vector<double> times;
+  f();
+  for (double total = 0; times.size() < 5 || (total < 0.5 && times.size() < 200);) {
+    const double start = now();
+    f();
+    times.push_back(now() - start);
+    total += times.back();
+  }
+  std::sort(times.begin(), times.end());
+  return {times.front(), times[times.size() / 2]};
+}
+
+/// Numbers in [-1, 1].
+inline std::vector<float> random_floats(std::size_t n) {
+  std::minstd_rand engine(1);
+  std::vector<float> x(n);
+  for (float& v : x)
+    v = float(engine() % 2001) / 1000 - 1;
+  return x;
+}
+
+struct device_tensor {
+  kernels::buffer memory;
+  kernels::tensor view;
+  device_tensor(kernels::backend& device, kernels::dtype type, std::size_t rows, std::size_t cols)
+    : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
+};
+
+/// Attention at long contexts, and of many sequences with one prompt; see attention_bench.cpp.
+void attention(kernels::backend& device, const kernels::machine_peaks& peak);
+
+} // namespace troupe::bench
