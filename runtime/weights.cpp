@@ -245,7 +245,8 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {
-  return {config.layers, config.kv_heads, config.head_dim, compute, blocks};
+  const auto type = compute == dtype::bf16 ? kernels::kv_type::bf16 : kernels::kv_type::f32;
+  return {config.layers, config.kv_heads, config.head_dim, type, blocks};
 }
 
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,

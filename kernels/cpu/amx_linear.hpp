@@ -6,6 +6,7 @@
 // it is faster than memory, hence there is no other way for one row.
 #pragma once
 
+#include "kernels/cpu/amx.hpp"
 #include "kernels/cpu/tile.hpp"
 
 namespace troupe::kernels {
@@ -16,15 +17,6 @@ inline constexpr std::size_t amx_words = 16;   // of K in a row of a tile
 inline constexpr int pair_tile_rows = 2 * amx_rows;
 inline constexpr std::size_t panel_row_bytes = panel_outputs * 4;
 
-/// What `ldtilecfg` reads.
-struct alignas(64) tile_configuration {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-};
-
 /// Tiles 0 to 3 are sums, 4 and 5 activations, 6 and 7 weights. Up to 16 rows: 4 has them, 0 to 3 are the sums of four
 /// times 16 outputs. More: 4 and 5 have 16 and the rest; 0 and 1 are the sums of 4, 2 and 3 those of 5.
 inline void configure_tiles(int rows, std::size_t words) {
@@ -32,10 +24,10 @@ inline void configure_tiles(int rows, std::size_t words) {
   const int first = rows < amx_rows ? rows : amx_rows;
   const int second = rows > amx_rows ? rows - amx_rows : first;
   for (int tile = 0; tile < 8; ++tile) {
-    to.row_bytes[tile] = static_cast<std::uint16_t>(tile == 4 || tile == 5 ? words * 4 : 64);
-    to.rows[tile] = static_cast<std::uint8_t>(tile >= 6 ? words : tile == 2 || tile == 3 || tile == 5 ? second : first);
+    const int rows_of_it = tile >= 6 ? static_cast<int>(words) : tile == 2 || tile == 3 || tile == 5 ? second : first;
+    to.set(tile, rows_of_it, tile == 4 || tile == 5 ? static_cast<int>(words) * 4 : 64);
   }
-  asm volatile("" : : "r"(&to) : "memory"); // GCC 12's intrinsic declares the first 8 bytes only
+  visible(&to);
   _tile_loadconfig(&to);
 }
 

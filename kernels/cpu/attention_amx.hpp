@@ -2,28 +2,14 @@
 // and weights are rounded to bf16; int8 codes become bf16 exactly. An element's products are summed in the same order
 // whatever the number of queries, so that decode and prefill give the same bits. Only for the target unit with AMX.
 //
-// Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V. GCC's intrinsics name them by literals, and
-// do not say that they read memory: `visible` does.
+// Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V. GCC's intrinsics name them by literals.
 #pragma once
 
+#include "kernels/cpu/amx.hpp"
 #include "kernels/cpu/attention_products.hpp"
 
 namespace troupe::kernels {
 namespace {
-
-/// What is written before is in memory for tile loads that come later.
-inline void visible(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
-
-struct alignas(64) tile_configuration {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-
-  void set(int tile, int tile_rows, int bytes) {
-    rows[tile] = static_cast<std::uint8_t>(tile_rows);
-    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
-  }
-};
 
 inline void put_bf16(std::uint16_t* p, vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.v));

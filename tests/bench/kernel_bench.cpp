@@ -100,7 +100,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), what (linear or attention; default: both).
+/// Arguments: threads (default: all cores), target (default: the best), what (attention, a weight format, int4; default: all).
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -122,11 +122,8 @@ int main(int argc, char** argv) {
   }
   const auto device = make_cpu_backend(options);
   std::printf("%s\n", device->description().c_str());
-  const std::string_view what = argc > 3 ? argv[3] : "";
-  if (what != "linear")
+  if (wanted("attention"))
     attention(*device, peak);
-  if (what == "attention")
-    return 0;
   for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
     if (wanted(to_string(stored)))
       linear(*device, peak, stored, dtype::bf16);
@@ -135,5 +132,6 @@ int main(int argc, char** argv) {
   if (wanted("bf16"))
     linear(*device, peak, weight_format::bf16, dtype::bf16);
   for (const auto stored : {weight_format::f32, weight_format::f16, weight_format::bf16})
-    linear(*device, peak, stored, dtype::f32);
+    if (wanted("f32"))
+      linear(*device, peak, stored, dtype::f32);
 }

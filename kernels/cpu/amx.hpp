@@ -1,0 +1,25 @@
+// What users of AMX share: the shapes of the tile registers. Only for the target unit that has them.
+#pragma once
+
+#include <cstdint>
+
+namespace troupe::kernels {
+namespace {
+
+/// What `ldtilecfg` reads.
+struct alignas(64) tile_configuration {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+
+  void set(int tile, int tile_rows, int bytes) {
+    rows[tile] = static_cast<std::uint8_t>(tile_rows);
+    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
+  }
+};
+
+/// What is written before is in memory for tile instructions that come later: GCC's intrinsics do not say what they read.
+inline void visible(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
+
+} // namespace
+} // namespace troupe::kernels
