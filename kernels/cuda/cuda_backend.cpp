@@ -1,13 +1,16 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/linear_chooser.hpp"
 #include "kernels/cuda/rope.hpp"
 #include "kernels/cuda/rows.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weights.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace troupe::kernels::cuda {
@@ -16,6 +19,7 @@ namespace {
 
 constexpr int most_head_dim = 256;
 constexpr std::size_t state_memory = std::size_t(256) << 20; // bytes, of attention's partial states
+constexpr std::size_t gated_rows = 1024; // of a product that is kept in f32 before it is gated
 
 void expect(bool holds, const char* message) {
   if (!holds)
@@ -43,12 +47,14 @@ private:
 
 class backend_on_device final : public cuda_backend {
 public:
-  explicit backend_on_device(const cuda_options& options) : options_(options), info_(selected(options.device)) {}
+  explicit backend_on_device(const cuda_options& options)
+    : options_(options), info_(selected(options.device)),
+      library_(options.deterministic ? nullptr : open_gemm_library()) {}
 
   std::string description() const override {
     return (is_emulated() ? "cuda, emulated" : "cuda:" + std::to_string(options_.device) + ", " + info_.name) +
            ", compute capability " + std::to_string(info_.major) + "." + std::to_string(info_.minor) +
-           (options_.deterministic ? ", deterministic" : "");
+           (options_.deterministic ? ", deterministic" : library_ ? ", cuBLASLt" : ", no cuBLASLt found");
   }
 
   const stream& queue() const override { return stream_; }
@@ -272,16 +278,82 @@ private:
       p.add = how == store::add;
       if (weights.compute == dtype::f32)
         linear_plain(stream_, part, p);
-      else
+      else if (!wants_library(part, p) || !multiply_by_library(part, p))
         linear_flat(stream_, part, p);
     }
+  }
+
+  bool wants_library(const weight_part& part, const linear_params& params) {
+    if (!library_ || params.rows == 0)
+      return false;
+    const auto measure = [&](linear_method method) {
+      auto p = params; // results go elsewhere: the real ones may be added to what is there
+      p.out_stride = part.outputs;
+      p.out = trial_.reserve(p.rows * p.out_stride * sizeof(float));
+      constexpr int runs = 5;
+      for (int i = -1; i < runs; ++i) {
+        if (i == 0)
+          stream_.start_timer();
+        if (method == linear_method::flat)
+          linear_flat(stream_, part, p);
+        else if (!multiply_by_library(part, p))
+          return std::numeric_limits<float>::infinity();
+      }
+      return stream_.stop_timer() / runs;
+    };
+    return chooser_.choose({part.kind, part.gated, part.outputs, part.inputs}, params.rows, measure) ==
+           linear_method::library;
+  }
+
+  /// False where the library cannot.
+  bool multiply_by_library(const weight_part& part, const linear_params& params) {
+    product p;
+    p.inputs = part.inputs;
+    p.outputs = part.gated ? part.tiles * tile_outputs : part.outputs;
+    p.in_stride = params.in_stride;
+    p.weights = part.codes.get();
+    p.weight_stride = part.stride;
+    if (is_quantised(part.kind)) {
+      p.weight_stride = part.chunks() * chunk_inputs;
+      auto* expanded = expanded_.reserve<std::uint16_t>(part.tiles * tile_outputs * p.weight_stride * 2);
+      dequantise_part(stream_, part, expanded, p.weight_stride);
+      p.weights = expanded;
+    }
+    // Gated products pass through memory, so many rows at a time.
+    const std::size_t at_once = part.gated ? std::min(params.rows, gated_rows) : params.rows;
+    for (std::size_t first = 0; first < params.rows; first += at_once) {
+      p.rows = std::min(at_once, params.rows - first);
+      p.in = static_cast<const std::uint16_t*>(params.in) + first * params.in_stride;
+      if (part.gated) {
+        p.out_stride = p.outputs;
+        p.out = products_.reserve<float>(at_once * p.outputs * sizeof(float));
+      } else {
+        p.out_stride = params.out_stride;
+        p.out = static_cast<float*>(params.out) + first * params.out_stride;
+        p.add = params.add;
+      }
+      if (!library_->multiply(stream_, p)) {
+        if (first > 0)
+          throw device_error("cublasLtMatmul: takes some rows of a product, but not others");
+        return false;
+      }
+      if (part.gated)
+        silu_gate(stream_, {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16,
+                            params.out_stride, p.out, p.out_stride, params.bias, part.outputs, p.rows});
+      else if (params.bias != nullptr)
+        add_bias(stream_, p.out, p.out_stride, params.bias, part.outputs, p.rows);
+    }
+    return true;
   }
 
   cuda_options options_;
   device_info info_;
   stream stream_;
+  std::unique_ptr<gemm_library> library_; // null: there is none, or it is not wanted
+  linear_chooser chooser_;
   step_memory step_;
   device_scratch tokens_, gathered_, copies_, states_;
+  device_scratch trial_, expanded_, products_; // of linear layers
 };
 
 } // namespace

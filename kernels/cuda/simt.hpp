@@ -50,10 +50,6 @@ template <class T>
 TROUPE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
-template <class T>
-TROUPE_DEVICE T shuffle_up(T value, int lanes) {
-  return __shfl_up_sync(0xffffffffu, value, lanes);
-}
 
 /// The block's dynamic shared memory, aligned to 16 bytes.
 TROUPE_DEVICE unsigned char* shared() {
@@ -92,14 +88,14 @@ TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
 TROUPE_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 TROUPE_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 TROUPE_DEVICE float sub(float a, float b) { return __fsub_rn(a, b); }
-TROUPE_DEVICE double mul(double a, double b) { return __dmul_rn(a, b); }
-TROUPE_DEVICE double add(double a, double b) { return __dadd_rn(a, b); }
+TROUPE_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+/// To nearest even.
+TROUPE_DEVICE std::uint64_t round_to_integer(float x) { return __float2ull_rn(x); }
 
 TROUPE_DEVICE float exp(float x) { return expf(x); }
 TROUPE_DEVICE float inverse_sqrt(float x) { return 1 / sqrtf(x); }
 TROUPE_DEVICE float bits_to_float(std::uint32_t bits) { return __uint_as_float(bits); }
 TROUPE_DEVICE std::uint32_t float_to_bits(float x) { return __float_as_uint(x); }
-TROUPE_DEVICE std::uint64_t double_to_bits(double x) { return static_cast<std::uint64_t>(__double_as_longlong(x)); }
 TROUPE_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) { return __umul64hi(a, b); }
 TROUPE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 TROUPE_DEVICE float f16_to_float(std::uint16_t h) { return __half2float(__ushort_as_half(h)); }
@@ -131,11 +127,6 @@ template <class T>
 T shuffle_xor(T value, int mask) {
   return emulated::exchange(value, emulated::thread() % warp_lanes ^ static_cast<unsigned>(mask));
 }
-template <class T>
-T shuffle_up(T value, int lanes) {
-  const unsigned lane = emulated::thread() % warp_lanes, by = static_cast<unsigned>(lanes);
-  return emulated::exchange(value, lane < by ? lane : lane - by);
-}
 
 inline words4 load_streamed(const void* from) { return *static_cast<const words4*>(from); }
 
@@ -144,13 +135,12 @@ inline void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t 
 inline float mul(float a, float b) { return a * b; }
 inline float add(float a, float b) { return a + b; }
 inline float sub(float a, float b) { return a - b; }
-inline double mul(double a, double b) { return a * b; }
-inline double add(double a, double b) { return a + b; }
+inline float divide(float a, float b) { return a / b; }
+inline std::uint64_t round_to_integer(float x) { return static_cast<std::uint64_t>(std::nearbyint(x)); }
 inline float exp(float x) { return std::exp(x); }
 inline float inverse_sqrt(float x) { return 1 / std::sqrt(x); }
 inline float bits_to_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t float_to_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
-inline std::uint64_t double_to_bits(double x) { return std::bit_cast<std::uint64_t>(x); }
 inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
 }

@@ -243,6 +243,8 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
   for (const shape& s : {shape{4, 2, 16}, shape{8, 2, 64}})
     for (const dtype type : {dtype::f32, dtype::bf16})
       for (const int window : {0, 32, 270}) {
+        if (cuda::is_emulated() && (window == 32 || (type == dtype::bf16) != (s.head_dim == 64)))
+          continue; // slow: one case for each kernel
         const int tokens = 290;
         const sequence from(s, tokens, 5);
         generator random(7);

@@ -18,7 +18,7 @@ namespace troupe::kernels::cuda::emulated {
 
 namespace {
 
-constexpr std::size_t stack_bytes = 128 << 10;
+constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
 
 struct fiber {

@@ -1,0 +1,161 @@
+#include "kernels/cuda/gemm_library.hpp"
+
+#include "kernels/cuda/native/status.hpp"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t(64) << 20;
+
+/// The functions used of the library, of the major version that this was compiled for.
+struct functions {
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetStatusString) status_string = nullptr;
+  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+
+  bool load() {
+    const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); // stays loaded
+    if (library == nullptr)
+      return false;
+    const auto find = [&](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
+      return function != nullptr;
+    };
+    return find(create, "cublasLtCreate") && find(destroy, "cublasLtDestroy") &&
+           find(status_string, "cublasLtGetStatusString") && find(desc_create, "cublasLtMatmulDescCreate") &&
+           find(desc_destroy, "cublasLtMatmulDescDestroy") && find(desc_set, "cublasLtMatmulDescSetAttribute") &&
+           find(layout_create, "cublasLtMatrixLayoutCreate") && find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+           find(preference_create, "cublasLtMatmulPreferenceCreate") &&
+           find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+           find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+           find(heuristic, "cublasLtMatmulAlgoGetHeuristic") && find(matmul, "cublasLtMatmul");
+  }
+
+  void check(cublasStatus_t status, const char* call) const {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      throw device_error(std::string(call) + ": " + status_string(status));
+  }
+};
+
+class cublas_lt : public gemm_library {
+public:
+  explicit cublas_lt(const functions& lt) : lt_(lt), workspace_(allocate(workspace_bytes)) {
+    lt_.check(lt_.create(&handle_), "cublasLtCreate");
+  }
+  ~cublas_lt() override {
+    for (auto& [shape, made] : plans_)
+      release(made);
+    lt_.destroy(handle_);
+  }
+  cublas_lt(const cublas_lt&) = delete;
+  cublas_lt& operator=(const cublas_lt&) = delete;
+
+  bool multiply(const stream& on, const product& p) override {
+    const plan& use = plan_of(p);
+    if (!use.usable)
+      return false;
+    const float one = 1, beta = p.add ? 1.0f : 0.0f;
+    lt_.check(lt_.matmul(handle_, use.operation, &one, p.weights, use.weights, p.in, use.in, &beta, p.out, use.out,
+                         p.out, use.out, &use.algorithm, workspace_.get(), workspace_bytes,
+                         static_cast<cudaStream_t>(on.native())),
+              "cublasLtMatmul");
+    return true;
+  }
+
+private:
+  /// Column by column, as the library sees it: out [outputs, rows] = weights [inputs, outputs]ᵀ · in [inputs, rows].
+  struct plan {
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t weights = nullptr, in = nullptr, out = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+    bool usable = false;
+  };
+
+  const plan& plan_of(const product& p) {
+    const auto alignment = [](const void* at) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 16); };
+    const key shape{p.rows,       p.outputs, p.inputs, p.out_stride, p.in_stride, p.weight_stride, p.add,
+                    alignment(p.out), alignment(p.in)};
+    const auto [found, added] = plans_.try_emplace(shape);
+    if (added)
+      make(found->second, p);
+    return found->second;
+  }
+
+  void make(plan& to, const product& p) {
+    lt_.check(lt_.desc_create(&to.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    lt_.check(lt_.desc_set(to.operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed),
+              "cublasLtMatmulDescSetAttribute");
+    const auto layout = [&](cublasLtMatrixLayout_t& made, cudaDataType type, std::size_t rows, std::size_t cols,
+                            std::size_t stride) {
+      lt_.check(lt_.layout_create(&made, type, rows, cols, static_cast<std::int64_t>(stride)),
+                "cublasLtMatrixLayoutCreate");
+    };
+    layout(to.weights, CUDA_R_16BF, p.inputs, p.outputs, p.weight_stride);
+    layout(to.in, CUDA_R_16BF, p.inputs, p.rows, p.in_stride);
+    layout(to.out, CUDA_R_32F, p.outputs, p.rows, p.out_stride);
+    cublasLtMatmulPreference_t preference = nullptr;
+    lt_.check(lt_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      lt_.check(lt_.preference_set(preference, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+    };
+    const auto aligned = [](const void* at) {
+      const auto address = reinterpret_cast<std::uintptr_t>(at);
+      return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(p.in));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned(p.out));
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(p.out));
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const auto status = lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result, &found);
+    lt_.preference_destroy(preference);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+      lt_.check(status, "cublasLtMatmulAlgoGetHeuristic");
+    to.usable = status == CUBLAS_STATUS_SUCCESS && found > 0;
+    to.algorithm = result.algo;
+  }
+
+  void release(plan& made) {
+    for (auto layout : {made.weights, made.in, made.out})
+      if (layout)
+        lt_.layout_destroy(layout);
+    if (made.operation)
+      lt_.desc_destroy(made.operation);
+  }
+
+  using key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, int, int>;
+  functions lt_;
+  buffer workspace_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<key, plan> plans_;
+};
+
+} // namespace
+
+std::unique_ptr<gemm_library> open_gemm_library() {
+  functions lt;
+  return lt.load() ? std::make_unique<cublas_lt>(lt) : nullptr;
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,67 @@
+// The emulation itself.
+#include "kernels/cuda/launch.hpp"
+#include "tests/cuda/support.hpp"
+
+using namespace troupe::kernels::cuda;
+
+namespace {
+
+struct rotate_kernel {
+  static constexpr unsigned threads = 96;
+  int* data;
+  bool barrier;
+  void operator()() const {
+    auto* shared = reinterpret_cast<int*>(simt::shared());
+    shared[simt::thread()] = data[simt::block_x() * threads + simt::thread()];
+    if (barrier)
+      simt::sync_block();
+    data[simt::block_x() * threads + simt::thread()] = shared[(simt::thread() + 1) % threads];
+  }
+};
+
+struct divergent_kernel {
+  static constexpr unsigned threads = 64;
+  bool whole_block;
+  void operator()() const {
+    if (simt::thread() == 5)
+      return;
+    if (whole_block)
+      simt::sync_block();
+    else
+      simt::warp_sum(1);
+  }
+};
+
+struct throwing_kernel {
+  static constexpr unsigned threads = 32;
+  void operator()() const {
+    if (simt::thread() == 3)
+      throw std::runtime_error("thread 3");
+    simt::sync_block();
+  }
+};
+
+} // namespace
+
+TEST_CASE("Emulated CUDA: threads meet at barriers and see each other's shared memory; without a barrier they do not") {
+  const stream on;
+  std::vector<int> data(2 * 96), want(2 * 96);
+  for (int i = 0; i < 2 * 96; ++i) {
+    data[i] = i;
+    want[i] = i / 96 * 96 + (i % 96 + 1) % 96;
+  }
+  for (const bool barrier : {true, true, false}) { // whichever thread begins
+    auto rotated = data;
+    launch(on, {2}, 96 * sizeof(int), rotate_kernel{rotated.data(), barrier});
+    CHECK((rotated == want) == barrier);
+  }
+}
+
+TEST_CASE("Emulated CUDA: what a GPU leaves undefined is an error") {
+  const stream on;
+  CHECK_THROWS_AS(launch(on, {1}, 0, divergent_kernel{true}), std::logic_error);
+  CHECK_THROWS_AS(launch(on, {1}, 0, divergent_kernel{false}), std::logic_error);
+  CHECK_THROWS_WITH(launch(on, {1}, 0, throwing_kernel{}), "thread 3");
+  std::vector<int> data(96); // the next launch is none the worse for it
+  launch(on, {1}, 96 * sizeof(int), rotate_kernel{data.data(), true});
+}
