@@ -17,6 +17,8 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
+dtype element_type(kv_type type) { return type == kv_type::bf16 ? dtype::bf16 : dtype::f32; }
+
 constexpr int most_head_dim = 256;
 constexpr std::size_t state_memory = std::size_t(256) << 20; // bytes, of attention's partial states
 constexpr std::size_t gated_rows = 1024; // of a product that is kept in f32 before it is gated
@@ -71,7 +73,7 @@ public:
   }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
-    expect(shape.type != dtype::f16, "the CUDA backend keeps K and V in f32 or bf16, not in f16");
+    expect(shape.type != kv_type::int8, "the CUDA backend keeps K and V in f32 or bf16, not in int8");
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
     expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= most_head_dim,
            "the CUDA backend's attention takes an even head_dim of at most 256");
@@ -149,7 +151,7 @@ public:
     p.eps = norm.eps;
     p.rope = rope;
     p.cache = memory.layer(layer);
-    p.cache_type = cache.shape.type;
+    p.cache_type = element_type(cache.shape.type);
     p.places = step_.places();
     p.tables = step_.tables();
     p.rows = step_.rows();
@@ -163,7 +165,7 @@ public:
     expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
     step_.enter(stream_, who);
-    const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
+    const bool tensor_cores = has_tensor_attention(element_type(shape.type), shape.head_dim);
     attention_options options;
     options.group = heads / shape.kv_heads;
     options.window = window;
@@ -182,7 +184,7 @@ public:
     p.scale = scale;
     p.window = window;
     p.cache = memory.layer(layer);
-    p.cache_type = shape.type;
+    p.cache_type = element_type(shape.type);
     p.rows = planned.rows;
     p.list = planned.list;
     p.tables = step_.tables();
