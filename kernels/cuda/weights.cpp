@@ -1,6 +1,5 @@
 #include "kernels/cuda/weights.hpp"
 
-#include "kernels/block_formats.hpp"
 #include "kernels/cuda/rows.hpp"
 
 #include <algorithm>

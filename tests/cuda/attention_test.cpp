@@ -62,7 +62,8 @@ struct machine {
     : device(make_device(deterministic)), s(s),
       rope(*device, wide(rope_table((tokens / block_tokens + 1 + spare) * block_tokens, s.head_dim)), 1) {
     const int blocks = tokens / block_tokens + 1 + spare;
-    cache = device->make_kv_cache({2, s.kv_heads, s.head_dim, type, static_cast<std::size_t>(blocks)});
+    const auto kept = type == dtype::bf16 ? kv_type::bf16 : kv_type::f32;
+    cache = device->make_kv_cache({2, s.kv_heads, s.head_dim, kept, static_cast<std::size_t>(blocks)});
     table.resize(blocks);
     std::iota(table.begin(), table.end(), 0);
     const std::vector<unsigned char> garbage(cache->shape.block_bytes(), 0xff);

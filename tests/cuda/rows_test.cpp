@@ -71,7 +71,7 @@ TEST_CASE("CUDA: blocks are copied in order over all layers, and moved to host m
   const auto device = make_device();
   const int layers = 3, kv_heads = 2, dim = 16, blocks = 6;
   const std::size_t columns = (1 + 2 * kv_heads) * dim;
-  const auto cache = device->make_kv_cache({layers, kv_heads, dim, dtype::bf16, blocks});
+  const auto cache = device->make_kv_cache({layers, kv_heads, dim, kv_type::bf16, blocks});
   const std::vector<float> rope(blocks * block_tokens * dim, 0.5f);
   const device_tensor rope_memory(*device, wide(rope), 1);
   generator random;
