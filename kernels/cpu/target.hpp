@@ -22,7 +22,7 @@ enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q8_min, 
 inline constexpr std::size_t panel_outputs = 64;
 
 /// Words of K that a tile accumulates before it goes to the next rows: a row block of activations then stays in L1.
-inline constexpr std::size_t k_block = 512;
+inline constexpr std::size_t k_block = 256;
 
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
