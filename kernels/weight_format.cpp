@@ -7,9 +7,6 @@
 
 namespace troupe::kernels {
 
-namespace {
-
-/// To nearest, ties to even; finite values that are too large become the largest.
 std::uint16_t to_f16(float x) {
   const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   const float magnitude = std::min(std::abs(x), 65504.0f);
@@ -21,6 +18,8 @@ std::uint16_t to_f16(float x) {
   const std::uint32_t rounded = (bits + 0xfff + (bits >> 13 & 1)) >> 13;
   return sign | static_cast<std::uint16_t>(rounded - (112u << 10));
 }
+
+namespace {
 
 /// To the nearest integer, ties to even, of small numbers.
 float round_even(float x) { return x + 0x1.8p23f - 0x1.8p23f; }

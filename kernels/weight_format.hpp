@@ -79,4 +79,7 @@ void expand(weight_format f, const void* blocks, std::size_t count, float* weigh
 /// The exact value of an f16.
 float from_f16(std::uint16_t half);
 
+/// To nearest, ties to even; finite values that are too large become the largest.
+std::uint16_t to_f16(float x);
+
 } // namespace troupe::kernels

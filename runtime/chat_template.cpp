@@ -99,13 +99,23 @@ void add_tokens(jinja::dict& tokens, const fs::path& file) {
   }
 }
 
-} // namespace
-
-std::optional<chat_template> chat_template::load(const fs::path& folder) {
+std::optional<sources> find_sources(const fs::path& folder) {
   auto found = from_text_file(folder);
   for (const char* name : {"chat_template.json", "tokenizer_config.json"})
     if (!found)
       found = from_json_file(folder / name);
+  return found;
+}
+
+} // namespace
+
+std::optional<std::string> chat_template::source(const fs::path& folder) {
+  auto found = find_sources(folder);
+  return found ? std::optional(std::move(found->standard)) : std::nullopt;
+}
+
+std::optional<chat_template> chat_template::load(const fs::path& folder) {
+  const auto found = find_sources(folder);
   if (!found)
     return std::nullopt;
   chat_template result(parse_named(found->standard, found->standard_name));

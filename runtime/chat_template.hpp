@@ -17,6 +17,9 @@ public:
   /// Throws failure(bad_file | unsupported) naming the file.
   static std::optional<chat_template> load(const std::filesystem::path& folder);
 
+  /// The text of the template that `load` would take, for files that have one place for it. Throws as `load`.
+  static std::optional<std::string> source(const std::filesystem::path& folder);
+
   /// Throws failure(bad_file | unsupported).
   static chat_template parse(std::string_view source, std::string bos_token, std::string eos_token);
 

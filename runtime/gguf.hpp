@@ -41,6 +41,7 @@ public:
 
   const gguf_value* find(std::string_view key) const;
   std::size_t size() const { return values_.size(); }
+  const std::map<std::string_view, gguf_value>& all() const { return values_; }
 
   /// Any integer type, in [low, high]; of an array, whose elements must all be the same, that element.
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const;

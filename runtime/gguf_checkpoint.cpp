@@ -122,6 +122,10 @@ private:
 
 } // namespace
 
+std::string gguf_tensor_name(std::string_view hugging_face) {
+  return translated(hugging_face, &name_pair::hugging_face, &name_pair::gguf);
+}
+
 std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
                                                        const model_config& config) {
   return std::make_unique<gguf_checkpoint>(std::move(file), config);

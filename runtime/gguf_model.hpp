@@ -4,6 +4,8 @@
 
 #include "runtime/chat_template.hpp"
 #include "runtime/gguf.hpp"
+#include "runtime/gguf_writer.hpp"
+#include "runtime/json.hpp"
 #include "runtime/model_config.hpp"
 #include "runtime/tokenizer.hpp"
 
@@ -25,11 +27,24 @@ generation_defaults parse_gguf_generation(const gguf_file& file);
 std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
                                                        const model_config& config);
 
+/// "model.norm.weight" → "output_norm.weight"; a name without a counterpart is kept.
+std::string gguf_tensor_name(std::string_view hugging_face);
+
 /// Models `gpt2` (byte-level BPE, with the pre-tokenizer that `tokenizer.ggml.pre` names) and `llama` (SentencePiece
 /// BPE). Of the latter, merges follow from scores: any two neighbours whose text together is a token may merge, the
 /// highest score first. Exact but for vocabularies with pieces of equal score or with characters that only occur within
 /// pieces. Throws failure(bad_file | unsupported) naming the file and the key.
 std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file);
+
+/// The name that files have for the way in which a tokenizer.json of byte-level BPE cuts texts into words, given its
+/// `pre_tokenizer` and `ignore_merges`; nothing where no file could say it. One that differs in `ignore_merges` alone
+/// is better than none, as most vocabularies have a merge for every token.
+std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges);
+
+/// The other way round: what a file must say of a model that comes from a folder of Hugging Face's files, its tokenizer
+/// and chat template included. Throws failure(unsupported) naming what GGUF cannot say.
+void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
+                    const generation_defaults& generation, const tokenizer& tokens);
 
 /// `tokenizer.chat_template`, or nothing.
 std::optional<chat_template> make_gguf_chat_template(const gguf_file& file);

@@ -60,15 +60,18 @@ const word_rule& word_rule_of(const gguf_metadata& metadata) {
   throw failure(errc::unsupported, metadata.label(pre_key) + " is " + shown(name) + ", supported are " + known);
 }
 
+std::string words_regex(const word_rule& rule) {
+  return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" + std::string(rule.digits) +
+         R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+}
+
 std::string pre_tokenizer_json(const word_rule& rule) {
   if (rule.single_digits)
     return R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},)" +
            std::string(byte_level_words) + "]}";
   if (rule.digits.empty())
     return std::string(byte_level_words);
-  const std::string words = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" +
-                            std::string(rule.digits) + R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_string(words) +
+  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_string(words_regex(rule)) +
          R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
 }
 
@@ -258,7 +261,58 @@ std::shared_ptr<const tokenizer> make_sentencepiece(const vocabulary& words, con
   return finish(words, special, head, model, true, name);
 }
 
+/// What a pre_tokenizer of a tokenizer.json does, of what GGUF files can say.
+struct word_cutting {
+  bool digits = false; // one by one
+  std::string regex;
+  bool gpt2_words = false;
+};
+
+void add_cutting(word_cutting& to, const json::value& step) {
+  const auto type = json::find(step, "type");
+  const auto is = [&](std::string_view name) { return type && type->is_string() && type->get_string().value() == name; };
+  if (is("Sequence")) {
+    json::array steps;
+    if (const auto found = json::find(step, "pretokenizers"); found && !found->get(steps))
+      for (const json::value inner : steps)
+        add_cutting(to, inner);
+  } else if (is("Digits")) {
+    to.digits = true;
+  } else if (is("Split")) {
+    const auto pattern = json::find(step, "pattern");
+    const auto regex = pattern ? json::find(*pattern, "Regex") : std::nullopt;
+    to.regex += regex && regex->is_string() ? std::string(regex->get_string().value()) : "?";
+  } else if (is("ByteLevel")) {
+    const auto words = json::find(step, "use_regex");
+    to.gpt2_words = !words || !words->is_bool() || words->get_bool().value();
+  } else {
+    to.regex += "?";
+  }
+}
+
 } // namespace
+
+std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges) {
+  word_cutting found;
+  add_cutting(found, pre_tokenizer);
+  std::optional<std::string> name;
+  for (const auto& rule : word_rules) {
+    // The quantifier {1} means nothing.
+    const auto plain = [](std::string regex) {
+      const auto at = regex.find("{1}");
+      return at == std::string::npos ? regex : regex.erase(at, 3);
+    };
+    const bool same = rule.digits.empty() ? found.regex.empty() && found.gpt2_words
+                                          : plain(found.regex) == plain(words_regex(rule)) && !found.gpt2_words;
+    if (!same || found.digits != rule.single_digits)
+      continue;
+    if (ignore_merges == rule.ignore_merges)
+      return std::string(rule.name);
+    if (!name)
+      name = rule.name;
+  }
+  return name;
+}
 
 std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
   const auto& metadata = file.metadata();

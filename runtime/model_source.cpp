@@ -13,7 +13,8 @@ constexpr std::string_view synthetic_prefix = "synthetic:";
 
 bool is_gguf(const fs::path& file) { return file.extension() == ".gguf" && fs::is_regular_file(file); }
 
-/// The GGUF file that `model` stands for, or nothing where it is a folder of another kind.
+} // namespace
+
 std::optional<fs::path> gguf_file_of(const std::string& model) {
   const fs::path path(model);
   if (fs::is_regular_file(path)) {
@@ -36,8 +37,6 @@ std::optional<fs::path> gguf_file_of(const std::string& model) {
     }
   return only;
 }
-
-} // namespace
 
 bool is_synthetic(std::string_view model) { return model.starts_with(synthetic_prefix); }
 

@@ -31,6 +31,9 @@ struct model_source {
 /// one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);
 
+/// The GGUF file that `model` stands for, or nothing where it is a folder of another kind. Throws as `open_model`.
+std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
+
 /// The tokenizer alone, of a folder that need not hold more than that, or of a .gguf file. Throws as `open_model`.
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
 

@@ -22,6 +22,7 @@ command add_run(CLI::App& troupe);
 command add_chat(CLI::App& troupe);
 command add_serve(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
+command add_quantize(CLI::App& troupe);
 command add_bench_model(CLI::App& bench);
 
 } // namespace troupe::cli

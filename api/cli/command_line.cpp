@@ -109,7 +109,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   root.require_subcommand(1);
   root.footer(footer);
 
-  std::vector commands{add_run(root), add_chat(root), add_serve(root), add_tokenize(root)};
+  std::vector commands{add_run(root), add_chat(root), add_serve(root), add_tokenize(root), add_quantize(root)};
   auto* bench = root.add_subcommand("bench", "Measure the speed of a model");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));

@@ -1,0 +1,37 @@
+// Writes a model as one GGUF file with its weights quantised: configuration, tokenizer and chat template translated from
+// Hugging Face's files, or copied where the model is a GGUF file already. Runs on the caller's thread and on a pool's.
+#pragma once
+
+#include "kernels/cpu/thread_pool.hpp"
+#include "runtime/checkpoint.hpp"
+#include "runtime/model.hpp"
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// A format that `export_gguf` can write matrices in.
+struct export_format {
+  std::string_view name; // "q8_0"
+  tensor_type type;
+};
+
+std::span<const export_format> export_formats();
+
+struct export_result {
+  std::size_t stored_bytes = 0;  // of tensors as they were
+  std::size_t written_bytes = 0; // and as they are
+  double relative_error = 0;     // root mean square of what quantisation changed, over that of the weights
+};
+
+/// `model`: as open_model takes it, but not synthetic. Matrices that are stored as floats become `to`; the table of
+/// embeddings and the matrix that makes logits q8_0 at least; those in blocks stay as they are; where rows do not fill
+/// blocks, f16. Vectors become f32. The tokenizer is read back and compared before the file gets its name.
+/// Throws failure(unsupported) for what GGUF cannot say, and as open_model and gguf_writer.
+export_result export_gguf(const std::string& model, tensor_type to, const std::filesystem::path& file,
+                          kernels::thread_pool& pool, const progress_fn& progress = {});
+
+} // namespace troupe
