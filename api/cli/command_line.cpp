@@ -110,9 +110,10 @@ int run_command_line(const std::vector<std::string>& arguments) {
   root.footer(footer);
 
   std::vector commands{add_run(root), add_chat(root), add_serve(root), add_tokenize(root), add_quantize(root)};
-  auto* bench = root.add_subcommand("bench", "Measure the speed of a model");
+  auto* bench = root.add_subcommand("bench", "Measure a model: its speed, how well it predicts");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));
+  commands.push_back(add_bench_perplexity(*bench));
 
   try {
     parse_with_config(root, arguments);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cmath>
 #include <cstdint>
 #include <regex>
 #include <sstream>
@@ -46,7 +47,8 @@ TEST_CASE("--version and --help are answered on stdout") {
 }
 
 TEST_CASE("every command explains itself, with its flags, their defaults and examples") {
-  const std::vector<strings> commands{{"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"bench", "model"}};
+  const std::vector<strings> commands{{"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"quantize"}, {"bench", "model"},
+                                      {"bench", "perplexity"}};
   for (const auto& command : commands) {
     const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());
@@ -243,6 +245,34 @@ TEST_CASE("tokenize --decode refuses what is no id") {
         "troupe: must be an integer from 0 to 2147483647, found `x`");
   CHECK(only_line(run_troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==
         "troupe: token 100000 is outside the vocabulary of 720");
+}
+
+TEST_CASE("quantize writes a file that run answers from, and bench perplexity measures") {
+  const temporary_folder folder;
+  const auto file = (folder.path / "m.gguf").string();
+  const auto written = run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q8_0", "--out", file, "--json"});
+  CHECK(written.status == 0);
+  const auto about = json::document::parse(only_line(written.out), "quantize");
+  CHECK(about.root()["relative_error"].get_double().value() < 0.01);
+  const auto answer =
+    run_troupe(strings{"run", "ROMEO:", "--raw", "--temperature", "0", "--max-tokens", "16", "--model", file} + small);
+  CHECK(answer.status == 0);
+  CHECK(answer.out.size() > 10);
+  CHECK(answer.err.find("Q8_0 weights") != std::string::npos);
+
+  const auto text = folder.write("text.txt", answer.out + answer.out);
+  const auto perplexity = [&](const strings& more) {
+    const auto result = run_troupe(strings{"bench", "perplexity", "--text", text, "--json", "--threads", "1"} + more);
+    CHECK(result.status == 0);
+    return json::document::parse(only_line(result.out), "perplexity").root()["perplexity"].get_double().value();
+  };
+  const auto exact = perplexity({"--model", golden("llama-gqa")}), coarse = perplexity({"--model", file});
+  CHECK(exact > 1);
+  CHECK(coarse != exact);
+  CHECK(std::abs(coarse / exact - 1) < 0.1);
+  const auto refused = run_troupe({"bench", "perplexity", "--model", golden("llama-gqa"), "--text", "/nowhere"});
+  CHECK(refused.status == 1);
+  CHECK(refused.err.find("troupe: /nowhere: no such file") != std::string::npos);
 }
 
 TEST_CASE("bench model prints one JSON object per batch size") {

@@ -1,0 +1,122 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/progress.hpp"
+#include "api/cli/values.hpp"
+#include "api/json_text.hpp"
+#include "runtime/loader.hpp"
+#include "runtime/memory_plan.hpp"
+#include "runtime/model_source.hpp"
+#include "runtime/perplexity.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+namespace troupe::cli {
+
+namespace {
+
+constexpr int most = 1 << 20, step_rows = 512;
+
+struct perplexity_options {
+  std::string model, text;
+  std::string dtype = "auto", quantize = "none", device = "auto";
+  int threads = 0;
+  int context = 0, stride = 0; // 0: chosen
+  bool json = false;
+};
+
+std::string read_text(const std::string& file) {
+  if (file == "-")
+    return {std::istreambuf_iterator(std::cin), {}};
+  std::ifstream in(file, std::ios::binary);
+  if (!in || std::filesystem::is_directory(file))
+    throw failure(errc::not_found, file + ": no such file");
+  return {std::istreambuf_iterator(in), {}};
+}
+
+int run_perplexity(const perplexity_options& options) {
+  require_model(options.model);
+  const auto source = open_model(options.model);
+  if (!source.load_tokenizer)
+    throw failure(errc::unsupported, options.model + " has no tokenizer to read a text with");
+  const auto limit = source.config.max_context;
+  if (options.context > limit)
+    throw failure(errc::bad_request, "--context " + std::to_string(options.context) + " exceeds the " +
+                                       std::to_string(limit) + " tokens that the model allows");
+  const int context = options.context > 0 ? std::max(2, options.context) : std::min(512, limit);
+  const int stride = options.stride > 0 ? options.stride : context / 2;
+  if (stride >= context)
+    throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
+  const auto tokens = source.load_tokenizer()->encode(read_text(options.text), true);
+
+  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
+  const auto backend = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
+  const int rows = std::min(context, step_rows);
+  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context);
+  const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
+  if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > available_memory())
+    throw failure(errc::out_of_memory, source.name + " needs " + to_size(all) + ", but only " +
+                                         to_size(available_memory()) + " are available");
+  progress shown;
+  load_status status;
+  const auto show = [&](std::size_t done, std::size_t total) {
+    status.done_bytes = done;
+    status.total_bytes = total;
+    shown.show(status);
+  };
+  status.line = "loading " + source.name;
+  decoder graph(load_weights(*source.tensors, source.config, *backend, numbers, show), *backend, rows, context);
+  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, numbers.compute, blocks));
+  status.line = "reading " + options.text;
+  const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);
+  status.now = load_status::stage::ready;
+  shown.show(status);
+
+  const auto weights = weights_kind(*source.tensors, numbers.weights);
+  if (options.json)
+    std::cout << "{\"model\":" << json_text(source.name) << ",\"weights\":" << json_text(weights)
+              << ",\"dtype\":" << json_text(kernels::to_string(numbers.compute)) << ",\"context\":" << context
+              << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens
+              << ",\"weight_bytes\":" << need.weights << ",\"loss\":" << json_number(result.loss)
+              << ",\"loss_error\":" << json_number(result.deviation)
+              << ",\"perplexity\":" << json_number(result.perplexity()) << "}" << std::endl;
+  else
+    std::printf("%s, weights %s, computed in %s: perplexity %.4f (loss %.4f +- %.4f nats per token, %zu tokens, "
+                "windows of %d by %d)\n",
+                source.name.c_str(), weights.c_str(), kernels::to_string(numbers.compute), result.perplexity(),
+                result.loss, result.deviation, result.tokens, context, stride);
+  return 0;
+}
+
+} // namespace
+
+command add_bench_perplexity(CLI::App& bench) {
+  const auto options = std::make_shared<perplexity_options>();
+  auto* app = bench.add_subcommand("perplexity", "Measure how well a model predicts a text, as it is or quantised");
+  app->add_option("--text", options->text, "The text, in UTF-8; `-` reads stdin")->type_name("FILE")->required();
+  app->add_option("--context", options->context, "Tokens of a window, at least 2; 0: 512, or what the model allows")
+    ->check(integer_between(0, most))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--stride", options->stride, "Tokens from one window to the next; 0: half a window")
+    ->check(integer_between(0, most))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
+  add_model_option(*app, options->model);
+  add_compute_options(*app, options->dtype, options->quantize, options->device, options->threads);
+  add_common_options(*app);
+  app->footer("Special tokens that are written out in the text are read as such.\n"
+              "Examples:\n"
+              "  troupe bench perplexity --model ~/models/Qwen3-0.6B --text book.txt\n"
+              "  troupe bench perplexity --model ~/models/Qwen3-0.6B --text book.txt --quantize int4 --json");
+  return {app, [options] { return run_perplexity(*options); }};
+}
+
+} // namespace troupe::cli
