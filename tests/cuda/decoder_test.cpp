@@ -4,6 +4,9 @@
 #include "runtime/model_source.hpp"
 #include "tests/cuda/support.hpp"
 
+#include <cstdlib>
+#include <filesystem>
+
 using namespace troupe;
 using kernels::dtype;
 namespace cuda = kernels::cuda;
@@ -45,6 +48,12 @@ struct engine {
   }
 };
 
+/// Where the program was built; elsewhere, where the environment says.
+std::filesystem::path test_data() {
+  const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
+  return elsewhere ? elsewhere : TROUPE_TEST_DATA;
+}
+
 template <class T>
 std::vector<T> list(json::value v) {
   std::vector<T> result;
@@ -79,7 +88,7 @@ double root_mean_square(const std::vector<float>& v) {
 void check(const std::string& model, dtype compute, bool deterministic) {
   CAPTURE(model);
   CAPTURE(deterministic);
-  const auto folder = std::filesystem::path(TROUPE_TEST_DATA) / "golden" / model;
+  const auto folder = test_data() / "golden" / model;
   const auto source = open_model(folder.string());
   engine e(source, compute, deterministic);
   const auto document = json::document::load(folder / "expected.json");

@@ -1,0 +1,378 @@
+// Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate are the
+// ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph replays.
+#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/gemm_library.hpp"
+#include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/native/graph.hpp"
+#include "kernels/cuda/sampling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::cuda;
+
+namespace {
+
+constexpr int heads = 32, kv_heads = 8, head_dim = 128;           // of the llama-8b shape
+constexpr std::size_t columns = (heads + 2 * kv_heads) * head_dim;
+constexpr std::size_t resident = std::size_t(1) << 29;            // bytes that weights rotate through: far more than the L2
+
+struct target {
+  std::string what;
+  double value;
+  double least; // or most, for times
+  bool time;
+};
+std::vector<target> targets;
+
+void report(const std::string& what, double value, double least, bool time = false) {
+  targets.push_back({what, value, least, time});
+}
+
+/// Seconds of one call of `work`, which gets the number of the call; `calls` of them make a graph.
+template <class F>
+double seconds(stream& on, int calls, const F& work) {
+  work(0); // plans and choices are made here
+  on.synchronise();
+  const graph recorded(on, [&] {
+    for (int i = 0; i < calls; ++i)
+      work(i);
+  });
+  std::vector<double> times;
+  for (int i = 0; i < 23; ++i) {
+    on.start_timer();
+    recorded.replay(on);
+    const double t = on.stop_timer() * 1e-3 / calls;
+    if (i >= 3)
+      times.push_back(t);
+  }
+  std::nth_element(times.begin(), times.begin() + 10, times.end());
+  return times[10];
+}
+
+std::mt19937& engine() {
+  static std::mt19937 instance(1);
+  return instance;
+}
+
+/// Random memory: a megabyte made on the host, repeated.
+template <class Draw>
+buffer random_memory(const stream& on, std::size_t bytes, const Draw& draw) {
+  std::vector<std::uint16_t> piece(std::size_t(1) << 19);
+  for (auto& x : piece)
+    x = draw();
+  auto memory = allocate(bytes);
+  for (std::size_t at = 0; at < bytes; at += piece.size() * 2)
+    copy_to_device(on, static_cast<char*>(memory.get()) + at, piece.data(), std::min(bytes - at, piece.size() * 2));
+  on.synchronise();
+  return memory;
+}
+
+std::uint16_t random_bf16() { // normal
+  static std::normal_distribution<float> normal;
+  const float x = normal(engine());
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+std::uint16_t random_code() { return static_cast<std::uint16_t>(engine()()); }
+std::uint16_t random_scale() { return static_cast<std::uint16_t>(0x2000 + engine()() % 0x400); } // f16, about 2^-7
+
+buffer random_floats(const stream& on, std::size_t count) {
+  std::vector<float> x(std::min<std::size_t>(count, 1 << 20));
+  std::normal_distribution<float> normal(0, 2);
+  for (auto& v : x)
+    v = normal(engine());
+  auto memory = allocate(count * 4);
+  for (std::size_t at = 0; at < count; at += x.size())
+    copy_to_device(on, static_cast<float*>(memory.get()) + at, x.data(), std::min(count - at, x.size()) * 4);
+  on.synchronise();
+  return memory;
+}
+
+double copy_bandwidth(stream& on) {
+  const std::size_t bytes = std::size_t(2) << 30;
+  const auto from = random_memory(on, bytes, random_bf16), to = allocate(bytes);
+  const double t = seconds(on, 4, [&](int) { copy_on_device(on, to.get(), from.get(), bytes); });
+  const double rate = 2.0 * double(bytes) / t;
+  std::printf("device copy: %.2f TB/s, read and written\n", rate / 1e12);
+  return rate;
+}
+
+double matrix_rate(stream& on, gemm_library& library) {
+  const std::size_t n = 8192;
+  const auto a = random_memory(on, n * n * 2, random_bf16), b = random_memory(on, n * n * 2, random_bf16),
+             c = allocate(n * n * 4);
+  product p{static_cast<float*>(c.get()), n, a.get(), n, b.get(), n, n, n, n, false};
+  const double t = seconds(on, 4, [&](int) { library.multiply(on, p); });
+  const double rate = 2.0 * double(n) * double(n) * double(n) / t;
+  std::printf("cuBLASLt bf16, 8192 x 8192 x 8192: %.0f TFLOP/s\n", rate / 1e12);
+  return rate;
+}
+
+weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs, std::size_t inputs) {
+  weight_part part;
+  part.kind = kind;
+  part.outputs = outputs;
+  part.inputs = part.stride = inputs;
+  part.tiles = outputs / tile_outputs;
+  if (is_quantised(kind)) {
+    part.codes = random_memory(on, part.tiles * part.chunks() * 256 * code_bits(kind), random_code);
+    part.scales = random_memory(on, part.tiles * part.chunks() * scale_bytes(kind), random_scale);
+  } else {
+    part.codes = random_memory(on, outputs * inputs * 2, random_bf16);
+  }
+  return part;
+}
+
+std::size_t bytes_of(const weight_part& part) {
+  const std::size_t chunks = part.tiles * part.chunks();
+  return is_quantised(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
+                                 : part.outputs * part.stride * 2;
+}
+
+const char* name(weight_kind kind) {
+  constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "q5_1", "q4_0", "int4", "q4_k", "q5_k", "q6_k"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+/// All products of a layer of the llama-8b shape, one kind of weights, a few rows: share of copy bandwidth over the weights.
+void few_rows(stream& on, double bandwidth) {
+  struct shape {
+    std::size_t outputs, inputs;
+  };
+  const shape shapes[] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
+  const auto in = random_memory(on, 16 * 14336 * 2, random_bf16);
+  const auto out = allocate(16 * 28672 * 4);
+  for (const auto kind : {weight_kind::bf16, weight_kind::q8, weight_kind::q4_min, weight_kind::q4, weight_kind::q4_k,
+                          weight_kind::q5_k, weight_kind::q6_k}) {
+    double time[5] = {}, worst = 1e9;
+    std::size_t bytes = 0;
+    constexpr std::size_t rows[] = {1, 2, 4, 8, 16};
+    for (const auto& s : shapes) {
+      std::vector<weight_part> copies;
+      for (std::size_t held = 0; held < resident || copies.size() < 2; held += bytes_of(copies.back()))
+        copies.push_back(random_part(on, kind, s.outputs, s.inputs));
+      bytes += bytes_of(copies[0]);
+      std::printf("linear %s %zu x %zu:", name(kind), s.outputs, s.inputs);
+      for (int i = 0; i < 5; ++i) {
+        const double t = seconds(on, static_cast<int>(copies.size()), [&](int call) {
+          const auto& part = copies[static_cast<std::size_t>(call)];
+          auto p = params_of(part);
+          p.out = out.get();
+          p.out_stride = s.outputs;
+          p.in = in.get();
+          p.in_stride = s.inputs;
+          p.rows = rows[i];
+          linear_flat(on, part, p);
+        });
+        time[i] += t;
+        std::printf("  %zu rows %.1f us %.0f %%", rows[i], t * 1e6, 100 * double(bytes_of(copies[0])) / t / bandwidth);
+      }
+      std::printf("\n");
+    }
+    std::printf("linear %s, a layer:", name(kind));
+    for (int i = 0; i < 5; ++i) {
+      const double share = 100 * double(bytes) / time[i] / bandwidth;
+      worst = std::min(worst, share);
+      std::printf("  %zu rows %.0f %%", rows[i], share);
+    }
+    std::printf("\n");
+    const double least = kind == weight_kind::bf16 ? 88 : kind == weight_kind::q8 ? 85 : kind == weight_kind::q4_min ? 80 : 0;
+    if (least > 0)
+      report(std::string("linear, 1-16 rows, ") + name(kind) + ", % of copy bandwidth, worst", worst, least);
+  }
+}
+
+/// One product, own kernel against the library (which expands quantised weights first): what the chooser decides between,
+/// and what the deterministic mode, which always takes the own kernel, costs.
+void many_rows(stream& on, gemm_library& library) {
+  const std::size_t outputs = 14336, inputs = 4096, most = 2048;
+  const auto in = random_memory(on, most * inputs * 2, random_bf16);
+  const auto out = allocate(most * outputs * 4), expanded = allocate(outputs * inputs * 2);
+  for (const auto kind : {weight_kind::bf16, weight_kind::q8, weight_kind::q4_k}) {
+    const auto part = random_part(on, kind, outputs, inputs);
+    for (const std::size_t rows : {16, 32, 64, 128, 256, 512, 2048}) {
+      auto p = params_of(part);
+      p.out = out.get();
+      p.out_stride = outputs;
+      p.in = in.get();
+      p.in_stride = inputs;
+      p.rows = rows;
+      const double flat = seconds(on, 2, [&](int) { linear_flat(on, part, p); });
+      const double other = seconds(on, 2, [&](int) {
+        product q{static_cast<float*>(out.get()), outputs, in.get(), inputs, part.codes.get(), inputs, rows, outputs, inputs, false};
+        if (is_quantised(kind)) {
+          dequantise_part(on, part, static_cast<std::uint16_t*>(expanded.get()), inputs);
+          q.weights = expanded.get();
+        }
+        library.multiply(on, q);
+      });
+      std::printf("linear %s %zu x %zu, %zu rows: own kernel %.1f us, library %.1f us\n", name(kind), outputs, inputs, rows,
+                  flat * 1e6, other * 1e6);
+    }
+  }
+}
+
+/// Sequences with contexts in one cache, and a step of theirs.
+struct attention_case {
+  std::unique_ptr<cuda_backend> device;
+  std::unique_ptr<kv_cache> cache;
+  std::vector<sequence_rows> sequences;
+  std::vector<std::int32_t> tables;
+  buffer qkv, out;
+  std::size_t rows = 0;
+
+  attention_case(bool deterministic, std::size_t blocks) : device(make_cuda_backend({.deterministic = deterministic})) {
+    cache = device->make_kv_cache({1, kv_heads, head_dim, dtype::bf16, blocks});
+    std::vector<std::uint16_t> block(cache->shape.block_bytes() / 2);
+    std::generate(block.begin(), block.end(), random_bf16);
+    for (std::size_t i = 0; i < blocks; ++i)
+      device->restore_block(*cache, static_cast<std::int32_t>(i), block.data());
+    device->queue().synchronise();
+  }
+
+  void add(int row_count, int position, const std::vector<std::int32_t>& table) {
+    sequences.push_back({static_cast<std::int32_t>(rows), row_count, position, static_cast<std::int32_t>(tables.size())});
+    tables.insert(tables.end(), table.begin(), table.end());
+    rows += static_cast<std::size_t>(row_count);
+  }
+
+  double measure(int calls) {
+    qkv = random_floats(device->queue(), rows * columns);
+    out = allocate(rows * heads * head_dim * 2);
+    const tensor q{qkv.get(), dtype::f32, rows, columns, columns};
+    const tensor to{out.get(), dtype::bf16, rows, heads * head_dim, heads * head_dim};
+    return seconds(const_cast<stream&>(device->queue()), calls, [&](int) {
+      device->attention(to, q, heads, 0.0883f, 0, *cache, 0, {sequences, tables});
+    });
+  }
+};
+
+std::vector<std::int32_t> consecutive(std::int32_t first, std::size_t count) {
+  std::vector<std::int32_t> blocks(count);
+  std::iota(blocks.begin(), blocks.end(), first);
+  return blocks;
+}
+
+void decode_attention(double bandwidth) {
+  for (const bool deterministic : {false, true}) {
+    const int members = 64, context = 4096, each = context / block_tokens;
+    attention_case c(deterministic, std::size_t(members) * each);
+    for (int i = 0; i < members; ++i)
+      c.add(1, context - 1, consecutive(i * each, each));
+    const double t = c.measure(4), bytes = 2.0 * members * context * kv_heads * head_dim * 2;
+    std::printf("decode attention, 64 x 4096%s: %.1f us, %.0f %% of copy bandwidth\n", deterministic ? ", deterministic" : "",
+                t * 1e6, 100 * bytes / t / bandwidth);
+    if (!deterministic)
+      report("decode attention, 64 x 4k, GQA 4:1, % of copy bandwidth", 100 * bytes / t / bandwidth, 85);
+  }
+}
+
+void shared_prefix() {
+  const int members = 64, common = 8192 / block_tokens, own = 128 / block_tokens;
+  double time[2];
+  for (const bool share : {false, true}) {
+    const int each = common + own;
+    attention_case c(false, std::size_t(share ? common + members * own : members * each));
+    for (int i = 0; i < members; ++i) {
+      auto table = consecutive(share ? 0 : i * each, static_cast<std::size_t>(common));
+      const auto rest = consecutive(share ? common + i * own : i * each + common, static_cast<std::size_t>(own));
+      table.insert(table.end(), rest.begin(), rest.end());
+      c.add(1, 8192 + 128 - 1, table);
+    }
+    time[share] = c.measure(4);
+  }
+  std::printf("decode attention, 64 x (8192 + 128): %.1f us, with the 8192 in common %.1f us\n", time[0] * 1e6, time[1] * 1e6);
+  report("shared-prefix decode, 64 x (8k common + 128), times faster", time[0] / time[1], 8);
+}
+
+void prefill_attention(double rate) {
+  for (const bool deterministic : {false, true}) {
+    const int tokens = 8192;
+    attention_case c(deterministic, tokens / block_tokens);
+    c.add(tokens, 0, consecutive(0, tokens / block_tokens));
+    const double t = c.measure(1), operations = 4.0 * heads * head_dim * (double(tokens) * (tokens + 1) / 2);
+    std::printf("prefill attention, 8192%s: %.2f ms, %.0f TFLOP/s, %.0f %% of the bf16 rate\n",
+                deterministic ? ", deterministic" : "", t * 1e3, operations / t / 1e12, 100 * operations / t / rate);
+    if (!deterministic)
+      report("prefill attention, 8k, causal, head_dim 128, % of the bf16 rate", 100 * operations / t / rate, 45);
+  }
+}
+
+void sampling(stream& on) {
+  const std::size_t rows = 64, vocab = 128 << 10;
+  const auto logits = random_floats(on, rows * vocab), edited = allocate(rows * vocab * 4);
+  const auto out = allocate(rows * sizeof(sampled_row)), memory = allocate(rows * sizeof(sampling_row));
+  const auto measure = [&](auto&& set) {
+    std::vector<sampling_row> draws(rows);
+    for (std::size_t i = 0; i < rows; ++i) {
+      draws[i].logit_row = static_cast<std::int32_t>(i);
+      draws[i].seed = i;
+      set(draws[i]);
+    }
+    copy_to_device(on, memory.get(), draws.data(), rows * sizeof(sampling_row));
+    on.synchronise();
+    const sampling_params p{static_cast<const float*>(logits.get()), vocab, static_cast<std::int32_t>(vocab),
+                            static_cast<const sampling_row*>(memory.get()), static_cast<sampled_row*>(out.get()),
+                            static_cast<float*>(edited.get())};
+    return 1e6 * seconds(on, 4, [&](int) { sample(on, p, rows); });
+  };
+  const auto top_p = [](sampling_row& r) { r.top_p = static_cast<std::uint64_t>(0.9 * 0x1p32); };
+  const double top_p_time = measure(top_p);
+  std::printf("sampling, 64 x 131072: greedy %.1f us, top-p %.1f us, temperature and top-p %.1f us, top-k 50 %.1f us, "
+              "5 log-probabilities %.1f us\n",
+              measure([](sampling_row& r) { r.greedy = 1; }), top_p_time, measure([&](sampling_row& r) {
+                top_p(r);
+                r.inverse_temperature = 1.25f;
+              }),
+              measure([](sampling_row& r) { r.top_k = 50; }), measure([](sampling_row& r) { r.logprobs = 5; }));
+  report("top-p sampling, 64 x 128k, us", top_p_time, 60, true);
+}
+
+} // namespace
+
+/// Argument: which parts, by their first letters, of linear, attention, sampling (default: all).
+int main(int argc, char** argv) {
+  if (device_count() == 0) {
+    std::printf("skipped: there is no CUDA device\n");
+    return 0;
+  }
+  const std::string parts = argc > 1 ? argv[1] : "las";
+  const auto info = select_device(0);
+  std::printf("%s, compute capability %d.%d, %d multiprocessors\n", info.name.c_str(), info.major, info.minor,
+              info.multiprocessors);
+  try {
+    stream on;
+    const auto library = open_gemm_library();
+    if (!library)
+      std::printf("cuBLASLt is not there: no bf16 rate, no comparison with it\n");
+    const double bandwidth = copy_bandwidth(on), rate = library ? matrix_rate(on, *library) : NAN;
+    if (parts.find('l') != std::string::npos) {
+      few_rows(on, bandwidth);
+      if (library)
+        many_rows(on, *library);
+    }
+    if (parts.find('a') != std::string::npos) {
+      decode_attention(bandwidth);
+      shared_prefix();
+      prefill_attention(rate);
+    }
+    if (parts.find('s') != std::string::npos)
+      sampling(on);
+  } catch (const std::exception& e) {
+    std::printf("failed: %s\n", e.what());
+    return 1;
+  }
+  std::printf("\n%-66s %10s %8s\n", "target", "measured", "wanted");
+  for (const auto& t : targets)
+    std::printf("%-66s %10.1f %s %5.1f %s\n", t.what.c_str(), t.value, t.time ? "<=" : ">=", t.least,
+                (t.time ? t.value <= t.least : t.value >= t.least) ? "met" : "missed");
+}
