@@ -42,8 +42,7 @@ public:
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
     : block_bytes_(op.cache.block_bytes),
       scale_bytes_(op.cache.type == kv_type::int8 ? 2 * block_size * sizeof(float) : 0),
-      part_bytes_((block_bytes_ / op.cache.kv_heads - scale_bytes_) / 2),
-      data_(op.cache.data + tile.kv_head * (block_bytes_ / op.cache.kv_heads)),
+      part_bytes_((block_bytes_ - scale_bytes_) / 2), data_(op.cache.data + tile.kv_head * op.cache.head_bytes),
       blocks_(tile.blocks + partition * blocks_per_partition), last_(last),
       end_(tile.end_block - partition * blocks_per_partition) {}
 
@@ -82,7 +81,7 @@ private:
       __builtin_prefetch(p + i);
   }
 
-  std::size_t block_bytes_, scale_bytes_, part_bytes_; // of one layer; of a head; of its K or V
+  std::size_t block_bytes_, scale_bytes_, part_bytes_; // of its K or V
   const char* data_;
   const std::int32_t* blocks_;
   int last_, end_;

@@ -71,11 +71,11 @@ public:
     data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
   }
 
-  /// [layers][blocks][kv_heads][K, V]
+  /// [layers][kv_heads][blocks][K, V]
   layer_cache layer(int index) const {
-    const std::size_t bytes = shape.block_bytes() / shape.layers;
-    return {static_cast<char*>(data_.get()) + index * bytes * shape.blocks, bytes, shape.kv_heads, shape.head_dim,
-            shape.type};
+    const std::size_t bytes = shape.block_bytes() / shape.layers * shape.blocks;
+    return {static_cast<char*>(data_.get()) + index * bytes, bytes / shape.kv_heads,
+            shape.block_bytes() / shape.layers / shape.kv_heads, shape.kv_heads, shape.head_dim, shape.type};
   }
 
 private:
@@ -243,11 +243,13 @@ public:
     call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
     plan_.make({kv_heads, call.group, window, call.tile_queries}, who);
     call.slots = states_.reserve(plan_.slots() * call.stride);
-    pool_.parallel_for(plan_.pieces().size() * kv_heads, [&](std::size_t i, int thread) {
-      attend(call, plan_.pieces()[i / kv_heads], static_cast<int>(i % kv_heads), attention_scratch_[thread]);
+    // Head after head: the pieces of a long prompt then find its K and V in the cache.
+    const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
+    pool_.parallel_for(pieces * kv_heads, [&](std::size_t i, int thread) {
+      attend(call, plan_.pieces()[i % pieces], static_cast<int>(i / pieces), attention_scratch_[thread]);
     });
-    pool_.parallel_for(plan_.merges().size() * kv_heads, [&](std::size_t i, int thread) {
-      merge(call, plan_.merges()[i / kv_heads], static_cast<int>(i % kv_heads), attention_scratch_[thread].tiles);
+    pool_.parallel_for(merges * kv_heads, [&](std::size_t i, int thread) {
+      merge(call, plan_.merges()[i % merges], static_cast<int>(i / merges), attention_scratch_[thread].tiles);
     });
   }
 
@@ -257,9 +259,11 @@ public:
       return;
     pool_.parallel_for(cache.shape.layers, [&](std::size_t i, int) {
       const auto layer = memory.layer(static_cast<int>(i));
-      for (const auto& copy : copies)
-        std::memmove(layer.data + copy.to * layer.block_bytes, layer.data + copy.from * layer.block_bytes,
-                     layer.block_bytes);
+      for (int head = 0; head < layer.kv_heads; ++head)
+        for (const auto& copy : copies) {
+          char* blocks = layer.data + head * layer.head_bytes;
+          std::memmove(blocks + copy.to * layer.block_bytes, blocks + copy.from * layer.block_bytes, layer.block_bytes);
+        }
     });
   }
 

@@ -128,9 +128,8 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
   const int both = 2 * op.cache.kv_heads * dim;
   for (int i = 0; i < both; i += lanes)
     store_some(k + i, finite(load_some(k + i, both - i)), both - i);
-  const std::size_t head_bytes = op.cache.block_bytes / op.cache.kv_heads;
   char* to = op.cache.data + block * op.cache.block_bytes;
-  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim, to += head_bytes) {
+  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim, to += op.cache.head_bytes) {
     const float* v = k + op.cache.kv_heads * dim;
     switch (op.cache.type) {
       case kv_type::f32: write_f32(to, k, v, dim, position % 16); break;
