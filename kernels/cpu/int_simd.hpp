@@ -16,6 +16,7 @@ struct ivec {
 };
 
 inline ivec load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+inline void store_ints(void* p, ivec x) { _mm512_storeu_si512(p, x.v); }
 inline ivec broadcast_word(const std::uint32_t* p) {
   int word;
   std::memcpy(&word, p, 4);
@@ -67,6 +68,11 @@ inline ivec load_ints(const void* p) {
   const auto* halves = static_cast<const __m256i*>(p);
   return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
 }
+inline void store_ints(void* p, ivec x) {
+  auto* halves = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(halves, x.a);
+  _mm256_storeu_si256(halves + 1, x.b);
+}
 inline ivec broadcast_word(const std::uint32_t* p) {
   int word;
   std::memcpy(&word, p, 4);
@@ -112,6 +118,7 @@ inline ivec load_ints(const void* p) {
   std::memcpy(to.x, p, sizeof to.x);
   return to;
 }
+inline void store_ints(void* p, const ivec& x) { std::memcpy(p, x.x, sizeof x.x); }
 inline ivec broadcast_word(const std::uint32_t* p) {
   ivec to;
   for (auto& x : to.x)
@@ -159,6 +166,10 @@ inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
 
 inline constexpr float magic = 0x1.8p23f;
 inline constexpr std::uint32_t magic_bits = 0x4b400000;
+
+#if defined(__AVX512F__)
+inline ivec add_magic(ivec x) { return {_mm512_add_epi32(x.v, _mm512_set1_epi32(magic_bits))}; }
+#endif
 
 #if defined(__FMA__)
 

@@ -124,7 +124,8 @@ int main(int argc, char** argv) {
   std::printf("%s\n", device->description().c_str());
   if (wanted("attention"))
     attention(*device, peak);
-  for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_k, weight_format::q6_k})
+  for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1, weight_format::q5_0,
+                            weight_format::q5_1, weight_format::q4_k, weight_format::q5_k, weight_format::q6_k})
     if (wanted(to_string(stored)))
       linear(*device, peak, stored, dtype::bf16);
   if (wanted("int4"))
