@@ -52,7 +52,9 @@ void add_compute_options(CLI::App& command, std::string& dtype, std::string& qua
     ->type_name("FORMAT")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--device", device, "auto, cpu, or cpu: with portable, avx2, avx512, avx512-bf16 or avx512-amx")
+  command
+    .add_option("--device", device,
+                "auto, cpu, or cpu: with portable, avx2, avx-vnni, avx512, avx512-bf16 or avx512-amx")
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);

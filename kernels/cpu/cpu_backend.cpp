@@ -25,6 +25,7 @@ const target& find_target(isa wanted) {
 #if defined(__x86_64__)
   switch (wanted) {
     case isa::avx2: return avx2_target();
+    case isa::avx_vnni: return avx_vnni_target();
     case isa::avx512: return avx512_target();
     case isa::avx512_bf16: return avx512_bf16_target();
     case isa::avx512_amx: return avx512_amx_target();

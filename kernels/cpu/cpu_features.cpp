@@ -29,6 +29,8 @@ std::vector<isa> find_isas() {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
     return found;
   found.push_back(isa::avx2);
+  if (__builtin_cpu_supports("avxvnni"))
+    found.push_back(isa::avx_vnni);
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return found;
@@ -58,6 +60,7 @@ std::string_view to_string(isa target) {
   switch (target) {
     case isa::portable: return "portable";
     case isa::avx2: return "avx2";
+    case isa::avx_vnni: return "avx-vnni";
     case isa::avx512: return "avx512";
     case isa::avx512_bf16: return "avx512-bf16";
     case isa::avx512_amx: return "avx512-amx";

@@ -89,6 +89,17 @@ inline __m256 load_8_bytes(const std::int8_t* p) {
 }
 inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_bytes(p + 8)}; }
 
+#if defined(__AVXVNNI__)
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline wide_codes prepare_wide(ivec codes) { return codes; }
+inline ivec dot(ivec sum, ivec codes, ivec x) {
+  return {_mm256_dpbusd_avx_epi32(sum.a, codes.a, x.a), _mm256_dpbusd_avx_epi32(sum.b, codes.b, x.b)};
+}
+
+#else
+
 inline constexpr bool wide_codes_are_signed = true;
 struct wide_codes {
   ivec values, magnitudes;
@@ -106,6 +117,8 @@ inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
   return {dot_half(sum.a, codes.magnitudes.a, _mm256_sign_epi8(x.a, codes.values.a)),
           dot_half(sum.b, codes.magnitudes.b, _mm256_sign_epi8(x.b, codes.values.b))};
 }
+
+#endif
 
 #else
 

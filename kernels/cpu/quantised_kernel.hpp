@@ -29,7 +29,8 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
       with_rows<quantised_tile_rows>(static_cast<int>(count), [&]<int R>() {
         for (int v = 0; v < quantised_vectors; v += quantised_tile_vectors)
           accumulate_groups<R, quantised_tile_vectors>(c + row * quantised_panel_outputs + v * lanes, fresh,
-                                                       activations + row * activation_row, weights, v, groups);
+                                                       activations + row * activation_row, weights, v, groups,
+                                                       row == 0 && v == 0);
       });
       row += count;
     }

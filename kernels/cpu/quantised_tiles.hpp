@@ -28,6 +28,9 @@ inline auto prepare(ivec codes) {
     return codes;
 }
 
+/// How far ahead of their use stored weights are asked for, in bytes.
+inline constexpr std::size_t fetch_distance = 8192;
+
 /// Words from one row's activations to the next's.
 inline constexpr std::size_t activation_row = group_block * activation_record;
 
@@ -53,6 +56,11 @@ public:
   vec minimum(int vector) const {
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
     return layout.super ? m * load_bytes(factors() + quantised_panel_outputs + vector * lanes) : m;
+  }
+  /// Asks for what lies `distance` bytes behind this group.
+  void fetch(std::size_t distance) const {
+    for (std::size_t i = 0; i < layout.group_bytes; i += 64)
+      __builtin_prefetch(group_ + distance + i);
   }
   void next() {
     group_ += layout.group_bytes;
@@ -91,6 +99,7 @@ public:
   ivec codes(int line, int vector) const { return load_ints(block_->codes[index_][line][vector]); }
   vec factor(int part, int vector) const { return load(&block_->factors[index_][part][vector * lanes]); }
   vec minimum(int vector) const { return load(&block_->minima[index_][vector * lanes]); }
+  void fetch(std::size_t) const {}
   void next() { ++index_; }
 
 private:
@@ -117,10 +126,11 @@ inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t g
     }
 }
 
-/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups.
+/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups. `fetch`: the weights come from
+/// memory, else from L1.
 template <int R, int V, class Groups>
 inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, Groups weights, int vector,
-                              std::size_t groups) {
+                              std::size_t groups, bool fetch) {
   constexpr auto layout = Groups::layout;
   constexpr bool wide = layout.zero == 128;
   constexpr int lines = 8 / layout.parts;
@@ -130,6 +140,8 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
   for (std::size_t group = 0; group < groups; ++group, weights.next(), rows += activation_record) {
+    if (fetch)
+      weights.fetch(fetch_distance);
 #pragma GCC unroll 2
     for (int part = 0; part < layout.parts; ++part) {
       ivec dots[R][V];
@@ -240,16 +252,14 @@ struct amx_index {};
 template <int Index>
 inline void make_dots(const std::uint32_t* activations, const unsigned char* codes) {
   constexpr long row_bytes = activation_row * 4, line_bytes = quantised_vectors * 64;
-  tile_load<4 + Index>(activations, row_bytes);
-  tile_load<6>(codes, line_bytes);
-  tile_dot<2 * Index, 4 + Index, 6>();
-  tile_load<7>(codes + 64, line_bytes);
-  tile_dot<2 * Index + 1, 4 + Index, 7>();
+  if constexpr (Index % 2 == 0)
+    tile_load<4 + Index / 2>(activations, row_bytes);
+  tile_load<6 + Index % 2>(codes + Index % 2 * 64, line_bytes);
+  tile_dot<Index, 4 + Index / 2, 6 + Index % 2>();
 }
 template <int Index>
 inline void store_dots(amx_dots& to) {
-  tile_store<2 * Index>(to[0], 64);
-  tile_store<2 * Index + 1>(to[1], 64);
+  tile_store<Index>(to[Index % 2], 64);
 }
 
 /// Adds the scaled dots of a step to half of its rows, as accumulate_groups does.
@@ -257,7 +267,7 @@ template <weight_kind Kind>
 inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpacked_block& weights,
                      const amx_dots* dots, std::size_t first, std::size_t count, std::size_t first_row) {
   constexpr auto layout = layout_of(Kind);
-  constexpr int R = amx_rows / 2, V = quantised_vectors;
+  constexpr int R = amx_rows / 4, V = quantised_vectors;
   c += first_row * quantised_panel_outputs;
   rows += first_row * activation_row;
   vec sums[R][V];
@@ -300,32 +310,45 @@ inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activation
   const std::size_t bytes = layout_of(Kind).bytes(groups);
   const unsigned char* next = block + bytes;
   const std::size_t scales = groups * parts;
-  const std::size_t steps_per_tile = (scales + amx_step - 1) / amx_step;
-  const std::size_t steps = rows / amx_rows * steps_per_tile;
+  const std::size_t steps = rows / amx_rows * ((scales + amx_step - 1) / amx_step);
   const std::size_t fetch_lines = bytes / 64 / steps + 1;
+  struct {
+    std::size_t row = 0, scale = 0;
+    void advance(std::size_t scales) {
+      scale += amx_step;
+      if (scale >= scales) {
+        scale = 0;
+        row += amx_rows;
+      }
+    }
+  } made, added;
   for (std::size_t step = 0; step < steps + 2; ++step) {
-    const std::size_t first = step % steps_per_tile * amx_step;
-    const auto* row = activations + step / steps_per_tile * amx_rows * activation_row;
     const auto make = [&]<int Index>(amx_index<Index>) {
-      store_dots<Index>(scratch.dots[step % 2][Index]);
-      const std::size_t i = first + Index;
+      store_dots<Index>(scratch.dots[step % 2][Index / 2]);
+      const std::size_t i = made.scale + Index / 2;
       if (step < steps && i < scales)
-        make_dots<Index>(row + i / parts * activation_record + i % parts * 4,
+        make_dots<Index>(activations + made.row * activation_row + i / parts * activation_record + i % parts * 4,
                          scratch.weights.codes[i / parts][i % parts * 4][0]);
     };
-    const auto add = [&](std::size_t first_row) {
+    const auto add = [&](std::size_t half) {
       if (step < 2)
         return;
-      const std::size_t tile = (step - 2) / steps_per_tile, from = (step - 2) % steps_per_tile * amx_step;
-      const std::size_t count = scales - from < amx_step ? scales - from : amx_step;
-      add_dots<Kind>(c + tile * amx_rows * quantised_panel_outputs, fresh && from == 0,
-                     activations + tile * amx_rows * activation_row, scratch.weights, scratch.dots[(step - 1) % 2],
-                     from, count, first_row);
+      const std::size_t count = scales - added.scale < amx_step ? scales - added.scale : amx_step;
+      add_dots<Kind>(c + added.row * quantised_panel_outputs, fresh && added.scale == 0,
+                     activations + added.row * activation_row, scratch.weights, scratch.dots[(step - 1) % 2],
+                     added.scale, count, half * amx_rows / 4);
     };
     make(amx_index<0>());
     add(0);
     make(amx_index<1>());
-    add(amx_rows / 2);
+    add(1);
+    make(amx_index<2>());
+    add(2);
+    make(amx_index<3>());
+    add(3);
+    made.advance(scales);
+    if (step >= 2)
+      added.advance(scales);
     for (std::size_t i = 0; i < fetch_lines; ++i, next += 64)
       __builtin_prefetch(next);
   }

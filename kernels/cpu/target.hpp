@@ -219,6 +219,7 @@ struct target {
 
 const target& portable_target();
 const target& avx2_target();
+const target& avx_vnni_target();
 const target& avx512_target();
 const target& avx512_bf16_target();
 const target& avx512_amx_target();
