@@ -1,10 +1,12 @@
-// What users of AMX share: the shapes of the tile registers. Only for the target unit that has them.
+// What users of AMX share: the shapes of the tile registers. Only for target units.
 #pragma once
 
 #include <cstdint>
 
 namespace troupe::kernels {
 namespace {
+
+inline constexpr int amx_rows = 16; // of a tile, at most
 
 /// What `ldtilecfg` reads.
 struct alignas(64) tile_configuration {

@@ -12,7 +12,6 @@
 namespace troupe::kernels {
 namespace {
 
-inline constexpr int amx_rows = 16;            // of a tile
 inline constexpr std::size_t amx_words = 16;   // of K in a row of a tile
 inline constexpr int pair_tile_rows = 2 * amx_rows;
 inline constexpr std::size_t panel_row_bytes = panel_outputs * 4;

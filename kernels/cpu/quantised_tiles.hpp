@@ -2,6 +2,7 @@
 // bytes and floats once for many rows, times tiles of rows. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/amx.hpp"
 #include "kernels/cpu/int_simd.hpp"
 #include "kernels/cpu/tile.hpp"
 
@@ -193,7 +194,6 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
 // rests, but not for integers. The unit of work is therefore a step of two scales for 16 rows: made, stored in the next
 // step and scaled in the one after, turned into floats by an integer addition.
 
-inline constexpr std::size_t amx_rows = 16;
 inline constexpr std::size_t amx_step = 2;
 
 using amx_dots = std::int32_t[quantised_vectors][amx_rows][lanes];
@@ -208,16 +208,10 @@ class amx_tiles {
 public:
   /// `parts`: those of a group that have scales of their own.
   explicit amx_tiles(int parts) {
-    alignas(64) struct {
-      std::uint8_t palette = 1, start = 0, reserved[14] = {};
-      std::uint16_t row_bytes[16] = {};
-      std::uint8_t rows[16] = {};
-    } config;
-    for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = static_cast<std::uint16_t>(tile == 4 || tile == 5 ? 32 / parts : 64);
-      config.rows[tile] = static_cast<std::uint8_t>(tile < 6 ? 16 : 8 / parts);
-    }
-    asm volatile("ldtilecfg %0" : : "m"(config));
+    tile_configuration shapes;
+    for (int tile = 0; tile < 8; ++tile)
+      shapes.set(tile, tile < 6 ? amx_rows : 8 / parts, tile == 4 || tile == 5 ? 32 / parts : 64);
+    asm volatile("ldtilecfg %0" : : "m"(shapes));
   }
   ~amx_tiles() { asm volatile("tilerelease"); }
   amx_tiles(const amx_tiles&) = delete;
