@@ -30,22 +30,18 @@ inline void configure_tiles(int rows, std::size_t words) {
   _tile_loadconfig(&to);
 }
 
-/// Weights that will be needed next, brought to L2 a few lines at a time, between the tile instructions.
-struct prefetcher {
-  const char* next = nullptr;
-  const char* end = nullptr;
-  int lines_per_step = 0;
+/// How far ahead weights are fetched: a step of K. The next panel follows in memory.
+inline constexpr std::size_t bytes_ahead = amx_words * panel_row_bytes;
 
-  void step() {
-    const char* stop = next + 64 * lines_per_step;
-    for (; next < stop && next < end; next += 64)
-      __builtin_prefetch(next, 0, 2);
-  }
-};
+/// 16 lines of 64 bytes.
+inline void prefetch_lines(const char* from) {
+  for (int line = 0; line < 16; ++line)
+    __builtin_prefetch(from + 64 * line);
+}
 
 /// Up to 16 rows by a panel: sums += activations * weights over `words`. `c_stride` in bytes.
 inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
-                             std::size_t c_stride, std::size_t ahead) {
+                             std::size_t c_stride) {
   if (fresh) {
     _tile_zero(0);
     _tile_zero(1);
@@ -58,15 +54,17 @@ inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t 
     _tile_loadd(3, c + 48, c_stride);
   }
   for (std::size_t k = 0; k < words; k += amx_words) {
-    for (std::size_t line = 0; line < amx_words * panel_row_bytes; line += 64)
-      __builtin_prefetch(b + ahead + line);
     _tile_loadd(4, a + k, activation_stride * 4);
+    prefetch_lines(b + bytes_ahead);
     _tile_loadd(6, b, panel_row_bytes);
     _tile_dpbf16ps(0, 4, 6);
+    prefetch_lines(b + bytes_ahead + 1024);
     _tile_loadd(7, b + 64, panel_row_bytes);
     _tile_dpbf16ps(1, 4, 7);
+    prefetch_lines(b + bytes_ahead + 2048);
     _tile_loadd(6, b + 128, panel_row_bytes);
     _tile_dpbf16ps(2, 4, 6);
+    prefetch_lines(b + bytes_ahead + 3072);
     _tile_loadd(7, b + 192, panel_row_bytes);
     _tile_dpbf16ps(3, 4, 7);
     b += amx_words * panel_row_bytes;
@@ -79,7 +77,7 @@ inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t 
 
 /// 17 to 32 rows by half a panel.
 inline void accumulate_half_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
-                                  std::size_t c_stride, prefetcher& soon) {
+                                  std::size_t c_stride) {
   float* c2 = c + amx_rows * (c_stride / 4);
   if (fresh) {
     _tile_zero(0);
@@ -93,7 +91,6 @@ inline void accumulate_half_panel(const std::uint32_t* a, const char* b, std::si
     _tile_loadd(3, c2 + 16, c_stride);
   }
   for (std::size_t k = 0; k < words; k += amx_words) {
-    soon.step();
     _tile_loadd(4, a + k, activation_stride * 4);
     _tile_loadd(6, b, panel_row_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -125,15 +122,14 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
     if (rows != configured)
       configure_tiles(configured = rows, words < amx_words ? words : amx_words);
     const auto* a = activations + row * activation_stride;
-    prefetcher soon;
     for (std::size_t panel = 0; panel < task.panels; ++panel) {
       const char* b = weights + panel * per_panel;
       float* c = scratch + (row - first_row) * c_stride + panel * panel_outputs;
       if (rows <= amx_rows) {
-        accumulate_panel(a, b, words, first == 0, c, c_stride * 4, 4096);
+        accumulate_panel(a, b, words, first == 0, c, c_stride * 4);
       } else {
-        accumulate_half_panel(a, b, words, first == 0, c, c_stride * 4, soon);
-        accumulate_half_panel(a, b + 128, words, first == 0, c + 32, c_stride * 4, soon);
+        accumulate_half_panel(a, b, words, first == 0, c, c_stride * 4);
+        accumulate_half_panel(a, b + 128, words, first == 0, c + 32, c_stride * 4);
       }
     }
   }
