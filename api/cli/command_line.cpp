@@ -113,6 +113,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   auto* bench = root.add_subcommand("bench", "Measure a model: its speed, how well it predicts");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));
+  commands.push_back(add_bench_machine(*bench));
   commands.push_back(add_bench_perplexity(*bench));
 
   try {

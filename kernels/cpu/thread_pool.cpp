@@ -26,6 +26,7 @@ thread_pool::thread_pool(int threads) {
   const int cores = usable_cores();
   const int count = std::clamp(threads > 0 ? threads : cores, 1, static_cast<int>(active_mask));
   oversubscribed_ = count > cores;
+  ranges_ = std::vector<counter>(count);
   workers_.reserve(count - 1);
   for (int i = 1; i < count; ++i)
     workers_.emplace_back([this, i] { worker_loop(i); });
@@ -57,7 +58,7 @@ void thread_pool::run(const job& what) {
     return;
   }
   job_ = what;
-  next_.store(0, std::memory_order_relaxed);
+  open_ranges(false);
   // Nobody is active and the job is closed here: the word holds only its number.
   const auto number = state_.load(std::memory_order_relaxed) + number_step;
   state_.store(number | open_bit, std::memory_order_seq_cst);
@@ -79,12 +80,22 @@ void thread_pool::run(const job& what) {
   }
 }
 
+void thread_pool::open_ranges(bool empty) {
+  for (int i = 0; i < size(); ++i)
+    ranges_[i].next.store(range_start(empty ? i + 1 : i), std::memory_order_relaxed);
+}
+
 void thread_pool::work(int thread) {
   try {
-    for (std::size_t task; (task = next_.fetch_add(1, std::memory_order_relaxed)) < job_.tasks;)
-      job_.call(job_.context, task, thread);
+    for (int i = 0; i < size(); ++i) {
+      const int range = (thread + i) % size();
+      auto& next = ranges_[range].next;
+      const std::size_t end = range_start(range + 1);
+      for (std::size_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < end;)
+        job_.call(job_.context, task, thread);
+    }
   } catch (...) {
-    next_.store(job_.tasks, std::memory_order_relaxed);
+    open_ranges(true);
     if (!failed_.exchange(true))
       failure_ = std::current_exception();
   }

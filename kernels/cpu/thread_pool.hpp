@@ -23,8 +23,9 @@ public:
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()); each thread takes the next task
-  /// when it has done its last. Returns when all are done. The first exception that a body throws is thrown here; tasks
+  /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()). Each thread has a range of
+  /// neighbouring tasks, so that it reads memory in order; one that has done its own helps with those of others.
+  /// Returns when all are done. The first exception that a body throws is thrown here; tasks
   /// not begun by then are dropped.
   template <class Body>
   void parallel_for(std::size_t tasks, const Body& body) {
@@ -41,8 +42,16 @@ private:
     std::size_t tasks = 0;
   };
 
+  /// Where a range's next task is taken from.
+  struct alignas(64) counter {
+    std::atomic<std::size_t> next = 0;
+  };
+
   void run(const job& what);
   void work(int thread);
+  void open_ranges(bool empty);
+  /// The first task of range `index`, or the end of the one before.
+  std::size_t range_start(int index) const { return job_.tasks * index / size(); }
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
 
@@ -54,7 +63,7 @@ private:
   static constexpr std::uint32_t number_step = open_bit << 1;
 
   alignas(64) std::atomic<std::uint32_t> state_ = 0;
-  alignas(64) std::atomic<std::size_t> next_ = 0;
+  std::vector<counter> ranges_; // one per thread
   alignas(64) job job_;
   std::atomic<bool> stop_ = false;
   std::atomic<bool> failed_ = false;

@@ -205,6 +205,32 @@ TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row
     }
 }
 
+TEST_CASE("a row of infinities and NaN leaves the rows beside it alone") {
+  const std::size_t inputs = 70, outputs = 65, rows = 17;
+  for (const isa target : tested_isas())
+    for (const dtype compute : compute_types) {
+      generator random;
+      const weights w(random, dtype::bf16, outputs, inputs);
+      const stored_matrix view = w.view();
+      const auto device = make_backend(target);
+      const auto packed = device->pack({&view, 1}, compute);
+      auto values = random.normal(rows * inputs);
+      for (std::size_t i = 0; i < inputs; ++i)
+        values[3 * inputs + i] = i % 2 == 0 ? std::nanf("") : INFINITY;
+      numbers in(compute, values), out(dtype::f32, rows * outputs);
+      device->linear(out.rows(rows), in.rows(rows), *packed);
+      for (std::size_t r = 0; r < rows; ++r) {
+        auto row = in.slice(r * inputs, inputs);
+        numbers alone(dtype::f32, outputs);
+        device->linear(alone.rows(1), row.rows(1), *packed);
+        if (r == 3)
+          CHECK(std::isnan(out[r * outputs]));
+        else
+          CHECK_MESSAGE(out.slice(r * outputs, outputs) == alone, to_string(target), ", row ", r);
+      }
+    }
+}
+
 TEST_CASE("a linear layer reads and writes rows with gaps between them") {
   const std::size_t inputs = 30, outputs = 20, rows = 4;
   const auto device = make_cpu_backend();

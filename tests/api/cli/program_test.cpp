@@ -313,6 +313,23 @@ TEST_CASE("bench model refuses what exceeds the model's context, and nothing to 
   CHECK(told("0", "0") == "troupe: --prompt and --generate are both 0, which leaves nothing to measure\n");
 }
 
+TEST_CASE("bench machine measures one thread, then as many as asked for") {
+  const auto result = run_troupe({"bench", "machine", "--threads", "2", "--memory", "1MiB", "--json"});
+  CHECK(result.status == 0);
+  std::istringstream lines(result.out);
+  std::vector<std::int64_t> threads;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = json::document::parse(line, "bench");
+    const auto root = object.root();
+    threads.push_back(root["threads"]);
+    CHECK(root["read_gbps"].get_double().value() >= root["read_median_gbps"].get_double().value());
+    CHECK(root["read_median_gbps"].get_double().value() > 0);
+    for (const char* key : {"f32_fma_gflops", "bf16_dot_gflops", "bf16_amx_gflops", "int8_dot_gops", "int8_amx_gops"})
+      CHECK(root[key].get_double().value() >= 0);
+  }
+  CHECK(threads == std::vector<std::int64_t>{1, 2});
+}
+
 TEST_CASE("a configuration file stands for flags, and the command line wins") {
   const temporary_folder folder;
   const auto file = folder.write("x.toml", "model = \"" + golden("llama-mha-tied") + "\"\nthreads = 1\n"
