@@ -198,7 +198,7 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
     read = read_512;
 #endif
   constexpr std::size_t parts = 64, unit = 512; // bytes that a reading loop takes at a time
-  const std::size_t part = (read_bytes / parts + unit - 1) / unit * unit;
+  const std::size_t part = (read_bytes + parts * unit - 1) / (parts * unit) * unit;
   const auto memory = allocate_zeroed(part * parts);
   char* p = static_cast<char*>(memory.get());
   std::fill(p, p + part * parts, 1); // pages of its own, not the zero page
