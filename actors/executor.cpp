@@ -19,7 +19,7 @@ public:
     : self_(self), model_(std::move(model)), sampler_(std::move(sampler)),
       backend_(kernels::make_cpu_backend(model_->device)),
       decoder_(model_->weights, *backend_, model_->limits.step_tokens, model_->info.max_context),
-      cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->weights->compute,
+      cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->numbers,
                                                  static_cast<std::size_t>(model_->blocks)))),
       slot_tokens_(static_cast<std::size_t>(model_->limits.max_sequences)) {}
 

@@ -20,6 +20,7 @@ struct engine_options {
   std::string model_name = {};                         // as clients know it; empty: the folder's name
   std::string dtype = "auto";                     // auto | f32 | bf16
   std::string quantize = "none";                  // none | int8 | int4: of weights that are stored as floats
+  std::string kv_dtype = "auto";                  // of K and V: auto | f32 | bf16 | int8
   std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET
   std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
   int max_context = 0;                            // tokens of prompt and answer; 0: the model's limit

@@ -17,21 +17,28 @@ void check_at_least(int value, int least, const char* name) {
 
 } // namespace
 
-precision precision_of(const std::string& dtype, const std::string& quantize, const checkpoint& tensors) {
+precision precision_of(const precision_names& names, const checkpoint& tensors) {
   using kernels::quantization;
-  const auto weights = quantize == "none"   ? quantization::none
-                       : quantize == "int8" ? quantization::int8
-                       : quantize == "int4"
+  using kernels::kv_type;
+  const auto refuse = [](const char* field, const char* known, const std::string& found) {
+    return failure(errc::bad_request,
+                   "`" + std::string(field) + "` must be " + known + ", not `" + found + "`", field);
+  };
+  const auto weights = names.quantize == "none"   ? quantization::none
+                       : names.quantize == "int8" ? quantization::int8
+                       : names.quantize == "int4"
                          ? quantization::int4
-                         : throw failure(errc::bad_request,
-                                         "`quantize` must be none, int8 or int4, not `" + quantize + "`", "quantize");
-  if (dtype == "auto")
-    return {natural_compute(tensors, weights), weights};
-  if (dtype == "f32")
-    return {kernels::dtype::f32, weights};
-  if (dtype == "bf16")
-    return {kernels::dtype::bf16, weights};
-  throw failure(errc::bad_request, "`dtype` must be auto, f32 or bf16, not `" + dtype + "`", "dtype");
+                         : throw refuse("quantize", "none, int8 or int4", names.quantize);
+  const auto compute = names.dtype == "auto"   ? natural_compute(tensors, weights)
+                       : names.dtype == "f32"  ? kernels::dtype::f32
+                       : names.dtype == "bf16" ? kernels::dtype::bf16
+                                               : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
+  if (names.kv_dtype == "auto")
+    return {compute, weights};
+  for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8})
+    if (names.kv_dtype == kernels::to_string(kv))
+      return {compute, weights, kv};
+  throw refuse("kv_dtype", "auto, f32, bf16 or int8", names.kv_dtype);
 }
 
 kernels::cpu_options cpu_of(const std::string& device, int threads) {
@@ -79,8 +86,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
 
-  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
+  const auto numbers = precision_of({options.dtype, options.quantize, options.kv_dtype}, *source.tensors);
   info.dtype = kernels::to_string(numbers.compute);
+  model->numbers = numbers;
   info.weights = weights_kind(*source.tensors, numbers.weights);
   auto backend = kernels::make_cpu_backend(model->device);
   info.device = backend->description();

@@ -17,6 +17,7 @@ struct loaded_model {
   model_info info;
   std::shared_ptr<const model_weights> weights;
   kernels::cpu_options device;
+  precision numbers = kernels::dtype::f32;
   std::int32_t blocks = 0;                        // of the KV cache
   scheduler_limits limits;
   bool prefix_cache = true;
@@ -26,9 +27,14 @@ struct loaded_model {
 /// What a device's name ("auto", "cpu", "cpu:avx2") means here. Throws failure(bad_request) naming those there are.
 kernels::cpu_options cpu_of(const std::string& device, int threads);
 
-/// What to compute in. `dtype`: "f32", "bf16", or "auto" for what suits the weights; `quantize`: "none", "int8" or
-/// "int4". Throws failure(bad_request).
-precision precision_of(const std::string& dtype, const std::string& quantize, const checkpoint& tensors);
+/// `dtype`: "f32", "bf16", or "auto" for what suits the weights; `quantize`: "none", "int8" or "int4"; `kv_dtype`: "f32",
+/// "bf16", "int8", or "auto" for what suits the compute type.
+struct precision_names {
+  std::string dtype, quantize, kv_dtype;
+};
+
+/// What to compute in. Throws failure(bad_request).
+precision precision_of(const precision_names& names, const checkpoint& tensors);
 
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);

@@ -31,8 +31,13 @@ struct precision {
   kernels::dtype compute = kernels::dtype::f32; // of activations, and of weights stored as floats
   kernels::quantization weights = kernels::quantization::none; // of those stored as floats; blocks stay as they are
 
+  kernels::kv_type kv = kernels::kv_type::f32; // of the KV cache
+
+  /// K and V in f32 for f32, else in bf16.
   precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)
-    : compute(compute), weights(weights) {}
+    : precision(compute, weights, compute == kernels::dtype::f32 ? kernels::kv_type::f32 : kernels::kv_type::bf16) {}
+  precision(kernels::dtype compute, kernels::quantization weights, kernels::kv_type kv)
+    : compute(compute), weights(weights), kv(kv) {}
 };
 
 /// The type to compute in: bf16 for bf16 and for quantised weights, whose own error is larger than bf16's, else f32.
@@ -44,8 +49,8 @@ std::string weights_kind(const checkpoint& tensors, kernels::quantization weight
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
                           const kernels::backend& backend, int max_rows, int max_context);
 
-/// The KV cache that a decoder wants: f32 for f32, else bf16.
-kernels::kv_shape kv_shape_of(const model_config& config, kernels::dtype compute, std::size_t blocks);
+/// The KV cache that a decoder wants.
+kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std::size_t blocks);
 
 /// Finds every tensor that the configuration asks for, with its shape. Throws failure(bad_file | unsupported) naming
 /// the file, the tensor, what was found and what was expected. Returns what should be logged: tensors that nothing

@@ -244,9 +244,8 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
   return weights == quantization::int8 ? "int8" : "int4";
 }
 
-kernels::kv_shape kv_shape_of(const model_config& config, dtype compute, std::size_t blocks) {
-  const auto type = compute == dtype::bf16 ? kernels::kv_type::bf16 : kernels::kv_type::f32;
-  return {config.layers, config.kv_heads, config.head_dim, type, blocks};
+kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std::size_t blocks) {
+  return {config.layers, config.kv_heads, config.head_dim, numbers.kv, blocks};
 }
 
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
@@ -276,7 +275,7 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
   const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +
                           (q + size(config.ffn)) * size_of(compute);
   need.activations = size(max_rows) * row + size(max_context) * size(config.head_dim) * sizeof(float);
-  need.kv_block = kv_shape_of(config, compute, 1).block_bytes();
+  need.kv_block = kv_shape_of(config, numbers, 1).block_bytes();
   return need;
 }
 

@@ -41,7 +41,8 @@ CLI::Validator batch_list() {
 void print_json(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
   const auto work = bench.work_per_token();
   std::cout << "{\"model\":" << json_text(bench.name()) << ",\"weights\":" << json_text(bench.weights())
-            << ",\"dtype\":" << json_text(bench.dtype()) << ",\"device\":" << json_text(bench.device())
+            << ",\"dtype\":" << json_text(bench.dtype())
+            << ",\"kv_dtype\":" << json_text(bench.kv_dtype()) << ",\"device\":" << json_text(bench.device())
             << ",\"threads\":" << bench.threads() << ",\"step_tokens\":" << options.step_tokens
             << ",\"repeat\":" << options.repeat << ",\"batch\":" << r.batch << ",\"prompt\":" << options.prompt
             << ",\"generate\":" << options.generate << ",\"prefill_tps\":" << json_number(r.prefill_tps)
@@ -113,7 +114,7 @@ command add_bench_model(CLI::App& bench) {
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   add_model_option(*app, options->model);
-  add_compute_options(*app, options->dtype, options->quantize, options->device, options->threads);
+  add_compute_options(*app, options->dtype, options->quantize, options->kv_dtype, options->device, options->threads);
   add_common_options(*app);
   app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
               "Examples:\n"

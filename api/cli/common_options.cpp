@@ -38,8 +38,8 @@ void add_model_option(CLI::App& command, std::string& model) {
     ->group(model_group);
 }
 
-void add_compute_options(CLI::App& command, std::string& dtype, std::string& quantize, std::string& device,
-                         int& threads) {
+void add_compute_options(CLI::App& command, std::string& dtype, std::string& quantize, std::string& kv_dtype,
+                         std::string& device, int& threads) {
   command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
@@ -50,6 +50,11 @@ void add_compute_options(CLI::App& command, std::string& dtype, std::string& qua
                 "What becomes of weights stored as floats: int8 or int4 is smaller and faster, none is exact")
     ->check(one_of({"none", "int8", "int4"}))
     ->type_name("FORMAT")
+    ->capture_default_str()
+    ->group(model_group);
+  command.add_option("--kv-dtype", kv_dtype, "Keep K and V in f32, bf16 or int8; auto: f32 for --dtype f32, else bf16")
+    ->check(one_of({"auto", "f32", "bf16", "int8"}))
+    ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
   command
@@ -67,7 +72,7 @@ void add_compute_options(CLI::App& command, std::string& dtype, std::string& qua
 
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
-  add_compute_options(command, options.dtype, options.quantize, options.device, options.threads);
+  add_compute_options(command, options.dtype, options.quantize, options.kv_dtype, options.device, options.threads);
   command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
     ->type_name("NAME")
     ->group(model_group);

@@ -44,7 +44,7 @@ struct model_bench::run {
     : options(bench.options_), backend(*bench.backend_), vocab(bench.model_->config.vocab), batch(batch),
       blocks_each(blocks_each), graph(bench.model_, backend, max_rows, options.prompt + options.generate),
       cache(backend.make_kv_cache(
-        kv_shape_of(bench.model_->config, bench.compute_, size(batch) * size(blocks_each)))),
+        kv_shape_of(bench.model_->config, bench.numbers_, size(batch) * size(blocks_each)))),
       logits(backend.allocate(size(batch) * size(vocab) * sizeof(float))), tables(size(batch) * size(blocks_each)) {
     std::iota(tables.begin(), tables.end(), 0);
   }
@@ -123,8 +123,8 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
                                        std::to_string(options.generate) + " generated tokens exceed the " +
                                        std::to_string(source.config.max_context) + " that " + source.name + " allows");
   name_ = source.name;
-  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
-  compute_ = numbers.compute;
+  const auto numbers = precision_of({options.dtype, options.quantize, options.kv_dtype}, *source.tensors);
+  numbers_ = numbers;
   weights_ = weights_kind(*source.tensors, numbers.weights);
   backend_ = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
   device_ = backend_->description();
@@ -158,7 +158,7 @@ model_bench::weight_work model_bench::work_per_token() const {
 model_bench_result model_bench::measure(int batch) {
   const int context = options_.prompt + options_.generate;
   const int blocks_each = (context + kernels::block_tokens - 1) / kernels::block_tokens;
-  const auto shape = kv_shape_of(model_->config, compute_, size(batch) * size(blocks_each));
+  const auto shape = kv_shape_of(model_->config, numbers_, size(batch) * size(blocks_each));
   const auto need = shape.blocks * shape.block_bytes() + size(batch) * size(model_->config.vocab) * sizeof(float);
   const auto available = available_memory();
   if (need > available)

@@ -15,6 +15,7 @@ struct model_bench_options {
   std::string model;         // a checkpoint's folder, or synthetic:SHAPE
   std::string dtype = "auto";  // auto | f32 | bf16
   std::string quantize = "none"; // none | int8 | int4
+  std::string kv_dtype = "auto"; // auto | f32 | bf16 | int8
   std::string device = "auto"; // auto | cpu | cpu:INSTRUCTION_SET
   int threads = 0;           // 0: one per core
   int step_tokens = 512;     // most rows of a prefill step
@@ -45,7 +46,8 @@ public:
   const std::string& name() const { return name_; }
   const std::string& weights() const { return weights_; } // most of them: "BF16", "Q4_K", "int8"
   const std::string& device() const { return device_; }
-  std::string dtype() const { return kernels::to_string(compute_); }
+  std::string dtype() const { return kernels::to_string(numbers_.compute); }
+  std::string kv_dtype() const { return kernels::to_string(numbers_.kv); }
   int threads() const { return threads_; }
   double load_seconds() const { return load_seconds_; }
 
@@ -61,7 +63,7 @@ private:
 
   model_bench_options options_;
   std::string name_, weights_, device_;
-  kernels::dtype compute_ = kernels::dtype::f32;
+  precision numbers_ = kernels::dtype::f32;
   int threads_ = 0;
   double load_seconds_ = 0;
   std::unique_ptr<kernels::backend> backend_;

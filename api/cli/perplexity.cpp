@@ -25,7 +25,7 @@ constexpr int most = 1 << 20, step_rows = 512;
 
 struct perplexity_options {
   std::string model, text;
-  std::string dtype = "auto", quantize = "none", device = "auto";
+  std::string dtype = "auto", quantize = "none", kv_dtype = "auto", device = "auto";
   int threads = 0;
   int context = 0, stride = 0; // 0: chosen
   bool json = false;
@@ -55,7 +55,7 @@ int run_perplexity(const perplexity_options& options) {
     throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
   const auto tokens = source.load_tokenizer()->encode(read_text(options.text), true);
 
-  const auto numbers = precision_of(options.dtype, options.quantize, *source.tensors);
+  const auto numbers = precision_of({options.dtype, options.quantize, options.kv_dtype}, *source.tensors);
   const auto backend = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
   const int rows = std::min(context, step_rows);
   const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context);
@@ -72,7 +72,7 @@ int run_perplexity(const perplexity_options& options) {
   };
   status.line = "loading " + source.name;
   decoder graph(load_weights(*source.tensors, source.config, *backend, numbers, show), *backend, rows, context);
-  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, numbers.compute, blocks));
+  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, numbers, blocks));
   status.line = "reading " + options.text;
   const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);
   status.now = load_status::stage::ready;
@@ -110,7 +110,7 @@ command add_bench_perplexity(CLI::App& bench) {
     ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_model_option(*app, options->model);
-  add_compute_options(*app, options->dtype, options->quantize, options->device, options->threads);
+  add_compute_options(*app, options->dtype, options->quantize, options->kv_dtype, options->device, options->threads);
   add_common_options(*app);
   app->footer("Special tokens that are written out in the text are read as such.\n"
               "Examples:\n"

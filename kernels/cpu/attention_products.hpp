@@ -40,49 +40,48 @@ class partition_blocks {
 public:
   /// The blocks before `last` of the partition are read.
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
-    : block_bytes_(op.cache.block_bytes),
-      scale_bytes_(op.cache.type == kv_type::int8 ? 2 * block_size * sizeof(float) : 0),
-      part_bytes_((block_bytes_ - scale_bytes_) / 2), data_(op.cache.data + tile.kv_head * op.cache.head_bytes),
+    : key_bytes_(op.cache.key_bytes), value_bytes_(op.cache.value_bytes),
+      keys_(op.cache.data + tile.kv_head * op.cache.head_bytes), values_(keys_ + op.cache.value_offset),
       blocks_(tile.blocks + partition * blocks_per_partition), last_(last),
       end_(tile.end_block - partition * blocks_per_partition) {}
 
-  const char* keys(int block) const { return head(block) + scale_bytes_; }
-  const char* values(int block) const { return keys(block) + part_bytes_; }
+  const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }
+  const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
 
   /// Call it where the keys of `block` are about to be read.
   void fetch_after_keys(int block) const {
     if (block + ahead < last_)
-      fetch(head(block + ahead), scale_bytes_ + part_bytes_);
+      fetch(scales(block + ahead), key_bytes_);
     else if (const int next = block + ahead - last_; next < last_)
-      fetch(values(next), part_bytes_);
+      fetch(values(next), value_bytes_);
   }
   void fetch_after_values(int block) const {
     if (block + ahead < last_)
-      fetch(values(block + ahead), part_bytes_);
+      fetch(values(block + ahead), value_bytes_);
     else if (const int next = blocks_per_partition + block + ahead - last_; next < end_)
-      fetch(head(next), scale_bytes_ + part_bytes_);
+      fetch(scales(next), key_bytes_);
   }
 
   /// The scales of a block's tokens; to be called with its keys.
   void load_scales(tile_scratch& scratch, int block) const {
-    const auto* scales = reinterpret_cast<const float*>(head(block));
-    store(scratch.k_scales + block * 16, load(scales));
-    store(scratch.v_scales + block * 16, load(scales + 16));
+    const auto* from = reinterpret_cast<const float*>(scales(block));
+    store(scratch.k_scales + block * 16, load(from));
+    store(scratch.v_scales + block * 16, load(from + 16));
   }
 
 private:
-  static constexpr int ahead = 2;
+  static constexpr int ahead = 4;
   static constexpr int blocks_per_partition = partition_size / block_size;
 
-  const char* head(int block) const { return data_ + blocks_[block] * block_bytes_; }
+  const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // then come the keys
 
   static void fetch(const char* p, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; i += 64)
       __builtin_prefetch(p + i);
   }
 
-  std::size_t block_bytes_, scale_bytes_, part_bytes_; // of its K or V
-  const char* data_;
+  std::size_t key_bytes_, value_bytes_; // of a block
+  const char *keys_, *values_;          // of the head
   const std::int32_t* blocks_;
   int last_, end_;
 };

@@ -72,11 +72,20 @@ public:
     data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
   }
 
-  /// [layers][kv_heads][blocks][K, V]
+  /// [layers], see layer_cache.
   layer_cache layer(int index) const {
-    const std::size_t bytes = shape.block_bytes() / shape.layers * shape.blocks;
-    return {static_cast<char*>(data_.get()) + index * bytes, bytes / shape.kv_heads,
-            shape.block_bytes() / shape.layers / shape.kv_heads, shape.kv_heads, shape.head_dim, shape.type};
+    const std::size_t head_block = kv_bytes(shape.type, shape.head_dim) * block_tokens;
+    const std::size_t scales = shape.type == kv_type::int8 ? 2 * block_tokens * sizeof(float) : 0;
+    layer_cache layer;
+    layer.head_bytes = head_block * shape.blocks;
+    layer.value_bytes = (head_block - scales) / 2;
+    layer.key_bytes = head_block - layer.value_bytes;
+    layer.value_offset = layer.key_bytes * shape.blocks;
+    layer.data = static_cast<char*>(data_.get()) + index * shape.kv_heads * layer.head_bytes;
+    layer.kv_heads = shape.kv_heads;
+    layer.head_dim = shape.head_dim;
+    layer.type = shape.type;
+    return layer;
   }
 
 private:
@@ -260,11 +269,14 @@ public:
       return;
     pool_.parallel_for(cache.shape.layers, [&](std::size_t i, int) {
       const auto layer = memory.layer(static_cast<int>(i));
-      for (int head = 0; head < layer.kv_heads; ++head)
+      for (int head = 0; head < layer.kv_heads; ++head) {
+        char* keys = layer.data + head * layer.head_bytes;
+        char* values = keys + layer.value_offset;
         for (const auto& copy : copies) {
-          char* blocks = layer.data + head * layer.head_bytes;
-          std::memmove(blocks + copy.to * layer.block_bytes, blocks + copy.from * layer.block_bytes, layer.block_bytes);
+          std::memmove(keys + copy.to * layer.key_bytes, keys + copy.from * layer.key_bytes, layer.key_bytes);
+          std::memmove(values + copy.to * layer.value_bytes, values + copy.from * layer.value_bytes, layer.value_bytes);
         }
+      }
     });
   }
 

@@ -89,30 +89,30 @@ inline float quantise_head(std::int8_t* to, const float* x, int n) {
 }
 
 /// K and V of one head, finite, to slot `slot` of its place in a block.
-inline void write_f32(char* cache, const float* k, const float* v, int dim, int slot) {
-  auto* to = reinterpret_cast<float*>(cache);
+inline void write_f32(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* to = reinterpret_cast<float*>(keys);
   for (int d = 0; d < dim; ++d)
     to[d * 16 + slot] = k[d];
-  std::memcpy(to + dim * 16 + slot * dim, v, dim * sizeof(float));
+  std::memcpy(reinterpret_cast<float*>(values) + slot * dim, v, dim * sizeof(float));
 }
 
-inline void write_bf16(char* cache, const float* k, const float* v, int dim, int slot) {
-  auto* pairs = reinterpret_cast<std::uint32_t*>(cache);
+inline void write_bf16(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* pairs = reinterpret_cast<std::uint32_t*>(keys);
   for (int d = 0; d < dim; d += 2)
     pairs[d * 8 + slot] = to_bf16(k[d]) | std::uint32_t(to_bf16(k[d + 1])) << 16;
-  auto* values = reinterpret_cast<std::uint16_t*>(cache) + dim * 16 + slot / 2 * 2 * dim + slot % 2;
+  auto* to = reinterpret_cast<std::uint16_t*>(values) + slot / 2 * 2 * dim + slot % 2;
   for (int d = 0; d < dim; ++d)
-    values[2 * d] = to_bf16(v[d]);
+    to[2 * d] = to_bf16(v[d]);
 }
 
-inline void write_int8(char* cache, const float* k, const float* v, int dim, int slot) {
-  auto* scales = reinterpret_cast<float*>(cache);
+inline void write_int8(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* scales = reinterpret_cast<float*>(keys);
   auto* to = reinterpret_cast<std::int8_t*>(scales + 32);
   std::int8_t codes[max_head_dim];
   scales[slot] = quantise_head(codes, k, dim);
   for (int d = 0; d < dim; ++d)
     to[d * 16 + slot] = codes[d];
-  scales[16 + slot] = quantise_head(to + dim * 16 + slot * dim, v, dim);
+  scales[16 + slot] = quantise_head(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
 }
 
 void rope_write_kv(const rope_op& op, float* row, int position, int block) {
@@ -128,14 +128,17 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
   const int both = 2 * op.cache.kv_heads * dim;
   for (int i = 0; i < both; i += lanes)
     store_some(k + i, finite(load_some(k + i, both - i)), both - i);
-  char* to = op.cache.data + block * op.cache.block_bytes;
-  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim, to += op.cache.head_bytes) {
+  char* keys = op.cache.data + block * op.cache.key_bytes;
+  char* values = op.cache.data + op.cache.value_offset + block * op.cache.value_bytes;
+  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim) {
     const float* v = k + op.cache.kv_heads * dim;
     switch (op.cache.type) {
-      case kv_type::f32: write_f32(to, k, v, dim, position % 16); break;
-      case kv_type::bf16: write_bf16(to, k, v, dim, position % 16); break;
-      case kv_type::int8: write_int8(to, k, v, dim, position % 16); break;
+      case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
+      case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;
+      case kv_type::int8: write_int8(keys, values, k, v, dim, position % 16); break;
     }
+    keys += op.cache.head_bytes;
+    values += op.cache.head_bytes;
   }
 }
 

@@ -118,16 +118,18 @@ struct norm_op {
   bool out_bf16 = false;
 };
 
-/// The cache of one layer: [kv_heads][blocks][K, V], so that the blocks of a head fill all sets of a cache evenly.
-/// Scores have a token per lane, outputs a dimension:
+/// The cache of one layer: [kv_heads][K of all blocks, V of all blocks], so that consecutive blocks are read as two
+/// streams. Scores have a token per lane, outputs a dimension:
 ///   f32   K [head_dim][16 tokens], V [16 tokens][head_dim]
 ///   bf16  K [head_dim / 2][16 tokens][2 dimensions], V [8 pairs of tokens][head_dim][2 tokens]
-///   int8  scales of K [16 tokens], scales of V [16 tokens], both f32; then as f32
+///   int8  as f32, but before K are the scales: of K [16 tokens], of V [16 tokens], f32
 /// Numbers are finite, whatever was written: what a query does not see may then be multiplied with 0.
 struct layer_cache {
   char* data = nullptr;
-  std::size_t head_bytes = 0;  // all blocks of a head
-  std::size_t block_bytes = 0; // a block of a head
+  std::size_t head_bytes = 0;   // K and V of a head, all blocks
+  std::size_t key_bytes = 0;    // of a block and head, with scales
+  std::size_t value_bytes = 0;  // the same for V
+  std::size_t value_offset = 0; // from a head's K to its V
   int kv_heads = 0;
   int head_dim = 0;
   kv_type type = kv_type::f32;

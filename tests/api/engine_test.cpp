@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "listener.hpp"
 
+#include <array>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 #include <caf/event_based_actor.hpp>
@@ -84,26 +85,31 @@ generation random_generation(std::mt19937& rng) {
 }
 
 /// Every way to compute that this machine has; under sanitizers, which make all slow, the fastest alone.
-std::vector<std::pair<std::string, std::string>> dtypes_and_devices() {
+std::vector<std::array<std::string, 3>> dtypes_and_devices() {
   auto targets = kernels::available_isas();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   targets.erase(targets.begin(), targets.end() - 1);
 #endif
-  std::vector<std::pair<std::string, std::string>> all;
-  for (auto target : targets)
-    for (auto dtype : {"f32", "bf16"})
-      all.emplace_back(dtype, "cpu:" + std::string(kernels::to_string(target)));
+  std::vector<std::array<std::string, 3>> all; // dtype, kv_dtype, device
+  for (auto target : targets) {
+    const auto device = "cpu:" + std::string(kernels::to_string(target));
+    all.push_back({"f32", "auto", device});
+    all.push_back({"bf16", "auto", device});
+    all.push_back({"bf16", "int8", device});
+  }
   return all;
 }
 
 } // namespace
 
 TEST_CASE("random workloads give every request what it gets alone, bit for bit") {
-  for (auto [dtype, device] : dtypes_and_devices()) {
+  for (auto [dtype, kv_dtype, device] : dtypes_and_devices()) {
     CAPTURE(dtype);
+    CAPTURE(kv_dtype);
     CAPTURE(device);
     auto alone = small();
     alone.dtype = dtype;
+    alone.kv_dtype = kv_dtype;
     alone.device = device;
     alone.prefix_cache = false;
     auto reference = engine::start(alone);

@@ -64,14 +64,21 @@ private:
 void long_contexts(backend& device, const machine_peaks& peak, const shape& s, kv_type type) {
   const int context = 8192;
   attention_bench bench(device, s, type, context);
-  const auto decode = bench.attend({0, 1, context - 1, 0});
-  const double bytes = context * bench.token_bytes();
-  std::printf("attention %d:%d x %d %s: decode at 8k %.1f us = %.1f GB/s (%.0f%%, median %.0f%% of read)", s.heads,
-              s.kv_heads, s.dim, to_string(type), decode.best * 1e6, bytes / decode.best / 1e9,
-              100 * bytes / decode.best / peak.read, 100 * bytes / decode.median / peak.read);
+  std::printf("attention %d:%d x %d %s:", s.heads, s.kv_heads, s.dim, to_string(type));
+  std::vector<std::int32_t> consecutive(bench.table().size());
+  std::iota(consecutive.begin(), consecutive.end(), 0);
+  const sequence_rows last{0, 1, context - 1, 0};
+  const auto decode = [&](const char* how, const std::vector<std::int32_t>& table) {
+    const auto t = bench.attend({&last, 1}, table);
+    const double bytes = context * bench.token_bytes();
+    std::printf(" decode at 8k, blocks %s %.0f us = %.1f GB/s (%.0f%%, median %.0f%% of read),", how, t.best * 1e6,
+                bytes / t.best / 1e9, 100 * bytes / t.best / peak.read, 100 * bytes / t.median / peak.read);
+  };
+  decode("consecutive", consecutive);
+  decode("scattered", bench.table());
   const auto prefill = bench.attend({0, bench.most_rows, 0, 0});
   const double operations = 4.0 * s.heads * s.dim * bench.most_rows * (bench.most_rows + 1.0) / 2;
-  std::printf(", prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA)", prefill.best * 1e3,
+  std::printf(" prefill 2k %.1f ms = %.0f GF (%.0f%%, median %.0f%% of FMA)", prefill.best * 1e3,
               operations / prefill.best / 1e9, 100 * operations / prefill.best / peak.f32_fma,
               100 * operations / prefill.median / peak.f32_fma);
   const auto write = measure([&] { bench.write({0, bench.most_rows, 0, 0}, 0); });

@@ -253,6 +253,113 @@ TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
     }
 }
 
+TEST_CASE("sequences that share blocks get the bits that they get alone") {
+  // A tree of prompts: context, rows of this step, and how many tokens come from sequence 0, or from `parent`.
+  struct member {
+    int context, rows, parent, common;
+  };
+  const member members[] = {{900, 1, 0, 0},  {530, 1, 0, 512},  {560, 2, 0, 512}, {1030, 1, 0, 768}, {1100, 3, 3, 1024},
+                            {700, 1, 0, 0},  {257, 1, 0, 256},  {100, 1, 0, 96},  {512, 9, 0, 512},  {511, 1, 0, 496},
+                            {769, 1, 5, 256}};
+  const int blocks_each = 80;
+  for (const isa target : tested_isas())
+    for (const shape& s : {shape{4, 4, 32}, shape{7, 1, 24}, shape{8, 2, 64}})
+      for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
+        for (const int window : {0, 300, 1000}) {
+          const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
+          const auto caches = blocks_each * std::size(members);
+          const auto device = make_backend(target, 1), crowd = make_backend(target, 3);
+          const auto cache = device->make_kv_cache({1, s.kv_heads, s.head_dim, type, caches});
+          std::vector<std::int32_t> tables(caches);
+          std::iota(tables.begin(), tables.end(), 0);
+          generator random(21);
+          std::shuffle(tables.begin(), tables.end(), random.engine);
+          const sequence any(s, 1200, 1); // for its rope table
+
+          std::vector<sequence_rows> batch;
+          std::vector<float> together;
+          for (std::size_t i = 0; i < std::size(members); ++i) {
+            const auto& m = members[i];
+            const int first_block = static_cast<int>(i) * blocks_each;
+            std::copy_n(tables.begin() + m.parent * blocks_each, m.common / block_tokens, tables.begin() + first_block);
+            const int own = m.context - m.common;
+            auto rows = random.normal((own + m.rows) * columns);
+            const sequence_rows all{0, own + m.rows, m.common, first_block};
+            device->rope_write_kv({rows.data(), dtype::f32, std::size_t(all.rows), columns, columns}, s.heads, {},
+                                  any.rope.data(), *cache, 0, {{&all, 1}, tables});
+            batch.push_back({static_cast<int>(together.size() / columns), m.rows, m.context, first_block});
+            together.insert(together.end(), rows.end() - m.rows * columns, rows.end());
+          }
+          const auto attend = [&](backend& on, std::span<const sequence_rows> who, std::vector<float>& qkv) {
+            const std::size_t count = qkv.size() / columns;
+            numbers out(dtype::f32, count * width);
+            on.attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, s.heads, 0.2f, window,
+                         *cache, 0, {who, tables});
+            return out;
+          };
+          const auto shared = attend(*crowd, batch, together);
+          CHECK_MESSAGE(attend(*device, batch, together) == shared, name(target, s, type, 0, window), ", one thread");
+          for (const auto& member : batch) {
+            auto alone = member;
+            alone.first_row = 0;
+            const auto begin = together.begin() + member.first_row * columns;
+            std::vector<float> qkv(begin, begin + member.rows * columns);
+            CHECK_MESSAGE(attend(*device, {&alone, 1}, qkv) ==
+                              shared.slice(member.first_row * width, member.rows * width),
+                          name(target, s, type, 0, window), ", ", member.rows, " rows at ", member.first_position);
+          }
+        }
+}
+
+TEST_CASE("int8 K and V cost no more than the rounding of their codes explains") {
+  for (const isa target : tested_isas())
+    for (const shape& s : {shape{8, 2, 64}, shape{4, 4, 128}}) {
+      const int tokens = 600;
+      const sequence from(s, tokens, 23);
+      machine exact(target, s, kv_type::f32, tokens), coarse(target, s, kv_type::int8, tokens);
+      const auto want = exact.run(from, dtype::f32, 0, {tokens}), got = coarse.run(from, dtype::f32, 0, {tokens});
+      // A code is off by half a step of 1/127 of the largest of its head; a score by as much of sum |q| * largest k.
+      double largest = 0, longest = 0, error = 0, size = 0;
+      for (const float x : from.qkv)
+        largest = std::max(largest, std::abs(double(x)) * std::sqrt(2.0)); // rotation mixes two
+      for (std::size_t i = 0; i + s.head_dim <= from.qkv.size(); i += s.head_dim) {
+        double sum = 0;
+        for (int d = 0; d < s.head_dim; ++d)
+          sum += std::abs(from.qkv[i + d]) * std::sqrt(2.0);
+        longest = std::max(longest, sum);
+      }
+      const double step = largest / 254;
+      const double score = longest * step / std::sqrt(double(s.head_dim));
+      const double bound = step + largest * (std::exp(2 * score) - 1 + 2 * unit(dtype::bf16));
+      check_close(got.values(), want.values(), std::vector<double>(want.size(), bound), std::string(to_string(target)));
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+      }
+      CHECK_MESSAGE(std::sqrt(error / size) < 0.015, to_string(target), ": relative error ", std::sqrt(error / size));
+    }
+}
+
+TEST_CASE("a cache never holds what is not finite, nor int8 scales that are not") {
+  for (const isa target : tested_isas())
+    for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
+      const shape s{2, 2, 20};
+      const int tokens = 40;
+      sequence from(s, tokens, 29);
+      for (const float bad : {std::nanf(""), INFINITY, -INFINITY, 1e-40f, 0.0f}) {
+        // Token 39's K and V are bad. Rows before it must not notice, though they are computed together.
+        auto spoilt = from;
+        const std::size_t columns = s.columns();
+        std::fill(spoilt.qkv.begin() + 39 * columns + s.heads * s.head_dim, spoilt.qkv.begin() + 40 * columns, bad);
+        machine m(target, s, type, tokens), other(target, s, type, tokens);
+        const std::size_t before = 39 * s.heads * s.head_dim;
+        CHECK_MESSAGE(m.run(spoilt, dtype::f32, 0, {tokens}).slice(0, before) ==
+                          other.run(from, dtype::f32, 0, {tokens}).slice(0, before),
+                      to_string(target), " ", to_string(type), ", ", bad);
+      }
+    }
+}
+
 TEST_CASE("a window that reaches past the context changes nothing, and skipped partitions leave no trace") {
   for (const isa target : tested_isas()) {
     const shape s{4, 2, 16};

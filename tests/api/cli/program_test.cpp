@@ -278,7 +278,7 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
 TEST_CASE("bench model prints one JSON object per batch size") {
   const auto result =
     run_troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate", "3", "--batch",
-                "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--json"});
+                "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--kv-dtype", "int8", "--json"});
   CHECK(result.status == 0);
   std::istringstream lines(result.out);
   std::vector<std::int64_t> batches;
@@ -289,6 +289,7 @@ TEST_CASE("bench model prints one JSON object per batch size") {
     CHECK(std::string_view(root["model"]) == "llama-mha-tied");
     CHECK(std::string_view(root["weights"]) == "BF16");
     CHECK(std::string_view(root["dtype"]) == "bf16");
+    CHECK(std::string_view(root["kv_dtype"]) == "int8");
     CHECK(std::string_view(root["device"]).starts_with("cpu, "));
     CHECK(std::int64_t(root["threads"]) == 1);
     CHECK(std::int64_t(root["prompt"]) == 20);

@@ -1,0 +1,134 @@
+#include "kernels/cpu/attention_plan.hpp"
+#include "tests/kernels/support.hpp"
+
+#include <map>
+#include <set>
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::testing;
+
+namespace {
+
+constexpr int partition_blocks = partition_tokens / block_tokens;
+
+/// Sequences whose block tables branch off each other at random.
+struct random_batch {
+  std::vector<sequence_rows> sequences;
+  std::vector<std::int32_t> tables;
+
+  explicit random_batch(generator& random) {
+    int next_block = 0;
+    const int count = 1 + random.below(20);
+    for (int i = 0; i < count; ++i) {
+      const int rows = random.below(4) == 0 ? 1 + random.below(100) : 1 + random.below(4);
+      const int position = random.below(2000);
+      const int blocks = (position + rows + block_tokens - 1) / block_tokens;
+      std::vector<std::int32_t> table;
+      if (i > 0 && random.below(3) > 0) {
+        const auto& from = sequences[random.below(i)];
+        const int shared = std::min(from.first_position, position) / block_tokens;
+        const int common = shared == 0 ? 0 : random.below(shared + 1);
+        table.assign(tables.begin() + from.first_block, tables.begin() + from.first_block + common);
+      }
+      while (static_cast<int>(table.size()) < blocks)
+        table.push_back(next_block++);
+      const int first_row = sequences.empty() ? 0 : sequences.back().first_row + sequences.back().rows;
+      sequences.push_back({first_row, rows, position, static_cast<int>(tables.size())});
+      tables.insert(tables.end(), table.begin(), table.end());
+    }
+  }
+  batch view() const { return {sequences, tables}; }
+};
+
+} // namespace
+
+TEST_CASE("an attention plan has every query see every partition of its context once, in order, in slots of its own") {
+  generator random(31);
+  for (int round = 0; round < 300; ++round) {
+    const random_batch who(random);
+    const auto view = who.view();
+    const attention_shape shape{1 + random.below(3), 1 + random.below(8), random.below(2) * (1 + random.below(3000)),
+                                std::vector{6, 12, 32}[random.below(3)]};
+    attention_plan plan(1 + random.below(4));
+    plan.make(shape, view);
+
+    // What a run has seen where: partitions by slot, or all of it in a piece that finishes.
+    std::map<std::size_t, std::pair<int, std::vector<int>>> slots; // first slot of a run -> run, partitions
+    std::map<int, std::vector<int>> finished;
+    std::set<std::size_t> used;
+    for (const auto& piece : plan.pieces()) {
+      int before = 0;
+      const auto runs = plan.runs_of(piece);
+      for (const int run : runs) {
+        const auto& r = plan.run(run);
+        for (int p = 0; p < piece.partitions; ++p) {
+          const int partition = piece.first_partition + p;
+          if (piece.finish) {
+            finished[run].push_back(partition);
+            continue;
+          }
+          const std::size_t slot = piece.slot + before + std::size_t(piece.fold ? 0 : p) * piece.queries;
+          slots[slot].first = run;
+          slots[slot].second.push_back(partition);
+          if (piece.fold && p > 0)
+            continue;
+          for (int head = 0; head < shape.kv_heads; ++head)
+            for (int q = 0; q < r.count; ++q)
+              CHECK(used.insert(slot + q + head * piece.head_slots).second);
+        }
+        // Runs of a piece read the same blocks.
+        const auto* blocks = who.tables.data() + r.sequence->first_block + piece.first_partition * partition_blocks;
+        const auto* others =
+            who.tables.data() + plan.run(runs[0]).sequence->first_block + piece.first_partition * partition_blocks;
+        if (runs.size() > 1)
+          CHECK(std::equal(blocks, blocks + piece.partitions * partition_blocks, others));
+        before += r.count;
+      }
+      CHECK(before == piece.queries);
+    }
+    CHECK((used.empty() || *used.rbegin() < plan.slots()));
+    for (const auto& merge : plan.merges())
+      for (std::size_t i = 0; i < merge.parts; ++i) {
+        const auto& part = slots.at(plan.part(merge.first_part + i).slot);
+        CHECK(part.first == merge.run);
+        CHECK((i == 0 || part.second.size() == 1)); // a fold can only be what all else is merged into
+        finished[merge.run].insert(finished[merge.run].end(), part.second.begin(), part.second.end());
+      }
+
+    std::size_t queries = 0;
+    for (const auto& [run, partitions] : finished) {
+      const auto& r = plan.run(run);
+      queries += r.count;
+      const int first = r.sequence->first_position + r.first / shape.group;
+      const int last = r.sequence->first_position + (r.first + r.count - 1) / shape.group;
+      std::vector<int> want;
+      for (int p = shape.window > 0 ? std::max(0, first + 1 - shape.window) / partition_tokens : 0;
+           p <= last / partition_tokens; ++p)
+        want.push_back(p);
+      CHECK(partitions == want);
+    }
+    std::size_t rows = 0;
+    for (const auto& s : who.sequences)
+      rows += s.rows;
+    CHECK(queries == rows * shape.group);
+  }
+}
+
+TEST_CASE("an attention plan reads what sequences share once, also where they branch") {
+  // Three sequences share two partitions, two of them one more.
+  std::vector<std::int32_t> tables;
+  std::vector<sequence_rows> sequences;
+  for (int i = 0; i < 3; ++i) {
+    sequences.push_back({i, 1, 4 * partition_tokens - 1, static_cast<int>(tables.size())});
+    for (int b = 0; b < 4 * partition_blocks; ++b)
+      tables.push_back(b < 2 * partition_blocks || (b < 3 * partition_blocks && i > 0) ? b : 1000 * (i + 1) + b);
+  }
+  attention_plan plan(1);
+  const batch who{sequences, tables};
+  plan.make({8, 4, 0, 32}, who);
+  std::vector<std::vector<int>> found; // runs, first partition, partitions
+  for (const auto& piece : plan.pieces())
+    found.push_back({static_cast<int>(piece.members), piece.first_partition, piece.partitions});
+  std::sort(found.begin(), found.end());
+  CHECK(found == std::vector<std::vector<int>>{{1, 2, 2}, {1, 3, 1}, {1, 3, 1}, {2, 2, 1}, {3, 0, 2}});
+}
