@@ -176,9 +176,7 @@ int scaled_context(const rope_config& rope, int given) {
 model_config parse_model_config(const json::document& document) {
   const config_fields config(document.root(), document.name());
   const auto& family = family_of(config);
-  if (const auto quantised = config.object("quantization_config"))
-    throw failure(errc::unsupported, config.label("quantization_config") + ": weights quantised by `" +
-                                       quantised->string("quant_method").value_or("?") + "` are not supported");
+  parse_quantised_storage(document); // refuses what cannot be read
   if (const auto activation = config.string("hidden_act");
       activation && *activation != "silu" && *activation != "swish")
     throw failure(errc::unsupported, config.label("hidden_act") + " is `" + *activation + "`, supported is silu");
@@ -246,7 +244,8 @@ checkpoint_config read_config(const std::filesystem::path& folder) {
   std::optional<json::document> generation;
   if (const auto file = folder / "generation_config.json"; std::filesystem::exists(file))
     generation = json::document::load(file);
-  return {parse_model_config(config), parse_generation_config(generation ? &*generation : nullptr, config)};
+  return {parse_model_config(config), parse_generation_config(generation ? &*generation : nullptr, config),
+          parse_quantised_storage(config)};
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 // defaults its makers give for generation. Read once at load, immutable afterwards.
 #pragma once
 
+#include "runtime/quantised_checkpoint.hpp"
 #include "runtime/rope.hpp"
 #include "runtime/types.hpp"
 
@@ -59,10 +60,11 @@ model_config parse_model_config(const json::document& config);
 /// Reads a `generation_config.json`, or null where there is none.
 generation_defaults parse_generation_config(const json::document* generation, const json::document& config);
 
-/// Both, from the files of a checkpoint's folder. Only config.json must be there.
+/// All, from the files of a checkpoint's folder. Only config.json must be there.
 struct checkpoint_config {
   model_config model;
   generation_defaults generation;
+  std::optional<quantised_storage> quantised;
 };
 checkpoint_config read_config(const std::filesystem::path& folder);
 

@@ -46,14 +46,14 @@ model_source open_model(const std::string& model) {
   if (const auto file = gguf_file_of(model))
     return open_gguf(*file);
   const fs::path folder(model);
-  auto [config, generation] = read_config(folder);
+  auto [config, generation, quantised] = read_config(folder);
   // "folder/" and "." still have a name.
   const auto full = fs::weakly_canonical(folder);
   const auto named = full.filename() == "model" ? full.parent_path() : full;
   return {named.filename().string(),
           std::move(config),
           std::move(generation),
-          open_safetensors(folder),
+          quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder),
           [folder] { return tokenizer::load(folder); },
           [folder] { return chat_template::load(folder); }};
 }

@@ -307,4 +307,5 @@ def main():
     (options.out / "gguf.json").write_text(json.dumps(expected) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Writes small checkpoints as GPTQ and AWQ store them, and quantised.json with what they must give. Needs numpy and, for
+make_gguf.py, the gguf package; run as
+
+    python make_quantised.py quantised
+
+Random llamas of one layer, whose 4-bit codes, zeros and scales are drawn and packed here after the formats' definitions.
+For each matrix some values are listed, and the logits after a few tokens, inputs of matrices rounded to int8.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from make_gguf import forward
+
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # which of eight outputs the nibbles of a word hold
+SHAPES = {
+    "self_attn.q_proj": (128, 128), "self_attn.k_proj": (64, 128), "self_attn.v_proj": (64, 128),
+    "self_attn.o_proj": (128, 128), "mlp.gate_proj": (128, 128), "mlp.up_proj": (128, 128), "mlp.down_proj": (128, 128),
+}  # fmt: skip
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "num_hidden_layers": 1,
+    "intermediate_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 128, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    "vocab_size": 32, "tie_word_embeddings": True, "hidden_act": "silu", "eos_token_id": 0,
+}  # fmt: skip
+CASES = {
+    "gptq-g32-sym": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True},
+    "gptq-g64": {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": False, "sym": False},
+    "gptq-g128-v2": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": False, "checkpoint_format": "gptq_v2"},
+    "gptq-g32-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": False},
+    "gptq-whole-mislabelled": {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False, "sym": True},
+    "awq-g32": {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"},
+    "awq-g128": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
+}  # fmt: skip
+
+
+def words(codes, order=range(8)):
+    """Eight neighbours of the last axis in one int32, `order[i]` in nibble i."""
+    grouped = codes.reshape(*codes.shape[:-1], -1, 8).astype(np.uint32)
+    return sum(grouped[..., order[i]] << np.uint32(4 * i) for i in range(8)).astype(np.uint32).view(np.int32)
+
+
+def quantised(random, name, config, rows, cols):
+    """The stored tensors of a matrix [rows = outputs, cols = inputs], its values, and those that are computed with."""
+    group = cols if config["group_size"] < 0 else config["group_size"]
+    groups = cols // group
+    codes = random.integers(0, 16, (rows, cols))
+    zeros = np.full((rows, groups), 8) if config.get("sym") else random.integers(1, 16, (rows, groups))
+    scales = ((0.5 + random.random((rows, groups))) * 0.02).astype(np.float16)
+    order = np.arange(cols) // group
+    if config.get("desc_act"):
+        order = random.permutation(order)
+    values = scales.astype(np.float64)[:, order] * (codes - zeros[:, order])
+    if config["quant_method"] == "awq":
+        stored = {"qweight": words(codes.T, AWQ_ORDER), "qzeros": words(zeros.T, AWQ_ORDER)}
+    else:
+        as_they_are = config.get("checkpoint_format") == "gptq_v2" or "mislabelled" in name
+        stored = {"qweight": np.ascontiguousarray(words(codes).T), "qzeros": words((zeros if as_they_are else zeros - 1).T)}
+        if "whole" not in name:
+            stored["g_idx"] = order.astype(np.int32)
+    kept = values  # but for minima in f16 where matrices stay in blocks
+    if not config.get("desc_act") and not config.get("sym"):
+        kept = (scales.astype(np.float64)[:, order] * codes) + (-scales * zeros).astype(np.float16).astype(np.float64)[:, order]
+    return stored | {"scales": np.ascontiguousarray(scales.T)}, values, kept
+
+
+def write_safetensors(file, tensors):
+    names = {"int32": "I32", "float16": "F16"}
+    header, data = {}, b""
+    for name, values in tensors.items():
+        raw = np.ascontiguousarray(values).tobytes()
+        header[name] = {"dtype": names[values.dtype.name], "shape": list(values.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}  # fmt: skip
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def main():
+    out = Path(sys.argv[1])
+    expected = {}
+    for seed, (name, quantisation) in enumerate(CASES.items()):
+        random = np.random.default_rng(seed)
+        folder = out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": quantisation}, indent=1) + "\n")
+        floats = {"model.embed_tokens.weight": random.standard_normal((32, 128))}
+        for norm in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
+            floats[norm + ".weight"] = 1 + 0.1 * random.standard_normal(128)
+        stored = {n: v.astype(np.float16) for n, v in floats.items()}
+        held = dict(stored)
+        samples = {}
+        for short, (rows, cols) in SHAPES.items():
+            stem = "model.layers.0." + short
+            parts, values, held[stem + ".weight"] = quantised(random, name, quantisation, rows, cols)
+            stored |= {f"{stem}.{part}": v for part, v in parts.items()}
+            picked = [[int(r), int(c)] for r, c in zip(random.integers(0, rows, 24), random.integers(0, cols, 24))]
+            samples[stem + ".weight"] = [[r, c, float(values[r, c])] for r, c in picked]
+        write_safetensors(folder / "model.safetensors", stored)
+        ids = random.integers(0, 32, 20).tolist()
+        # What is not kept in blocks is multiplied as floats, like the tied head.
+        plain = ["proj", "embed"] if quantisation.get("desc_act") else ["embed"]
+        expected[name] = {"samples": samples, "ids": ids, "logits": forward(CONFIG, held, ids, floats=plain)}
+    (out / "quantised.json").write_text(json.dumps(expected) + "\n")
+
+
+main()
