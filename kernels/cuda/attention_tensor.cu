@@ -155,6 +155,7 @@ struct split_attention_kernel {
   static constexpr const char* name = "split attention";
   static constexpr unsigned threads = most_warps * warp_lanes;
   static constexpr int queries = 16 * Tiles;
+  static_assert(queries <= static_cast<int>(warp_lanes));
   static constexpr int o_stride = Dim + 4;
   using part = tensor_attention<Dim, Tiles>;
   static constexpr std::size_t state_bytes = std::size_t(most_warps) * queries * (o_stride + 2) * sizeof(float);
@@ -172,7 +173,7 @@ struct split_attention_kernel {
 
     const int quarter = static_cast<int>(simt::warp());
     const int start = work.partition * partition_tokens + quarter * warp_tokens;
-    int from[Tiles][2], to[Tiles][2], last = 0;
+    int from[Tiles][2], to[Tiles][2];
     for (int i = 0; i < Tiles; ++i)
       for (int half = 0; half < 2; ++half) {
         const std::int32_t row = warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()));
@@ -180,9 +181,8 @@ struct split_attention_kernel {
         from[i][half] = p.window > 0 ? end - p.window - start : 0;
         to[i][half] = end - start;
       }
-    for (int i = 0; i < work.count; i += 1) // the same in all lanes
-      last = at_least(last, p.rows[warp.row_of(i)].position + 1 - start);
-    last = at_most(last, warp_tokens);
+    const std::int32_t mine = warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
+    const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
 
     float o[Tiles][part::dims][4] = {}, m[Tiles][2], l[Tiles][2] = {};
     for (int i = 0; i < Tiles; ++i)

@@ -68,9 +68,9 @@ TROUPE_DEVICE T atomic_add(T* at, T value) {
 /// Loads what is read once: it does not displace what is in the first-level cache.
 TROUPE_DEVICE words4 load_streamed(const void* from) {
   words4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
+  asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(from));
   return v;
 }
 
@@ -79,9 +79,9 @@ TROUPE_DEVICE words4 load_streamed(const void* from) {
 /// column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
 TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      "{%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Single-rounded: never contracted into a fused operation.
@@ -170,7 +170,10 @@ inline std::uint32_t subtract_bf16_pair(std::uint32_t a, std::uint32_t b) {
 TROUPE_DEVICE unsigned lane() { return thread() % warp_lanes; }
 TROUPE_DEVICE unsigned warp() { return thread() / warp_lanes; }
 TROUPE_DEVICE float bf16_to_float(std::uint16_t b) { return bits_to_float(std::uint32_t(b) << 16); }
-TROUPE_DEVICE float larger(float a, float b) { return a > b ? a : b; }
+template <class T>
+TROUPE_DEVICE T larger(T a, T b) {
+  return a > b ? a : b;
+}
 
 /// The same sum, in the same order, in every lane.
 template <class T>
@@ -180,7 +183,8 @@ TROUPE_DEVICE T warp_sum(T value) {
   return value;
 }
 
-TROUPE_DEVICE float warp_max(float value) {
+template <class T>
+TROUPE_DEVICE T warp_max(T value) {
   for (int mask = 16; mask > 0; mask /= 2)
     value = larger(value, shuffle_xor(value, mask));
   return value;
