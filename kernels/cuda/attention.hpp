@@ -1,8 +1,9 @@
 // Attention over the paged cache. The context of a row is cut at absolute multiples of partition_tokens; each partition
-// yields a state {o, m, l} (weighted sum of V, largest score, sum of exponentials), states merge in order (Flash-Decoding;
-// Dao et al. 2023). Tiles pack rows and the query heads that share a KV head; a tile may hold rows of several sequences
-// whose partition is the same blocks (Hydragen; Juravsky et al. 2024). Long prefill chunks go through one pass with a
-// running softmax instead (FlashAttention-2). Launchers; what they launch is planned by attention_plan.hpp.
+// yields a state {o, m, l} (weighted sum of V, largest score, sum of exponentials), states merge in order
+// (Flash-Decoding; Dao et al. 2023). Tiles pack rows and the query heads that share a KV head; a tile may hold rows of
+// several sequences whose partition is the same blocks (Hydragen; Juravsky et al. 2024). Long prefill chunks go through
+// one pass with a running softmax instead (FlashAttention-2). Launchers; what they launch is planned by
+// attention_plan.hpp.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,5 +1,5 @@
-// Which tiles, partitions and states a step's attention consists of. Pure, on the host; the plan goes to the device once per
-// step and serves all layers with the same window.
+// Which tiles, partitions and states a step's attention consists of. Pure, on the host; the plan goes to the device
+// once per step and serves all layers with the same window.
 #pragma once
 
 #include "kernels/cuda/attention.hpp"

@@ -1,7 +1,7 @@
-// Attention on tensor cores, K and V in bf16. A warp has 16 or 32 packed queries and goes through 64 tokens at once: scores,
-// their softmax, the weighted sum of V; K and V come from memory straight into the operands (kv_layout.hpp), q from shared
-// memory. Tokens of a block of 16 are numbered so that what a lane gets as scores is what it needs as the operand of the
-// second product: column n of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j + n % 2.
+// Attention on tensor cores, K and V in bf16. A warp has 16 or 32 packed queries and goes through 64 tokens at once:
+// scores, their softmax, the weighted sum of V; K and V come from memory straight into the operands (kv_layout.hpp), q
+// from shared memory. Tokens of a block of 16 are numbered so that what a lane gets as scores is what it needs as the
+// operand of the second product: column n of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j + n % 2.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/launch.hpp"
 
@@ -112,8 +112,8 @@ struct tensor_attention {
     return sum + simt::shuffle_xor(sum, 2);
   }
 
-  /// o += scores * V. Slots at and after `last` of the 64 tokens have never been written for this sequence: V there may be
-  /// anything, and counts as zero.
+  /// o += scores * V. Slots at and after `last` of the 64 tokens have never been written for this sequence: V there may
+  /// be anything, and counts as zero.
   TROUPE_DEVICE void add_values(const std::int32_t* blocks, int last, const float (&scores)[Tiles][2 * warp_blocks][4],
                                 float (&o)[Tiles][dims][4]) const {
     const unsigned g = group_lane(), t = thread_lane();
@@ -134,7 +134,8 @@ struct tensor_attention {
         weights[i][2] = simt::float_to_bf16_pair(second[0], second[1]);
         weights[i][3] = simt::float_to_bf16_pair(second[2], second[3]);
       }
-      const std::uint16_t* values = cache + p.cache.keys(blocks[b], kv_head) + block_tokens * Dim + g * block_tokens + 4 * t;
+      const std::uint16_t* values =
+        cache + p.cache.keys(blocks[b], kv_head) + block_tokens * Dim + g * block_tokens + 4 * t;
 #pragma unroll
       for (int d = 0; d < dims; ++d) {
         const words2 v = *reinterpret_cast<const words2*>(values + 8 * d * block_tokens);
@@ -181,7 +182,8 @@ struct split_attention_kernel {
         from[i][half] = p.window > 0 ? end - p.window - start : 0;
         to[i][half] = end - start;
       }
-    const std::int32_t mine = warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
+    const std::int32_t mine =
+      warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
     const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
 
     float o[Tiles][part::dims][4] = {}, m[Tiles][2], l[Tiles][2] = {};
@@ -356,7 +358,8 @@ bool has_tensor_attention(dtype cache_type, int head_dim) {
   return cache_type == dtype::bf16 && with_dim(head_dim, [](auto) {});
 }
 
-void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count, int tile) {
+void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+            int tile) {
   with_dim(params.cache.head_dim, [&](auto dim) {
     if (tile == small_tile)
       launch_works<split_attention_kernel<dim.value, 1>>(on, params, works, count);

@@ -1,5 +1,5 @@
-// A GPU as the CUDA backend sees it: memory, streams, copies, events. Two implementations, one linked: native/ over CUDA's
-// run-time library, emulated/ over host memory. Every failure throws device_error naming the call.
+// A GPU as the CUDA backend sees it: memory, streams, copies, events. Two implementations, one linked: native/ over
+// CUDA's run-time library, emulated/ over host memory. Every failure throws device_error naming the call.
 #pragma once
 
 #include "kernels/ops.hpp"

@@ -1,5 +1,5 @@
-// cuBLASLt, for many rows. Loaded at run time by its name: without it, own kernels serve everything. Which algorithm a product
-// gets is what the library's heuristics put first for its shape, so results are not schedule-invariant.
+// cuBLASLt, for many rows. Loaded at run time by its name: without it, own kernels serve everything. Which algorithm a
+// product gets is what the library's heuristics put first for its shape, so results are not schedule-invariant.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

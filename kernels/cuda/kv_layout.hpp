@@ -1,5 +1,5 @@
-// Where K and V of a token lie in the paged cache. In a layer: [blocks][kv_heads], then K as [16 tokens][head_dim] and V
-// transposed, [head_dim][16 tokens]: both are what tensor cores want as their second operand, straight from memory.
+// Where K and V of a token lie in the paged cache. In a layer: [blocks][kv_heads], then K as [16 tokens][head_dim] and
+// V transposed, [head_dim][16 tokens]: both are what tensor cores want as their second operand, straight from memory.
 #pragma once
 
 #include "kernels/cuda/simt.hpp"

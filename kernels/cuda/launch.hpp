@@ -1,5 +1,5 @@
-// Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is what each thread does, `threads` is
-// the size of its blocks.
+// Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is what each thread does, `threads`
+// is the size of its blocks.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,5 +1,6 @@
-// Products of activations with weight matrices. Own kernels: `flat` on tensor cores with weights read once, straight into
-// registers, for few rows (and, as its sums never depend on the rows, for any number in deterministic mode); `plain` in f32.
+// Products of activations with weight matrices. Own kernels: `flat` on tensor cores with weights read once, straight
+// into registers, for few rows (and, as its sums never depend on the rows, for any number in deterministic mode);
+// `plain` in f32.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,6 +1,6 @@
-// Which of two ways a product takes: own kernel or library (with quantised weights expanded first). For few rows the own
-// kernel, for many the library; in between both are measured, once per shape, on this GPU (the heuristic data flow of
-// FlashDecoding++; Hong et al. 2024). Plain logic; cuda_backend owns one and does the measuring.
+// Which of two ways a product takes: own kernel or library (with quantised weights expanded first). For few rows the
+// own kernel, for many the library; in between both are measured, once per shape, on this GPU (the heuristic data flow
+// of FlashDecoding++; Hong et al. 2024). Plain logic; cuda_backend owns one and does the measuring.
 #pragma once
 
 #include "kernels/cuda/weights.hpp"

@@ -9,8 +9,8 @@ namespace {
 
 using weights = weight_kind;
 
-/// A block has 16 outputs and 8 * Columns rows; its warps take chunks of inputs in turn, their sums are added in order. The
-/// sum of an output and a row has one order whatever else is computed.
+/// A block has 16 outputs and 8 * Columns rows; its warps take chunks of inputs in turn, their sums are added in order.
+/// The sum of an output and a row has one order whatever else is computed.
 template <weight_kind Kind, int Columns>
 struct flat_kernel {
   static constexpr const char* name = "linear_flat";

@@ -41,8 +41,8 @@ struct rms_norm_params {
 };
 void rms_norm(const stream& on, const rms_norm_params& params);
 
-/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases [2 * outputs] or null added before. x holds tiles of 16 columns:
-/// 8 of gate, then the same 8 of up.
+/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases [2 * outputs] or null added before. x holds tiles of 16
+/// columns: 8 of gate, then the same 8 of up.
 struct silu_gate_params {
   void* out = nullptr;
   dtype out_type = dtype::f32;

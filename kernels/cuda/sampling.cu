@@ -26,7 +26,8 @@ TROUPE_DEVICE sampling_shared& shared() { return *reinterpret_cast<sampling_shar
 TROUPE_DEVICE std::uint64_t sum_of_block(std::uint64_t value) { return simt::block_sum(value, shared().warps); }
 
 /// The place at which the running sum of amount(0), amount(1), ... first passes `mark` (less than the whole sum), which
-/// becomes how far into that amount it lies. Every warp sums a stretch of the range; the one that passes is the new range.
+/// becomes how far into that amount it lies. Every warp sums a stretch of the range; the one that passes is the new
+/// range.
 template <class Amount>
 TROUPE_DEVICE std::int32_t find(std::int32_t count, const Amount& amount, std::uint64_t& mark) {
   std::int32_t begin = 0, end = count;
@@ -34,7 +35,8 @@ TROUPE_DEVICE std::int32_t find(std::int32_t count, const Amount& amount, std::u
     const std::int32_t piece = ceil_div(end - begin, static_cast<std::int32_t>(block_warps));
     const std::int32_t first = begin + static_cast<std::int32_t>(simt::warp()) * piece;
     std::uint64_t sum = 0;
-    for (std::int32_t i = first + static_cast<std::int32_t>(simt::lane()); i < first + piece && i < end; i += warp_lanes)
+    for (std::int32_t i = first + static_cast<std::int32_t>(simt::lane()); i < first + piece && i < end;
+         i += warp_lanes)
       sum += amount(i);
     sum = simt::warp_sum(sum);
     if (simt::lane() == 0)
@@ -62,7 +64,8 @@ struct candidate_row {
   std::int32_t last_equal = 0;  // of which only ids up to this one
   float min_p = 0;
 
-  TROUPE_DEVICE candidate_row(const float* logits, std::int32_t vocab) : logits(logits), vocab(vocab), last_equal(vocab) {
+  TROUPE_DEVICE candidate_row(const float* logits, std::int32_t vocab)
+      : logits(logits), vocab(vocab), last_equal(vocab) {
     std::uint64_t best = 0;
     for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < vocab; i += block_threads) {
       const std::uint64_t mine = std::uint64_t(order_of(at(i))) << 32 | ~static_cast<std::uint32_t>(i);
@@ -103,8 +106,8 @@ struct candidate_row {
     return sum_of_block(sum);
   }
 
-  /// With candidates in descending order of their logits: the order at which the running sum of their amounts passes `mark`,
-  /// which becomes how far into those of equal logits it lies.
+  /// With candidates in descending order of their logits: the order at which the running sum of their amounts passes
+  /// `mark`, which becomes how far into those of equal logits it lies.
   template <class Amount>
   TROUPE_DEVICE std::uint32_t order_at(const Amount& amount, std::uint64_t& mark) const {
     std::uint32_t prefix = 0, known = 0;
@@ -252,7 +255,8 @@ struct sample_kernel {
     for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < p.vocab; i += block_threads) {
       const std::uint32_t order = order_of(tokens.at(i));
       if (order > least || (order == least && i <= last))
-        shared().top[simt::atomic_add(&shared().top_count, 1u)] = std::uint64_t(order) << 32 | ~static_cast<std::uint32_t>(i);
+        shared().top[simt::atomic_add(&shared().top_count, 1u)] =
+          std::uint64_t(order) << 32 | ~static_cast<std::uint32_t>(i);
     }
     simt::sync_block();
     if (simt::thread() != 0)

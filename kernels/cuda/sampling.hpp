@@ -1,6 +1,7 @@
-// From logits to tokens on the device, bit for bit as runtime/sampler.hpp describes it: integer weights, sums in any order,
-// Philox draws by seed and position, tokens laid out by ascending id. No sorting: thresholds are found digit by digit of the
-// logits' order (radix selection), tokens by narrowing the range in which a running sum passes a mark. A block per row.
+// From logits to tokens on the device, bit for bit as runtime/sampler.hpp describes it: integer weights, sums in any
+// order, Philox draws by seed and position, tokens laid out by ascending id. No sorting: thresholds are found digit by
+// digit of the logits' order (radix selection), tokens by narrowing the range in which a running sum passes a mark. A
+// block per row.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -50,7 +51,8 @@ struct sampled_row {
   float top_logits[most_top_logprobs] = {};
 };
 
-/// `rows` and `out` in device memory; `edited`: [count][vocab] floats of scratch, rows that need no editing do not touch it.
+/// `rows` and `out` in device memory; `edited`: [count][vocab] floats of scratch, rows that need no editing do not
+/// touch it.
 struct sampling_params {
   const float* logits = nullptr; // [logit rows][stride], not changed
   std::size_t stride = 0;

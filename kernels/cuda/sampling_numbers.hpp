@@ -1,4 +1,5 @@
-// The sampler's arithmetic as runtime/sampling/vector_passes.hpp and runtime/philox.hpp define it, for kernels: the same bits.
+// The sampler's arithmetic as runtime/sampling/vector_passes.hpp and runtime/philox.hpp define it, for kernels: the
+// same bits.
 #pragma once
 
 #include "kernels/cuda/simt.hpp"

@@ -1,7 +1,7 @@
 // The vocabulary that kernels are written in: who am I, barriers, warp shuffles, tensor-core products, vector loads.
-// Compiled by nvcc it is the GPU's own instructions; compiled by a C++ compiler (tests/cuda) the same kernels run on the
-// host, threads as fibers (emulated/fibers.hpp). Blocks are one-dimensional, of whole warps; all lanes of a warp take part
-// in its collective operations.
+// Compiled by nvcc it is the GPU's own instructions; compiled by a C++ compiler (tests/cuda) the same kernels run on
+// the host, threads as fibers (emulated/fibers.hpp). Blocks are one-dimensional, of whole warps; all lanes of a warp
+// take part in its collective operations.
 #pragma once
 
 #include <cstddef>
@@ -75,8 +75,8 @@ TROUPE_DEVICE words4 load_streamed(const void* from) {
 }
 
 /// d += a * b of a warp: a is 16 x 16, b 16 x 8, both bf16 in pairs, d 16 x 8 in f32. With g = lane / 4, t = lane % 4:
-/// a[0] is row g, columns 2t and 2t+1; a[1] row g+8; a[2], a[3] the same rows, columns 8 later; b[0] is rows 2t and 2t+1 of
-/// column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
+/// a[0] is row g, columns 2t and 2t+1; a[1] row g+8; a[2], a[3] the same rows, columns 8 later; b[0] is rows 2t and
+/// 2t+1 of column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
 TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
@@ -190,8 +190,8 @@ TROUPE_DEVICE T warp_max(T value) {
   return value;
 }
 
-/// Combines a value of every warp, in the order of the warps, by all threads; `scratch`: an element of shared memory per
-/// warp. Ends with a barrier, so that the scratch may be used again.
+/// Combines a value of every warp, in the order of the warps, by all threads; `scratch`: an element of shared memory
+/// per warp. Ends with a barrier, so that the scratch may be used again.
 template <class T, class Combine>
 TROUPE_DEVICE T across_warps(T value, T* scratch, const Combine& combine) {
   if (lane() == 0)

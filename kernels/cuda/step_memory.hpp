@@ -1,5 +1,5 @@
-// What a step's rotary and attention ops share, kept on the device: places of rows, block tables, attention plans. Uploaded
-// when a batch is first seen, reused by all layers.
+// What a step's rotary and attention ops share, kept on the device: places of rows, block tables, attention plans.
+// Uploaded when a batch is first seen, reused by all layers.
 #pragma once
 
 #include "kernels/cuda/attention_plan.hpp"

@@ -1,6 +1,6 @@
-// How a lane reads its share of a tile of 16 outputs over a chunk of 128 inputs, and turns it into operands of the tensor
-// cores: bf16 as stored, codes as the integers that they are, exact in bf16; scales apply to the sums. See weights.hpp for
-// the layouts. Only for kernels.
+// How a lane reads its share of a tile of 16 outputs over a chunk of 128 inputs, and turns it into operands of the
+// tensor cores: bf16 as stored, codes as the integers that they are, exact in bf16; scales apply to the sums. See
+// weights.hpp for the layouts. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/simt.hpp"

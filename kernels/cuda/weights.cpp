@@ -116,7 +116,8 @@ buffer upload(const stream& on, const std::vector<std::uint8_t>& bytes) {
 }
 
 /// Where weights lie as the device wants them, but for the distance between rows, they are copied as they are.
-bool copy_floats(const stream& on, weight_part& part, std::span<const stored_matrix> stacked, std::size_t element_bytes) {
+bool copy_floats(const stream& on, weight_part& part, std::span<const stored_matrix> stacked,
+                 std::size_t element_bytes) {
   const auto format = static_cast<weight_format>(part.kind);
   if (!std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; }))
     return false;
@@ -215,7 +216,8 @@ void place(weight_kind kind, const weight_group& group, std::size_t r, std::size
 void pack_codes(const stream& on, weight_part& part, std::span<const stored_matrix> stacked, quantization how) {
   const row_map rows(stacked, part.gated);
   const std::size_t chunks = part.chunks(), code_bytes = tile_outputs * chunk_inputs * code_bits(part.kind) / 8;
-  std::vector<std::uint8_t> codes(part.tiles * chunks * code_bytes), scales(part.tiles * chunks * scale_bytes(part.kind));
+  std::vector<std::uint8_t> codes(part.tiles * chunks * code_bytes),
+    scales(part.tiles * chunks * scale_bytes(part.kind));
   for (std::size_t row = 0; row < part.tiles * tile_outputs; ++row) {
     const auto from = rows[row];
     if (from.data == nullptr)
@@ -310,7 +312,8 @@ std::unique_ptr<device_table> pack_table(const stream& on, const stored_matrix& 
       for (std::size_t k = 0; k < group_inputs; ++k)
         row[i].codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);
     }
-    copy_to_device(on, static_cast<table_group*>(to->data.get()) + r * groups, row.data(), groups * sizeof(table_group));
+    copy_to_device(on, static_cast<table_group*>(to->data.get()) + r * groups, row.data(),
+                   groups * sizeof(table_group));
     on.synchronise();
   }
   return to;

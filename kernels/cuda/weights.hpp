@@ -1,5 +1,5 @@
-// Weight matrices in device memory: floats row by row, quantised weights in the order in which a warp's lanes want them.
-// Packed on the host at load; immutable, read by linear.hpp's kernels.
+// Weight matrices in device memory: floats row by row, quantised weights in the order in which a warp's lanes want
+// them. Packed on the host at load; immutable, read by linear.hpp's kernels.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -10,8 +10,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// f32 and f16 only where activations are f32. Names as those of formats; q8 and q4 have a scale per 32 inputs, `_min` a
-/// minimum beside it, the `_k` kinds scale and minimum (or two scales, q6_k) of 8 bits under f16 factors.
+/// f32 and f16 only where activations are f32. Names as those of formats; q8 and q4 have a scale per 32 inputs, `_min`
+/// a minimum beside it, the `_k` kinds scale and minimum (or two scales, q6_k) of 8 bits under f16 factors.
 enum class weight_kind : std::uint8_t { f32, f16, bf16, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 constexpr bool is_quantised(weight_kind k) { return k >= weight_kind::q8; }
@@ -28,15 +28,16 @@ constexpr std::size_t scale_bytes(weight_kind k) {
   return tile_outputs * (plain ? 8 : pairs ? 16 : 12);
 }
 
-/// A stretch of a matrix's outputs in one kind, in tiles of 16 rows; a gated tile has 8 rows of gate, then the same 8 of up.
+/// A stretch of a matrix's outputs in one kind, in tiles of 16 rows; a gated tile has 8 rows of gate, then the same 8
+/// of up.
 ///
-/// Floats: [tiles * 16][stride], padded with zeros.
-/// Quantised, per tile and chunk of 128 inputs: codes, as 16 bytes per lane, then scales. Lane 4g + t has outputs g and
-/// g + 8; of a group's 32 inputs 4t to 4t+3 and 16 + 4t to 16 + 4t + 3 (the two steps of the tensor cores).
-///   8-bit codes, signed: [row half][pair of groups][lane][group][step] words, inputs 0, 2, 1, 3 from the lowest byte.
-///   4-bit codes:         [row half][lane][group] words, a pair of inputs in nibbles j and j + 4.
-///   scales: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16; `_k`: words [factors f16][4 bytes][4 bytes]
-///   x [16 rows], the bytes being the groups' scales, then their minima (q6_k: two scales for each group).
+/// Floats: [tiles * 16][stride], padded with zeros. Quantised, per tile and chunk of 128 inputs: codes, as 16 bytes
+/// per lane, then scales. Lane 4g + t has outputs g and g + 8; of a group's 32 inputs 4t to 4t+3 and 16 + 4t to 16 +
+/// 4t + 3 (the two steps of the tensor cores).
+///   8-bit codes, signed: [row half][pair of groups][lane][group][step] words, inputs 0, 2, 1, 3 from the lowest
+///   byte. 4-bit codes:         [row half][lane][group] words, a pair of inputs in nibbles j and j + 4. scales: [16
+///   rows][4 groups] f16; with minima [16][4][scale, minimum] f16; `_k`: words [factors f16][4 bytes][4 bytes] x [16
+///   rows], the bytes being the groups' scales, then their minima (q6_k: two scales for each group).
 struct weight_part {
   weight_kind kind = weight_kind::f32;
   std::size_t first = 0;   // output of the matrix

@@ -1,5 +1,6 @@
-// Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate are the
-// ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph replays.
+// Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate
+// are the ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph
+// replays.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/gemm_library.hpp"
@@ -11,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
@@ -22,7 +24,7 @@ namespace {
 
 constexpr int heads = 32, kv_heads = 8, head_dim = 128;           // of the llama-8b shape
 constexpr std::size_t columns = (heads + 2 * kv_heads) * head_dim;
-constexpr std::size_t resident = std::size_t(1) << 29;            // bytes that weights rotate through: far more than the L2
+constexpr std::size_t resident = std::size_t(1) << 29; // bytes that weights rotate through: far more than the L2
 
 struct target {
   std::string what;
@@ -143,7 +145,8 @@ const char* name(weight_kind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// All products of a layer of the llama-8b shape, one kind of weights, a few rows: share of copy bandwidth over the weights.
+/// All products of a layer of the llama-8b shape, one kind of weights, a few rows: share of copy bandwidth over the
+/// weights.
 void few_rows(stream& on, double bandwidth) {
   struct shape {
     std::size_t outputs, inputs;
@@ -185,14 +188,14 @@ void few_rows(stream& on, double bandwidth) {
       std::printf("  %zu rows %.0f %%", rows[i], share);
     }
     std::printf("\n");
-    const double least = kind == weight_kind::bf16 ? 88 : kind == weight_kind::q8 ? 85 : kind == weight_kind::q4_min ? 80 : 0;
-    if (least > 0)
-      report(std::string("linear, 1-16 rows, ") + name(kind) + ", % of copy bandwidth, worst", worst, least);
+    const std::map<weight_kind, double> wanted{{weight_kind::bf16, 88}, {weight_kind::q8, 85}, {weight_kind::q4_min, 80}};
+    if (const auto least = wanted.find(kind); least != wanted.end())
+      report(std::string("linear, 1-16 rows, ") + name(kind) + ", % of copy bandwidth, worst", worst, least->second);
   }
 }
 
-/// One product, own kernel against the library (which expands quantised weights first): what the chooser decides between,
-/// and what the deterministic mode, which always takes the own kernel, costs.
+/// One product, own kernel against the library (which expands quantised weights first): what the chooser decides
+/// between, and what the deterministic mode, which always takes the own kernel, costs.
 void many_rows(stream& on, gemm_library& library) {
   const std::size_t outputs = 14336, inputs = 4096, most = 2048;
   const auto in = random_memory(on, most * inputs * 2, random_bf16);
@@ -208,15 +211,21 @@ void many_rows(stream& on, gemm_library& library) {
       p.rows = rows;
       const double flat = seconds(on, 2, [&](int) { linear_flat(on, part, p); });
       const double other = seconds(on, 2, [&](int) {
-        product q{static_cast<float*>(out.get()), outputs, in.get(), inputs, part.codes.get(), inputs, rows, outputs, inputs, false};
+        product q;
+        q.out = static_cast<float*>(out.get());
+        q.out_stride = q.outputs = outputs;
+        q.in = in.get();
+        q.in_stride = q.weight_stride = q.inputs = inputs;
+        q.weights = part.codes.get();
+        q.rows = rows;
         if (is_quantised(kind)) {
           dequantise_part(on, part, static_cast<std::uint16_t*>(expanded.get()), inputs);
           q.weights = expanded.get();
         }
         library.multiply(on, q);
       });
-      std::printf("linear %s %zu x %zu, %zu rows: own kernel %.1f us, library %.1f us\n", name(kind), outputs, inputs, rows,
-                  flat * 1e6, other * 1e6);
+      std::printf("linear %s %zu x %zu, %zu rows: own kernel %.1f us, library %.1f us\n", name(kind), outputs, inputs,
+                  rows, flat * 1e6, other * 1e6);
     }
   }
 }
@@ -240,7 +249,8 @@ struct attention_case {
   }
 
   void add(int row_count, int position, const std::vector<std::int32_t>& table) {
-    sequences.push_back({static_cast<std::int32_t>(rows), row_count, position, static_cast<std::int32_t>(tables.size())});
+    sequences.push_back(
+      {static_cast<std::int32_t>(rows), row_count, position, static_cast<std::int32_t>(tables.size())});
     tables.insert(tables.end(), table.begin(), table.end());
     rows += static_cast<std::size_t>(row_count);
   }
@@ -269,8 +279,8 @@ void decode_attention(double bandwidth) {
     for (int i = 0; i < members; ++i)
       c.add(1, context - 1, consecutive(i * each, each));
     const double t = c.measure(4), bytes = 2.0 * members * context * kv_heads * head_dim * 2;
-    std::printf("decode attention, 64 x 4096%s: %.1f us, %.0f %% of copy bandwidth\n", deterministic ? ", deterministic" : "",
-                t * 1e6, 100 * bytes / t / bandwidth);
+    std::printf("decode attention, 64 x 4096%s: %.1f us, %.0f %% of copy bandwidth\n",
+                deterministic ? ", deterministic" : "", t * 1e6, 100 * bytes / t / bandwidth);
     if (!deterministic)
       report("decode attention, 64 x 4k, GQA 4:1, % of copy bandwidth", 100 * bytes / t / bandwidth, 85);
   }
@@ -290,7 +300,8 @@ void shared_prefix() {
     }
     time[share] = c.measure(4);
   }
-  std::printf("decode attention, 64 x (8192 + 128): %.1f us, with the 8192 in common %.1f us\n", time[0] * 1e6, time[1] * 1e6);
+  std::printf("decode attention, 64 x (8192 + 128): %.1f us, with the 8192 in common %.1f us\n", time[0] * 1e6,
+              time[1] * 1e6);
   report("shared-prefix decode, 64 x (8k common + 128), times faster", time[0] / time[1], 8);
 }
 

@@ -46,7 +46,8 @@ struct sequence {
     k_norm = random.normal(s.head_dim);
   }
   std::vector<float> rows(int first, int count) const {
-    return {qkv.begin() + std::ptrdiff_t(first) * s.columns(), qkv.begin() + std::ptrdiff_t(first + count) * s.columns()};
+    return {qkv.begin() + std::ptrdiff_t(first) * s.columns(),
+            qkv.begin() + std::ptrdiff_t(first + count) * s.columns()};
   }
 };
 
@@ -138,8 +139,8 @@ void check_against_reference(const numbers& got, const sequence& from, dtype kv_
       want.insert(want.end(), o.begin(), o.end());
     }
   }
-  // With K and V in bf16, q and the weights are rounded to bf16 too: a score of magnitude up to about 10 errs by its share
-  // of a unit, each weight by a unit; most of it averages out.
+  // With K and V in bf16, q and the weights are rounded to bf16 too: a score of magnitude up to about 10 errs by its
+  // share of a unit, each weight by a unit; most of it averages out.
   const double relative = (kv_type == dtype::bf16 ? 5 * unit(dtype::bf16) : 200 * unit(dtype::f32)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }
@@ -281,7 +282,8 @@ TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for
       tables.insert(tables.end(), m.table.begin(), m.table.begin() + common_blocks);
       for (int b = 0; b < blocks_each; ++b)
         tables.push_back(m.table[common_blocks + i * blocks_each + b]);
-      batch.push_back({batch.empty() ? 0 : batch.back().first_row + batch.back().rows, rows, common + own - 1, first_block});
+      batch.push_back(
+        {batch.empty() ? 0 : batch.back().first_row + batch.back().rows, rows, common + own - 1, first_block});
       if (own > 1) { // what precedes the step
         const device_tensor before(*m.device, wide(whole.rows(common, own - 1)), own - 1);
         const sequence_rows who{0, own - 1, common, first_block};

@@ -131,7 +131,8 @@ std::vector<token_id> some_ids(generator& random, int vocab, int count) {
 
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
-TEST_CASE("CUDA: draws, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
+TEST_CASE(
+  "CUDA: draws, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
   generator random(4);
   for (const int vocab : {1, 7, 111, 989, 4096 + 13}) {
     CAPTURE(vocab);
@@ -147,7 +148,8 @@ TEST_CASE("CUDA: draws, log-probabilities and likeliest tokens are the sampler's
       d.logit_row = random.below(int(rows));
       d.index = static_cast<std::uint32_t>(random.below(3));
       d.params.seed = random.engine() * 0x100000001ull;
-      const float temperatures[] = {0, 0.3f, 1, 1, 1.7f}, top_ps[] = {1, 1, 0.9f, 0.5f, 0.1f, 0}, min_ps[] = {0, 0, 0.05f, 0.5f};
+      const float temperatures[] = {0, 0.3f, 1, 1, 1.7f}, top_ps[] = {1, 1, 0.9f, 0.5f, 0.1f, 0},
+                  min_ps[] = {0, 0, 0.05f, 0.5f};
       d.params.temperature = temperatures[random.below(5)];
       d.params.top_k = random.below(3) == 0 ? 1 + random.below(50) : 0;
       d.params.top_p = top_ps[random.below(6)];

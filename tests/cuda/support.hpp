@@ -1,5 +1,5 @@
-// What the tests of the CUDA backend share: a device, tensors in its memory. Random data and comparisons are those of the
-// other kernel tests.
+// What the tests of the CUDA backend share: a device, tensors in its memory. Random data and comparisons are those of
+// the other kernel tests.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"

@@ -251,7 +251,8 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]
     const unsigned upper = i / 2, column = 2 * t + i % 2;
     for (unsigned k = 0; k < 16; ++k) {
       const unsigned owner = k % 8 / 2;
-      d[i] += half_of(word(4 * g + owner, k / 8 * 2 + upper), k % 2) * half_of(word(4 * column + owner, 4 + k / 8), k % 2);
+      d[i] +=
+        half_of(word(4 * g + owner, k / 8 * 2 + upper), k % 2) * half_of(word(4 * column + owner, 4 + k / 8), k % 2);
     }
   }
 }

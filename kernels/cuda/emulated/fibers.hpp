@@ -1,7 +1,7 @@
 // GPU threads on the host: the threads of a block are fibers of the calling thread, switched at barriers and warp
-// operations only, in a fixed order; so every run is the same. Blocks run one after another. Shared memory starts as NaN.
-// What a GPU leaves undefined is an error here: a thread that ends while others wait at a barrier, a warp operation that
-// not all lanes reach. Used by tests only.
+// operations only, in a fixed order; so every run is the same. Blocks run one after another. Shared memory starts as
+// NaN. What a GPU leaves undefined is an error here: a thread that ends while others wait at a barrier, a warp
+// operation that not all lanes reach. Used by tests only.
 #pragma once
 
 #include <cstddef>

@@ -48,7 +48,9 @@ stream::~stream() { // what fails here has failed before
 
 void stream::synchronise() const { check(cudaStreamSynchronize(handle(*this)), "cudaStreamSynchronize"); }
 
-void stream::start_timer() { check(cudaEventRecord(static_cast<cudaEvent_t>(begin_), handle(*this)), "cudaEventRecord"); }
+void stream::start_timer() {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(begin_), handle(*this)), "cudaEventRecord");
+}
 
 float stream::stop_timer() {
   check(cudaEventRecord(static_cast<cudaEvent_t>(end_), handle(*this)), "cudaEventRecord");

@@ -116,7 +116,8 @@ private:
     cublasLtMatmulPreference_t preference = nullptr;
     lt_.check(lt_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      lt_.check(lt_.preference_set(preference, attribute, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+      lt_.check(lt_.preference_set(preference, attribute, &value, sizeof value),
+                "cublasLtMatmulPreferenceSetAttribute");
     };
     const auto aligned = [](const void* at) {
       const auto address = reinterpret_cast<std::uintptr_t>(at);
@@ -128,7 +129,8 @@ private:
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(p.out));
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const auto status = lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result, &found);
+    const auto status =
+      lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result, &found);
     lt_.preference_destroy(preference);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED)
       lt_.check(status, "cublasLtMatmulAlgoGetHeuristic");

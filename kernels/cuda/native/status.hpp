@@ -11,7 +11,8 @@ namespace troupe::kernels::cuda {
 
 inline void check(cudaError_t status, const char* call, const char* of = nullptr) {
   if (status != cudaSuccess)
-    throw device_error(std::string(call) + (of ? std::string(" (") + of + ")" : "") + ": " + cudaGetErrorString(status));
+    throw device_error(std::string(call) + (of ? std::string(" (") + of + ")" : "") + ": " +
+                       cudaGetErrorString(status));
 }
 
 } // namespace troupe::kernels::cuda
