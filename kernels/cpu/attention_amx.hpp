@@ -113,8 +113,8 @@ private:
   /// K of a block, [steps][16 rows][16 tokens][2 dimensions]; beyond the last dimension anything finite. Codes are
   /// widened to the i-th buffer.
   const char* keys(const partition_blocks& blocks, int block, int i) const {
-    blocks.fetch_after_keys(block);
     if constexpr (Int8) {
+      blocks.after_keys(block).fetch();
       blocks.load_scales(scratch_, block);
       const auto* codes = reinterpret_cast<const std::int8_t*>(blocks.keys(block));
       auto* to = wide_[i];
@@ -134,8 +134,6 @@ private:
 
   /// V of a block from dimension `d` on, `tiles` times 16 dimensions: [8 pairs of tokens][16 dimensions][2 tokens].
   value_tiles values(const partition_blocks& blocks, int block, int d, int tiles) const {
-    if (d == 0)
-      blocks.fetch_after_values(block);
     if constexpr (Int8) {
       const auto* codes = reinterpret_cast<const std::int8_t*>(blocks.values(block)) + d;
       auto* to = wide_[block % 2];
@@ -153,8 +151,12 @@ private:
 
   void score_16_by_4(const partition_blocks& blocks, int block) const {
     const char* k[4];
-    for (int i = 0; i < 4; ++i)
+    stretch next[4];
+    for (int i = 0; i < 4; ++i) {
       k[i] = keys(blocks, block + i, i);
+      if constexpr (!Int8)
+        next[i] = blocks.after_keys(block + i);
+    }
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -162,12 +164,16 @@ private:
     for (int step = 0; step < steps_; ++step) {
       _tile_loadd(4, queries(0, step), row_bytes);
       _tile_loadd(5, k[0] + step * 1024, 64);
+      next[0].fetch(step, steps_);
       _tile_dpbf16ps(0, 4, 5);
       _tile_loadd(6, k[1] + step * 1024, 64);
+      next[1].fetch(step, steps_);
       _tile_dpbf16ps(1, 4, 6);
       _tile_loadd(7, k[2] + step * 1024, 64);
+      next[2].fetch(step, steps_);
       _tile_dpbf16ps(2, 4, 7);
       _tile_loadd(5, k[3] + step * 1024, 64);
+      next[3].fetch(step, steps_);
       _tile_dpbf16ps(3, 4, 5);
     }
     float* p = scratch_.p[0] + block * 16;
@@ -179,6 +185,8 @@ private:
 
   void score_16_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
+    if constexpr (!Int8)
+      blocks.after_keys(block).fetch();
     _tile_zero(0);
     for (int step = 0; step < steps_; ++step) {
       _tile_loadd(4, queries(0, step), row_bytes);
@@ -190,6 +198,10 @@ private:
 
   void score_32_by_2(const partition_blocks& blocks, int block) const {
     const char* const k[2] = {keys(blocks, block, 0), keys(blocks, block + 1, 1)};
+    if constexpr (!Int8) {
+      blocks.after_keys(block).fetch();
+      blocks.after_keys(block + 1).fetch();
+    }
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -214,6 +226,8 @@ private:
 
   void score_32_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
+    if constexpr (!Int8)
+      blocks.after_keys(block).fetch();
     _tile_zero(0);
     _tile_zero(2);
     for (int step = 0; step < steps_; ++step) {
@@ -234,14 +248,19 @@ private:
     _tile_zero(3);
     for (int block = first; block < last; ++block) {
       const auto v = values(blocks, block, d, 4);
+      const auto next = d == 0 ? blocks.after_values(block) : stretch{};
       _tile_loadd(4, weights(0, block), row_bytes);
       _tile_loadd(5, v.data, v.stride);
+      next.fetch(0, 4);
       _tile_dpbf16ps(0, 4, 5);
       _tile_loadd(6, v.data + v.next, v.stride);
+      next.fetch(1, 4);
       _tile_dpbf16ps(1, 4, 6);
       _tile_loadd(7, v.data + 2 * v.next, v.stride);
+      next.fetch(2, 4);
       _tile_dpbf16ps(2, 4, 7);
       _tile_loadd(5, v.data + 3 * v.next, v.stride);
+      next.fetch(3, 4);
       _tile_dpbf16ps(3, 4, 5);
     }
     _tile_stored(0, o, o_bytes);
@@ -253,6 +272,8 @@ private:
   void weigh_16_by_1(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
     _tile_zero(0);
     for (int block = first; block < last; ++block) {
+      if (d == 0)
+        blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 1);
       _tile_loadd(4, weights(0, block), row_bytes);
       _tile_loadd(6, v.data, v.stride);
@@ -267,6 +288,8 @@ private:
     _tile_zero(2);
     _tile_zero(3);
     for (int block = first; block < last; ++block) {
+      if (d == 0)
+        blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 2);
       _tile_loadd(4, weights(0, block), row_bytes);
       _tile_loadd(6, v.data, v.stride);
@@ -288,6 +311,8 @@ private:
     _tile_zero(0);
     _tile_zero(2);
     for (int block = first; block < last; ++block) {
+      if (d == 0)
+        blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 1);
       _tile_loadd(6, v.data, v.stride);
       _tile_loadd(4, weights(0, block), row_bytes);

@@ -34,6 +34,17 @@ struct tile_scratch {
 /// What makes a score a power of two.
 inline float query_scale(const attention_op& op) { return op.scale * 0x1.715476p0f; }
 
+/// Memory that will be read soon. Fetching it bit by bit, between other work, overlaps better than all at once.
+struct stretch {
+  const char* data = nullptr;
+  std::size_t bytes = 0;
+
+  void fetch(int part = 0, int parts = 1) const {
+    for (std::size_t i = bytes * part / parts & ~std::size_t(63); i < bytes * (part + 1) / parts; i += 64)
+      __builtin_prefetch(data + i);
+  }
+};
+
 /// Where the K and V of a partition's blocks are. They are fetched some blocks ahead of their use, beyond the partition's
 /// end too: block tables are scattered, so the hardware cannot know.
 class partition_blocks {
@@ -48,18 +59,18 @@ public:
   const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }
   const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
 
-  /// Call it where the keys of `block` are about to be read.
-  void fetch_after_keys(int block) const {
+  /// What to fetch while the keys of `block` are read.
+  stretch after_keys(int block) const {
     if (block + ahead < last_)
-      fetch(scales(block + ahead), key_bytes_);
-    else if (const int next = block + ahead - last_; next < last_)
-      fetch(values(next), value_bytes_);
+      return {scales(block + ahead), key_bytes_};
+    const int next = block + ahead - last_;
+    return next < last_ ? stretch{values(next), value_bytes_} : stretch{};
   }
-  void fetch_after_values(int block) const {
+  stretch after_values(int block) const {
     if (block + ahead < last_)
-      fetch(values(block + ahead), value_bytes_);
-    else if (const int next = blocks_per_partition + block + ahead - last_; next < end_)
-      fetch(scales(next), key_bytes_);
+      return {values(block + ahead), value_bytes_};
+    const int next = blocks_per_partition + block + ahead - last_;
+    return next < end_ ? stretch{scales(next), key_bytes_} : stretch{};
   }
 
   /// The scales of a block's tokens; to be called with its keys.
@@ -74,11 +85,6 @@ private:
   static constexpr int blocks_per_partition = partition_size / block_size;
 
   const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // then come the keys
-
-  static void fetch(const char* p, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; i += 64)
-      __builtin_prefetch(p + i);
-  }
 
   std::size_t key_bytes_, value_bytes_; // of a block
   const char *keys_, *values_;          // of the head
@@ -186,7 +192,7 @@ private:
     const element* k[V];
     for (int v = 0; v < V; ++v) {
       k[v] = reinterpret_cast<const element*>(blocks.keys(block + v));
-      blocks.fetch_after_keys(block + v);
+      blocks.after_keys(block + v).fetch();
       if constexpr (scaled)
         blocks.load_scales(scratch_, block + v);
       for (int r = 0; r < R; ++r)
@@ -207,7 +213,7 @@ private:
         sums[r][v] = zero();
     for (int block = first; block < last; ++block) {
       if (d == 0)
-        blocks.fetch_after_values(block);
+        blocks.after_values(block).fetch();
       const auto* values = reinterpret_cast<const element*>(blocks.values(block)) + d;
       const element* columns[V];
       for (int v = 0; v < V; ++v)
