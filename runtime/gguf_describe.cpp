@@ -165,7 +165,8 @@ private:
     const auto pre = json::find(document_.root(), "pre_tokenizer");
     const auto name = pre ? gguf_pre_tokenizer(*pre, flag("ignore_merges")) : std::nullopt;
     if (!name)
-      throw failure(errc::unsupported, name_ + ": GGUF has no name for the way in which its `pre_tokenizer` cuts texts");
+      throw failure(errc::unsupported,
+                    name_ + ": GGUF has no name for the way in which its `pre_tokenizer` cuts texts");
     return *name;
   }
 

@@ -1,5 +1,5 @@
-// Writes a model as one GGUF file with its weights quantised: configuration, tokenizer and chat template translated from
-// Hugging Face's files, or copied where the model is a GGUF file already. Runs on the caller's thread and on a pool's.
+// Writes a model as one GGUF file with its weights quantised: configuration, tokenizer and chat template translated
+// from Hugging Face's files, or copied where the model is a GGUF file already. Runs on the caller's thread and a pool's.
 #pragma once
 
 #include "kernels/cpu/thread_pool.hpp"

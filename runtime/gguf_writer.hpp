@@ -1,5 +1,5 @@
-// Writes the container format GGUF, version 3: the counterpart of runtime/gguf.hpp, which reads it. Metadata and the list of
-// tensors are collected first, then the file is written in one pass. Used by one thread.
+// Writes the container format GGUF, version 3: the counterpart of runtime/gguf.hpp, which reads it. Metadata and the
+// list of tensors are collected first, then the file is written in one pass. Used by one thread.
 #pragma once
 
 #include "runtime/gguf.hpp"
@@ -25,7 +25,8 @@ public:
   /// As another file has it.
   void add(std::string_view key, const gguf_value& value);
 
-  /// Names are those of the format, `type` is a float type or one with blocks, `shape` has the outermost dimension first.
+  /// Names are those of the format, `type` is a float type or one with blocks, `shape` has the outermost dimension
+  /// first.
   void add_tensor(std::string name, tensor_type type, std::vector<std::size_t> shape);
 
   /// Has `write_tensor` write the bytes of each tensor, in the order in which they were added. The file appears under

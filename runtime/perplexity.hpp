@@ -16,9 +16,9 @@ struct perplexity_result {
   double perplexity() const; // e^loss
 };
 
-/// Windows of `context` tokens (at least 2), each `stride` (1 to context - 1) further on. A token counts in the first window
-/// that holds it, so that it is predicted from context - stride tokens at least, and every token but the first of the
-/// text counts once. `graph` must allow `context` positions. `progress` hears of tokens done, of all.
+/// Windows of `context` tokens (at least 2), each `stride` (1 to context - 1) further on. A token counts in the first
+/// window that holds it, so that it is predicted from context - stride tokens at least, and every token but the first
+/// of the text counts once. `graph` must allow `context` positions. `progress` hears of tokens done, of all.
 /// Throws failure(bad_request) for a text of fewer than 2 tokens.
 perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, kernels::kv_cache& cache,
                                      std::span<const token_id> tokens, int context, int stride,

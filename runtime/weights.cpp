@@ -226,8 +226,9 @@ private:
 
 dtype natural_compute(const checkpoint& tensors, quantization weights) {
   const auto* table = tensors.find("model.embed_tokens.weight");
+  const auto in_blocks = [&](const std::string& name) { return has_blocks(tensors.find(name)->type); };
   const bool coarse = weights != quantization::none || (table && table->type == tensor_type::bf16) ||
-                      std::ranges::any_of(tensors.tensors(), [&](const auto& t) { return has_blocks(tensors.find(t)->type); });
+                      std::ranges::any_of(tensors.tensors(), in_blocks);
   return coarse ? dtype::bf16 : dtype::f32;
 }
 

@@ -36,11 +36,12 @@ int quantize(const quantize_options& options) {
   progress shown;
   load_status status;
   status.line = "quantising " + options.model;
-  const auto result = export_gguf(options.model, format.type, options.out, pool, [&](std::size_t done, std::size_t all) {
+  const auto show = [&](std::size_t done, std::size_t all) {
     status.done_bytes = done;
     status.total_bytes = all;
     shown.show(status);
-  });
+  };
+  const auto result = export_gguf(options.model, format.type, options.out, pool, show);
   status.now = load_status::stage::ready;
   shown.show(status);
   if (options.json)

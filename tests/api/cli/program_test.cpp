@@ -250,7 +250,8 @@ TEST_CASE("tokenize --decode refuses what is no id") {
 TEST_CASE("quantize writes a file that run answers from, and bench perplexity measures") {
   const temporary_folder folder;
   const auto file = (folder.path / "m.gguf").string();
-  const auto written = run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q8_0", "--out", file, "--json"});
+  const auto written =
+    run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q8_0", "--out", file, "--json"});
   CHECK(written.status == 0);
   const auto about = json::document::parse(only_line(written.out), "quantize");
   CHECK(about.root()["relative_error"].get_double().value() < 0.01);
