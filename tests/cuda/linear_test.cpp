@@ -112,7 +112,7 @@ exact_linear multiply(const numbers& in, const random_weights& w, std::size_t ro
                       bool deterministic) {
   const auto values = w.values(in.type), sizes = w.values(in.type, true);
   const bool quantised = in.type == dtype::bf16 && (!is_float(w.format) || w.how != quantization::none);
-  const double rounding = quantised && !deterministic && rows > 8 ? 0x1p-9 : 0;
+  const double rounding = quantised && !deterministic && rows > 8 ? unit(dtype::bf16) : 0;
   exact_linear to;
   for (std::size_t r = 0; r < rows; ++r)
     for (std::size_t o = 0; o < w.rows; ++o) {
