@@ -16,6 +16,12 @@ struct ivec {
 };
 
 inline ivec load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, ivec high, int position, int mask) {
+  const auto words = (__v16su)high.v;
+  const auto moved = (__m512i)(position > 4 ? words >> (position - 4) : words << (4 - position));
+  return {_mm512_ternarylogic_epi32(codes.v, moved, _mm512_set1_epi8(static_cast<char>(mask)), 0xf8)};
+}
 inline void store_ints(void* p, ivec x) { _mm512_storeu_si512(p, x.v); }
 inline ivec broadcast_word(const std::uint32_t* p) {
   int word;
@@ -84,6 +90,16 @@ inline ivec low_halves(ivec x) {
   return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
 }
 inline ivec high_halves(ivec x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline __m256i high_bits(__m256i high, int position, int mask) {
+  const auto words = (__v8su)high;
+  const auto moved = (__m256i)(position > 4 ? words >> (position - 4) : words << (4 - position));
+  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, ivec high, int position, int mask) {
+  return {_mm256_or_si256(codes.a, high_bits(high.a, position, mask)),
+          _mm256_or_si256(codes.b, high_bits(high.b, position, mask))};
+}
 inline __m256 load_8_bytes(const std::int8_t* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
@@ -152,6 +168,14 @@ inline ivec high_halves(ivec x) {
   for (auto& word : x.x)
     word >>= 4;
   return low_halves(x);
+}
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, const ivec& high, int position, int mask) {
+  for (int i = 0; i < lanes; ++i) {
+    const std::uint32_t moved = position > 4 ? high.x[i] >> (position - 4) : high.x[i] << (4 - position);
+    codes.x[i] |= moved & static_cast<std::uint32_t>(mask) * 0x01010101;
+  }
+  return codes;
 }
 inline vec load_bytes(const std::int8_t* p) {
   return each([=](int i) { return i *= 4, quad{float(p[i]), float(p[i + 1]), float(p[i + 2]), float(p[i + 3])}; });

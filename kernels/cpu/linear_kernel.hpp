@@ -112,7 +112,8 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
 #endif
     case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
-    case weight_kind::q8_min: accumulate_quantised<weight_kind::q8_min>(op, task, scratch); break;
+    case weight_kind::q5: accumulate_quantised<weight_kind::q5>(op, task, scratch); break;
+    case weight_kind::q5_min: accumulate_quantised<weight_kind::q5_min>(op, task, scratch); break;
     case weight_kind::q4: accumulate_quantised<weight_kind::q4>(op, task, scratch); break;
     case weight_kind::q4_min: accumulate_quantised<weight_kind::q4_min>(op, task, scratch); break;
     case weight_kind::q4_k: accumulate_quantised<weight_kind::q4_k>(op, task, scratch); break;

@@ -98,10 +98,19 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
   char* to = header + layout.header_bytes + (index - super) * layout.group_bytes;
   if (!layout.super)
     to = panel + layout.bytes(index);
+  const auto put = [&](std::size_t line, std::size_t i, int bits) {
+    to[line * 4 * n + column * 4 + i % 4] |= static_cast<char>(bits);
+  };
   for (std::size_t i = 0; i < group_inputs; ++i) {
     const int code = group.codes[i] + layout.zero - group.zero;
-    const std::size_t line = layout.code_bits == 8 ? i / 4 : i / 4 % 4;
-    to[line * 4 * n + column * 4 + i % 4] |= static_cast<char>(layout.code_bits == 8 ? code : code << i / 16 * 4);
+    if (layout.code_bits == 8) {
+      put(i / 4, i, code);
+      continue;
+    }
+    put(i / 4 % 4, i, (code & 15) << i / 16 * 4);
+    const std::size_t bit = i / 4 * (layout.code_bits - 4); // of the bits above
+    if (layout.code_bits > 4)
+      put(4 + bit / 8, i, code >> 4 << bit % 8);
   }
   char* scales = layout.super ? header : to + layout.code_bytes;
   std::memcpy(scales + 2 * column, &group.d, 2);
@@ -142,9 +151,9 @@ weight_kind exact_kind(dtype stored) {
 
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
   switch (m.format) {
-    case weight_format::q8_0:
-    case weight_format::q5_0: return weight_kind::q8;
-    case weight_format::q5_1: return weight_kind::q8_min;
+    case weight_format::q8_0: return weight_kind::q8;
+    case weight_format::q5_0: return weight_kind::q5;
+    case weight_format::q5_1: return weight_kind::q5_min;
     case weight_format::q4_0: return weight_kind::q4;
     case weight_format::q4_1: return weight_kind::q4_min;
     case weight_format::q4_k: return weight_kind::q4_k;

@@ -17,20 +17,21 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
                              const unsigned char* block, std::size_t groups, quantised_scratch& scratch) {
   std::size_t row = 0;
 #if defined(__AMX_INT8__)
-  if (rows >= amx_rows) {
-    row = rows / amx_rows * amx_rows;
-    accumulate_amx<Kind>(c, fresh, activations, row, block, groups, scratch);
-  }
+  if constexpr (in_amx_tiles<Kind>)
+    if (rows >= amx_rows) {
+      row = rows / amx_rows * amx_rows;
+      accumulate_amx<Kind>(c, fresh, activations, row, block, groups, scratch);
+    }
 #endif
-  const std::size_t tiles = (rows - row + quantised_tile_rows - 1) / quantised_tile_rows;
+  const std::size_t tiles = (rows - row + register_rows - 1) / register_rows;
   const auto run = [&](const auto& weights) {
     for (std::size_t rest = tiles; rest > 0; --rest) {
       const std::size_t count = (rows - row + rest - 1) / rest;
-      with_rows<quantised_tile_rows>(static_cast<int>(count), [&]<int R>() {
-        for (int v = 0; v < quantised_vectors; v += quantised_tile_vectors)
-          accumulate_groups<R, quantised_tile_vectors>(c + row * quantised_panel_outputs + v * lanes, fresh,
-                                                       activations + row * activation_row, weights, v, groups,
-                                                       row == 0 && v == 0);
+      with_rows<register_rows>(static_cast<int>(count), [&]<int R>() {
+        for (int v = 0; v < quantised_vectors; v += register_vectors)
+          accumulate_groups<R, register_vectors>(c + row * quantised_panel_outputs + v * lanes, fresh,
+                                                 activations + row * activation_row, weights, v, groups,
+                                                 row == 0 && v == 0);
       });
       row += count;
     }
@@ -49,12 +50,12 @@ template <weight_kind Kind>
 void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
   constexpr auto layout = layout_of(Kind);
   quantised_scratch scratch;
-#if defined(__AMX_INT8__)
-  const amx_tiles configured(layout.parts);
-#endif
   const auto* weights = static_cast<const unsigned char*>(op.weights) + task.first_panel * layout.bytes(op.words);
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t rows = first_row_of(op, task.first_tile + task.tiles) - first_row;
+#if defined(__AMX_INT8__)
+  const amx_tiles configured(in_amx_tiles<Kind> && rows >= amx_rows);
+#endif
   const std::size_t blocks = activations_in_cache / (rows * activation_row) + 1;
   for (std::size_t first = 0; first < op.words; first += blocks * group_block)
     for (std::size_t panel = 0; panel < task.panels; ++panel)

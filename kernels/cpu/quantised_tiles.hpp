@@ -13,11 +13,18 @@ inline constexpr int quantised_vectors = 2; // of a panel
 
 // Rows and vectors of a tile: integer and float sums stay in registers.
 #if defined(__AVX512F__)
-inline constexpr int quantised_tile_rows = 6;
-inline constexpr int quantised_tile_vectors = 2;
+inline constexpr int register_rows = 6;
+inline constexpr int register_vectors = 2;
 #else
-inline constexpr int quantised_tile_rows = 3;
-inline constexpr int quantised_tile_vectors = 1;
+inline constexpr int register_rows = 3;
+inline constexpr int register_vectors = 1;
+#endif
+
+/// Rows that tasks are made of.
+#if defined(__AMX_INT8__)
+inline constexpr int quantised_tile_rows = amx_rows;
+#else
+inline constexpr int quantised_tile_rows = register_rows;
 #endif
 
 /// Codes as dots take them. `Wide` ones have 8 bits and 128 for weight 0.
@@ -46,9 +53,14 @@ public:
   /// Four inputs of the 16 outputs of a vector.
   ivec codes(int line, int vector) const {
     if constexpr (layout.code_bits == 8)
-      return load_ints(group_ + (line * quantised_vectors + vector) * 64);
-    const ivec both = load_ints(group_ + (line % 4 * quantised_vectors + vector) * 64);
-    return line < 4 ? low_halves(both) : high_halves(both);
+      return stored_line(line, vector);
+    const ivec both = stored_line(line % 4, vector);
+    const ivec low = line < 4 ? low_halves(both) : high_halves(both);
+    constexpr int more = layout.code_bits - 4;
+    if constexpr (more == 0)
+      return low;
+    else
+      return add_high_bits(low, stored_line(4 + line * more / 8, vector), line * more % 8, (16 << more) - 16);
   }
   vec factor(int part, int vector) const {
     const vec d = load_f16(scales() + vector * lanes);
@@ -72,6 +84,7 @@ public:
   }
 
 private:
+  ivec stored_line(int line, int vector) const { return load_ints(group_ + (line * quantised_vectors + vector) * 64); }
   const std::uint16_t* scales() const {
     return reinterpret_cast<const std::uint16_t*>(layout.super ? header_ : group_ + layout.code_bytes);
   }
@@ -151,7 +164,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
           dots[r][v] = broadcast_word(rows + r * activation_row + 9 + part);
 #pragma GCC unroll 8
       for (int i = 0; i < lines; ++i) {
-        const int line = layout.code_bits == 8 ? part * lines + i : i / 2 + i % 2 * 4;
+        const int line = layout.code_bits == 8 || layout.parts == 2 ? part * lines + i : i / 2 + i % 2 * 4;
         decltype(prepare<wide>(weights.codes(0, 0))) codes[V];
         for (int v = 0; v < V; ++v)
           codes[v] = prepare<wide>(weights.codes(line, vector + v));
@@ -192,7 +205,11 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
 // in L1 and are scaled from there. Measured on Sapphire Rapids: a tile costs 5 ns, and so does storing it, but both
 // overlap only if the store comes some tiles later; while tile registers are in use, one of the two ports for floats
 // rests, but not for integers. The unit of work is therefore a step of two scales for 16 rows: made, stored in the next
-// step and scaled in the one after, turned into floats by an integer addition.
+// step and scaled in the one after, turned into floats by an integer addition. What needs more floats than a scale
+// (minima, two scales in a group) is faster without.
+
+template <weight_kind Kind>
+inline constexpr bool in_amx_tiles = layout_of(Kind).parts == 1 && !layout_of(Kind).minimum;
 
 inline constexpr std::size_t amx_step = 2;
 
@@ -206,16 +223,23 @@ struct quantised_scratch {
 /// Configures the tile registers, and releases them at the end: 0 to 3 dots, 4 and 5 activations, 6 and 7 weights.
 class amx_tiles {
 public:
-  /// `parts`: those of a group that have scales of their own.
-  explicit amx_tiles(int parts) {
+  explicit amx_tiles(bool needed) : needed_(needed) {
+    if (!needed)
+      return;
     tile_configuration shapes;
     for (int tile = 0; tile < 8; ++tile)
-      shapes.set(tile, tile < 6 ? amx_rows : 8 / parts, tile == 4 || tile == 5 ? 32 / parts : 64);
+      shapes.set(tile, tile < 6 ? amx_rows : 8, tile == 4 || tile == 5 ? 32 : 64);
     asm volatile("ldtilecfg %0" : : "m"(shapes));
   }
-  ~amx_tiles() { asm volatile("tilerelease"); }
+  ~amx_tiles() {
+    if (needed_)
+      asm volatile("tilerelease");
+  }
   amx_tiles(const amx_tiles&) = delete;
   amx_tiles& operator=(const amx_tiles&) = delete;
+
+private:
+  bool needed_;
 };
 
 // GCC's own macros take no template arguments.
@@ -242,7 +266,7 @@ inline ivec signed_codes(ivec codes) {
 template <int>
 struct amx_index {};
 
-/// Dots of 16 rows and the panel's outputs over one scale's inputs, the first or second of a step.
+/// Dots of 16 rows and 16 outputs over one scale's inputs: those of a step in turn, vector by vector.
 template <int Index>
 inline void make_dots(const std::uint32_t* activations, const unsigned char* codes) {
   constexpr long row_bytes = activation_row * 4, line_bytes = quantised_vectors * 64;
@@ -256,11 +280,9 @@ inline void store_dots(amx_dots& to) {
   tile_store<Index>(to[Index % 2], 64);
 }
 
-/// Adds the scaled dots of a step to half of its rows, as accumulate_groups does.
-template <weight_kind Kind>
+/// Adds the scaled dots of `count` groups from `first` on to a quarter of the rows, as accumulate_groups does.
 inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpacked_block& weights,
                      const amx_dots* dots, std::size_t first, std::size_t count, std::size_t first_row) {
-  constexpr auto layout = layout_of(Kind);
   constexpr int R = amx_rows / 4, V = quantised_vectors;
   c += first_row * quantised_panel_outputs;
   rows += first_row * activation_row;
@@ -268,26 +290,14 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * quantised_panel_outputs + v * lanes);
-  for (std::size_t i = first; i < first + count; ++i, ++dots) {
-    const std::size_t group = i / layout.parts;
-    const auto* activations = rows + group * activation_record;
+  for (std::size_t group = first; group < first + count; ++group, ++dots) {
     scale factors[V];
     for (int v = 0; v < V; ++v)
-      factors[v] = make_scale(load(&weights.factors[group][i % layout.parts][v * lanes]));
+      factors[v] = make_scale(load(&weights.factors[group][0][v * lanes]));
     for (int r = 0; r < R; ++r) {
-      const vec x = f32_operand::row(activations + r * activation_row + 8);
+      const vec x = f32_operand::row(rows + r * activation_row + group * activation_record + 8);
       for (int v = 0; v < V; ++v)
         sums[r][v] = fma(scaled(add_magic(load_ints((*dots)[v][first_row + r])), factors[v]), x, sums[r][v]);
-    }
-    if constexpr (layout.minimum) {
-      vec minima[V];
-      for (int v = 0; v < V; ++v)
-        minima[v] = load(&weights.minima[group][v * lanes]);
-      for (int r = 0; r < R; ++r) {
-        const vec sum = f32_operand::row(activations + r * activation_row + 11);
-        for (int v = 0; v < V; ++v)
-          sums[r][v] = fma(minima[v], sum, sums[r][v]);
-      }
     }
   }
   for (int r = 0; r < R; ++r)
@@ -299,19 +309,17 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
 template <weight_kind Kind>
 inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activations, std::size_t rows,
                            const unsigned char* block, std::size_t groups, quantised_scratch& scratch) {
-  constexpr std::size_t parts = layout_of(Kind).parts;
   unpack<Kind>(scratch.weights, block, groups, signed_codes<layout_of(Kind).zero>);
   const std::size_t bytes = layout_of(Kind).bytes(groups);
   const unsigned char* next = block + bytes;
-  const std::size_t scales = groups * parts;
-  const std::size_t steps = rows / amx_rows * ((scales + amx_step - 1) / amx_step);
-  const std::size_t fetch_lines = bytes / 64 / steps + 1;
+  const std::size_t steps = rows / amx_rows * ((groups + amx_step - 1) / amx_step);
+  const std::size_t fetch_lines = bytes / 64 / (4 * steps) + 1; // at a time: more would keep the loads waiting
   struct {
-    std::size_t row = 0, scale = 0;
-    void advance(std::size_t scales) {
-      scale += amx_step;
-      if (scale >= scales) {
-        scale = 0;
+    std::size_t row = 0, group = 0;
+    void advance(std::size_t groups) {
+      group += amx_step;
+      if (group >= groups) {
+        group = 0;
         row += amx_rows;
       }
     }
@@ -319,18 +327,20 @@ inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activation
   for (std::size_t step = 0; step < steps + 2; ++step) {
     const auto make = [&]<int Index>(amx_index<Index>) {
       store_dots<Index>(scratch.dots[step % 2][Index / 2]);
-      const std::size_t i = made.scale + Index / 2;
-      if (step < steps && i < scales)
-        make_dots<Index>(activations + made.row * activation_row + i / parts * activation_record + i % parts * 4,
-                         scratch.weights.codes[i / parts][i % parts * 4][0]);
+      const std::size_t group = made.group + Index / 2;
+      if (step < steps && group < groups)
+        make_dots<Index>(activations + made.row * activation_row + group * activation_record,
+                         scratch.weights.codes[group][0][0]);
     };
-    const auto add = [&](std::size_t half) {
+    const auto add = [&](std::size_t quarter) {
+      for (std::size_t i = 0; i < fetch_lines; ++i, next += 64)
+        __builtin_prefetch(next, 0, 2);
       if (step < 2)
         return;
-      const std::size_t count = scales - added.scale < amx_step ? scales - added.scale : amx_step;
-      add_dots<Kind>(c + added.row * quantised_panel_outputs, fresh && added.scale == 0,
-                     activations + added.row * activation_row, scratch.weights, scratch.dots[(step - 1) % 2],
-                     added.scale, count, half * amx_rows / 4);
+      const std::size_t count = groups - added.group < amx_step ? groups - added.group : amx_step;
+      add_dots(c + added.row * quantised_panel_outputs, fresh && added.group == 0,
+               activations + added.row * activation_row, scratch.weights, scratch.dots[(step - 1) % 2], added.group,
+               count, quarter * amx_rows / 4);
     };
     make(amx_index<0>());
     add(0);
@@ -340,11 +350,9 @@ inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activation
     add(2);
     make(amx_index<3>());
     add(3);
-    made.advance(scales);
+    made.advance(groups);
     if (step >= 2)
-      added.advance(scales);
-    for (std::size_t i = 0; i < fetch_lines; ++i, next += 64)
-      __builtin_prefetch(next);
+      added.advance(groups);
   }
 }
 

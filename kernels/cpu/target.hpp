@@ -16,7 +16,7 @@ namespace troupe::kernels {
 /// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
 /// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
 /// `quantised_layout`.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
+enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q5, q5_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 /// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
 inline constexpr std::size_t panel_outputs = 64;
@@ -29,8 +29,9 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 
 // Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines
 // of codes, then scales. A line has 4 consecutive inputs of 16 outputs, as integer dot instructions want them;
-// of 4-bit codes, also the inputs 16 further on, in the upper halves of its bytes:
-// [8 or 4 lines per vector][2 vectors][16 outputs][4 inputs].
+// of narrower codes, the lower 4 bits, and in the upper halves of its bytes those of the inputs 16 further on:
+// [8 or 4 lines][2 vectors][16 outputs][4 inputs]. The fifth or fifth and sixth bits follow in lines of the same kind,
+// of which each byte holds those of 8 or 4 codes, lowest bits first: inputs 4 apart.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
@@ -59,12 +60,13 @@ constexpr quantised_layout layout_of(weight_kind kind) {
   quantised_layout to;
   switch (kind) {
     case weight_kind::q8: to.zero = 128; break;
-    case weight_kind::q8_min: to.minimum = true; break;
+    case weight_kind::q5: to.code_bits = 5, to.zero = 16; break;
+    case weight_kind::q5_min: to.code_bits = 5, to.minimum = true; break;
     case weight_kind::q4: to.code_bits = 4, to.zero = 8; break;
     case weight_kind::q4_min: to.code_bits = 4, to.minimum = true; break;
     case weight_kind::q4_k: to.code_bits = 4, to.minimum = to.super = true; break;
-    case weight_kind::q5_k: to.minimum = to.super = true; break;
-    case weight_kind::q6_k: to.zero = 32, to.parts = 2, to.super = true; break;
+    case weight_kind::q5_k: to.code_bits = 5, to.minimum = to.super = true; break;
+    case weight_kind::q6_k: to.code_bits = 6, to.zero = 32, to.parts = 2, to.super = true; break;
     default: break;
   }
   const std::size_t scales = 2 * quantised_panel_outputs * (to.minimum ? 2 : 1);
