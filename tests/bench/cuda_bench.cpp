@@ -240,7 +240,7 @@ struct attention_case {
   std::size_t rows = 0;
 
   attention_case(bool deterministic, std::size_t blocks) : device(make_cuda_backend({.deterministic = deterministic})) {
-    cache = device->make_kv_cache({1, kv_heads, head_dim, dtype::bf16, blocks});
+    cache = device->make_kv_cache({1, kv_heads, head_dim, kv_type::bf16, blocks});
     std::vector<std::uint16_t> block(cache->shape.block_bytes() / 2);
     std::generate(block.begin(), block.end(), random_bf16);
     for (std::size_t i = 0; i < blocks; ++i)
