@@ -140,9 +140,10 @@ public:
 
   /// Packs matrices that share their input, stacked along the outputs (q, k and v become one). Activations will come as
   /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, they are rounded to bf16.
-  /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says;
-  /// both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs, symmetrically, to
-  /// nearest even. Throws std::invalid_argument for what cannot be packed together.
+  /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says.
+  /// On a CPU both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs,
+  /// symmetrically, to nearest even; on a GPU activations stay as they are, and where rows are many, weights are
+  /// rounded to bf16. Throws std::invalid_argument for what cannot be packed together.
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 

@@ -4,8 +4,8 @@
     tests/bench/compare.py --peer L=/usr/bin/llama-bench models/llama-1b-*.gguf
 
 Writes into --out: table.md, results.json with every single run, roofline.svg. A peer is NAME=PATH of a
-llama-bench; its llama-batched-bench is taken from the same folder. A program of arguments, such as
-`I="/opt/ik/llama-bench -rtr 1"`, is split as a shell would. The plot needs Debian's python3-matplotlib.
+llama-bench; its llama-batched-bench is taken from the same folder, where it is there. A program with
+arguments, such as `I="/opt/ik/llama-bench -rtr 1"`, is split as a shell would. The plot needs Debian's python3-matplotlib.
 
 Three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and decode of
 --batch sequences together, each after a prompt of --batch-prompt. Engines take turns run by run, so that
@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -51,7 +52,9 @@ class Troupe:
                 "device": one["device"]}
 
     def peaks(self):
-        return json.loads(output_of([*self.command, "bench", "machine", "--threads", str(self.options.threads), "--json"]))
+        """Of all threads together; the last line, after that of one thread."""
+        words = [*self.command, "bench", "machine", "--threads", str(self.options.threads), "--json"]
+        return json.loads(output_of(words).splitlines()[-1])
 
 
 class Peer:
@@ -68,6 +71,8 @@ class Peer:
         o = self.options
         program, *rest = self.command
         beside = program.replace("llama-bench", "llama-batched-bench")
+        if not shutil.which(beside):
+            return None
         tokens = o.batch * (o.batch_prompt + o.batch_generate)
         words = [beside, *(["-rtr"] if "-rtr" in rest else []), "-m", model, "-c", str(tokens + 256), "-b", "2048",
                  "-ub", "512", "-npp", str(o.batch_prompt), "-ntg", str(o.batch_generate), "-npl", str(o.batch),
@@ -93,7 +98,9 @@ def machine():
 
 def medians(results):
     """{model: {engine: {figure: median}}}"""
-    return {model: {engine: {f: statistics.median(run[f] for run in runs) for f in FIGURES} for engine, runs in engines.items()}
+    def median(values):
+        return None if None in values else statistics.median(values)
+    return {model: {engine: {f: median([run[f] for run in runs]) for f in FIGURES} for engine, runs in engines.items()}
             for model, engines in results.items()}
 
 
@@ -105,7 +112,8 @@ def table(results, options):
     for key, title in figures.items():
         lines.append(f"| {title} | Troupe | " + " | ".join(f"{m['Troupe'][key]:.1f}" for m in middle.values()) + " |")
         for peer in options.peers:
-            cells = (f"{m[peer][key]:.1f} ({m['Troupe'][key] / m[peer][key]:.2f}×)" for m in middle.values())
+            cells = (f"{m[peer][key]:.1f} ({m['Troupe'][key] / m[peer][key]:.2f}×)" if m[peer][key] else "–"
+                     for m in middle.values())
             lines.append(f"| | {peer} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -118,17 +126,19 @@ def roofline(results, peaks, options):
 
     figure, axes = plt.subplots(figsize=(8, 5))
     intensities = [2 ** (i / 4) for i in range(0, 48)]
-    bandwidth = peaks["read_bytes_per_second"]
-    for name, peak in peaks["operations_per_second"].items():
-        axes.plot(intensities, [min(peak, bandwidth * x) / 1e9 for x in intensities], "-", linewidth=0.8, label=name)
+    for name, peak in peaks.items():
+        if name.endswith(("_gflops", "_gops")) and peak:
+            axes.plot(intensities, [min(peak, peaks["read_gbps"] * x) for x in intensities], "-", linewidth=0.8,
+                      label=name.rsplit("_", 1)[0].replace("_", " "))
     middle = medians(results)
     markers = dict(zip(["Troupe", *options.peers], "o^sv*"))
     rows = {"prefill": options.prompt, "decode": 1, "batched": options.batch}
     for model, engines in middle.items():
         first = results[model]["Troupe"][0]
         for engine, figures in engines.items():
-            x = [2 * first["multiply_adds"] * rows[f] / first["weight_bytes"] for f in FIGURES]
-            y = [2 * first["multiply_adds"] * figures[f] / 1e9 for f in FIGURES]
+            known = [f for f in FIGURES if figures[f] is not None]
+            x = [2 * first["multiply_adds"] * rows[f] / first["weight_bytes"] for f in known]
+            y = [2 * first["multiply_adds"] * figures[f] / 1e9 for f in known]
             axes.plot(x, y, markers[engine], markersize=4, label=f"{engine}, {Path(model).stem}")
     axes.set(xscale="log", yscale="log", xlabel="operations per byte of weights", ylabel="10⁹ operations/s", title=machine())
     axes.legend(fontsize=5, ncols=2)
@@ -160,7 +170,7 @@ def main():
             for name, engine in engines.items():
                 measured = engine.measure(model)
                 results[model][name].append(measured)
-                shown = ", ".join(f"{f} {measured[f]:.1f}" for f in FIGURES)
+                shown = ", ".join(f"{f} {measured[f]:.1f}" for f in FIGURES if measured[f] is not None)
                 print(f"{Path(model).stem}, run {run + 1}, {name}: {shown}", file=sys.stderr, flush=True)
     peaks = engines["Troupe"].peaks()
     (options.out / "results.json").write_text(json.dumps({"machine": machine(), "peaks": peaks, "runs": results}, indent=1) + "\n")
