@@ -4,7 +4,6 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "listener.hpp"
 
-#include <array>
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 #include <caf/event_based_actor.hpp>
@@ -84,83 +83,97 @@ generation random_generation(std::mt19937& rng) {
   return g;
 }
 
-/// Every way to compute that this machine has; under sanitizers, which make all slow, the fastest alone.
-std::vector<std::array<std::string, 3>> dtypes_and_devices() {
+struct numbers {
+  std::string dtype, quantize, kv_dtype;
+};
+
+/// Types of activations, weights, K and V.
+const numbers all_numbers[] = {{"f32", "none", "auto"},
+                               {"bf16", "none", "auto"},
+                               {"bf16", "none", "int8"},
+                               {"bf16", "int8", "auto"},
+                               {"bf16", "int4", "auto"}};
+
+/// Instruction sets of this machine; under sanitizers, which make all slow, the fastest alone.
+std::vector<std::string> devices() {
   auto targets = kernels::available_isas();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   targets.erase(targets.begin(), targets.end() - 1);
 #endif
-  std::vector<std::array<std::string, 3>> all; // dtype, kv_dtype, device
-  for (auto target : targets) {
-    const auto device = "cpu:" + std::string(kernels::to_string(target));
-    all.push_back({"f32", "auto", device});
-    all.push_back({"bf16", "auto", device});
-    all.push_back({"bf16", "int8", device});
-  }
+  std::vector<std::string> all;
+  for (auto target : targets)
+    all.push_back("cpu:" + std::string(kernels::to_string(target)));
   return all;
+}
+
+/// Twelve random requests at a time: each gets the same alone as in crowds of any shape.
+void check_schedule_invariance(const numbers& types, const std::string& device) {
+  CAPTURE(types.dtype);
+  CAPTURE(types.quantize);
+  CAPTURE(types.kv_dtype);
+  CAPTURE(device);
+  auto alone = small();
+  alone.dtype = types.dtype;
+  alone.quantize = types.quantize;
+  alone.kv_dtype = types.kv_dtype;
+  alone.device = device;
+  alone.prefix_cache = false;
+  auto reference = engine::start(alone);
+  reference.wait_until_ready();
+  std::uint64_t preemptions = 0, cached_tokens = 0;
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    std::vector<generation> work;
+    std::vector<heard> expected;
+    for (int i = 0; i < 12; ++i) {
+      work.push_back(random_generation(rng));
+      expected.push_back(run(reference, work.back()));
+    }
+    auto options = alone;
+    options.threads = pick(1, 3);
+    options.step_tokens = pick(0, 1) ? pick(1, 40) : 512;
+    options.max_sequences = pick(3, 12);
+    options.prefix_cache = seed % 2 == 0;
+    if (seed % 2 == 1) { // so few blocks that sequences preempt each other
+      options.max_context = 256;
+      options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().blocks_total;
+    }
+    auto crowd = engine::start(options);
+    crowd.wait_until_ready();
+    std::vector<std::size_t> order(work.size());
+    std::iota(order.begin(), order.end(), 0u);
+    for (int round = 0; round < 2; ++round) { // the second finds a warm cache
+      std::shuffle(order.begin(), order.end(), rng);
+      std::vector<listener> listeners(work.size());
+      for (auto i : order) {
+        auto handle = crowd.submit(work[i], listeners[i].sink());
+        if (pick(0, 3) == 0) {
+          handle.pause();
+          handle.resume();
+        }
+      }
+      for (auto i : order) {
+        CAPTURE(i);
+        REQUIRE(listeners[i].wait());
+        CHECK(same(listeners[i].result(), expected[i]));
+      }
+    }
+    CHECK(idle(crowd));
+    preemptions += crowd.stats().preemptions;
+    cached_tokens += crowd.stats().cached_tokens;
+  }
+  CHECK(preemptions > 0);
+  CHECK(cached_tokens > 0);
 }
 
 } // namespace
 
 TEST_CASE("random workloads give every request what it gets alone, bit for bit") {
-  for (auto [dtype, kv_dtype, device] : dtypes_and_devices()) {
-    CAPTURE(dtype);
-    CAPTURE(kv_dtype);
-    CAPTURE(device);
-    auto alone = small();
-    alone.dtype = dtype;
-    alone.kv_dtype = kv_dtype;
-    alone.device = device;
-    alone.prefix_cache = false;
-    auto reference = engine::start(alone);
-    reference.wait_until_ready();
-    std::uint64_t preemptions = 0, cached_tokens = 0;
-    for (unsigned seed = 1; seed <= 4; ++seed) {
-      CAPTURE(seed);
-      std::mt19937 rng(seed);
-      auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-      std::vector<generation> work;
-      std::vector<heard> expected;
-      for (int i = 0; i < 12; ++i) {
-        work.push_back(random_generation(rng));
-        expected.push_back(run(reference, work.back()));
-      }
-      auto options = alone;
-      options.threads = pick(1, 3);
-      options.step_tokens = pick(0, 1) ? pick(1, 40) : 512;
-      options.max_sequences = pick(3, 12);
-      options.prefix_cache = seed % 2 == 0;
-      if (seed % 2 == 1) { // so few blocks that sequences preempt each other
-        options.max_context = 256;
-        options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().blocks_total;
-      }
-      auto crowd = engine::start(options);
-      crowd.wait_until_ready();
-      std::vector<std::size_t> order(work.size());
-      std::iota(order.begin(), order.end(), 0u);
-      for (int round = 0; round < 2; ++round) { // the second finds a warm cache
-        std::shuffle(order.begin(), order.end(), rng);
-        std::vector<listener> listeners(work.size());
-        for (auto i : order) {
-          auto handle = crowd.submit(work[i], listeners[i].sink());
-          if (pick(0, 3) == 0) {
-            handle.pause();
-            handle.resume();
-          }
-        }
-        for (auto i : order) {
-          CAPTURE(i);
-          REQUIRE(listeners[i].wait());
-          CHECK(same(listeners[i].result(), expected[i]));
-        }
-      }
-      CHECK(idle(crowd));
-      preemptions += crowd.stats().preemptions;
-      cached_tokens += crowd.stats().cached_tokens;
-    }
-    CHECK(preemptions > 0);
-    CHECK(cached_tokens > 0);
-  }
+  for (const auto& device : devices())
+    for (const auto& types : all_numbers)
+      check_schedule_invariance(types, device);
 }
 
 TEST_CASE("two engines live in one process, one of them inside somebody's actor system") {
