@@ -100,7 +100,8 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), what (attention, a weight format, int4; default: all).
+/// Arguments: threads (default: all cores), target (default: the best), what (default: all): attention, int4, the name
+/// of a weight format, or f32 for all that is computed in f32.
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -112,8 +113,8 @@ int main(int argc, char** argv) {
   const auto wanted = [&](std::string_view name) { return only.empty() || only == name; };
 
   const auto peak = measure_machine(options.threads);
-  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f, AMX %.0f GFLOP/s, int8 dot %.0f, AMX %.0f Gop/s, "
-              "read %.1f GB/s (median %.1f)\n",
+  std::printf("peaks, %d threads: f32 FMA %.0f GFLOP/s, bf16 dot %.0f, AMX %.0f GFLOP/s, "
+              "int8 dot %.0f, AMX %.0f Gop/s, read %.1f GB/s (median %.1f)\n",
               peak.threads, peak.f32_fma / 1e9, peak.bf16_dot / 1e9, peak.bf16_amx / 1e9, peak.int8_dot / 1e9,
               peak.int8_amx / 1e9, peak.read / 1e9, peak.read_median / 1e9);
   {
