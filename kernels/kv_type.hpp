@@ -6,12 +6,21 @@
 
 namespace troupe::kernels {
 
-/// int8: symmetric codes, with one f32 scale for each token's K, and one for its V, of each head.
-enum class kv_type : std::uint8_t { f32, bf16, int8 };
+/// int8 and fp8 (E4M3): symmetric codes, with one f32 scale for each token's K, and one for its V, of each head. The
+/// largest magnitude becomes 127 or 448; codes are rounded to nearest even. A CPU has no fp8.
+enum class kv_type : std::uint8_t { f32, bf16, int8, fp8 };
 
 constexpr const char* to_string(kv_type type) {
-  return type == kv_type::f32 ? "f32" : type == kv_type::bf16 ? "bf16" : "int8";
+  switch (type) {
+    case kv_type::f32: return "f32";
+    case kv_type::bf16: return "bf16";
+    case kv_type::int8: return "int8";
+    case kv_type::fp8: return "fp8";
+  }
+  return "unknown";
 }
+
+constexpr bool is_scaled(kv_type type) { return type == kv_type::int8 || type == kv_type::fp8; }
 
 /// K and V of one head and token, with their scales.
 constexpr std::size_t kv_bytes(kv_type type, int head_dim) {
@@ -19,7 +28,8 @@ constexpr std::size_t kv_bytes(kv_type type, int head_dim) {
   switch (type) {
     case kv_type::f32: return elements * 4;
     case kv_type::bf16: return elements * 2;
-    case kv_type::int8: return elements + 2 * sizeof(float);
+    case kv_type::int8:
+    case kv_type::fp8: return elements + 2 * sizeof(float);
   }
   return 0;
 }

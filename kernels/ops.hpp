@@ -27,7 +27,10 @@ inline constexpr int partition_tokens = 256;
 
 /// A device that failed: allocation, launch, lost context. The message names the call.
 struct device_error : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit device_error(const std::string& what, bool context_lost = false)
+    : std::runtime_error(what), context_lost(context_lost) {}
+
+  bool context_lost; // nothing on the device can be used any more by this process
 };
 
 /// Activations in device memory: [rows, cols], `stride` elements from one row to the next.
@@ -143,7 +146,8 @@ public:
   /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says.
   /// On a CPU both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs,
   /// symmetrically, to nearest even; on a GPU activations stay as they are, and where rows are many, weights are
-  /// rounded to bf16. Throws std::invalid_argument for what cannot be packed together.
+  /// rounded to bf16, or, in fp8, activations too, with a scale for each row. Those stored in fp8 are expanded on a CPU,
+  /// whose `how` applies to them, too. Throws std::invalid_argument for what cannot be packed together.
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 

@@ -47,6 +47,13 @@ std::uint16_t to_f16(float x) {
   return sign | static_cast<std::uint16_t>(((exponent + 14 - 1) << 10) + mantissa);
 }
 
+double to_e4m3(double x) {
+  int exponent;
+  std::frexp(x, &exponent);
+  const double step = std::ldexp(1, std::max(exponent, -5) - 4); // 1.0 is 0.5 * 2^1
+  return std::copysign(std::min(std::nearbyint(std::abs(x) / step) * step, 448.0), x);
+}
+
 std::vector<double> linear(const std::vector<double>& in, std::size_t rows, const stored_matrix& w, const float* bias) {
   std::vector<double> weights(w.rows * w.cols);
   for (std::size_t i = 0; i < weights.size(); ++i)

@@ -14,6 +14,8 @@ double value(const void* data, dtype type, std::size_t index);
 /// Rounded to nearest even, as bits.
 std::uint16_t to_bf16(float x);
 std::uint16_t to_f16(float x);
+/// Rounded to the nearest of E4M3's finite numbers, as a number.
+double to_e4m3(double x);
 
 /// out [in rows, w.rows] = in [rows, w.cols] · wᵀ + bias (or null).
 std::vector<double> linear(const std::vector<double>& in, std::size_t rows, const stored_matrix& w, const float* bias);

@@ -1,8 +1,12 @@
 #include "kernels/weight_format.hpp"
 
+#include "kernels/e4m3.hpp"
+#include "kernels/quantise_groups.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace troupe::kernels {
@@ -81,38 +85,113 @@ weight_group six_bit_group(const std::uint8_t* block, int index) {
   return to;
 }
 
-struct line {
-  float scale, minimum;
+// Groups are quantised several at a time, each in a lane of its own, in which sums keep their order: the bits are those
+// of one group alone.
+
+constexpr std::size_t group_lanes = 8;
+typedef float lane_floats __attribute__((vector_size(4 * group_lanes)));
+
+/// What is known of the groups of a batch: weight i of lane l is weights[i][l].
+struct int4_batch {
+  lane_floats weights[group_inputs];
+  lane_floats codes[group_inputs]; // of the current fit
+  lane_floats scale, minimum;      // the line (code, weight) that is tried next
 };
 
-/// Chooses the nearest codes and returns the squared error.
-float choose_codes(const float* weights, const line& fit, std::uint8_t* codes) {
-  const float inverse = fit.scale != 0 ? 1 / fit.scale : 0;
-  float error = 0;
-  for (std::size_t i = 0; i < group_inputs; ++i) {
-    const float code = round_even(std::clamp((weights[i] - fit.minimum) * inverse, 0.0f, 15.0f));
-    const float difference = code * fit.scale + fit.minimum - weights[i];
-    error += difference * difference;
-    codes[i] = static_cast<std::uint8_t>(code);
+/// Rounds the fits to f16, as they will be stored, and chooses the nearest codes; `error` is their squared error.
+[[gnu::always_inline]] inline void choose_codes(int4_batch& batch, std::uint16_t (&d)[group_lanes],
+                                                std::uint16_t (&m)[group_lanes], lane_floats& error) {
+  lane_floats scale, minimum, inverse;
+  for (std::size_t l = 0; l < group_lanes; ++l) {
+    scale[l] = from_f16(d[l] = to_f16(batch.scale[l]));
+    minimum[l] = from_f16(m[l] = to_f16(batch.minimum[l]));
+    inverse[l] = scale[l] != 0 ? 1 / scale[l] : 0;
   }
-  return error;
+  const lane_floats none = {}, most = none + 15, magic = none + 0x1.8p23f;
+  error = none;
+  for (std::size_t i = 0; i < group_inputs; ++i) {
+    lane_floats code = (batch.weights[i] - minimum) * inverse;
+    code = code > most ? most : code;
+    code = (code < none ? none : code) + magic - magic; // to nearest, ties to even
+    const lane_floats difference = code * scale + minimum - batch.weights[i];
+    error += difference * difference;
+    batch.codes[i] = code;
+  }
 }
 
-/// The line through (code, weight) with the least squared error; `otherwise` where all codes are equal.
-line fit_line(const float* weights, const std::uint8_t* codes, const line& otherwise) {
-  float codes_sum = 0, squares = 0, sum = 0, products = 0;
+/// The lines with the least squared error; the fits stay where all codes are equal.
+[[gnu::always_inline]] inline void fit_lines(int4_batch& batch) {
+  lane_floats codes_sum = {}, squares = {}, sum = {}, products = {};
   for (std::size_t i = 0; i < group_inputs; ++i) {
-    codes_sum += codes[i];
-    squares += static_cast<float>(codes[i] * codes[i]);
-    sum += weights[i];
-    products += codes[i] * weights[i];
+    codes_sum += batch.codes[i];
+    squares += batch.codes[i] * batch.codes[i];
+    sum += batch.weights[i];
+    products += batch.codes[i] * batch.weights[i];
   }
   constexpr auto n = static_cast<float>(group_inputs);
-  const float determinant = n * squares - codes_sum * codes_sum;
-  if (determinant <= 0)
-    return otherwise;
-  return {(n * products - codes_sum * sum) / determinant, (squares * sum - codes_sum * products) / determinant};
+  const lane_floats determinant = n * squares - codes_sum * codes_sum;
+  const lane_floats scale = (n * products - codes_sum * sum) / determinant;
+  const lane_floats minimum = (squares * sum - codes_sum * products) / determinant;
+  const auto found = !(determinant <= lane_floats{});
+  batch.scale = found ? scale : batch.scale;
+  batch.minimum = found ? minimum : batch.minimum;
 }
+
+/// At most group_lanes groups.
+[[gnu::always_inline]] inline void quantise_batch(const float* weights, std::size_t groups, weight_group* to) {
+  int4_batch batch = {};
+  float low[group_lanes], high[group_lanes];
+  lane_floats least;
+  for (std::size_t l = 0; l < group_lanes; ++l) {
+    const float* group = weights + (l < groups ? l : 0) * group_inputs;
+    for (std::size_t i = 0; i < group_inputs; ++i)
+      batch.weights[i][l] = group[i];
+    const auto [lowest, highest] = std::minmax_element(group, group + group_inputs);
+    low[l] = *lowest;
+    high[l] = *highest;
+    least[l] = std::numeric_limits<float>::infinity();
+  }
+  for (std::size_t l = 0; l < groups; ++l)
+    to[l] = {};
+  for (const float steps : {15.0f, 14.5f, 14.0f, 15.5f, 16.0f, 13.0f}) { // between the lowest and the highest weight
+    for (std::size_t l = 0; l < group_lanes; ++l) {
+      batch.scale[l] = (high[l] - low[l]) / steps;
+      batch.minimum[l] = low[l] + (high[l] - low[l] - 15 * batch.scale[l]) / 2;
+    }
+    for (int round = 0; round < 3; ++round) {
+      std::uint16_t d[group_lanes], m[group_lanes];
+      lane_floats error;
+      choose_codes(batch, d, m, error);
+      for (std::size_t l = 0; l < groups; ++l)
+        if (error[l] < least[l]) {
+          least[l] = error[l];
+          to[l].minimum = 1;
+          to[l].d = d[l];
+          to[l].m = m[l];
+          for (std::size_t i = 0; i < group_inputs; ++i)
+            to[l].codes[i] = static_cast<std::uint8_t>(batch.codes[i][l]);
+        }
+      fit_lines(batch);
+    }
+  }
+  for (std::size_t l = 0; l < groups; ++l) {
+    const float* group = weights + l * group_inputs;
+    if (!std::all_of(group, group + group_inputs, [](float x) { return std::isfinite(x); })) {
+      to[l] = {};
+      to[l].d = 0x7e00; // it stays NaN
+    }
+  }
+}
+
+void quantise_batch_anywhere(const float* weights, std::size_t groups, weight_group* to) {
+  quantise_batch(weights, groups, to);
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void quantise_batch_avx2(const float* weights, std::size_t groups, weight_group* to) {
+  quantise_batch(weights, groups, to);
+}
+#endif
 
 } // namespace
 
@@ -131,11 +210,22 @@ const char* to_string(weight_format f) {
     case weight_format::q4_k: return "q4_k";
     case weight_format::q5_k: return "q5_k";
     case weight_format::q6_k: return "q6_k";
+    case weight_format::fp8: return "fp8";
   }
   return "unknown";
 }
 
-std::size_t block_inputs(weight_format f) { return is_float(f) ? 1 : f < weight_format::q4_k ? 32 : 256; }
+const char* to_string(quantization how) {
+  switch (how) {
+    case quantization::none: return "none";
+    case quantization::int8: return "int8";
+    case quantization::int4: return "int4";
+    case quantization::fp8: return "fp8";
+  }
+  return "unknown";
+}
+
+std::size_t block_inputs(weight_format f) { return !has_groups(f) ? 1 : f < weight_format::q4_k ? 32 : 256; }
 
 std::size_t block_bytes(weight_format f) {
   switch (f) {
@@ -150,11 +240,14 @@ std::size_t block_bytes(weight_format f) {
     case weight_format::q4_k: return 144;
     case weight_format::q5_k: return 176;
     case weight_format::q6_k: return 210;
+    case weight_format::fp8: return 1;
   }
   return 0;
 }
 
-std::size_t row_bytes(weight_format f, std::size_t cols) { return cols / block_inputs(f) * block_bytes(f); }
+std::size_t row_bytes(weight_format f, std::size_t cols) {
+  return cols / block_inputs(f) * block_bytes(f) + (f == weight_format::fp8 ? sizeof(float) : 0);
+}
 
 weight_group stored_group(weight_format f, const void* row, std::size_t index) {
   const std::size_t groups = block_inputs(f) / group_inputs; // of a block
@@ -209,31 +302,20 @@ weight_group quantise_int8(const float* weights) {
   return to;
 }
 
+void quantise_int4(const float* weights, std::size_t groups, weight_group* to) {
+  auto batch = quantise_batch_anywhere;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2"))
+    batch = quantise_batch_avx2;
+#endif
+  for (std::size_t first = 0; first < groups; first += group_lanes)
+    batch(weights + first * group_inputs, std::min(group_lanes, groups - first), to + first);
+}
+
 weight_group quantise_int4(const float* weights) {
-  weight_group best;
-  const auto [low, high] = std::minmax_element(weights, weights + group_inputs);
-  if (!std::all_of(weights, weights + group_inputs, [](float x) { return std::isfinite(x); })) {
-    best.d = 0x7e00;
-    return best;
-  }
-  float least = std::numeric_limits<float>::infinity();
-  for (const float steps : {15.0f, 14.5f, 14.0f, 15.5f, 16.0f, 13.0f}) { // between the lowest and the highest weight
-    const float scale = (*high - *low) / steps;
-    line fit{scale, *low + (*high - *low - 15 * scale) / 2};
-    for (int round = 0; round < 3; ++round) {
-      weight_group group;
-      group.minimum = 1;
-      group.d = to_f16(fit.scale);
-      group.m = to_f16(fit.minimum);
-      const float error = choose_codes(weights, {from_f16(group.d), from_f16(group.m)}, group.codes);
-      if (error < least) {
-        least = error;
-        best = group;
-      }
-      fit = fit_line(weights, group.codes, fit);
-    }
-  }
-  return best;
+  weight_group group;
+  quantise_int4(weights, 1, &group);
+  return group;
 }
 
 float from_f16(std::uint16_t h) {
@@ -249,9 +331,29 @@ void dequantise(const weight_group& group, float* weights) {
     weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
 }
 
-void expand(weight_format f, const void* blocks, std::size_t count, float* weights) {
+float fp8_scale(const float* weights, std::size_t count) {
+  float largest = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(weights[i]))
+      return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::abs(weights[i]));
+  }
+  return largest / largest_e4m3;
+}
+
+std::uint8_t to_fp8(float weight, float scale) { return scale > 0 ? to_e4m3(weight / scale) : 0; }
+
+void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {
+  if (f == weight_format::fp8) {
+    float scale;
+    std::memcpy(&scale, row, sizeof scale);
+    const auto* codes = static_cast<const std::uint8_t*>(row) + sizeof scale + first;
+    for (std::size_t i = 0; i < count; ++i)
+      weights[i] = scale * from_e4m3(codes[i]);
+    return;
+  }
   for (std::size_t i = 0; i < count; i += group_inputs)
-    dequantise(stored_group(f, blocks, i / group_inputs), weights + i);
+    dequantise(stored_group(f, row, (first + i) / group_inputs), weights + i);
 }
 
 } // namespace troupe::kernels

@@ -1,6 +1,7 @@
 // How checkpoints store weights: plain floats, or the block formats of GGUF files, where 32 or 256 consecutive inputs
-// of an output share their scales. Blocks are taken apart into groups of 32 inputs here, exactly; used at load by the
-// backends' packing, by embedding tables, by loaders that expand blocks and by tests, on any thread.
+// of an output share their scales, or fp8 with a scale for an output. Blocks are taken apart into groups of 32 inputs
+// here, exactly; used at load by the backends' packing, by embedding tables, by loaders that expand blocks and by tests,
+// on any thread.
 // Source of the layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
 #pragma once
 
@@ -27,23 +28,30 @@ const char* to_string(dtype t);
 ///                                                                        w = (d * scale) * q - (dmin * minimum)
 ///   q6_k 256 weights, 210: 128 of low nibbles; 64 of upper bit pairs; 16 i8 scales; f16 d.
 ///                                                                        w = (d * scale) * (q - 32)
-enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+/// And one that is ours, in which loaders hand over FP8 checkpoints:
+///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
+enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, fp8 };
 
 constexpr weight_format format_of(dtype t) { return static_cast<weight_format>(t); }
 constexpr bool is_float(weight_format f) { return f <= weight_format::bf16; }
+/// Whether stored_group takes it.
+constexpr bool has_groups(weight_format f) { return !is_float(f) && f != weight_format::fp8; }
 /// Of a float format.
 constexpr dtype dtype_of(weight_format f) { return static_cast<dtype>(f); }
 const char* to_string(weight_format f);
 
-/// Inputs in a block: 1 (floats), 32 or 256. The inputs of a matrix are a multiple of it.
+/// Inputs in a block: 1 (floats, fp8), 32 or 256. The inputs of a matrix are a multiple of it.
 std::size_t block_inputs(weight_format f);
+/// Without the scale of an fp8 row.
 std::size_t block_bytes(weight_format f);
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).
 std::size_t row_bytes(weight_format f, std::size_t cols);
 
-/// What becomes of weights that are stored as floats when they are packed. Both kinds have groups of 32 inputs with
-/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale.
-enum class quantization : std::uint8_t { none, int8, int4 };
+/// What becomes of weights that are stored as floats when they are packed. int8 and int4 have groups of 32 inputs with
+/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with a scale in f32 for each
+/// output, and for GPUs only.
+enum class quantization : std::uint8_t { none, int8, int4, fp8 };
+const char* to_string(quantization how);
 
 /// Inputs that share a scale in packed matrices.
 inline constexpr std::size_t group_inputs = 32;
@@ -73,8 +81,15 @@ weight_group quantise_int4(const float* weights);
 /// minimum is rounded once.
 void dequantise(const weight_group& group, float* weights);
 
-/// The f32 values of `count` weights that are stored in blocks from `blocks` on, a multiple of block_inputs(f).
-void expand(weight_format f, const void* blocks, std::size_t count, float* weights);
+/// The scale with which the largest magnitude of an output's weights becomes the largest of E4M3; 0 where all are 0, NaN
+/// where one is not finite.
+float fp8_scale(const float* weights, std::size_t count);
+
+/// The code of a weight under a scale that fp8_scale gave.
+std::uint8_t to_fp8(float weight, float scale);
+
+/// The f32 values of `count` weights of a row from input `first` on, both multiples of 32 where the format has groups.
+void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights);
 
 /// The exact value of an f16.
 float from_f16(std::uint16_t half);

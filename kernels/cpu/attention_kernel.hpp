@@ -108,6 +108,7 @@ void attend_partition(const attention_op& op, const attention_tile& tile, int pa
     case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
 #endif
+    case kv_type::fp8: return; // no cache of a CPU's is
   }
 }
 

@@ -15,7 +15,6 @@ namespace {
 
 // Sizes of tasks; none of them can change a result.
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
-constexpr std::size_t rows_per_linear_task = 512;   // a block of the task's weights and its sums stay in L2
 constexpr std::size_t outputs_per_linear_task = 256;
 
 const target& find_target(isa wanted) {
@@ -117,6 +116,7 @@ public:
   }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
+    expect(shape.type != kv_type::fp8, "the CPU backend keeps K and V in f32, bf16 or int8, not in fp8");
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
     expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
            "the CPU backend's attention takes an even head_dim of at most 256");
@@ -149,10 +149,10 @@ public:
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                            bool gated) const override {
     if (gated)
-      return shape_matrices(stacked, compute, how, true)->bytes;
+      return shape_matrices(stacked, compute, how, true, kernels_)->bytes;
     std::size_t bytes = 0;
     for (const auto& same : neighbours_of_a_kind(stacked, how))
-      bytes += shape_matrices(same, compute, how, false)->bytes;
+      bytes += shape_matrices(same, compute, how, false, kernels_)->bytes;
     return bytes;
   }
 
@@ -173,7 +173,7 @@ public:
       const void* from = stored.row(tokens[r]);
       if (is_float(stored.format))
         return kernels_.widen(exact_kind(dtype_of(stored.format)), row_of<float>(out, r), from, stored.cols);
-      expand(stored.format, from, stored.cols, row_of<float>(out, r));
+      expand(stored.format, from, 0, stored.cols, row_of<float>(out, r));
     });
   }
 
@@ -318,9 +318,10 @@ private:
     });
   }
 
-  /// Activations in blocks of K, padded; one row stays where it is.
+  /// Activations in blocks of K, padded; one row that needs no widening stays where it is.
   void arrange_activations(linear_op& op, const tensor& in) {
-    if (in.rows == 1 && (in.type == dtype::f32 || in.cols % 2 == 0)) {
+    const bool widened = in.type == dtype::bf16 && op.kind != weight_kind::bf16_pairs;
+    if (in.rows == 1 && !widened && (in.type == dtype::f32 || in.cols % 2 == 0)) {
       op.activations = static_cast<const std::uint32_t*>(in.data);
       op.activation_block = k_block;
       return;
@@ -334,6 +335,12 @@ private:
       const char* from = static_cast<const char*>(row_of(in, r));
       for (std::size_t block = 0; block < blocks; ++block) {
         auto* to = words + block * op.activation_block + r * activation_stride;
+        if (widened) {
+          const std::size_t first = block * k_block;
+          kernels_.widen(weight_kind::bf16, reinterpret_cast<float*>(to), from + first * size_of(in.type),
+                         std::min(k_block, in.cols - first));
+          continue;
+        }
         const std::size_t offset = block * k_block * 4;
         const std::size_t bytes = std::min(k_block * 4, row_bytes - offset);
         if (bytes % 4 != 0) // the odd last input is paired with zero
@@ -399,7 +406,7 @@ private:
     const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
     const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
-    const std::size_t row_tasks = ceil_div(in.rows, rows_per_linear_task);
+    const std::size_t row_tasks = ceil_div(in.rows, static_cast<std::size_t>(kernels_.task_rows));
     const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
     for (auto& memory : linear_scratch_)
       memory.reserve(most_rows * panels * columns);

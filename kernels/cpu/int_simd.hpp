@@ -39,6 +39,7 @@ inline vec load_bytes(const std::int8_t* p) {
 
 inline constexpr bool wide_codes_are_signed = false;
 using wide_codes = ivec;
+inline ivec signed_wide(ivec codes) { return codes; }
 inline wide_codes prepare_wide(ivec codes) { return codes; }
 inline ivec dot(ivec sum, ivec codes, ivec x) { return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)}; }
 
@@ -49,10 +50,8 @@ struct wide_codes {
   __m512i magnitudes;
   __mmask64 negative;
 };
-inline wide_codes prepare_wide(ivec codes) {
-  const auto values = _mm512_xor_si512(codes.v, _mm512_set1_epi8(-128));
-  return {_mm512_abs_epi8(values), _mm512_movepi8_mask(values)};
-}
+inline ivec signed_wide(ivec codes) { return {_mm512_xor_si512(codes.v, _mm512_set1_epi8(-128))}; }
+inline wide_codes prepare_wide(ivec values) { return {_mm512_abs_epi8(values.v), _mm512_movepi8_mask(values.v)}; }
 inline ivec dot(ivec sum, ivec codes, ivec x) {
   const auto pairs = _mm512_maddubs_epi16(codes.v, x.v);
   return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
@@ -109,6 +108,7 @@ inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_by
 
 inline constexpr bool wide_codes_are_signed = false;
 using wide_codes = ivec;
+inline ivec signed_wide(ivec codes) { return codes; }
 inline wide_codes prepare_wide(ivec codes) { return codes; }
 inline ivec dot(ivec sum, ivec codes, ivec x) {
   return {_mm256_dpbusd_avx_epi32(sum.a, codes.a, x.a), _mm256_dpbusd_avx_epi32(sum.b, codes.b, x.b)};
@@ -116,17 +116,45 @@ inline ivec dot(ivec sum, ivec codes, ivec x) {
 
 #else
 
+#define TROUPE_PAIR_SUMS 1
+
+/// Sums of two or more products of codes below 64 with inputs, 16 bits each.
+struct pair_sums {
+  __m256i a, b;
+};
+inline pair_sums pairs(ivec codes, ivec x) {
+  return {_mm256_maddubs_epi16(codes.a, x.a), _mm256_maddubs_epi16(codes.b, x.b)};
+}
+/// a sum that stays one: else GCC turns a chain of sums into a tree, which has more terms than there are registers.
+inline __m256i in_order(__m256i sum) {
+  asm("" : "+x"(sum));
+  return sum;
+}
+inline pair_sums operator+(pair_sums p, pair_sums q) {
+  return {in_order(_mm256_add_epi16(p.a, q.a)), in_order(_mm256_add_epi16(p.b, q.b))};
+}
+/// Lines whose sums fit: products are below 2^bits * 127.
+constexpr int pair_lines(int code_bits) { return 32767 / (((1 << code_bits) - 1) * 127 * 2); }
+/// sum + the sums of both pairs.
+inline ivec add_pairs(ivec sum, pair_sums p) {
+  const auto ones = _mm256_set1_epi16(1);
+  return {in_order(_mm256_add_epi32(sum.a, _mm256_madd_epi16(p.a, ones))),
+          in_order(_mm256_add_epi32(sum.b, _mm256_madd_epi16(p.b, ones)))};
+}
+
 inline constexpr bool wide_codes_are_signed = true;
 struct wide_codes {
   ivec values, magnitudes;
 };
-inline wide_codes prepare_wide(ivec codes) {
+inline ivec signed_wide(ivec codes) {
   const auto flip = _mm256_set1_epi8(-128);
-  const ivec values{_mm256_xor_si256(codes.a, flip), _mm256_xor_si256(codes.b, flip)};
+  return {_mm256_xor_si256(codes.a, flip), _mm256_xor_si256(codes.b, flip)};
+}
+inline wide_codes prepare_wide(ivec values) {
   return {values, {_mm256_abs_epi8(values.a), _mm256_abs_epi8(values.b)}};
 }
 inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1)));
+  return in_order(_mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1))));
 }
 inline ivec dot(ivec sum, ivec codes, ivec x) { return {dot_half(sum.a, codes.a, x.a), dot_half(sum.b, codes.b, x.b)}; }
 inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
@@ -183,6 +211,7 @@ inline vec load_bytes(const std::int8_t* p) {
 
 inline constexpr bool wide_codes_are_signed = false;
 using wide_codes = ivec;
+inline ivec signed_wide(const ivec& codes) { return codes; }
 inline wide_codes prepare_wide(const ivec& codes) { return codes; }
 inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
   std::uint8_t c[4 * lanes];

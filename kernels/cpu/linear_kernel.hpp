@@ -20,8 +20,7 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
                          std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
   using element = typename Operand::element;
   with_rows(count, [&]<int R>() {
-    // Few rows take four vectors at once: the more sums in flight, the better the latency is hidden.
-    constexpr int V = 2 * R <= tile_rows ? 4 : 2;
+    constexpr int V = tile_vectors(R);
     for (std::size_t column = 0; column < panel_outputs; column += V * lanes) {
       const element* b[V];
       for (int v = 0; v < V; ++v)
@@ -32,9 +31,58 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
   });
 }
 
+#if !defined(__AVX512F__)
+
+/// Row tiles from which on weights are widened once for all of them.
+inline constexpr std::size_t many_tiles = 3;
+
+/// The same sums for many rows: one vector of a panel at a time, widened to a block of f32 that stays in L1, while the
+/// next panel's block is fetched.
+template <class Operand>
+void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
+  using element = typename Operand::element;
+  constexpr std::size_t vectors = panel_outputs / lanes;
+  alignas(64) float widened[k_block * lanes];
+  const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
+  const std::size_t first_row = first_row_of(op, task.first_tile);
+  const std::size_t c_stride = task.panels * panel_outputs;
+  for (std::size_t k = 0; k < op.words; k += k_block) {
+    const std::size_t words = op.words - k < k_block ? op.words - k : k_block;
+    const auto* activations = op.activations + k / k_block * op.activation_block;
+    for (std::size_t panel = 0; panel < task.panels; ++panel) {
+      const element* block = weights + (panel * op.words + k) * panel_outputs;
+      const element* next =
+          panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + k_block) * panel_outputs;
+      const std::size_t fetched = words * panel_outputs * sizeof(element) / (vectors * task.tiles);
+      for (std::size_t v = 0; v < vectors; ++v) {
+        for (std::size_t word = 0; word < words; ++word)
+          store(widened + word * lanes, Operand::column(block + word * panel_outputs + v * lanes));
+        for (std::size_t i = 0; i < task.tiles; ++i) {
+          const char* from = reinterpret_cast<const char*>(next) + (v * task.tiles + i) * fetched;
+          for (std::size_t byte = 0; byte < fetched; byte += 64)
+            __builtin_prefetch(from + byte, 0, 2);
+          const std::size_t row = first_row_of(op, task.first_tile + i);
+          with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
+            const float* b[1] = {widened};
+            accumulate_tile<f32_operand, R, 1>(scratch + (row - first_row) * c_stride + panel * panel_outputs + v * lanes,
+                                               c_stride, k == 0, activations + row * activation_stride,
+                                               activation_stride, b, lanes, words);
+          });
+        }
+      }
+    }
+  }
+}
+
+#endif
+
 /// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
 template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
+#if !defined(__AVX512F__)
+  if (task.tiles >= many_tiles)
+    return accumulate_widened<Operand>(op, task, scratch);
+#endif
   const auto* weights = static_cast<const typename Operand::element*>(op.weights);
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
@@ -108,8 +156,10 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
     case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
 #if defined(__AMX_BF16__)
     case weight_kind::bf16_pairs: accumulate_pairs(op, task, scratch); break;
-#else
+#elif defined(__AVX512F__)
     case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
+#else
+    case weight_kind::bf16_pairs: break; // never packed for this target
 #endif
     case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
     case weight_kind::q5: accumulate_quantised<weight_kind::q5>(op, task, scratch); break;

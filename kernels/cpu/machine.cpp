@@ -65,6 +65,23 @@ struct dot_loop {
     asm volatile("" : : "x"(sum));
 }
 
+/// What a dot of four 8-bit products is without VNNI.
+[[gnu::target("avx2")]] void int8_256() {
+  __m256i sums[8] = {};
+  for (auto& sum : sums)
+    asm volatile("" : "+x"(sum));
+  __m256i x = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
+  for (int i = 0; i < 2 * loops; ++i) {
+#pragma GCC unroll 8
+    for (auto& sum : sums) {
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, x), ones));
+      asm volatile("" : "+x"(x), "+x"(ones)); // else the products are made once
+    }
+  }
+  for (auto& sum : sums)
+    asm volatile("" : : "x"(sum));
+}
+
 [[gnu::target("avx512f")]] void fma_512() {
   __m512 sums[16] = {};
   for (auto& sum : sums)
@@ -150,6 +167,18 @@ struct alignas(64) tile_configuration {
   _tile_release();
 }
 
+[[gnu::target("avx2")]] void read_256(const std::uint64_t* p, std::size_t words) {
+  __m256i sums[8] = {};
+  for (std::size_t i = 0; i < words; i += 32)
+    for (int j = 0; j < 8; ++j) {
+      if (j % 2 == 0)
+        _mm_prefetch(reinterpret_cast<const char*>(p + i + j * 4) + 1024, _MM_HINT_T0);
+      sums[j] = _mm256_or_si256(sums[j], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + i + j * 4)));
+    }
+  for (auto& sum : sums)
+    asm volatile("" : : "x"(sum));
+}
+
 [[gnu::target("avx512f")]] void read_512(const std::uint64_t* p, std::size_t words) {
   __m512i sums[8] = {};
   for (std::size_t i = 0; i < words; i += 64)
@@ -191,11 +220,15 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   found.f32_fma = best >= isa::avx512 ? rate(isa::avx512, {fma_512, 32}, 16.0 * loops)
                                       : rate(isa::avx2, {fma_256, 16}, 16.0 * loops);
   found.bf16_dot = rate(isa::avx512_bf16, {bf16_512, 64}, 16.0 * loops);
-  found.int8_dot = rate(isa::avx512_bf16, {int8_512, 128}, 16.0 * loops);
+  found.int8_dot = best >= isa::avx512_bf16 ? rate(isa::avx512_bf16, {int8_512, 128}, 16.0 * loops)
+                   : best == isa::avx2        ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
+                                              : 0;
   found.bf16_amx = rate(isa::avx512_amx, {bf16_tiles, 16 * 16 * 64}, loops);
   found.int8_amx = rate(isa::avx512_amx, {int8_tiles, 16 * 16 * 128}, loops);
   if (best >= isa::avx512)
     read = read_512;
+  else if (best >= isa::avx2)
+    read = read_256;
 #endif
   constexpr std::size_t parts = 64, unit = 512; // bytes that a reading loop takes at a time
   const std::size_t part = (read_bytes + parts * unit - 1) / (parts * unit) * unit;

@@ -5,12 +5,12 @@
 namespace troupe::kernels {
 
 /// Operations per second (a multiplication and an addition are two) and bytes per second, of all threads together; 0:
-/// the processor has no such instruction, or none that is looked for (f32 from AVX2 on, dots from AVX-512 on).
+/// the processor has no such instruction, or none that is looked for (f32 from AVX2 on; dots with AVX2 alone, in int8, and from AVX-512 on).
 struct machine_peaks {
   int threads = 0;
   double f32_fma = 0;
   double bf16_dot = 0; // VDPBF16PS
-  double int8_dot = 0; // VPDPBUSD
+  double int8_dot = 0; // VPDPBUSD; where AVX2 is all there is, VPMADDUBSW, VPMADDWD and VPADDD
   double bf16_amx = 0; // TDPBF16PS
   double int8_amx = 0; // TDPBUSD
   double read = 0;     // bytes, the best of several passes

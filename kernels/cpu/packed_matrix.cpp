@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/bf16.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/quantise_groups.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -56,14 +57,14 @@ void place(Element* panel, std::size_t column, std::size_t first_word, const Ele
 void widen(const target& kernels, const stored_row& row, float* to, std::size_t first, std::size_t n) {
   if (is_float(row.format))
     return kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
-  for (std::size_t i = 0; i < n; i += group_inputs)
-    dequantise(stored_group(row.format, row.data, (first + i) / group_inputs), to + i);
+  expand(row.format, row.data, first, n, to);
 }
 
 /// n inputs from `first` of one row.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
-  if (to.kind == weight_kind::f16 || to.kind == weight_kind::bf16) {
+  const bool as_stored = is_float(row.format) && exact_kind(dtype_of(row.format)) == to.kind;
+  if (as_stored && element_bytes(to.kind) == 2) {
     std::uint16_t same[chunk];
     std::memcpy(same, row.data + 2 * first, n * 2);
     return place(reinterpret_cast<std::uint16_t*>(panel), column, first, same, n);
@@ -72,21 +73,38 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
   widen(kernels, row, wide, first, n);
   if (to.kind == weight_kind::f32)
     return place(reinterpret_cast<float*>(panel), column, first, wide, n);
+  if (to.kind == weight_kind::bf16) {
+    std::uint16_t rounded[chunk];
+    std::transform(wide, wide + n, rounded, to_bf16);
+    return place(reinterpret_cast<std::uint16_t*>(panel), column, first, rounded, n);
+  }
   std::uint32_t pairs[chunk / 2] = {}; // an odd last input is paired with zero
   for (std::size_t i = 0; i < n; ++i)
     pairs[i / 2] |= std::uint32_t(to_bf16(wide[i])) << (i % 2 * 16);
   place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, pairs, (n + 1) / 2);
 }
 
-/// Inputs that a matrix of floats lacks in its last group are zero.
-weight_group make_group(const target& kernels, const stored_row& row, weight_kind kind, std::size_t index,
-                        std::size_t inputs) {
-  if (!is_float(row.format))
-    return stored_group(row.format, row.data, index);
-  float wide[group_inputs] = {};
+/// Group `index` of all rows of a panel; padding stays as it is. Inputs that a matrix of floats lacks in its last group
+/// are zero.
+void make_groups(const target& kernels, std::span<const stored_row> rows, weight_kind kind, std::size_t index,
+                 std::size_t inputs, weight_group* to) {
+  float wide[quantised_panel_outputs][group_inputs] = {};
   const std::size_t first = index * group_inputs;
-  widen(kernels, row, wide, first, std::min(group_inputs, inputs - first));
-  return kind == weight_kind::q8 ? quantise_int8(wide) : quantise_int4(wide);
+  bool floats = false;
+  for (std::size_t column = 0; column < rows.size(); ++column)
+    if (rows[column].data != nullptr && !has_groups(rows[column].format)) {
+      widen(kernels, rows[column], wide[column], first, std::min(group_inputs, inputs - first));
+      floats = true;
+    }
+  if (floats && kind != weight_kind::q8)
+    quantise_int4(wide[0], rows.size(), to); // of all columns; those of others are replaced below
+  for (std::size_t column = 0; column < rows.size(); ++column) {
+    const auto& row = rows[column];
+    if (row.data != nullptr && has_groups(row.format))
+      to[column] = stored_group(row.format, row.data, index);
+    else if (row.data != nullptr && kind == weight_kind::q8)
+      to[column] = quantise_int8(wide[column]);
+  }
 }
 
 /// Column `column` of group `index` of a panel.
@@ -130,9 +148,9 @@ std::size_t words_of(weight_kind kind, std::size_t inputs) {
   return (inputs + in_word - 1) / in_word;
 }
 
-weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute) {
+weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, const target& kernels) {
   if (compute == dtype::bf16)
-    return weight_kind::bf16_pairs;
+    return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
   const auto format = stacked.front().format;
   const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
   return same && is_float(format) ? exact_kind(dtype_of(format)) : weight_kind::f32;
@@ -164,17 +182,20 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
+    case quantization::fp8: // refused by shape_matrices
     case quantization::none: break;
   }
   return {};
 }
 
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                              bool gated) {
+                                              bool gated, const target& kernels) {
   if (stacked.empty())
     throw std::invalid_argument("no matrix to pack");
   if (compute == dtype::f16)
     throw std::invalid_argument("matrices are packed for f32 or bf16, not for f16");
+  if (how == quantization::fp8)
+    throw std::invalid_argument("the CPU backend quantises weights to int8 or int4, not to fp8");
   auto to = std::make_unique<packed_matrix>();
   to->inputs = stacked.front().cols;
   for (const auto& m : stacked) {
@@ -193,7 +214,7 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
   const auto kind = quantised_kind(stacked.front(), how);
   const bool same =
       std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return quantised_kind(m, how) == kind; });
-  to->kind = same && kind ? *kind : float_kind(stacked, compute);
+  to->kind = same && kind ? *kind : float_kind(stacked, compute, kernels);
   to->compute = compute;
   to->gated = gated;
   to->words = words_of(to->kind, to->inputs);
@@ -206,7 +227,7 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
 
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                              bool gated, const target& kernels, thread_pool& pool) {
-  auto to = shape_matrices(stacked, compute, how, gated);
+  auto to = shape_matrices(stacked, compute, how, gated, kernels);
   to->data = allocate_zeroed(to->bytes);
   const std::size_t columns = to->panel_columns();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
@@ -216,10 +237,13 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
       rows[column] = find_column(*to, stacked, panel, column);
     if (to->quantised()) {
       const auto layout = layout_of(to->kind);
-      for (std::size_t group = 0; group < to->words; ++group)
+      weight_group groups[quantised_panel_outputs];
+      for (std::size_t index = 0; index < to->words; ++index) {
+        make_groups(kernels, {rows, columns}, to->kind, index, to->inputs, groups);
         for (std::size_t column = 0; column < columns; ++column)
           if (rows[column].data != nullptr)
-            place(base, layout, group, column, make_group(kernels, rows[column], to->kind, group, to->inputs));
+            place(base, layout, index, column, groups[column]);
+      }
       return;
     }
     for (std::size_t k = 0; k < to->inputs; k += chunk)

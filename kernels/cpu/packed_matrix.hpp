@@ -47,7 +47,7 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
 
 /// The same without the weights: `data` is null, that of `stacked` may be.
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                              bool gated);
+                                              bool gated, const target& kernels);
 
 /// As kernels name it when it is multiplied in f32.
 weight_kind exact_kind(dtype stored);

@@ -23,24 +23,30 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
       accumulate_amx<Kind>(c, fresh, activations, row, block, groups, scratch);
     }
 #endif
-  const std::size_t tiles = (rows - row + register_rows - 1) / register_rows;
-  const auto run = [&](const auto& weights) {
-    for (std::size_t rest = tiles; rest > 0; --rest) {
-      const std::size_t count = (rows - row + rest - 1) / rest;
-      with_rows<register_rows>(static_cast<int>(count), [&]<int R>() {
-        for (int v = 0; v < quantised_vectors; v += register_vectors)
-          accumulate_groups<R, register_vectors>(c + row * quantised_panel_outputs + v * lanes, fresh,
-                                                 activations + row * activation_row, weights, v, groups,
-                                                 row == 0 && v == 0);
+  constexpr int R = register_rows<Kind>;
+  const std::size_t tiles = (rows - row + R - 1) / R;
+  const auto run = [&](const auto& weights, const auto& fetch_behind) {
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+      const std::size_t count = (rows - row + tiles - tile - 1) / (tiles - tile);
+      fetch_behind(tile);
+      with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
+        constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order;
+        for (int v = 0; v < quantised_vectors; v += V)
+          accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh,
+                                     activations + row * activation_row, weights, v, groups, tile == 0 && v == 0);
       });
       row += count;
     }
   };
   if (tiles > 3) {
-    unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return codes; });
-    run(unpacked_groups<Kind>{scratch.weights});
+    unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
+    const std::size_t bytes = layout_of(Kind).bytes(groups);
+    run(unpacked_groups<Kind>{scratch.weights}, [&](std::size_t tile) {
+      for (std::size_t i = bytes * tile / tiles & ~std::size_t(63); i < bytes * (tile + 1) / tiles; i += 64)
+        __builtin_prefetch(block + bytes + i, 0, 2);
+    });
   } else {
-    run(stored_groups<Kind>(block));
+    run(stored_groups<Kind>(block), [](std::size_t) {});
   }
 }
 

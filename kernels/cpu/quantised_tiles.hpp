@@ -11,33 +11,39 @@ namespace {
 
 inline constexpr int quantised_vectors = 2; // of a panel
 
-// Rows and vectors of a tile: integer and float sums stay in registers.
+// Rows and vectors of a tile: the integer sums stay in registers. Up to `few_rows`, which memory keeps waiting, take both
+// vectors of a panel at once, so that it is read in order. `fetch_distance` is how far ahead of their use stored weights
+// are asked for, in bytes.
 #if defined(__AVX512F__)
+template <weight_kind>
 inline constexpr int register_rows = 6;
-inline constexpr int register_vectors = 2;
+inline constexpr int register_vectors = 2, few_rows = 0;
+inline constexpr std::size_t fetch_distance = 8192;
+#elif defined(TROUPE_PAIR_SUMS)
+template <weight_kind Kind> // of 5 bits, sums of pairs and of dots are both in registers
+inline constexpr int register_rows = layout_of(Kind).code_bits == 4   ? 6
+                                     : layout_of(Kind).code_bits == 5 ? 3
+                                     : layout_of(Kind).code_bits == 6 ? 5
+                                                                      : 4;
+inline constexpr int register_vectors = 1, few_rows = 2;
+inline constexpr std::size_t fetch_distance = 1024;
 #else
+template <weight_kind>
 inline constexpr int register_rows = 3;
-inline constexpr int register_vectors = 1;
+inline constexpr int register_vectors = 1, few_rows = 0;
+inline constexpr std::size_t fetch_distance = 8192;
 #endif
 
 /// Rows that tasks are made of.
 #if defined(__AMX_INT8__)
 inline constexpr int quantised_tile_rows = amx_rows;
 #else
-inline constexpr int quantised_tile_rows = register_rows;
+inline constexpr int quantised_tile_rows = register_rows<weight_kind::q4>;
 #endif
 
-/// Codes as dots take them. `Wide` ones have 8 bits and 128 for weight 0.
-template <bool Wide>
-inline auto prepare(ivec codes) {
-  if constexpr (Wide)
-    return prepare_wide(codes);
-  else
-    return codes;
-}
-
-/// How far ahead of their use stored weights are asked for, in bytes.
-inline constexpr std::size_t fetch_distance = 8192;
+/// Codes of 8 bits, of which 128 is weight 0.
+template <weight_kind Kind>
+inline constexpr bool wide = layout_of(Kind).zero == 128;
 
 /// Words from one row's activations to the next's.
 inline constexpr std::size_t activation_row = group_block * activation_record;
@@ -50,7 +56,13 @@ public:
 
   explicit stored_groups(const unsigned char* block) : header_(block), group_(block + layout.header_bytes) {}
 
-  /// Four inputs of the 16 outputs of a vector.
+  /// Four inputs of the 16 outputs of a vector, as dots take them.
+  auto prepared(int line, int vector) const {
+    if constexpr (wide<Kind>)
+      return prepare_wide(signed_wide(codes(line, vector)));
+    else
+      return codes(line, vector);
+  }
   ivec codes(int line, int vector) const {
     if constexpr (layout.code_bits == 8)
       return stored_line(line, vector);
@@ -110,7 +122,13 @@ public:
 
   explicit unpacked_groups(const unpacked_block& block) : block_(&block) {}
 
-  ivec codes(int line, int vector) const { return load_ints(block_->codes[index_][line][vector]); }
+  auto prepared(int line, int vector) const {
+    const ivec codes = load_ints(block_->codes[index_][line][vector]);
+    if constexpr (wide<Kind>)
+      return prepare_wide(codes);
+    else
+      return codes;
+  }
   vec factor(int part, int vector) const { return load(&block_->factors[index_][part][vector * lanes]); }
   vec minimum(int vector) const { return load(&block_->minima[index_][vector * lanes]); }
   void fetch(std::size_t) const {}
@@ -140,14 +158,60 @@ inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t g
     }
 }
 
+/// dots[r][v] = the integer sums over one part of a group, which begin with the rows' start words.
+template <int R, int V, class Groups>
+[[gnu::always_inline]] inline void sum_products(ivec (&dots)[R][V], const Groups& weights, int vector, int part,
+                                                const std::uint32_t* rows) {
+  constexpr auto layout = Groups::layout;
+  constexpr int lines = 8 / layout.parts;
+  const auto start = [&](int r) { return broadcast_word(rows + r * activation_row + 9 + part); };
+  const auto line_of = [&](int i) {
+    return layout.code_bits == 8 || layout.parts == 2 ? part * lines + i : i / 2 + i % 2 * 4;
+  };
+#if defined(TROUPE_PAIR_SUMS)
+  if constexpr (layout.code_bits < 8) {
+    pair_sums sums[R][V];
+    constexpr int fitting = pair_lines(layout.code_bits);
+#pragma GCC unroll 8
+    for (int i = 0; i < lines; ++i) {
+      ivec codes[V];
+      for (int v = 0; v < V; ++v)
+        codes[v] = weights.prepared(line_of(i), vector + v);
+      for (int r = 0; r < R; ++r) {
+        const auto x = broadcast_word(rows + r * activation_row + line_of(i));
+        for (int v = 0; v < V; ++v)
+          sums[r][v] = i % fitting == 0 ? pairs(codes[v], x) : sums[r][v] + pairs(codes[v], x);
+      }
+      if (i % fitting == fitting - 1)
+        for (int r = 0; r < R; ++r)
+          for (int v = 0; v < V; ++v)
+            dots[r][v] = add_pairs(i < fitting ? start(r) : dots[r][v], sums[r][v]);
+    }
+    return;
+  }
+#endif
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      dots[r][v] = start(r);
+#pragma GCC unroll 8
+  for (int i = 0; i < lines; ++i) {
+    decltype(weights.prepared(0, 0)) codes[V];
+    for (int v = 0; v < V; ++v)
+      codes[v] = weights.prepared(line_of(i), vector + v);
+    for (int r = 0; r < R; ++r) {
+      const auto x = broadcast_word(rows + r * activation_row + line_of(i));
+      for (int v = 0; v < V; ++v)
+        dots[r][v] = dot(dots[r][v], codes[v], x);
+    }
+  }
+}
+
 /// R rows times V vectors of a panel from vector `vector` on, over `groups` groups. `fetch`: the weights come from
 /// memory, else from L1.
 template <int R, int V, class Groups>
 inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, Groups weights, int vector,
                               std::size_t groups, bool fetch) {
   constexpr auto layout = Groups::layout;
-  constexpr bool wide = layout.zero == 128;
-  constexpr int lines = 8 / layout.parts;
   constexpr std::size_t c_stride = quantised_panel_outputs;
   vec sums[R][V];
   for (int r = 0; r < R; ++r)
@@ -159,21 +223,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
 #pragma GCC unroll 2
     for (int part = 0; part < layout.parts; ++part) {
       ivec dots[R][V];
-      for (int r = 0; r < R; ++r)
-        for (int v = 0; v < V; ++v)
-          dots[r][v] = broadcast_word(rows + r * activation_row + 9 + part);
-#pragma GCC unroll 8
-      for (int i = 0; i < lines; ++i) {
-        const int line = layout.code_bits == 8 || layout.parts == 2 ? part * lines + i : i / 2 + i % 2 * 4;
-        decltype(prepare<wide>(weights.codes(0, 0))) codes[V];
-        for (int v = 0; v < V; ++v)
-          codes[v] = prepare<wide>(weights.codes(line, vector + v));
-        for (int r = 0; r < R; ++r) {
-          const auto x = broadcast_word(rows + r * activation_row + line);
-          for (int v = 0; v < V; ++v)
-            dots[r][v] = dot(dots[r][v], codes[v], x);
-        }
-      }
+      sum_products(dots, weights, vector, part, rows);
       scale factors[V];
       for (int v = 0; v < V; ++v)
         factors[v] = make_scale(weights.factor(part, vector + v));

@@ -136,6 +136,7 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
       case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
       case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;
       case kv_type::int8: write_int8(keys, values, k, v, dim, position % 16); break;
+      case kv_type::fp8: break; // no cache of a CPU's is
     }
     keys += op.cache.head_bytes;
     values += op.cache.head_bytes;

@@ -14,7 +14,7 @@ namespace troupe::kernels {
 // -- linear -----------------------------------------------------------------------------------------------------------
 
 /// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
-/// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
+/// consecutive inputs in a word, for instructions that multiply and add pairs, or that widen two in one load. The others are quantised, see
 /// `quantised_layout`.
 enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q5, q5_min, q4, q4_min, q4_k, q5_k, q6_k };
 
@@ -194,6 +194,8 @@ struct target {
   int linear_rows;       // most rows of a tile
   int pair_rows;         // the same with weights in bf16_pairs
   int quantised_rows;    // the same with quantised weights
+  int task_rows;         // most rows of a task: their activations, sums and a block of weights stay in L2
+  bool pairs;            // bf16 weights for bf16 activations are packed in pairs; else activations become f32
   int wide_queries;      // most queries of a tile, <= max_queries, where K and V are f32
   int narrow_queries;    // the same where they are bf16 or int8
 

@@ -46,7 +46,7 @@ struct pair_operand {
   static vec accumulate(vec c, __m512i a, __m512i b) { return {_mm512_dpbf16_ps(c.v, (__m512bh)a, (__m512bh)b)}; }
 };
 
-#else
+#elif defined(__AVX512F__)
 
 /// Pairs of bf16, widened: the even input, then the odd one.
 struct pair_operand {
@@ -100,11 +100,14 @@ accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t*
       store(c + r * c_stride + v * lanes, sums[r][v]);
 }
 
-// The most rows of a tile two vectors wide: what the target's registers hold.
+// The most rows of a tile, and the vectors of one with so many rows: what the target's registers hold. Fewer rows take
+// more vectors at once: the more sums in flight, the better the latency is hidden.
 #if defined(__AVX512F__)
 inline constexpr int tile_rows = 12;
+constexpr int tile_vectors(int rows) { return 2 * rows <= tile_rows ? 4 : 2; }
 #else
-inline constexpr int tile_rows = 3;
+inline constexpr int tile_rows = 6;
+constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 #endif
 
 inline std::size_t first_row_of(const linear_op& op, std::size_t tile) {

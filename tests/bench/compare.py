@@ -5,7 +5,8 @@
 
 Writes into --out: table.md, results.json with every single run, roofline.svg. A peer is NAME=PATH of a
 llama-bench; its llama-batched-bench is taken from the same folder, where it is there. A program with
-arguments, such as `I="/opt/ik/llama-bench -rtr 1"`, is split as a shell would. The plot needs Debian's python3-matplotlib.
+arguments, such as `I="/opt/ik/llama-bench -rtr 1"` or `L="chroot /opt/peer llama-bench"`, is split as a shell
+would. The plot needs Debian's python3-matplotlib.
 
 Three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and decode of
 --batch sequences together, each after a prompt of --batch-prompt. Engines take turns run by run, so that
@@ -26,12 +27,13 @@ from pathlib import Path
 FIGURES = {"prefill": "prefill, {prompt} tokens", "decode": "decode, batch 1", "batched": "decode, batch {batch}, total"}
 
 
-def output_of(command):
+def output_of(command, with_log=False):
+    """What it printed on stdout, or on stdout and stderr."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
         sys.exit(f"{shlex.join(command)} ended with status {done.returncode}: {' '.join(last)}")
-    return done.stdout
+    return done.stdout + done.stderr if with_log else done.stdout
 
 
 class Troupe:
@@ -69,16 +71,20 @@ class Peer:
 
     def batched(self, model):
         o = self.options
-        program, *rest = self.command
-        beside = program.replace("llama-bench", "llama-batched-bench")
-        if not shutil.which(beside):
+        # The program may come after one that starts it, such as `nice` or `chroot FOLDER`.
+        index = next((i for i, word in enumerate(self.command) if Path(word).name == "llama-bench"), None)
+        if index is None:
+            return None
+        program = Path(self.command[index]).with_name("llama-batched-bench")
+        if not shutil.which(program):
             return None
         tokens = o.batch * (o.batch_prompt + o.batch_generate)
-        words = [beside, *(["-rtr"] if "-rtr" in rest else []), "-m", model, "-c", str(tokens + 256), "-b", "2048",
-                 "-ub", "512", "-npp", str(o.batch_prompt), "-ntg", str(o.batch_generate), "-npl", str(o.batch),
-                 "-t", str(o.threads), "-tb", str(o.threads)]
+        words = [*self.command[:index], str(program), *(["-rtr"] if "-rtr" in self.command else []), "-m", model,
+                 "-c", str(tokens + 256), "-b", "2048", "-ub", "512", "-npp", str(o.batch_prompt),
+                 "-ntg", str(o.batch_generate), "-npl", str(o.batch), "-t", str(o.threads), "-tb", str(o.threads)]
+        # On stdout or, from ik_llama.cpp, on stderr:
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
-        for line in output_of(words).splitlines():
+        for line in output_of(words, with_log=True).splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             if len(cells) >= 8 and cells[0] == str(o.batch_prompt):
                 return float(cells[7])

@@ -1,5 +1,6 @@
 // Quantised weights: formats are taken apart as GGUF defines them, and linear layers are tested against exact
 // arithmetic on the dequantised weights and equally quantised activations.
+#include "kernels/quantise_groups.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <array>
@@ -435,6 +436,29 @@ TEST_CASE("int4 has less squared error than codes spread over the range, and kee
   std::fill(std::begin(line), std::end(line), 0.5f);
   dequantise(quantise_int4(line), back);
   CHECK(back[7] == 0.5f);
+}
+
+TEST_CASE("int4 gives a group the same bits alone and among others, finite or not") {
+  generator random;
+  const std::size_t groups = 21;
+  auto x = random.normal(groups * group_inputs, 0.02f);
+  std::fill_n(&x[3 * group_inputs], group_inputs, 0.5f);
+  std::fill_n(&x[9 * group_inputs], group_inputs, 0.0f);
+  x[10 * group_inputs + 5] = 1e30f;
+  x[11 * group_inputs + 7] = std::nanf("");
+  x[12 * group_inputs + 31] = INFINITY;
+  std::vector<weight_group> together(groups);
+  quantise_int4(x.data(), groups, together.data());
+  for (std::size_t g = 0; g < groups; ++g) {
+    const auto alone = quantise_int4(&x[g * group_inputs]);
+    CHECK(std::equal(std::begin(alone.codes), std::end(alone.codes), together[g].codes));
+    CHECK(alone.d == together[g].d);
+    CHECK(alone.m == together[g].m);
+    CHECK(alone.minimum == together[g].minimum);
+    float back[group_inputs];
+    dequantise(together[g], back);
+    CHECK(std::isnan(back[0]) == (g == 11 || g == 12));
+  }
 }
 
 TEST_CASE("matrices of different formats are stacked, and give what they give alone") {
