@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/kv_layout.hpp"
+#include "kernels/cuda/rope.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -27,7 +28,7 @@ struct attention_work {
 };
 
 /// Most packed queries of a tile.
-inline constexpr int small_tile = 16, large_tile = 32, flash_tile = 64;
+inline constexpr int small_tile = 16, large_tile = 32, flash_tile = 128;
 
 struct attention_params {
   const float* q = nullptr; // [rows][heads][head_dim]
@@ -38,12 +39,16 @@ struct attention_params {
   int heads = 0;
   float scale = 1;
   int window = 0;
+  /// Instead of the largest score, of a state made on tensor cores: sums need no rescaling (FlashDecoding++; Hong et al.
+  /// 2024). A row whose scores it does not suit is computed anew, with a running maximum, when its states merge.
+  bool unified = false;
+  float maximum = 0;
   layer_cache cache;
-  dtype cache_type = dtype::f32;
   // In device memory:
   const attention_row* rows = nullptr;
   const std::int32_t* list = nullptr;
   const std::int32_t* tables = nullptr;
+  const row_place* places = nullptr; // [rows]
   float* states = nullptr; // [slots][heads][state_floats(head_dim)]
 };
 
@@ -51,7 +56,7 @@ struct attention_params {
 TROUPE_DEVICE constexpr int state_floats(int head_dim) { return (head_dim + 2 + 3) / 4 * 4; }
 
 /// Whether the tensor-core kernels take these.
-bool has_tensor_attention(dtype cache_type, int head_dim);
+bool has_tensor_attention(kv_type type, int head_dim);
 
 /// States of `count` works of at most `tile` packed queries, by plain arithmetic in f32, for every shape and type.
 void attend_plainly(const stream& on, const attention_params& params, const attention_work* works, std::size_t count);

@@ -1,4 +1,4 @@
-// Attention by plain arithmetic, and the merge of partitions' states.
+// Attention by plain arithmetic.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/launch.hpp"
 
@@ -40,27 +40,36 @@ struct plain_attention_kernel {
 
     float highest = -simt::infinity();
     for (int t = from + thread; t < to; t += threads) {
-      const std::size_t key = p.cache.key(p.tables[work.table + t / block_tokens], kv_head, t % block_tokens, 0);
+      const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
+      const std::size_t key = block.key(t % block_tokens, 0);
       float score = 0;
       for (int d = 0; d < dim; ++d)
-        score += q[d] * load_float(p.cache.data, p.cache_type, key + d);
+        score += q[d] * load_cell(block.data, p.cache.type, key + d);
+      if (is_scaled(p.cache.type))
+        score *= block.scales()[t % block_tokens];
       weights[t] = score;
       highest = simt::larger(highest, score);
     }
     highest = simt::block_max(highest, scratch);
     float sum = 0;
-    for (int t = from + thread; t < to; t += threads)
-      sum += weights[t] = simt::exp(weights[t] - highest);
+    for (int t = from + thread; t < to; t += threads) {
+      const float weight = simt::exp(weights[t] - highest);
+      sum += weight;
+      weights[t] = weight;
+      if (is_scaled(p.cache.type)) // V's scale is its weight's
+        weights[t] *= p.cache.head(p.tables[work.table + t / block_tokens], kv_head)
+                        .scales()[block_tokens + t % block_tokens];
+    }
     sum = simt::block_sum(sum, scratch);
 
     const std::size_t slot = row.slot + work.partition - row.first_partition;
     float* state = p.states + (slot * p.heads + head) * state_floats(dim);
     for (int d = thread; d < dim; d += threads) {
       float o = 0;
-      for (int t = from; t < to; ++t)
-        o += weights[t] * load_float(p.cache.data, p.cache_type,
-                                     p.cache.value(p.tables[work.table + t / block_tokens], kv_head,
-                                                   t % block_tokens, d));
+      for (int t = from; t < to; ++t) {
+        const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
+        o += weights[t] * load_cell(block.data, p.cache.type, block.value(t % block_tokens, d));
+      }
       state[d] = o;
     }
     if (thread == 0) {
@@ -71,45 +80,6 @@ struct plain_attention_kernel {
   }
 };
 
-/// A block per row, a warp per head.
-struct merge_kernel {
-  static constexpr const char* name = "merge of attention";
-  static constexpr unsigned threads = 128;
-  static constexpr unsigned warps = threads / warp_lanes;
-  static constexpr int most_columns = 256 / warp_lanes; // of a lane
-  attention_params p;
-  std::int32_t first;
-
-  TROUPE_DEVICE void operator()() const {
-    const int head = static_cast<int>(simt::block_y() * warps + simt::warp()), dim = p.cache.head_dim;
-    if (head >= p.heads)
-      return;
-    const std::int32_t index = p.list[first + static_cast<std::int32_t>(simt::block_x())];
-    const attention_row row = p.rows[index];
-    const int partitions = row.position / partition_tokens - row.first_partition + 1;
-    const std::size_t stride = std::size_t(p.heads) * state_floats(dim);
-    const float* state = p.states + std::size_t(row.slot) * stride + std::size_t(head) * state_floats(dim);
-    float o[most_columns], m = state[dim], l = state[dim + 1];
-    for (int c = 0; c < most_columns; ++c)
-      o[c] = column(c) < dim ? state[column(c)] : 0;
-    for (int i = 1; i < partitions; ++i) {
-      state += stride;
-      const float part = state[dim], highest = simt::larger(m, part);
-      const float keep = simt::exp(m - highest), add = simt::exp(part - highest);
-      m = highest;
-      l = l * keep + state[dim + 1] * add;
-      for (int c = 0; c < most_columns; ++c)
-        if (column(c) < dim)
-          o[c] = o[c] * keep + state[column(c)] * add;
-    }
-    for (int c = 0; c < most_columns; ++c)
-      if (column(c) < dim)
-        store_float(p.out, p.out_type, index * p.out_stride + std::size_t(head) * dim + column(c), o[c] / l);
-  }
-
-  TROUPE_DEVICE static int column(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }
-};
-
 } // namespace
 
 void attend_plainly(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
@@ -117,11 +87,6 @@ void attend_plainly(const stream& on, const attention_params& params, const atte
     plain_attention_kernel::threads / warp_lanes + partition_tokens + static_cast<std::size_t>(params.cache.head_dim);
   launch(on, {static_cast<unsigned>(count), static_cast<unsigned>(params.cache.kv_heads)}, floats * sizeof(float),
          plain_attention_kernel{params, works});
-}
-
-void merge_states(const stream& on, const attention_params& params, std::int32_t first, std::size_t count) {
-  const auto blocks = ceil_div(static_cast<unsigned>(params.heads), merge_kernel::warps);
-  launch(on, {static_cast<unsigned>(count), blocks}, 0, merge_kernel{params, first});
 }
 
 } // namespace troupe::kernels::cuda

@@ -8,7 +8,7 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr int partition_blocks = partition_tokens / block_tokens;
-constexpr int flash_least = 2 * flash_tile; // packed queries of a sequence from which flash is used
+constexpr int flash_least = flash_tile; // packed queries of a sequence from which flash is used
 
 int first_partition_of(int position, int window) {
   return window > 0 ? std::max(0, position + 1 - window) / partition_tokens : 0;

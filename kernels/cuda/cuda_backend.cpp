@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
 #include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/fp8.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/linear.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
@@ -17,11 +18,9 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-dtype element_type(kv_type type) { return type == kv_type::bf16 ? dtype::bf16 : dtype::f32; }
-
 constexpr int most_head_dim = 256;
 constexpr std::size_t state_memory = std::size_t(256) << 20; // bytes, of attention's partial states
-constexpr std::size_t gated_rows = 1024; // of a product that is kept in f32 before it is gated
+constexpr std::size_t passing_rows = 1024; // of a product that is kept in f32 before it is gated or scaled
 
 void expect(bool holds, const char* message) {
   if (!holds)
@@ -38,9 +37,9 @@ public:
   /// [layers][blocks], then as kv_layout.hpp says.
   std::size_t block_bytes() const { return shape.block_bytes() / static_cast<std::size_t>(shape.layers); }
   std::size_t layer_bytes() const { return block_bytes() * shape.blocks; }
-  char* data() const { return static_cast<char*>(data_.get()); }
+  unsigned char* data() const { return static_cast<unsigned char*>(data_.get()); }
   layer_cache layer(int index) const {
-    return {data() + static_cast<std::size_t>(index) * layer_bytes(), shape.kv_heads, shape.head_dim};
+    return {data() + static_cast<std::size_t>(index) * layer_bytes(), shape.kv_heads, shape.head_dim, shape.type};
   }
 
 private:
@@ -60,6 +59,16 @@ public:
   }
 
   const stream& queue() const override { return stream_; }
+  const stream& copy_queue() const override { return copies_stream_; }
+
+  void stage(const step_inputs& inputs) override { step_.stage(copies_stream_, stream_, inputs); }
+  void begin_step(const std::int32_t* slot_tokens) override { step_.begin(stream_, slot_tokens); }
+  std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
+  std::uint64_t memory_moves() const override {
+    return step_.growths() + states_.growths() + trial_.growths() + expanded_.growths() + products_.growths() +
+           codes_.growths() + row_scales_.growths();
+  }
+
   bool deterministic() const override { return options_.deterministic; }
 
   buffer allocate(std::size_t bytes) override { return cuda::allocate(bytes); }
@@ -73,7 +82,6 @@ public:
   }
 
   std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) override {
-    expect(shape.type != kv_type::int8, "the CUDA backend keeps K and V in f32 or bf16, not in int8");
     expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
     expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= most_head_dim,
            "the CUDA backend's attention takes an even head_dim of at most 256");
@@ -81,16 +89,21 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    return pack_weights(stream_, stacked, compute, how, false);
+    return pack_weights(weights_upload_, stacked, compute, how, false);
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                        quantization how) override {
     const stored_matrix both[] = {gate, up};
-    return pack_weights(stream_, both, compute, how, true);
+    return pack_weights(weights_upload_, both, compute, how, true);
   }
 
-  std::unique_ptr<matrix> load_table(const stored_matrix& table) override { return pack_table(stream_, table); }
+  std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                           bool gated) const override {
+    return cuda::packed_bytes(stacked, compute, how, gated);
+  }
+
+  std::unique_ptr<matrix> load_table(const stored_matrix& table) override { return pack_table(weights_upload_, table); }
 
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
     const auto& from = dynamic_cast<const device_table&>(table);
@@ -102,7 +115,7 @@ public:
     p.type = from.type;
     p.grouped = from.grouped;
     p.cols = out.cols;
-    p.tokens = tokens_.upload(stream_, tokens, out.rows);
+    p.tokens = step_.tokens(stream_, tokens, out.rows);
     p.rows = out.rows;
     cuda::embed(stream_, p);
   }
@@ -120,7 +133,7 @@ public:
     p.weight = weight;
     p.eps = eps;
     p.cols = x.cols;
-    p.gather = rows != nullptr ? gathered_.upload(stream_, rows, out.rows) : nullptr;
+    p.gather = rows != nullptr ? step_.gathered(stream_, rows, out.rows) : nullptr;
     p.rows = out.rows;
     cuda::rms_norm(stream_, p);
   }
@@ -151,7 +164,6 @@ public:
     p.eps = norm.eps;
     p.rope = rope;
     p.cache = memory.layer(layer);
-    p.cache_type = element_type(cache.shape.type);
     p.places = step_.places();
     p.tables = step_.tables();
     p.rows = step_.rows();
@@ -165,7 +177,7 @@ public:
     expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
     step_.enter(stream_, who);
-    const bool tensor_cores = has_tensor_attention(element_type(shape.type), shape.head_dim);
+    const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
     attention_options options;
     options.group = heads / shape.kv_heads;
     options.window = window;
@@ -184,10 +196,12 @@ public:
     p.scale = scale;
     p.window = window;
     p.cache = memory.layer(layer);
-    p.cache_type = element_type(shape.type);
     p.rows = planned.rows;
     p.list = planned.list;
     p.tables = step_.tables();
+    p.places = step_.places();
+    p.unified = tensor_cores && options_.unified_maximum.has_value();
+    p.maximum = options_.unified_maximum.value_or(0);
     p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
     attend_flash(stream_, p, planned.flash, planned.plan.flash.size());
     for (const auto& slab : planned.plan.slabs) {
@@ -204,13 +218,17 @@ public:
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
+    copy_blocks_on(stream_, cache, copies);
+  }
+
+  void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) override {
     // Copies that read what an earlier one writes, or write what an earlier one reads or writes, wait for it.
     std::set<std::int32_t> read, written;
     std::size_t first = 0;
     for (std::size_t i = 0; i < copies.size(); ++i) {
       const auto [from, to] = copies[i];
       if (written.contains(from) || written.contains(to) || read.contains(to)) {
-        copy_together(cache, copies.subspan(first, i - first));
+        copy_together(on, cache, copies.subspan(first, i - first));
         first = i;
         read.clear();
         written.clear();
@@ -218,7 +236,7 @@ public:
       read.insert(from);
       written.insert(to);
     }
-    copy_together(cache, copies.subspan(first));
+    copy_together(on, cache, copies.subspan(first));
   }
 
   void download(float* to, const tensor& from) override {
@@ -228,15 +246,15 @@ public:
     stream_.synchronise();
   }
 
-  void save_block(const kv_cache& cache, std::int32_t block, void* host) override {
+  void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_rows(stream_, host, memory.block_bytes(), block_address(memory, block), memory.layer_bytes(),
+    copy_rows(on, host, memory.block_bytes(), block_address(memory, block), memory.layer_bytes(),
               memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
   }
 
-  void restore_block(kv_cache& cache, std::int32_t block, const void* host) override {
+  void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_rows(stream_, block_address(memory, block), memory.layer_bytes(), host, memory.block_bytes(),
+    copy_rows(on, block_address(memory, block), memory.layer_bytes(), host, memory.block_bytes(),
               memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
   }
 
@@ -248,21 +266,21 @@ private:
     return select_device(device);
   }
 
-  static char* block_address(const device_kv_cache& memory, std::int32_t block) {
+  static unsigned char* block_address(const device_kv_cache& memory, std::int32_t block) {
     expect(block >= 0 && static_cast<std::size_t>(block) < memory.shape.blocks, "a block outside the KV cache");
     return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
   }
 
-  void copy_together(kv_cache& cache, std::span<const block_copy> copies) {
+  void copy_together(const stream& on, kv_cache& cache, std::span<const block_copy> copies) {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
     copy_blocks_params p;
     p.cache = memory.data();
     p.block_bytes = memory.block_bytes();
     p.layer_bytes = memory.layer_bytes();
     p.layers = cache.shape.layers;
-    p.copies = copies_.upload(stream_, copies.data(), copies.size());
+    p.copies = (&on == &stream_ ? copies_ : copies_aside_).upload(on, copies.data(), copies.size());
     p.count = copies.size();
-    cuda::copy_blocks(stream_, p);
+    cuda::copy_blocks(on, p);
   }
 
   void run_linear(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how) {
@@ -307,55 +325,98 @@ private:
            linear_method::library;
   }
 
+  /// Rows of a product at a time where products pass through memory before they are finished: pieces of similar size.
+  static std::size_t piece_of(std::size_t rows) {
+    const std::size_t pieces = std::max<std::size_t>(1, (rows + passing_rows - 1) / passing_rows);
+    return (rows + pieces - 1) / pieces;
+  }
+
   /// False where the library cannot.
   bool multiply_by_library(const weight_part& part, const linear_params& params) {
+    if (part.kind == weight_kind::fp8 && info_.major * 10 + info_.minor >= 89 && multiply_fp8(part, params))
+      return true;
     product p;
     p.inputs = part.inputs;
-    p.outputs = part.gated ? part.tiles * tile_outputs : part.outputs;
     p.in_stride = params.in_stride;
     p.weights = part.codes.get();
     p.weight_stride = part.stride;
-    if (is_quantised(part.kind)) {
+    if (is_grouped(part.kind) || part.kind == weight_kind::fp8) {
       p.weight_stride = part.chunks() * chunk_inputs;
       auto* expanded = expanded_.reserve<std::uint16_t>(part.tiles * tile_outputs * p.weight_stride * 2);
       dequantise_part(stream_, part, expanded, p.weight_stride);
       p.weights = expanded;
     }
-    // Gated products pass through memory, so many rows at a time.
-    const std::size_t at_once = part.gated ? std::min(params.rows, gated_rows) : params.rows;
+    return multiply_pieces(part, params, p, part.gated ? piece_of(params.rows) : params.rows, part.gated);
+  }
+
+  /// Activations as codes, too: with their scales and the weights' where the library takes such, else these follow.
+  bool multiply_fp8(const weight_part& part, const linear_params& params) {
+    product p;
+    p.fp8 = true;
+    p.inputs = p.in_stride = p.weight_stride = part.stride; // padded with zeros
+    p.weights = part.codes.get();
+    quantise_rows_params q;
+    q.codes = codes_.reserve<std::uint8_t>(params.rows * part.stride);
+    q.scales = row_scales_.reserve<float>(params.rows * sizeof(float));
+    q.in = static_cast<const std::uint16_t*>(params.in);
+    q.in_stride = params.in_stride;
+    q.cols = part.inputs;
+    q.stride = part.stride;
+    q.rows = params.rows;
+    quantise_rows(stream_, q);
+    p.row_scales = q.scales;
+    p.output_scales = static_cast<const float*>(part.scales.get());
+    if (multiply_pieces(part, params, p, part.gated ? piece_of(params.rows) : params.rows, part.gated))
+      return true;
+    p.row_scales = p.output_scales = nullptr;
+    return multiply_pieces(part, params, p, piece_of(params.rows), true);
+  }
+
+  /// `at_once` rows at a time; where they are `passing`, through memory, in which they are scaled or gated.
+  bool multiply_pieces(const weight_part& part, const linear_params& params, product p, std::size_t at_once,
+                       bool passing) {
+    const auto* row_scales = p.row_scales;
+    p.outputs = part.gated ? part.tiles * tile_outputs : part.outputs;
     for (std::size_t first = 0; first < params.rows; first += at_once) {
       p.rows = std::min(at_once, params.rows - first);
-      p.in = static_cast<const std::uint16_t*>(params.in) + first * params.in_stride;
-      if (part.gated) {
-        p.out_stride = p.outputs;
-        p.out = products_.reserve<float>(at_once * p.outputs * sizeof(float));
+      if (p.fp8) {
+        p.in = static_cast<const std::uint8_t*>(codes_.reserve(0)) + first * p.in_stride;
+        p.row_scales = row_scales != nullptr ? row_scales + first : nullptr;
       } else {
-        p.out_stride = params.out_stride;
-        p.out = static_cast<float*>(params.out) + first * params.out_stride;
-        p.add = params.add;
+        p.in = static_cast<const std::uint16_t*>(params.in) + first * params.in_stride;
       }
+      float* out = static_cast<float*>(params.out) + first * params.out_stride; // unless gated
+      p.out_stride = passing ? p.outputs : params.out_stride;
+      p.out = passing ? products_.reserve<float>(at_once * p.outputs * sizeof(float)) : out;
+      p.add = params.add && !passing;
       if (!library_->multiply(stream_, p)) {
         if (first > 0)
           throw device_error("cublasLtMatmul: takes some rows of a product, but not others");
         return false;
       }
+      if (p.fp8 && p.row_scales == nullptr)
+        scale_products(stream_, {part.gated ? p.out : out, part.gated ? p.out_stride : params.out_stride, p.out,
+                                 p.out_stride, row_scales_.reserve<float>(0) + first,
+                                 static_cast<const float*>(part.scales.get()), p.outputs, p.rows,
+                                 params.add && !part.gated});
       if (part.gated)
         silu_gate(stream_, {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16,
                             params.out_stride, p.out, p.out_stride, params.bias, part.outputs, p.rows});
       else if (params.bias != nullptr)
-        add_bias(stream_, p.out, p.out_stride, params.bias, part.outputs, p.rows);
+        add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
     }
     return true;
   }
 
   cuda_options options_;
   device_info info_;
-  stream stream_;
+  stream stream_, copies_stream_;
+  uploader weights_upload_{stream_};
   std::unique_ptr<gemm_library> library_; // null: there is none, or it is not wanted
   linear_chooser chooser_;
   step_memory step_;
-  device_scratch tokens_, gathered_, copies_, states_;
-  device_scratch trial_, expanded_, products_; // of linear layers
+  device_scratch copies_, copies_aside_, states_;
+  device_scratch trial_, expanded_, products_, codes_, row_scales_; // of linear layers
 };
 
 } // namespace

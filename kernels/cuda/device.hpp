@@ -2,9 +2,11 @@
 // CUDA's run-time library, emulated/ over host memory. Every failure throws device_error naming the call.
 #pragma once
 
+#include "kernels/device_event.hpp"
 #include "kernels/ops.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -24,7 +26,7 @@ int device_count();
 /// Whether kernels run on the host.
 bool is_emulated();
 
-/// Makes device `index` the calling thread's; whoever calls a backend does this once.
+/// Makes device `index` the calling thread's; every thread that calls what is below does this once.
 device_info select_device(int index);
 
 /// A queue of work, with what it needs to time itself. Of one thread.
@@ -50,6 +52,32 @@ private:
   void* begin_ = nullptr;
   void* end_ = nullptr;
 };
+
+/// A point in a stream's work. Recorded by one thread, waited for by any.
+class event final : public device_event {
+public:
+  event();
+  ~event() override;
+
+  /// After all that is queued on the stream now.
+  void record(const stream& on);
+
+  bool happened() const override;
+  void synchronise() const override;
+
+  /// The run-time library's handle.
+  void* native() const { return native_; }
+
+private:
+  void* native_ = nullptr;
+};
+
+/// What is queued on the stream from now on waits for what was last recorded.
+void wait_for(const stream& on, const event& e);
+
+/// Calls `f`, on a thread of the driver's, when all that is queued now is done; not at all where that fails. `f` must
+/// not use the device.
+void call_on_host(const stream& on, std::function<void()> f);
 
 /// Zeroed device memory, aligned to 256 bytes.
 buffer allocate(std::size_t bytes);

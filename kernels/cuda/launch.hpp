@@ -7,6 +7,8 @@
 
 #ifdef __CUDACC__
 #include "kernels/cuda/native/status.hpp"
+#else
+#include "kernels/cuda/emulated/queues.hpp"
 #endif
 
 namespace troupe::kernels::cuda {
@@ -40,8 +42,9 @@ void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Ke
 #else
 
 template <class Kernel>
-void launch(const stream&, grid_size grid, std::size_t shared_bytes, const Kernel& kernel) {
-  emulated::run_grid(grid.x, grid.y, Kernel::threads, shared_bytes, [&] { kernel(); });
+void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Kernel& kernel) {
+  emulated::count_launch();
+  emulated::enqueue(on, [=] { emulated::run_grid(grid.x, grid.y, Kernel::threads, shared_bytes, [&] { kernel(); }); });
 }
 
 #endif

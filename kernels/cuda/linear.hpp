@@ -30,7 +30,7 @@ struct linear_params {
 
 linear_params params_of(const weight_part& part);
 
-/// Weights in bf16 or quantised, activations in bf16.
+/// Weights in bf16, fp8 or groups, activations in bf16.
 void linear_flat(const stream& on, const weight_part& part, const linear_params& params);
 
 /// Weights in f32, f16 or bf16, activations in f32.

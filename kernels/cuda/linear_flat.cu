@@ -1,5 +1,6 @@
 #include "kernels/cuda/linear.hpp"
 
+#include "kernels/cuda/fp8.hpp"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/weight_fragments.hpp"
 
@@ -23,11 +24,14 @@ struct flat_kernel {
 
   TROUPE_DEVICE void operator()() const {
     float sums[Columns][4] = {};
-    for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
-      if constexpr (is_quantised(Kind))
-        add_codes(chunk, sums);
-      else
-        add_floats(chunk, sums);
+    if constexpr (is_grouped(Kind)) {
+      add_groups(sums);
+    } else {
+      for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps)
+        if constexpr (Kind == weights::fp8)
+          add_fp8(chunk, sums);
+        else
+          add_floats(chunk, sums);
     }
     auto* shared = reinterpret_cast<float*>(simt::shared()); // [warps][rows][16 outputs]
     const unsigned g = simt::lane() / 4, t = simt::lane() % 4;
@@ -66,11 +70,51 @@ struct flat_kernel {
     }
   }
 
-  TROUPE_DEVICE void add_codes(std::size_t chunk, float (&sums)[Columns][4]) const {
-    if constexpr (is_quantised(Kind)) {
-      using fragments = weight_chunk<Kind>;
-      fragments w;
-      w.load(p, simt::block_x(), chunk);
+  /// 16 outputs x 128 inputs of row-major fp8: a lane reads 16 inputs of two outputs at a time. Scales come at the end.
+  TROUPE_DEVICE void add_fp8(std::size_t chunk, float (&sums)[Columns][4]) const {
+    constexpr int halves = chunk_inputs / 64;
+    const std::size_t row = std::size_t(simt::block_x()) * tile_outputs + simt::lane() / 4;
+    const std::size_t first = chunk * chunk_inputs + 16 * (simt::lane() % 4);
+    const auto* from = static_cast<const std::uint8_t*>(p.codes) + first;
+    words4 w[halves][2];
+#pragma unroll
+    for (int i = 0; i < halves; ++i)
+      for (int half = 0; half < 2; ++half)
+        w[i][half] = simt::load_streamed(from + (row + 8 * half) * p.stride + 64 * i);
+#pragma unroll
+    for (int i = 0; i < halves; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const std::uint32_t upper = word_of(w[i][0], j), lower = word_of(w[i][1], j);
+        const std::uint32_t a[4] = {fp8_pair(upper, 0), fp8_pair(lower, 0), fp8_pair(upper, 1), fp8_pair(lower, 1)};
+#pragma unroll
+        for (int c = 0; c < Columns; ++c) {
+          const words2 x = activations(c, first + 64 * i + 4 * j);
+          simt::mma(sums[c], a, {x.x, x.y});
+        }
+      }
+  }
+
+  /// The warp's chunks, each loaded while the one before it is computed with: a chunk of 4-bit codes is 1 KiB, too little
+  /// to wait for alone.
+  TROUPE_DEVICE void add_groups(float (&sums)[Columns][4]) const {
+    if constexpr (is_grouped(Kind)) {
+      weight_chunk<Kind> now, next;
+      if (simt::warp() < p.chunks)
+        next.load(p, simt::block_x(), simt::warp());
+      for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
+        now = next;
+        if (chunk + warps < p.chunks)
+          next.load(p, simt::block_x(), chunk + warps);
+        add_codes(now, chunk, sums);
+      }
+    }
+  }
+
+  template <class Fragments>
+  TROUPE_DEVICE void add_codes(const Fragments& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+    if constexpr (is_grouped(Kind)) {
+      using fragments = Fragments;
 #pragma unroll
       for (int group = 0; group < chunk_groups; ++group) {
         group_operand a;
@@ -120,10 +164,13 @@ struct flat_kernel {
     return {v[0] | v[1] << 16, v[2] | v[3] << 16};
   }
 
-  TROUPE_DEVICE static float total(const float* shared, int row, int output) {
+  /// Of output `output` of the tile.
+  TROUPE_DEVICE float total(const float* shared, int row, int output) const {
     float sum = 0;
     for (unsigned w = 0; w < warps; ++w)
       sum += shared[(w * block_rows + row) * tile_outputs + output];
+    if constexpr (Kind == weights::fp8)
+      sum *= static_cast<const float*>(p.scales)[std::size_t(simt::block_x()) * tile_outputs + output];
     return sum;
   }
 
@@ -229,6 +276,7 @@ linear_params params_of(const weight_part& part) {
 void linear_flat(const stream& on, const weight_part& part, const linear_params& params) {
   switch (part.kind) {
     case weights::bf16: return launch_for_rows<weights::bf16>(on, part, params);
+    case weights::fp8: return launch_for_rows<weights::fp8>(on, part, params);
     case weights::q8: return launch_for_rows<weights::q8>(on, part, params);
     case weights::q8_min: return launch_for_rows<weights::q8_min>(on, part, params);
     case weights::q4: return launch_for_rows<weights::q4>(on, part, params);
@@ -244,6 +292,7 @@ void linear_flat(const stream& on, const weight_part& part, const linear_params&
 
 void dequantise_part(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride) {
   switch (part.kind) {
+    case weights::fp8: return dequantise_fp8(on, part, to, stride);
     case weights::q8: return launch_dequantise<weights::q8>(on, part, to, stride);
     case weights::q8_min: return launch_dequantise<weights::q8_min>(on, part, to, stride);
     case weights::q4: return launch_dequantise<weights::q4>(on, part, to, stride);

@@ -176,9 +176,12 @@ struct sample_kernel {
     const sampling_row& row = p.rows[simt::block_x()];
     sampled_row& out = p.out[simt::block_x()];
     const float* raw = p.logits + static_cast<std::size_t>(row.logit_row) * p.stride;
-    const std::int32_t token = choose(row, edit(row, raw), p.vocab);
+    const std::int32_t pending = row.pending != 0 ? p.slot_tokens[row.slot] : -1;
+    const std::int32_t token = choose(row, edit(row, raw, pending), p.vocab);
     if (simt::thread() == 0) {
       out.token = token;
+      if (p.slot_tokens != nullptr)
+        p.slot_tokens[row.slot] = token < 0 ? 0 : token;
       out.top_count = 0;
     }
     if (row.logprobs >= 0 && token >= 0)
@@ -197,10 +200,11 @@ struct sample_kernel {
     return tokens.draw(philox_bits(row.seed, row.position, row.index));
   }
 
-  /// The logits after all edits: themselves, or a changed copy.
-  TROUPE_DEVICE const float* edit(const sampling_row& row, const float* raw) const {
+  /// The logits after all edits: themselves, or a changed copy. `pending`: a generated token that is to be counted as
+  /// well, or -1.
+  TROUPE_DEVICE const float* edit(const sampling_row& row, const float* raw, std::int32_t pending) const {
     const float scale = row.greedy ? 1 : row.inverse_temperature;
-    const bool edits = row.bias_count + row.counted + row.masked_count > 0;
+    const bool edits = row.bias_count + row.counted + row.masked_count > 0 || pending >= 0;
     if (!edits && scale == 1)
       return raw;
     float* x = p.edited + std::size_t(simt::block_x()) * static_cast<std::size_t>(p.vocab);
@@ -214,15 +218,21 @@ struct sample_kernel {
     if (!edits)
       return x;
     for_each(row.bias_count, [&](std::int32_t i) { add_to(x[row.biases[i].id], row.biases[i].bias); });
+    const std::int32_t counted = row.counted + (pending >= 0 && !lists(row, pending));
+    const auto entry_of = [&](std::int32_t i) {
+      token_count entry = i < row.counted ? row.counts[i] : token_count{pending, 0};
+      entry.generated += entry.id == pending;
+      return entry;
+    };
     if (row.repetition_penalty != 1)
-      for_each(row.counted, [&](std::int32_t i) {
-        float& logit = x[row.counts[i].id];
+      for_each(counted, [&](std::int32_t i) {
+        float& logit = x[entry_of(i).id];
         logit = logit < 0 ? simt::mul(logit, row.repetition_penalty) : simt::divide(logit, row.repetition_penalty);
       });
     for_each(row.masked_count, [&](std::int32_t i) { x[row.masked[i]] = -simt::infinity(); });
     if (row.presence_penalty != 0 || row.frequency_penalty != 0)
-      for_each(row.counted, [&](std::int32_t i) {
-        const token_count entry = row.counts[i];
+      for_each(counted, [&](std::int32_t i) {
+        const token_count entry = entry_of(i);
         if (entry.generated > 0)
           add_to(x[entry.id], -simt::add(simt::mul(static_cast<float>(entry.generated), row.frequency_penalty),
                                          row.presence_penalty));
@@ -230,6 +240,13 @@ struct sample_kernel {
     if (scale != 1)
       for_each(p.vocab, [&](std::int32_t i) { x[i] = simt::mul(x[i], scale); });
     return x;
+  }
+
+  TROUPE_DEVICE static bool lists(const sampling_row& row, std::int32_t id) {
+    std::uint64_t found = 0;
+    for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < row.counted; i += block_threads)
+      found += row.counts[i].id == id;
+    return sum_of_block(found) > 0;
   }
 
   TROUPE_DEVICE static void add_to(float& x, float y) { x = simt::add(x, y); }

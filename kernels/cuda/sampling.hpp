@@ -37,6 +37,8 @@ struct sampling_row {
   const token_count* counts = nullptr;  // of prompt and generated tokens
   const std::int32_t* masked = nullptr; // cannot be chosen
   std::int32_t bias_count = 0, counted = 0, masked_count = 0;
+  std::int32_t slot = 0;                // where the token goes, if anywhere
+  std::int32_t pending = 0;             // whether the token that is there now is missing in `counts`
 };
 
 /// What was drawn. Log-probabilities are for the host to finish: of logit x it is
@@ -60,6 +62,7 @@ struct sampling_params {
   const sampling_row* rows = nullptr;
   sampled_row* out = nullptr;
   float* edited = nullptr;
+  std::int32_t* slot_tokens = nullptr; // the token last drawn for each slot; 0 where none could be; or null
 };
 void sample(const stream& on, const sampling_params& params, std::size_t count);
 

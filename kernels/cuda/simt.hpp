@@ -35,6 +35,11 @@ struct alignas(16) words4 {
   std::uint32_t x = 0, y = 0, z = 0, w = 0;
 };
 
+/// Word `index` of four; where that is an unrolled loop's constant, it costs nothing.
+TROUPE_DEVICE std::uint32_t word_of(const words4& from, int index) {
+  return index == 0 ? from.x : index == 1 ? from.y : index == 2 ? from.z : from.w;
+}
+
 namespace simt {
 
 #ifdef __CUDACC__
@@ -74,6 +79,15 @@ TROUPE_DEVICE words4 load_streamed(const void* from) {
   return v;
 }
 
+/// 16 bytes to shared memory, which are there for the thread when it has waited, and for others after a barrier then.
+TROUPE_DEVICE void copy_async(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from)
+               : "memory");
+}
+TROUPE_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 /// d += a * b of a warp: a is 16 x 16, b 16 x 8, both bf16 in pairs, d 16 x 8 in f32. With g = lane / 4, t = lane % 4:
 /// a[0] is row g, columns 2t and 2t+1; a[1] row g+8; a[2], a[3] the same rows, columns 8 later; b[0] is rows 2t and
 /// 2t+1 of column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
@@ -89,6 +103,8 @@ TROUPE_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 TROUPE_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 TROUPE_DEVICE float sub(float a, float b) { return __fsub_rn(a, b); }
 TROUPE_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+/// a * b + c, rounded once.
+TROUPE_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 /// To nearest even.
 TROUPE_DEVICE std::uint64_t round_to_integer(float x) { return __float2ull_rn(x); }
 
@@ -111,17 +127,25 @@ TROUPE_DEVICE std::uint32_t subtract_bf16_pair(std::uint32_t a, std::uint32_t b)
     __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
   return *reinterpret_cast<const std::uint32_t*>(&d);
 }
+/// Both halves of a * b, rounded to bf16; subnormal numbers count.
+TROUPE_DEVICE std::uint32_t multiply_bf16_pair(std::uint32_t a, std::uint32_t b) {
+  const __nv_bfloat162 d =
+    __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const std::uint32_t*>(&d);
+}
 
 #else
 
 using emulated::atomic_add;
 using emulated::block_x;
 using emulated::block_y;
+using emulated::copy_async;
 using emulated::grid_x;
 using emulated::shared;
 using emulated::sync_block;
 using emulated::thread;
 using emulated::threads;
+using emulated::wait_for_copies;
 
 template <class T>
 T shuffle_xor(T value, int mask) {
@@ -136,6 +160,7 @@ inline float mul(float a, float b) { return a * b; }
 inline float add(float a, float b) { return a + b; }
 inline float sub(float a, float b) { return a - b; }
 inline float divide(float a, float b) { return a / b; }
+inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline std::uint64_t round_to_integer(float x) { return static_cast<std::uint64_t>(std::nearbyint(x)); }
 inline float exp(float x) { return std::exp(x); }
 inline float inverse_sqrt(float x) { return 1 / std::sqrt(x); }
@@ -159,10 +184,13 @@ inline std::uint16_t float_to_bf16(float x) {
 inline std::uint32_t float_to_bf16_pair(float x, float y) {
   return float_to_bf16(x) | std::uint32_t(float_to_bf16(y)) << 16;
 }
+inline float low_bf16(std::uint32_t pair) { return std::bit_cast<float>(pair << 16); }
+inline float high_bf16(std::uint32_t pair) { return std::bit_cast<float>(pair & 0xffff0000u); }
 inline std::uint32_t subtract_bf16_pair(std::uint32_t a, std::uint32_t b) {
-  const auto low = [](std::uint32_t x) { return std::bit_cast<float>(x << 16); };
-  const auto high = [](std::uint32_t x) { return std::bit_cast<float>(x & 0xffff0000u); };
-  return float_to_bf16_pair(low(a) - low(b), high(a) - high(b));
+  return float_to_bf16_pair(low_bf16(a) - low_bf16(b), high_bf16(a) - high_bf16(b));
+}
+inline std::uint32_t multiply_bf16_pair(std::uint32_t a, std::uint32_t b) {
+  return float_to_bf16_pair(low_bf16(a) * low_bf16(b), high_bf16(a) * high_bf16(b));
 }
 
 #endif

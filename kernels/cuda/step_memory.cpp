@@ -1,6 +1,8 @@
 #include "kernels/cuda/step_memory.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace troupe::kernels::cuda {
 
@@ -16,42 +18,183 @@ bool same(const attention_options& a, const attention_options& b) {
          a.most_slots == b.most_slots;
 }
 
+bool same(std::span<const std::int32_t> a, std::span<const std::int32_t> b) { return std::ranges::equal(a, b); }
+
+std::vector<attention_work> works_of(const attention_plan& plan) {
+  auto works = plan.small;
+  works.insert(works.end(), plan.large.begin(), plan.large.end());
+  works.insert(works.end(), plan.flash.begin(), plan.flash.end());
+  return works;
+}
+
+/// Four sizes for each doubling: at most a quarter is empty.
+std::size_t rounded(std::size_t n) {
+  const std::size_t step = n < 8 ? 1 : std::bit_floor(n) / 4;
+  return (n + step - 1) / step * step;
+}
+
+/// Adds works that do nothing, so that plans of nearly the same size make the same launches.
+void pad(attention_plan& plan) {
+  if (plan.slabs.size() != 1)
+    return;
+  plan.small.resize(rounded(plan.small.size()));
+  plan.large.resize(rounded(plan.large.size()));
+  plan.slabs.front().small = plan.small.size();
+  plan.slabs.front().large = plan.large.size();
+}
+
+void point_works(planned_attention& to, const attention_work* first) {
+  to.small = first;
+  to.large = to.small + to.plan.small.size();
+  to.flash = to.large + to.plan.large.size();
+}
+
 } // namespace
 
-void step_memory::enter(const stream& on, const batch& who) {
-  if (std::ranges::equal(who.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
-      std::ranges::equal(who.block_tables, block_tables_))
-    return;
+// -- staged ahead -----------------------------------------------------------------------------------------------------
+
+template <class T>
+const T* step_memory::image::add(device_scratch& to, const std::vector<T>& values, bool tokens) {
+  static_assert(sizeof(T) % sizeof(std::uint32_t) == 0);
+  const auto count = values.size() * sizeof(T) / sizeof(std::uint32_t);
+  if (count == 0)
+    return nullptr;
+  auto* at = to.reserve<std::uint32_t>(count * sizeof(std::uint32_t));
+  const auto first = words.size();
+  words.resize(first + count);
+  std::memcpy(words.data() + first, values.data(), count * sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < count; i += most_chunk_words)
+    chunks.push_back({at + i, static_cast<std::uint32_t>(first + i),
+                      static_cast<std::uint32_t>(std::min<std::size_t>(most_chunk_words, count - i)), tokens, 0});
+  return reinterpret_cast<const T*>(at);
+}
+
+void step_memory::stage(const stream& aside, const stream& current, const step_inputs& inputs) {
+  std::vector<attention_options> wanted; // by the steps before
+  for (std::size_t i = 0; i < planned_; ++i)
+    wanted.push_back(plans_[i]->options);
+  take(inputs.who);
+  image all;
+  staged_tokens_.assign(inputs.tokens.begin(), inputs.tokens.end());
+  tokens_ = all.add(tokens_memory_, staged_tokens_, true);
+  for (auto& t : staged_tokens_)
+    t = std::max(t, 0);
+  staged_gathered_.assign(inputs.logit_rows.begin(), inputs.logit_rows.end());
+  gathered_ = all.add(gathered_memory_, staged_gathered_);
+  places_ = all.add(places_memory_, host_places_);
+  tables_ = all.add(tables_memory_, block_tables_);
+  for (const auto& options : wanted) {
+    auto& to = plan(options);
+    if (inputs.repeatable)
+      pad(to.plan);
+    to.rows = all.add(to.rows_memory, to.plan.rows);
+    to.list = all.add(to.list_memory, to.plan.list);
+    point_works(to, all.add(to.work_memory, works_of(to.plan)));
+  }
+  upload(aside, current, all);
+  staged_ = true;
+  repeatable_ = inputs.repeatable && !wanted.empty();
+}
+
+void step_memory::upload(const stream& aside, const stream& current, const image& all) {
+  current_ = &stagings_[next_staging_++ % stagings_.size()];
+  const auto header = all.chunks.size() * sizeof(unpack_chunk), data = all.words.size() * sizeof(std::uint32_t);
+  if (!current_->uploaded.happened())
+    current_->uploaded.synchronise(); // never, where no more steps are under way than there are stagings
+  if (current_->host_bytes < header + data) {
+    current_->host_bytes = std::bit_ceil(header + data);
+    current_->host = allocate_pinned(current_->host_bytes);
+  }
+  auto* to = static_cast<char*>(current_->host.get());
+  std::memcpy(to, all.chunks.data(), header);
+  std::memcpy(to + header, all.words.data(), data);
+  wait_for(aside, current_->unpacked);
+  copy_to_device(aside, current_->device.reserve(header + data), to, header + data);
+  current_->uploaded.record(aside);
+  wait_for(current, current_->uploaded);
+  current_->chunks = all.chunks.size();
+}
+
+void step_memory::begin(const stream& on, const std::int32_t* slot_tokens) {
+  unpack(on, current_->device.reserve(0), current_->chunks, slot_tokens);
+  current_->unpacked.record(on);
+}
+
+std::vector<std::uint64_t> step_memory::launch_shape() const {
+  if (!staged_ || !repeatable_)
+    return {};
+  std::vector<std::uint64_t> shape{row_count_, staged_gathered_.size()};
+  for (std::size_t i = 0; i < planned_; ++i) {
+    const auto& plan = plans_[i]->plan;
+    if (plan.slabs.size() != 1 || !plan.flash.empty())
+      return {};
+    shape.push_back(plan.small.size());
+    shape.push_back(plan.large.size());
+  }
+  return shape;
+}
+
+std::uint64_t step_memory::growths() const {
+  auto all = places_memory_.growths() + tables_memory_.growths() + tokens_memory_.growths() + gathered_memory_.growths();
+  for (const auto& p : plans_)
+    all += p->rows_memory.growths() + p->list_memory.growths() + p->work_memory.growths();
+  return all;
+}
+
+// -- when first seen --------------------------------------------------------------------------------------------------
+
+void step_memory::take(const batch& who) {
   sequences_.assign(who.sequences.begin(), who.sequences.end());
   block_tables_.assign(who.block_tables.begin(), who.block_tables.end());
   planned_ = 0;
-  std::vector<row_place> places;
+  staged_ = false;
+  host_places_.clear();
   for (const auto& s : sequences_)
     for (int i = 0; i < s.rows; ++i)
-      places.push_back({s.first_position + i, s.first_block});
-  row_count_ = places.size();
-  places_ = places_memory_.upload(on, places.data(), places.size());
+      host_places_.push_back({s.first_position + i, s.first_block});
+  row_count_ = host_places_.size();
+}
+
+void step_memory::enter(const stream& on, const batch& who) {
+  if (std::ranges::equal(who.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
+      same(who.block_tables, block_tables_))
+    return;
+  take(who);
+  places_ = places_memory_.upload(on, host_places_.data(), host_places_.size());
   tables_ = tables_memory_.upload(on, block_tables_.data(), block_tables_.size());
+}
+
+const std::int32_t* step_memory::tokens(const stream& on, const std::int32_t* ids, std::size_t count) {
+  if (staged_ && same({ids, count}, staged_tokens_))
+    return tokens_;
+  return tokens_memory_.upload(on, ids, count);
+}
+
+const std::int32_t* step_memory::gathered(const stream& on, const std::int32_t* rows, std::size_t count) {
+  if (staged_ && same({rows, count}, staged_gathered_))
+    return gathered_;
+  return gathered_memory_.upload(on, rows, count);
+}
+
+planned_attention& step_memory::plan(const attention_options& options) {
+  if (plans_.size() == planned_)
+    plans_.push_back(std::make_unique<planned_attention>());
+  auto& to = *plans_[planned_++];
+  to.options = options;
+  to.plan = plan_attention({sequences_, block_tables_}, options);
+  return to;
 }
 
 const planned_attention& step_memory::attention(const stream& on, const attention_options& options) {
   for (std::size_t i = 0; i < planned_; ++i)
     if (same(plans_[i]->options, options))
       return *plans_[i];
-  if (plans_.size() == planned_)
-    plans_.push_back(std::make_unique<planned_attention>());
-  auto& to = *plans_[planned_];
-  to.options = options;
-  to.plan = plan_attention({sequences_, block_tables_}, options);
+  auto& to = plan(options);
   to.rows = to.rows_memory.upload(on, to.plan.rows.data(), to.plan.rows.size());
   to.list = to.list_memory.upload(on, to.plan.list.data(), to.plan.list.size());
-  auto works = to.plan.small;
-  works.insert(works.end(), to.plan.large.begin(), to.plan.large.end());
-  works.insert(works.end(), to.plan.flash.begin(), to.plan.flash.end());
-  to.small = to.work_memory.upload(on, works.data(), works.size());
-  to.large = to.small + to.plan.small.size();
-  to.flash = to.large + to.plan.large.size();
-  ++planned_;
+  const auto works = works_of(to.plan);
+  point_works(to, to.work_memory.upload(on, works.data(), works.size()));
+  repeatable_ = false;
   return to;
 }
 

@@ -1,43 +1,18 @@
-// What a step's rotary and attention ops share, kept on the device: places of rows, block tables, attention plans.
-// Uploaded when a batch is first seen, reused by all layers.
+// What a step's ops read beside weights and activations, on the device: token ids, places of rows, block tables, attention
+// plans. Either uploaded when an op first sees a batch and reused by all layers, or staged ahead: then one upload on
+// another stream brings everything while the step before still computes, and one kernel puts it in place.
 #pragma once
 
 #include "kernels/cuda/attention_plan.hpp"
-#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/unpack.hpp"
 
+#include <array>
 #include <vector>
 
 namespace troupe::kernels::cuda {
-
-/// Device memory that grows to the largest size asked for; its contents do not survive growing.
-class device_scratch {
-public:
-  template <class T = void>
-  T* reserve(std::size_t bytes) {
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_ = allocate(bytes);
-      size_ = bytes;
-    }
-    return static_cast<T*>(memory_.get());
-  }
-
-  /// A copy of `values` on the device, until the next call.
-  template <class T>
-  const T* upload(const stream& on, const T* values, std::size_t count) {
-    if (count == 0)
-      return nullptr;
-    T* to = reserve<T>(count * sizeof(T));
-    copy_to_device(on, to, values, count * sizeof(T));
-    return to;
-  }
-
-private:
-  buffer memory_;
-  std::size_t size_ = 0;
-};
 
 struct planned_attention {
   attention_options options;
@@ -50,8 +25,19 @@ struct planned_attention {
 
 class step_memory {
 public:
+  /// Queues the upload of a step's inputs, and of the attention plans that the steps before it asked for. `current` is
+  /// the stream of the ops, which has been given all of the step before.
+  void stage(const stream& aside, const stream& current, const step_inputs& inputs);
+
+  /// Puts what was staged in place, on the stream of the ops.
+  void begin(const stream& on, const std::int32_t* slot_tokens);
+
   /// Makes `who` the batch that is asked for below.
   void enter(const stream& on, const batch& who);
+
+  /// Device copies of ids in host memory.
+  const std::int32_t* tokens(const stream& on, const std::int32_t* ids, std::size_t count);
+  const std::int32_t* gathered(const stream& on, const std::int32_t* rows, std::size_t count);
 
   std::size_t rows() const { return row_count_; }
   const row_place* places() const { return places_; }
@@ -60,15 +46,52 @@ public:
   /// Of the batch entered.
   const planned_attention& attention(const stream& on, const attention_options& options);
 
+  /// What the sizes of a staged step's launches depend on. Empty where launches could not be repeated: part of the plan
+  /// was not staged.
+  std::vector<std::uint64_t> launch_shape() const;
+
+  /// Changes when any memory has moved.
+  std::uint64_t growths() const;
+
 private:
+  struct staging {
+    buffer host;   // pinned
+    device_scratch device;
+    std::size_t host_bytes = 0;
+    event uploaded, unpacked;
+    std::size_t chunks = 0;
+  };
+
+  /// The step's data, one piece after another, and where each goes.
+  struct image {
+    std::vector<unpack_chunk> chunks;
+    std::vector<std::uint32_t> words;
+
+    template <class T>
+    const T* add(device_scratch& to, const std::vector<T>& values, bool tokens = false);
+  };
+
+  void take(const batch& who);
+  planned_attention& plan(const attention_options& options);
+  void upload(const stream& aside, const stream& current, const image& all);
+
   std::vector<sequence_rows> sequences_;
   std::vector<std::int32_t> block_tables_;
+  std::vector<row_place> host_places_;
   std::size_t row_count_ = 0;
-  device_scratch places_memory_, tables_memory_;
+  device_scratch places_memory_, tables_memory_, tokens_memory_, gathered_memory_;
   const row_place* places_ = nullptr;
   const std::int32_t* tables_ = nullptr;
   std::vector<std::unique_ptr<planned_attention>> plans_; // the first `planned_` are of this batch
   std::size_t planned_ = 0;
+
+  bool staged_ = false;
+  bool repeatable_ = false;
+  std::vector<std::int32_t> staged_tokens_, staged_gathered_; // as the ops will name them
+  const std::int32_t *tokens_ = nullptr, *gathered_ = nullptr;
+  std::array<staging, 3> stagings_;
+  std::size_t next_staging_ = 0;
+  staging* current_ = nullptr;
 };
 
 } // namespace troupe::kernels::cuda

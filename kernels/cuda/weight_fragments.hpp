@@ -3,7 +3,7 @@
 // weights.hpp for the layouts. Only for kernels.
 #pragma once
 
-#include "kernels/cuda/simt.hpp"
+#include "kernels/cuda/code_pairs.hpp"
 #include "kernels/cuda/linear.hpp"
 
 namespace troupe::kernels::cuda {
@@ -48,33 +48,23 @@ struct weight_chunk {
     }
   }
 
-  TROUPE_DEVICE static std::uint32_t word(const words4& from, int index) {
-    return index == 0 ? from.x : index == 1 ? from.y : index == 2 ? from.z : from.w;
-  }
-
   /// Operands of group `group`; an unrolled loop's constant.
   TROUPE_DEVICE void operand(int group, group_operand& to) const {
     for (int half = 0; half < 2; ++half)
       for (int step = 0; step < 2; ++step)
         for (int pair = 0; pair < 2; ++pair)
-          to.step[step][2 * pair + half] = four_bits ? four_bit_pair(word(codes[half], group), 2 * step + pair)
-                                                     : eight_bit_pair(eight_bit_word(half, group, step), pair);
+          to.step[step][2 * pair + half] = four_bits ? four_bit_pair(word_of(codes[half], group), 2 * step + pair)
+                                                     : int8_pair(eight_bit_word(half, group, step), pair);
   }
 
   TROUPE_DEVICE std::uint32_t eight_bit_word(int half, int group, int step) const {
-    return word(codes[four_bits ? 0 : 2 * half + group / 2], group % 2 * 2 + step);
+    return word_of(codes[four_bits ? 0 : 2 * half + group / 2], group % 2 * 2 + step);
   }
 
   /// 128 + code in bf16, less what makes it the code: 0x4300 is 128, and its last bit is worth 1.
   TROUPE_DEVICE static std::uint32_t four_bit_pair(std::uint32_t word, int pair) {
     constexpr std::uint32_t zero = Kind == weight_kind::q4 ? 0x43084308u : 0x43004300u;
     return simt::subtract_bf16_pair((word >> 4 * pair & 0x000f000fu) | 0x43004300u, zero);
-  }
-
-  /// The lower seven bits in the same way; the sign bit makes the 128 that is taken away 256.
-  TROUPE_DEVICE static std::uint32_t eight_bit_pair(std::uint32_t word, int pair) {
-    const std::uint32_t bytes = word >> 8 * pair;
-    return simt::subtract_bf16_pair((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
   }
 
   TROUPE_DEVICE static float byte_of(std::uint32_t word, int index) {

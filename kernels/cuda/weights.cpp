@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace troupe::kernels::cuda {
 
@@ -11,9 +12,30 @@ namespace {
 
 constexpr std::size_t stride_unit = 32; // inputs to which rows of floats are padded
 
+std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
 void expect(bool holds, const char* message) {
   if (!holds)
     throw std::invalid_argument(message);
+}
+
+/// Of an element of a row.
+std::size_t element_bytes(weight_kind k) { return k == weight_kind::f32 ? 4 : k == weight_kind::fp8 ? 1 : 2; }
+
+/// Codes of 16 outputs over a chunk.
+std::size_t chunk_code_bytes(weight_kind k) {
+  return static_cast<std::size_t>(tile_outputs * chunk_inputs * code_bits(k) / 8);
+}
+
+std::size_t code_bytes(const weight_part& part) {
+  return is_grouped(part.kind) ? part.tiles * part.chunks() * chunk_code_bytes(part.kind)
+                                 : part.tiles * tile_outputs * part.stride * element_bytes(part.kind);
+}
+
+std::size_t scale_bytes(const weight_part& part) {
+  if (part.kind == weight_kind::fp8)
+    return part.tiles * tile_outputs * sizeof(float);
+  return is_grouped(part.kind) ? part.tiles * part.chunks() * scale_bytes(part.kind) : 0;
 }
 
 struct source_row {
@@ -71,8 +93,7 @@ void widen(const source_row& row, std::size_t first, std::size_t n, float* to) {
       to[i] = element(row, first + i);
     return;
   }
-  for (std::size_t i = 0; i < n; i += group_inputs)
-    dequantise(stored_group(row.format, row.data, (first + i) / group_inputs), to + i);
+  expand(row.format, row.data, first, n, to);
 }
 
 std::uint16_t to_bf16(float x) {
@@ -94,11 +115,16 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
     case weight_format::q4_k: return weight_kind::q4_k;
     case weight_format::q5_k: return weight_kind::q5_k;
     case weight_format::q6_k: return weight_kind::q6_k;
+    case weight_format::fp8: return weight_kind::fp8;
     default: break;
   }
-  return how == quantization::int8   ? weight_kind::q8
-         : how == quantization::int4 ? weight_kind::q4_min
-                                     : weight_kind::bf16;
+  switch (how) {
+    case quantization::int8: return weight_kind::q8;
+    case quantization::int4: return weight_kind::q4_min;
+    case quantization::fp8: return weight_kind::fp8;
+    case quantization::none: break;
+  }
+  return weight_kind::bf16;
 }
 
 /// Of floats for f32 activations: as stored where all are stored alike, else f32.
@@ -108,69 +134,78 @@ weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   return same && is_float(format) ? static_cast<weight_kind>(format) : weight_kind::f32;
 }
 
-buffer upload(const stream& on, const std::vector<std::uint8_t>& bytes) {
-  auto memory = allocate(bytes.size());
-  copy_to_device(on, memory.get(), bytes.data(), bytes.size());
-  on.synchronise();
-  return memory;
+/// Fills the memory of a part, tile by tile; `fill_tile` gets the tile and where its codes and its scales go.
+template <class F>
+void fill_tiles(uploader& to, weight_part& part, const F& fill_tile) {
+  const std::size_t codes = code_bytes(part), scales = scale_bytes(part);
+  part.codes = allocate(codes);
+  part.scales = scales > 0 ? allocate(scales) : nullptr;
+  const std::size_t tiles = std::max<std::size_t>(part.tiles, 1);
+  const uploader::target targets[] = {{part.codes.get(), codes / tiles}, {part.scales.get(), scales / tiles}};
+  to.upload(targets, part.tiles, [&](std::size_t first, std::size_t count, std::span<std::uint8_t* const> at) {
+    for (std::size_t i = 0; i < count; ++i)
+      fill_tile(first + i, at[0] + i * targets[0].unit_bytes, at[1] + i * targets[1].unit_bytes);
+  });
 }
 
-/// Where weights lie as the device wants them, but for the distance between rows, they are copied as they are.
-bool copy_floats(const stream& on, weight_part& part, std::span<const stored_matrix> stacked,
-                 std::size_t element_bytes) {
-  const auto format = static_cast<weight_format>(part.kind);
-  if (!std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; }))
-    return false;
-  if (part.gated && (part.stride != part.inputs || part.outputs % 8 != 0))
-    return false;
-  auto* to = static_cast<char*>(part.codes.get());
-  const std::size_t from_row = part.inputs * element_bytes, to_row = part.stride * element_bytes;
-  for (const auto& m : stacked) {
-    if (part.gated) {
-      copy_rows(on, to, 16 * to_row, m.data, 8 * from_row, 8 * from_row, m.rows / 8);
-      to += 8 * to_row;
-    } else {
-      copy_rows(on, to, to_row, m.data, from_row, from_row, m.rows);
-      to += m.rows * to_row;
-    }
-  }
-  on.synchronise();
-  return true;
-}
-
-void pack_floats(const stream& on, weight_part& part, std::span<const stored_matrix> stacked) {
-  const std::size_t size = part.kind == weight_kind::f32 ? 4 : 2;
-  part.stride = (part.inputs + stride_unit - 1) / stride_unit * stride_unit;
-  part.codes = allocate(part.tiles * tile_outputs * part.stride * size);
-  if (copy_floats(on, part, stacked, size))
-    return;
+void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
+  const std::size_t size = element_bytes(part.kind);
+  const auto as_stored = static_cast<weight_format>(part.kind);
   const row_map rows(stacked, part.gated);
-  std::vector<float> wide(part.stride);
-  std::vector<std::uint8_t> tile(tile_outputs * part.stride * size);
-  for (std::size_t i = 0; i < part.tiles; ++i) {
-    std::ranges::fill(tile, 0);
+  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t*) {
+    std::vector<float> wide;
     for (std::size_t r = 0; r < tile_outputs; ++r) {
-      const auto row = rows[i * tile_outputs + r];
+      const auto row = rows[tile * tile_outputs + r];
+      auto* at = codes + r * part.stride * size;
       if (row.data == nullptr)
         continue;
-      auto* to = tile.data() + r * part.stride * size;
-      if (part.kind == weight_kind::f16) {
-        std::memcpy(to, row.data, part.inputs * 2);
+      if (row.format == as_stored) {
+        std::memcpy(at, row.data, part.inputs * size);
         continue;
       }
+      wide.resize(part.inputs);
       widen(row, 0, part.inputs, wide.data());
       for (std::size_t k = 0; k < part.inputs; ++k) {
         const auto narrow = to_bf16(wide[k]);
-        std::memcpy(to + k * size, part.kind == weight_kind::f32 ? static_cast<const void*>(&wide[k]) : &narrow, size);
+        std::memcpy(at + k * size, part.kind == weight_kind::f32 ? static_cast<const void*>(&wide[k]) : &narrow, size);
       }
     }
-    copy_to_device(on, static_cast<char*>(part.codes.get()) + i * tile.size(), tile.data(), tile.size());
-    on.synchronise();
+  });
+}
+
+/// Codes and scale of one row. One that is not finite has a scale of NaN.
+void pack_fp8_row(const source_row& row, std::size_t inputs, std::uint8_t* codes, float& scale) {
+  if (row.format == weight_format::fp8) {
+    std::memcpy(&scale, row.data, sizeof scale);
+    const auto* stored = static_cast<const std::uint8_t*>(row.data) + sizeof scale;
+    for (std::size_t k = 0; k < inputs; ++k) {
+      codes[fp8_place(k)] = stored[k];
+      if ((stored[k] & 0x7f) == 0x7f)
+        scale = std::numeric_limits<float>::quiet_NaN();
+    }
+    return;
   }
+  std::vector<float> wide(inputs);
+  widen(row, 0, inputs, wide.data());
+  scale = fp8_scale(wide.data(), inputs);
+  for (std::size_t k = 0; k < inputs; ++k)
+    codes[fp8_place(k)] = to_fp8(wide[k], scale);
+}
+
+void pack_fp8(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
+  const row_map rows(stacked, part.gated);
+  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t* scales) {
+    for (std::size_t r = 0; r < tile_outputs; ++r)
+      if (const auto row = rows[tile * tile_outputs + r]; row.data != nullptr) {
+        float scale = 0;
+        pack_fp8_row(row, part.inputs, codes + r * part.stride, scale);
+        std::memcpy(scales + r * sizeof scale, &scale, sizeof scale);
+      }
+  });
 }
 
 weight_group group_of(const source_row& row, std::size_t index, std::size_t inputs, quantization how) {
-  if (!is_float(row.format))
+  if (has_groups(row.format))
     return stored_group(row.format, row.data, index);
   float wide[group_inputs] = {};
   const std::size_t first = index * group_inputs;
@@ -213,29 +248,34 @@ void place(weight_kind kind, const weight_group& group, std::size_t r, std::size
   }
 }
 
-void pack_codes(const stream& on, weight_part& part, std::span<const stored_matrix> stacked, quantization how) {
+void pack_codes(uploader& to, weight_part& part, std::span<const stored_matrix> stacked, quantization how) {
   const row_map rows(stacked, part.gated);
-  const std::size_t chunks = part.chunks(), code_bytes = tile_outputs * chunk_inputs * code_bits(part.kind) / 8;
-  std::vector<std::uint8_t> codes(part.tiles * chunks * code_bytes),
-    scales(part.tiles * chunks * scale_bytes(part.kind));
-  for (std::size_t row = 0; row < part.tiles * tile_outputs; ++row) {
-    const auto from = rows[row];
-    if (from.data == nullptr)
-      continue;
-    for (std::size_t group = 0; group * group_inputs < part.inputs; ++group) {
-      const std::size_t chunk = row / tile_outputs * chunks + group / chunk_groups;
-      place(part.kind, group_of(from, group, part.inputs, how), row % tile_outputs, group % chunk_groups,
-            codes.data() + chunk * code_bytes, scales.data() + chunk * scale_bytes(part.kind));
+  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t* scales) {
+    for (std::size_t r = 0; r < tile_outputs; ++r) {
+      const auto from = rows[tile * tile_outputs + r];
+      for (std::size_t group = 0; from.data != nullptr && group * group_inputs < part.inputs; ++group) {
+        const std::size_t chunk = group / chunk_groups;
+        place(part.kind, group_of(from, group, part.inputs, how), r, group % chunk_groups,
+              codes + chunk * chunk_code_bytes(part.kind), scales + chunk * scale_bytes(part.kind));
+      }
     }
-  }
-  part.codes = upload(on, codes);
-  part.scales = upload(on, scales);
+  });
 }
 
-} // namespace
+table_group table_group_of(const weight_group& from) {
+  table_group to;
+  const float d = from_f16(from.d);
+  to.scales[0] = d * from.scales[0];
+  to.scales[1] = d * from.scales[1];
+  to.minimum = from_f16(from.m) * from.minimum;
+  for (std::size_t k = 0; k < group_inputs; ++k)
+    to.codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);
+  return to;
+}
 
-std::unique_ptr<device_matrix> pack_weights(const stream& on, std::span<const stored_matrix> stacked, dtype compute,
-                                            quantization how, bool gated) {
+/// What a matrix will consist of: its parts without their memory.
+std::unique_ptr<device_matrix> shape_weights(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                             bool gated) {
   expect(!stacked.empty(), "no matrix to pack");
   expect(compute != dtype::f16, "matrices are packed for f32 or bf16, not for f16");
   for (const auto& m : stacked) {
@@ -258,25 +298,22 @@ std::unique_ptr<device_matrix> pack_weights(const stream& on, std::span<const st
     const auto same = stacked.subspan(first, i + 1 - first);
     weight_part part;
     part.first = to->outputs;
+    part.stored = same.size();
     part.inputs = to->inputs;
     part.gated = gated;
     for (const auto& m : same)
       part.outputs += m.rows;
     if (gated)
       part.outputs /= 2;
-    part.tiles = (part.outputs * (gated ? 2 : 1) + tile_outputs - 1) / tile_outputs;
-    if (gated) // rows of both lie in tiles of 8
-      part.tiles = (part.outputs + 7) / 8;
+    part.tiles = gated ? ceil_div(part.outputs, tile_outputs / 2) // rows of both lie in tiles of 8
+                       : ceil_div(part.outputs, tile_outputs);
     const bool differ = gated && kind(same[0]) != kind(same[1]);
     part.kind = compute == dtype::f32 ? wide_kind(same) : differ ? weight_kind::bf16 : kind(same.front());
-    if (is_quantised(part.kind))
-      pack_codes(on, part, same, how);
-    else
-      pack_floats(on, part, same);
-    const std::size_t size = part.kind == weight_kind::f32 ? 4 : 2;
-    const std::size_t chunks = part.tiles * part.chunks();
-    to->bytes += is_quantised(part.kind) ? chunks * (std::size_t(256) * code_bits(part.kind) + scale_bytes(part.kind))
-                                         : part.tiles * tile_outputs * part.stride * size;
+    if (part.kind == weight_kind::fp8)
+      part.stride = part.chunks() * chunk_inputs;
+    else if (!is_grouped(part.kind))
+      part.stride = ceil_div(part.inputs, stride_unit) * stride_unit;
+    to->bytes += code_bytes(part) + scale_bytes(part);
     to->outputs += part.outputs;
     to->parts.push_back(std::move(part));
     first = i + 1;
@@ -284,38 +321,59 @@ std::unique_ptr<device_matrix> pack_weights(const stream& on, std::span<const st
   return to;
 }
 
-std::unique_ptr<device_table> pack_table(const stream& on, const stored_matrix& table) {
+} // namespace
+
+std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const stored_matrix> stacked, dtype compute,
+                                            quantization how, bool gated) {
+  auto to = shape_weights(stacked, compute, how, gated);
+  std::size_t first = 0;
+  for (auto& part : to->parts) {
+    const auto same = stacked.subspan(first, part.stored);
+    if (is_grouped(part.kind))
+      pack_codes(to_device, part, same, how);
+    else if (part.kind == weight_kind::fp8)
+      pack_fp8(to_device, part, same);
+    else
+      pack_floats(to_device, part, same);
+    first += part.stored;
+  }
+  return to;
+}
+
+std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated) {
+  return shape_weights(stacked, compute, how, gated)->bytes;
+}
+
+std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table) {
   expect(table.cols % block_inputs(table.format) == 0, "load_table: the columns must fill the format's blocks");
   auto to = std::make_unique<device_table>();
   to->outputs = table.rows;
   to->inputs = table.cols;
-  to->grouped = !is_float(table.format);
-  if (!to->grouped) {
-    to->type = dtype_of(table.format);
-    to->bytes = table.rows * row_bytes(table.format, table.cols);
-    to->data = allocate(to->bytes);
-    copy_to_device(on, to->data.get(), table.data, to->bytes);
-    on.synchronise();
-    return to;
-  }
+  to->grouped = has_groups(table.format);
+  const bool as_stored = is_float(table.format);
+  to->type = as_stored ? dtype_of(table.format) : dtype::f32;
   const std::size_t groups = table.cols / group_inputs;
-  to->bytes = table.rows * groups * sizeof(table_group);
+  const std::size_t row_size = to->grouped  ? groups * sizeof(table_group)
+                               : as_stored ? row_bytes(table.format, table.cols)
+                                           : table.cols * sizeof(float);
+  to->bytes = table.rows * row_size;
   to->data = allocate(to->bytes);
-  std::vector<table_group> row(groups);
-  for (std::size_t r = 0; r < table.rows; ++r) {
-    for (std::size_t i = 0; i < groups; ++i) {
-      const auto from = stored_group(table.format, table.row(r), i);
-      const float d = from_f16(from.d);
-      row[i].scales[0] = d * from.scales[0];
-      row[i].scales[1] = d * from.scales[1];
-      row[i].minimum = from_f16(from.m) * from.minimum;
-      for (std::size_t k = 0; k < group_inputs; ++k)
-        row[i].codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);
+  const uploader::target target[] = {{to->data.get(), row_size}};
+  to_device.upload(target, table.rows, [&](std::size_t first, std::size_t count, std::span<std::uint8_t* const> at) {
+    for (std::size_t r = 0; r < count; ++r) {
+      auto* row = at[0] + r * row_size;
+      const void* from = table.row(first + r);
+      if (to->grouped)
+        for (std::size_t i = 0; i < groups; ++i) {
+          const auto group = table_group_of(stored_group(table.format, from, i));
+          std::memcpy(row + i * sizeof group, &group, sizeof group);
+        }
+      else if (as_stored)
+        std::memcpy(row, from, row_size);
+      else
+        expand(table.format, from, 0, table.cols, reinterpret_cast<float*>(row));
     }
-    copy_to_device(on, static_cast<table_group*>(to->data.get()) + r * groups, row.data(),
-                   groups * sizeof(table_group));
-    on.synchronise();
-  }
+  });
   return to;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/uploader.hpp"
 #include "kernels/ops.hpp"
 
 #include <span>
@@ -10,14 +11,19 @@
 
 namespace troupe::kernels::cuda {
 
-/// f32 and f16 only where activations are f32. Names as those of formats; q8 and q4 have a scale per 32 inputs, `_min`
-/// a minimum beside it, the `_k` kinds scale and minimum (or two scales, q6_k) of 8 bits under f16 factors.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
+/// f32 and f16 only where activations are f32. Names as those of formats; fp8 has a scale per output; q8 and q4 have a
+/// scale per 32 inputs, `_min` a minimum beside it, the `_k` kinds scale and minimum (or two scales, q6_k) of 8 bits under
+/// f16 factors.
+enum class weight_kind : std::uint8_t { f32, f16, bf16, fp8, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
 
-constexpr bool is_quantised(weight_kind k) { return k >= weight_kind::q8; }
+/// Whether groups of inputs have scales.
+constexpr bool is_grouped(weight_kind k) { return k >= weight_kind::q8; }
 constexpr int code_bits(weight_kind k) {
   return k == weight_kind::q4 || k == weight_kind::q4_min || k == weight_kind::q4_k ? 4 : 8;
 }
+
+/// Where input k of a row of fp8 lies.
+constexpr std::size_t fp8_place(std::size_t k) { return (k & ~std::size_t(3)) | (k & 1) << 1 | (k >> 1 & 1); }
 
 inline constexpr int tile_outputs = 16, chunk_inputs = 128, chunk_groups = 4;
 
@@ -31,7 +37,8 @@ constexpr std::size_t scale_bytes(weight_kind k) {
 /// A stretch of a matrix's outputs in one kind, in tiles of 16 rows; a gated tile has 8 rows of gate, then the same 8
 /// of up.
 ///
-/// Floats: [tiles * 16][stride], padded with zeros. Quantised, per tile and chunk of 128 inputs: codes, as 16 bytes
+/// Floats: [tiles * 16][stride], padded with zeros. fp8 likewise, with rows of whole chunks, of every four inputs the
+/// second and third exchanged (code_pairs.hpp), and scales [tiles * 16] in f32. Groups, per tile and chunk of 128 inputs: codes, as 16 bytes
 /// per lane, then scales. Lane 4g + t has outputs g and g + 8; of a group's 32 inputs 4t to 4t+3 and 16 + 4t to 16 +
 /// 4t + 3 (the two steps of the tensor cores).
 ///   8-bit codes, signed: [row half][pair of groups][lane][group][step] words, inputs 0, 2, 1, 3 from the lowest
@@ -42,9 +49,10 @@ struct weight_part {
   weight_kind kind = weight_kind::f32;
   std::size_t first = 0;   // output of the matrix
   std::size_t outputs = 0;
+  std::size_t stored = 0;  // matrices that it is made of
   std::size_t inputs = 0;
   std::size_t tiles = 0;
-  std::size_t stride = 0; // floats: elements of a row
+  std::size_t stride = 0; // floats and fp8: elements of a row
   bool gated = false;
   buffer codes;  // or floats
   buffer scales;
@@ -68,9 +76,12 @@ public:
 };
 
 /// See backend::pack. With f32 activations, quantised weights become f32.
-std::unique_ptr<device_matrix> pack_weights(const stream& on, std::span<const stored_matrix> stacked, dtype compute,
+std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const stored_matrix> stacked, dtype compute,
                                             quantization how, bool gated);
 
-std::unique_ptr<device_table> pack_table(const stream& on, const stored_matrix& table);
+/// The bytes that the above will have.
+std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated);
+
+std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table);
 
 } // namespace troupe::kernels::cuda

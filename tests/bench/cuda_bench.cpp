@@ -3,9 +3,10 @@
 // replays.
 #include "kernels/cuda/attention.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/fp8.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/linear.hpp"
-#include "kernels/cuda/native/graph.hpp"
+#include "kernels/cuda/graph.hpp"
 #include "kernels/cuda/sampling.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -125,9 +127,13 @@ weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs,
   part.outputs = outputs;
   part.inputs = part.stride = inputs;
   part.tiles = outputs / tile_outputs;
-  if (is_quantised(kind)) {
+  if (is_grouped(kind)) {
     part.codes = random_memory(on, part.tiles * part.chunks() * 256 * code_bits(kind), random_code);
     part.scales = random_memory(on, part.tiles * part.chunks() * scale_bytes(kind), random_scale);
+  } else if (kind == weight_kind::fp8) {
+    part.stride = part.chunks() * chunk_inputs;
+    part.codes = random_memory(on, outputs * part.stride, random_code);
+    part.scales = random_floats(on, outputs);
   } else {
     part.codes = random_memory(on, outputs * inputs * 2, random_bf16);
   }
@@ -136,12 +142,14 @@ weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs,
 
 std::size_t bytes_of(const weight_part& part) {
   const std::size_t chunks = part.tiles * part.chunks();
-  return is_quantised(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
+  if (part.kind == weight_kind::fp8)
+    return part.outputs * (part.stride + sizeof(float));
+  return is_grouped(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
                                  : part.outputs * part.stride * 2;
 }
 
 const char* name(weight_kind kind) {
-  constexpr const char* names[] = {"f32", "f16", "bf16", "int8", "q5_1", "q4_0", "int4", "q4_k", "q5_k", "q6_k"};
+  constexpr const char* names[] = {"f32", "f16", "bf16", "fp8", "int8", "q5_1", "q4_0", "int4", "q4_k", "q5_k", "q6_k"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -154,8 +162,8 @@ void few_rows(stream& on, double bandwidth) {
   const shape shapes[] = {{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}};
   const auto in = random_memory(on, 16 * 14336 * 2, random_bf16);
   const auto out = allocate(16 * 28672 * 4);
-  for (const auto kind : {weight_kind::bf16, weight_kind::q8, weight_kind::q4_min, weight_kind::q4, weight_kind::q4_k,
-                          weight_kind::q5_k, weight_kind::q6_k}) {
+  for (const auto kind : {weight_kind::bf16, weight_kind::fp8, weight_kind::q8, weight_kind::q4_min, weight_kind::q4,
+                          weight_kind::q4_k, weight_kind::q5_k, weight_kind::q6_k}) {
     double time[5] = {}, worst = 1e9;
     std::size_t bytes = 0;
     constexpr std::size_t rows[] = {1, 2, 4, 8, 16};
@@ -194,13 +202,14 @@ void few_rows(stream& on, double bandwidth) {
   }
 }
 
-/// One product, own kernel against the library (which expands quantised weights first): what the chooser decides
+/// One product, own kernel against the library (which expands groups first, and in fp8 multiplies codes, also activations'): what the chooser decides
 /// between, and what the deterministic mode, which always takes the own kernel, costs.
 void many_rows(stream& on, gemm_library& library) {
   const std::size_t outputs = 14336, inputs = 4096, most = 2048;
   const auto in = random_memory(on, most * inputs * 2, random_bf16);
   const auto out = allocate(most * outputs * 4), expanded = allocate(outputs * inputs * 2);
-  for (const auto kind : {weight_kind::bf16, weight_kind::q8, weight_kind::q4_k}) {
+  const auto codes = allocate(most * inputs), scales = allocate(most * 4);
+  for (const auto kind : {weight_kind::bf16, weight_kind::fp8, weight_kind::q8, weight_kind::q4_k}) {
     const auto part = random_part(on, kind, outputs, inputs);
     for (const std::size_t rows : {16, 32, 64, 128, 256, 512, 2048}) {
       auto p = params_of(part);
@@ -210,6 +219,7 @@ void many_rows(stream& on, gemm_library& library) {
       p.in_stride = inputs;
       p.rows = rows;
       const double flat = seconds(on, 2, [&](int) { linear_flat(on, part, p); });
+      bool there = true;
       const double other = seconds(on, 2, [&](int) {
         product q;
         q.out = static_cast<float*>(out.get());
@@ -218,14 +228,21 @@ void many_rows(stream& on, gemm_library& library) {
         q.in_stride = q.weight_stride = q.inputs = inputs;
         q.weights = part.codes.get();
         q.rows = rows;
-        if (is_quantised(kind)) {
+        if (is_grouped(kind)) {
           dequantise_part(on, part, static_cast<std::uint16_t*>(expanded.get()), inputs);
           q.weights = expanded.get();
+        } else if (kind == weight_kind::fp8) {
+          q.fp8 = true;
+          q.in = codes.get();
+          q.row_scales = static_cast<const float*>(scales.get());
+          q.output_scales = static_cast<const float*>(part.scales.get());
+          quantise_rows(on, {static_cast<std::uint8_t*>(codes.get()), static_cast<float*>(scales.get()),
+                             static_cast<const std::uint16_t*>(in.get()), inputs, inputs, inputs, rows});
         }
-        library.multiply(on, q);
+        there = library.multiply(on, q);
       });
-      std::printf("linear %s %zu x %zu, %zu rows: own kernel %.1f us, library %.1f us\n", name(kind), outputs, inputs,
-                  rows, flat * 1e6, other * 1e6);
+      std::printf("linear %s %zu x %zu, %zu rows: own kernel %.1f us, library %.1f us%s\n", name(kind), outputs, inputs,
+                  rows, flat * 1e6, other * 1e6, there ? "" : " (it cannot)");
     }
   }
 }
@@ -239,12 +256,13 @@ struct attention_case {
   buffer qkv, out;
   std::size_t rows = 0;
 
-  attention_case(bool deterministic, std::size_t blocks) : device(make_cuda_backend({.deterministic = deterministic})) {
-    cache = device->make_kv_cache({1, kv_heads, head_dim, kv_type::bf16, blocks});
+  attention_case(const cuda_options& options, std::size_t blocks, kv_type type = kv_type::bf16)
+    : device(make_cuda_backend(options)) {
+    cache = device->make_kv_cache({1, kv_heads, head_dim, type, blocks});
     std::vector<std::uint16_t> block(cache->shape.block_bytes() / 2);
     std::generate(block.begin(), block.end(), random_bf16);
     for (std::size_t i = 0; i < blocks; ++i)
-      device->restore_block(*cache, static_cast<std::int32_t>(i), block.data());
+      device->restore_block(device->queue(), *cache, static_cast<std::int32_t>(i), block.data());
     device->queue().synchronise();
   }
 
@@ -273,15 +291,23 @@ std::vector<std::int32_t> consecutive(std::int32_t first, std::size_t count) {
 }
 
 void decode_attention(double bandwidth) {
-  for (const bool deterministic : {false, true}) {
+  struct way {
+    kv_type type;
+    bool deterministic;
+    std::optional<float> unified_maximum;
+  };
+  for (const auto& [type, deterministic, unified] :
+       {way{kv_type::bf16, false, {}}, {kv_type::bf16, true, {}}, {kv_type::bf16, false, 0.0f}, {kv_type::int8, false, {}},
+        {kv_type::fp8, false, {}}}) {
     const int members = 64, context = 4096, each = context / block_tokens;
-    attention_case c(deterministic, std::size_t(members) * each);
+    attention_case c({.deterministic = deterministic, .unified_maximum = unified}, std::size_t(members) * each, type);
     for (int i = 0; i < members; ++i)
       c.add(1, context - 1, consecutive(i * each, each));
-    const double t = c.measure(4), bytes = 2.0 * members * context * kv_heads * head_dim * 2;
-    std::printf("decode attention, 64 x 4096%s: %.1f us, %.0f %% of copy bandwidth\n",
-                deterministic ? ", deterministic" : "", t * 1e6, 100 * bytes / t / bandwidth);
-    if (!deterministic)
+    const double t = c.measure(4), bytes = double(members) * context * kv_heads * double(kv_bytes(type, head_dim));
+    std::printf("decode attention, 64 x 4096, K and V in %s%s%s: %.1f us, %.0f %% of copy bandwidth\n", to_string(type),
+                deterministic ? ", deterministic" : "", unified ? ", unified maximum" : "", t * 1e6,
+                100 * bytes / t / bandwidth);
+    if (type == kv_type::bf16 && !deterministic && !unified)
       report("decode attention, 64 x 4k, GQA 4:1, % of copy bandwidth", 100 * bytes / t / bandwidth, 85);
   }
 }
@@ -291,7 +317,7 @@ void shared_prefix() {
   double time[2];
   for (const bool share : {false, true}) {
     const int each = common + own;
-    attention_case c(false, std::size_t(share ? common + members * own : members * each));
+    attention_case c({}, std::size_t(share ? common + members * own : members * each));
     for (int i = 0; i < members; ++i) {
       auto table = consecutive(share ? 0 : i * each, static_cast<std::size_t>(common));
       const auto rest = consecutive(share ? common + i * own : i * each + common, static_cast<std::size_t>(own));
@@ -308,7 +334,7 @@ void shared_prefix() {
 void prefill_attention(double rate) {
   for (const bool deterministic : {false, true}) {
     const int tokens = 8192;
-    attention_case c(deterministic, tokens / block_tokens);
+    attention_case c({.deterministic = deterministic}, tokens / block_tokens);
     c.add(tokens, 0, consecutive(0, tokens / block_tokens));
     const double t = c.measure(1), operations = 4.0 * heads * head_dim * (double(tokens) * (tokens + 1) / 2);
     std::printf("prefill attention, 8192%s: %.2f ms, %.0f TFLOP/s, %.0f %% of the bf16 rate\n",

@@ -3,6 +3,7 @@
 #include "runtime/model.hpp"
 #include "runtime/model_source.hpp"
 #include "tests/cuda/support.hpp"
+#include "tests/runtime/fp8_test_data.hpp"
 
 #include <cstdlib>
 #include <filesystem>
@@ -25,11 +26,13 @@ struct engine {
   std::unique_ptr<kernels::kv_cache> cache;
   kernels::buffer logits;
 
-  engine(const model_source& source, dtype compute, bool deterministic)
+  engine(const model_source& source, precision numbers, bool deterministic)
+    : engine(*source.tensors, source.config, numbers, deterministic) {}
+  engine(const checkpoint& tensors, const model_config& config, precision numbers, bool deterministic)
     : backend(cuda::make_cuda_backend({.deterministic = deterministic})),
-      weights(load_weights(*source.tensors, source.config, *backend, compute)),
+      weights(load_weights(tensors, config, *backend, numbers)),
       graph(weights, *backend, max_rows, max_context),
-      cache(backend->make_kv_cache(kv_shape_of(source.config, compute, pool_blocks))),
+      cache(backend->make_kv_cache(kv_shape_of(config, numbers, pool_blocks))),
       logits(backend->allocate(vocab() * max_rows * sizeof(float))) {}
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights->config.vocab); }
@@ -84,6 +87,11 @@ double root_mean_square(const std::vector<float>& v) {
   return std::sqrt(sum / double(v.size()));
 }
 
+/// As for the CPU's decoder: eight roundings a layer and two at the head, each of 2^-9 / sqrt(3), 3.5 deviations.
+double bf16_rounding(const model_config& config) {
+  return 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * config.layers + 2) * 3.5;
+}
+
 /// Checks a checkpoint's cases; in the emulation, which is slow, the first two.
 void check(const std::string& model, dtype compute, bool deterministic) {
   CAPTURE(model);
@@ -102,9 +110,7 @@ void check(const std::string& model, dtype compute, bool deterministic) {
     const auto margins = list<double>(c["greedy"]["margins"]);
     const auto expected = list<float>(c["last_logits"]);
     auto logits = e.step(ids, 0);
-    // As for the CPU's decoder: eight roundings a layer and two at the head, each of 2^-9 / sqrt(3), 3.5 deviations.
-    const double rounding = 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * source.config.layers + 2) * 3.5;
-    const double bound = compute == dtype::f32 ? 2e-4 : rounding * root_mean_square(expected);
+    const double bound = compute == dtype::f32 ? 2e-4 : bf16_rounding(source.config) * root_mean_square(expected);
     CHECK(largest_difference(logits, expected) < bound);
     const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::is_emulated() ? 3 : 1000);
     for (std::size_t i = 0; i < steps; ++i) {
@@ -128,6 +134,24 @@ TEST_CASE("CUDA: golden checkpoints stay within what rounding explains in bf16, 
   for (const auto& model : golden_models)
     for (const bool deterministic : {false, true})
       check(model, dtype::bf16, deterministic);
+}
+
+TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the numbers that its codes stand for") {
+  const auto source = open_model((test_data() / "golden/llama-gqa").string());
+  const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);
+  const std::vector<token_id> prompt{1, 5, 9, 200, 3, 77};
+  engine exact(expanded, source.config, dtype::f32, true);
+  for (const auto kv : {kernels::kv_type::bf16, kernels::kv_type::int8, kernels::kv_type::fp8}) {
+    CAPTURE(to_string(kv));
+    engine e(codes, source.config, {dtype::bf16, kernels::quantization::none, kv}, true);
+    CHECK(e.weights->bytes == memory_needed(codes, source.config, dtype::bf16, *e.backend, 1, 1).weights);
+    for (const auto& [tokens, first] : {std::pair{prompt, 0}, {std::vector<token_id>{12}, int(prompt.size())}}) {
+      const auto want = exact.step(tokens, first), got = e.step(tokens, first);
+      // K and V in fp8 err by 2^-4 at most, 16 times as much as in bf16, but at two of the eight places only.
+      const double more = kv == kernels::kv_type::fp8 ? 8 : kv == kernels::kv_type::int8 ? 2 : 1;
+      CHECK(largest_difference(got, want) < more * bf16_rounding(source.config) * root_mean_square(want));
+    }
+  }
 }
 
 TEST_SUITE_END();

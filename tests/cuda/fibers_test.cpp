@@ -32,6 +32,25 @@ struct divergent_kernel {
   }
 };
 
+/// Passes data on through shared memory; what is there before a thread waits is the emulation's to choose.
+struct copying_kernel {
+  static constexpr unsigned threads = 32;
+  const std::uint32_t* from;
+  std::uint32_t *to, *early;
+  bool waits;
+  void operator()() const {
+    auto* shared = reinterpret_cast<std::uint32_t*>(simt::shared());
+    shared[4 * simt::thread()] = 0;
+    simt::copy_async(shared + 4 * simt::thread(), from + 4 * simt::thread());
+    early[simt::thread()] = shared[4 * simt::thread()];
+    if (waits)
+      simt::wait_for_copies();
+    simt::sync_block();
+    for (unsigned i = 0; i < 4; ++i)
+      to[4 * simt::thread() + i] = shared[4 * ((simt::thread() + 1) % threads) + i];
+  }
+};
+
 struct throwing_kernel {
   static constexpr unsigned threads = 32;
   void operator()() const {
@@ -55,6 +74,25 @@ TEST_CASE("Emulated CUDA: threads meet at barriers and see each other's shared m
     launch(on, {2}, 96 * sizeof(int), rotate_kernel{rotated.data(), barrier});
     CHECK((rotated == want) == barrier);
   }
+}
+
+TEST_CASE("Emulated CUDA: asynchronous copies are there after waiting, and before that may be or not") {
+  const stream on;
+  std::vector<std::uint32_t> from(4 * 32), to(4 * 32), early(32);
+  std::iota(from.begin(), from.end(), 1u);
+  bool seen[2] = {};
+  for (int run = 0; run < 2; ++run) {
+    launch(on, {1}, 4 * 32 * sizeof(std::uint32_t), copying_kernel{from.data(), to.data(), early.data(), true});
+    for (std::size_t i = 0; i < to.size(); ++i)
+      CHECK(to[i] == from[(i + 4) % to.size()]);
+    seen[early[3] == from[12]] = true;
+  }
+  CHECK(seen[0]);
+  CHECK(seen[1]);
+  for (int run = 0; run < 2; ++run)
+    CHECK_THROWS_AS(launch(on, {1}, 4 * 32 * sizeof(std::uint32_t),
+                           copying_kernel{from.data(), to.data(), early.data(), false}),
+                    std::logic_error);
 }
 
 TEST_CASE("Emulated CUDA: what a GPU leaves undefined is an error") {

@@ -47,7 +47,8 @@ TEST_CASE("CUDA: embed gathers rows exactly from float tables and from every blo
         CHECK(out.read()[i * cols + c] == table[tokens[i] * cols + c]);
   }
   for (const auto format : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1, weight_format::q5_0,
-                            weight_format::q5_1, weight_format::q4_k, weight_format::q5_k, weight_format::q6_k}) {
+                            weight_format::q5_1, weight_format::q4_k, weight_format::q5_k, weight_format::q6_k,
+                            weight_format::fp8}) {
     const std::size_t cols = 512;
     std::vector<std::uint8_t> bytes(20 * row_bytes(format, cols));
     for (auto& b : bytes)
@@ -57,52 +58,54 @@ TEST_CASE("CUDA: embed gathers rows exactly from float tables and from every blo
     const device_tensor out(*device, dtype::f32, 4, cols);
     device->embed(out.view, *loaded, tokens);
     const auto got = out.read();
-    for (int i = 0; i < 4; ++i)
-      for (std::size_t g = 0; g < cols / group_inputs; ++g) {
-        float want[group_inputs];
-        dequantise(stored_group(format, table.row(tokens[i]), g), want);
-        for (std::size_t k = 0; k < group_inputs; ++k)
-          CHECK(got[i * cols + g * group_inputs + k] == want[k]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      std::vector<float> want(cols);
+      expand(format, table.row(tokens[i]), 0, cols, want.data());
+      for (std::size_t k = 0; k < cols; ++k)
+        CHECK(got[i * cols + k] == want[k]);
+    }
   }
 }
 
 TEST_CASE("CUDA: blocks are copied in order over all layers, and moved to host memory and back") {
-  const auto device = make_device();
-  const int layers = 3, kv_heads = 2, dim = 16, blocks = 6;
-  const std::size_t columns = (1 + 2 * kv_heads) * dim;
-  const auto cache = device->make_kv_cache({layers, kv_heads, dim, kv_type::bf16, blocks});
-  const std::vector<float> rope(blocks * block_tokens * dim, 0.5f);
-  const device_tensor rope_memory(*device, wide(rope), 1);
-  generator random;
-  std::vector<std::int32_t> table(blocks);
-  std::iota(table.begin(), table.end(), 0);
-  for (int layer = 0; layer < layers; ++layer) {
-    const device_tensor qkv(*device, wide(random.normal(blocks * block_tokens * columns)), blocks * block_tokens);
-    const sequence_rows who{0, blocks * block_tokens, 0, 0};
-    device->rope_write_kv(qkv.view, 1, {}, rope_memory.floats(), *cache, layer, {{&who, 1}, table});
+  for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8}) {
+    CAPTURE(to_string(type));
+    const auto device = make_device();
+    const int layers = 3, kv_heads = 2, dim = 16, blocks = 6;
+    const std::size_t columns = (1 + 2 * kv_heads) * dim;
+    const auto cache = device->make_kv_cache({layers, kv_heads, dim, type, blocks});
+    const std::vector<float> rope(blocks * block_tokens * dim, 0.5f);
+    const device_tensor rope_memory(*device, wide(rope), 1);
+    generator random;
+    std::vector<std::int32_t> table(blocks);
+    std::iota(table.begin(), table.end(), 0);
+    for (int layer = 0; layer < layers; ++layer) {
+      const device_tensor qkv(*device, wide(random.normal(blocks * block_tokens * columns)), blocks * block_tokens);
+      const sequence_rows who{0, blocks * block_tokens, 0, 0};
+      device->rope_write_kv(qkv.view, 1, {}, rope_memory.floats(), *cache, layer, {{&who, 1}, table});
+    }
+    const auto bytes = cache->shape.block_bytes();
+    const auto content = [&](std::int32_t block) {
+      std::vector<unsigned char> host(bytes);
+      device->save_block(device->queue(), *cache, block, host.data());
+      device->queue().synchronise();
+      return host;
+    };
+    std::vector<std::vector<unsigned char>> before;
+    for (int b = 0; b < blocks; ++b)
+      before.push_back(content(b));
+    CHECK(before[0] != before[1]);
+    const block_copy copies[] = {{0, 1}, {1, 2}, {4, 3}, {5, 4}}; // 2 gets what 1 has just got
+    device->copy_blocks(*cache, copies);
+    CHECK(content(1) == before[0]);
+    CHECK(content(2) == before[0]);
+    CHECK(content(3) == before[4]);
+    CHECK(content(4) == before[5]);
+    device->restore_block(device->queue(), *cache, 5, before[2].data());
+    CHECK(content(5) == before[2]);
+    CHECK(content(0) == before[0]);
+    CHECK_THROWS_AS(device->save_block(device->queue(), *cache, blocks, before[0].data()), std::invalid_argument);
   }
-  const auto bytes = cache->shape.block_bytes();
-  const auto content = [&](std::int32_t block) {
-    std::vector<unsigned char> host(bytes);
-    device->save_block(*cache, block, host.data());
-    device->queue().synchronise();
-    return host;
-  };
-  std::vector<std::vector<unsigned char>> before;
-  for (int b = 0; b < blocks; ++b)
-    before.push_back(content(b));
-  CHECK(before[0] != before[1]);
-  const block_copy copies[] = {{0, 1}, {1, 2}, {4, 3}, {5, 4}}; // 2 gets what 1 has just got
-  device->copy_blocks(*cache, copies);
-  CHECK(content(1) == before[0]);
-  CHECK(content(2) == before[0]);
-  CHECK(content(3) == before[4]);
-  CHECK(content(4) == before[5]);
-  device->restore_block(*cache, 5, before[2].data());
-  CHECK(content(5) == before[2]);
-  CHECK(content(0) == before[0]);
-  CHECK_THROWS_AS(device->save_block(*cache, blocks, before[0].data()), std::invalid_argument);
 }
 
 TEST_CASE("CUDA: memory comes zeroed and aligned, and an impossible size is refused by the call and its number") {

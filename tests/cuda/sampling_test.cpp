@@ -1,6 +1,7 @@
 // Tokens drawn on the device are those that runtime/'s sampler draws, bit for bit.
 #include "kernels/cuda/sampling.hpp"
 #include "runtime/error.hpp"
+#include "runtime/gpu/sampling_row.hpp"
 #include "runtime/sampler.hpp"
 #include "tests/cuda/support.hpp"
 
@@ -31,20 +32,10 @@ struct draw {
 
 cuda::sampling_row row_of(const draw& d, const cuda::stream& on, std::vector<buffer>& owner) {
   const auto& p = d.params;
-  cuda::sampling_row row;
+  auto row = sampling_row_of(p);
   row.logit_row = d.logit_row;
-  row.greedy = p.greedy();
-  row.inverse_temperature = p.greedy() ? 1 : 1 / p.temperature;
-  row.top_k = p.top_k;
-  row.top_p = static_cast<std::uint64_t>(std::llround(double(p.top_p) * 0x1p32));
-  row.min_p = p.min_p;
-  row.repetition_penalty = p.repetition_penalty;
-  row.presence_penalty = p.presence_penalty;
-  row.frequency_penalty = p.frequency_penalty;
-  row.seed = p.seed;
   row.position = d.prompt.size() + d.emitted.size();
   row.index = d.index;
-  row.logprobs = p.logprobs;
   std::vector<cuda::logit_bias> biases;
   for (const auto& [id, bias] : p.logit_bias)
     biases.push_back({id, bias});

@@ -13,8 +13,8 @@ using namespace troupe::kernels::testing;
 
 inline bool no_device() { return device_count() == 0; }
 
-inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false) {
-  return make_cuda_backend({.device = 0, .deterministic = deterministic});
+inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false, std::optional<float> unified_maximum = {}) {
+  return make_cuda_backend({.device = 0, .deterministic = deterministic, .unified_maximum = unified_maximum});
 }
 
 /// A copy of values in device memory, in rows.

@@ -1,16 +1,303 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/emulated/queues.hpp"
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <random>
+#include <thread>
 
 namespace troupe::kernels::cuda {
+
+namespace emulated {
 
 namespace {
 
 using clock = std::chrono::steady_clock;
 
+/// An event's last recording.
+using moment = std::shared_ptr<std::atomic<bool>>;
+
+struct step {
+  work run;
+  moment after; // or null
+};
+
+struct queue {
+  std::deque<step> steps;
+  std::optional<std::vector<work>> recording;
+  clock::time_point timer;
+};
+
+/// The device: all streams, the memory it knows of, and the thread that works where work is deferred.
+class machine {
+public:
+  void add(queue* q) {
+    std::lock_guard lock(mutex_);
+    queues_.push_back(q);
+  }
+
+  void remove(queue* q) {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return q->steps.empty(); });
+    std::erase(queues_, q);
+  }
+
+  void push(queue& q, step s) {
+    std::unique_lock lock(mutex_);
+    complain();
+    if (q.recording)
+      return q.recording->push_back(std::move(s.run));
+    if (!deferring_) {
+      std::lock_guard one(running_); // several threads may call
+      lock.unlock();
+      return s.run();
+    }
+    q.steps.push_back(std::move(s));
+    last_push_ = clock::now();
+    wake_.notify_one();
+  }
+
+  void start_recording(queue& q) {
+    std::lock_guard lock(mutex_);
+    q.recording.emplace();
+  }
+
+  std::vector<work> take_recording(queue& q) {
+    std::lock_guard lock(mutex_);
+    auto taken = std::move(q.recording).value();
+    q.recording.reset();
+    return taken;
+  }
+
+  template <class Done>
+  void wait_until(const Done& done) {
+    if (std::this_thread::get_id() == worker_.get_id())
+      return; // memory that its last work lets go of
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    wake_.notify_one();
+    idle_.wait(lock, [&] { return done() || failed_; });
+    --waiting_;
+    complain();
+  }
+
+  void wait_for_all() {
+    wait_until([&] {
+      for (auto* q : queues_)
+        if (!q->steps.empty())
+          return false;
+      return true;
+    });
+  }
+
+  void defer(std::uint64_t seed) {
+    std::lock_guard lock(mutex_);
+    deferring_ = true;
+    random_.seed(seed);
+    worker_ = std::thread([this] { work_on(); });
+  }
+
+  void undefer() {
+    {
+      std::unique_lock lock(mutex_);
+      stopping_ = true;
+      wake_.notify_one();
+    }
+    worker_.join();
+    std::lock_guard lock(mutex_);
+    worker_ = {};
+    deferring_ = stopping_ = failed_ = false;
+    fail_in_ = 0;
+  }
+
+  void fail_after(std::uint64_t n) {
+    std::lock_guard lock(mutex_);
+    fail_in_ = n;
+  }
+
+  void check() {
+    std::lock_guard lock(mutex_);
+    complain();
+  }
+
+  // -- memory -----------------------------------------------------------------------------------------------------------
+
+  void own(void* at, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    known_.emplace(static_cast<char*>(at), bytes);
+  }
+
+  void disown(void* at) {
+    std::lock_guard lock(mutex_);
+    known_.erase(static_cast<char*>(at));
+  }
+
+  /// Whether it is device or pinned memory.
+  bool knows(const void* at) {
+    std::lock_guard lock(mutex_);
+    auto next = known_.upper_bound(const_cast<char*>(static_cast<const char*>(at)));
+    if (next == known_.begin())
+      return false;
+    --next;
+    return static_cast<const char*>(at) < next->first + next->second;
+  }
+
+  std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
+
+private:
+  void complain() const {
+    if (failed_)
+      throw device_error("cudaLaunchKernel: " + why_, true);
+  }
+
+  void work_on() {
+    std::unique_lock lock(mutex_);
+    queue* favourite = nullptr;
+    for (;;) {
+      // Late, so that whoever did not wait for work is ahead of it: once the host waits, or has had nothing to queue for a
+      // while.
+      const bool patient = !stopping_ && waiting_ == 0 && random_() % 16 != 0;
+      if (patient && clock::now() - last_push_ < std::chrono::microseconds(300)) {
+        wake_.wait_for(lock, std::chrono::microseconds(100));
+        continue;
+      }
+      std::vector<queue*> ready;
+      for (auto* q : queues_)
+        if (!q->steps.empty() && (!q->steps.front().after || *q->steps.front().after))
+          ready.push_back(q);
+      if (ready.empty()) {
+        if (stopping_)
+          return;
+        wake_.wait_for(lock, std::chrono::milliseconds(10));
+        continue;
+      }
+      if (random_() % 4 == 0 || std::find(ready.begin(), ready.end(), favourite) == ready.end())
+        favourite = ready[random_() % ready.size()];
+      auto next = std::move(favourite->steps.front().run);
+      lock.unlock();
+      std::string error = run(next);
+      next = nullptr;
+      lock.lock();
+      if (!error.empty())
+        fail(std::move(error));
+      else
+        favourite->steps.pop_front();
+      idle_.notify_all();
+    }
+  }
+
+  std::string run(const work& next) {
+    try {
+      if (fail_in_ > 0 && --fail_in_ == 0)
+        return "an illegal memory access was encountered";
+      next();
+      return {};
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  }
+
+  void fail(std::string why) {
+    failed_ = true;
+    why_ = std::move(why);
+    for (auto* q : queues_)
+      q->steps.clear();
+  }
+
+  std::mutex mutex_;
+  std::recursive_mutex running_;
+  std::condition_variable wake_, idle_;
+  std::vector<queue*> queues_;
+  std::map<char*, std::size_t> known_;
+  std::thread worker_;
+  std::mt19937_64 random_;
+  clock::time_point last_push_;
+  int waiting_ = 0;
+  bool deferring_ = false, stopping_ = false, failed_ = false;
+  std::atomic<std::uint64_t> fail_in_{0};
+  std::string why_;
+};
+
+machine& device() {
+  static machine instance;
+  return instance;
+}
+
+queue& of(const stream& s) { return *static_cast<queue*>(s.native()); }
+
+moment& of(const event& e) { return *static_cast<moment*>(e.native()); }
+
+constexpr std::align_val_t alignment{256};
+
+buffer allocate_known(std::size_t bytes, const char* call) {
+  constexpr std::size_t most = std::size_t(1) << 34;
+  device().check();
+  void* memory = bytes > most ? nullptr : ::operator new(bytes, alignment, std::nothrow);
+  if (memory == nullptr)
+    throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
+  std::memset(memory, 0, bytes);
+  device().own(memory, bytes);
+  ++device().allocations;
+  return {memory, [](void* p) {
+            try {
+              device().wait_for_all(); // as cudaFree does
+            } catch (const device_error&) { // whoever uses the device hears of it
+            }
+            device().disown(p);
+            ::operator delete(p, alignment);
+          }};
+}
+
+/// As the run-time library does, reads what is in pageable memory before it returns, and has written there by then.
+void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
+          std::size_t rows) {
+  const auto rows_copied = [=](const void* source, std::size_t pitch) {
+    for (std::size_t i = 0; i < rows; ++i)
+      std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
+  };
+  if (device().knows(from)) {
+    enqueue(on, [=] { rows_copied(from, from_pitch); });
+    if (!device().knows(to))
+      on.synchronise();
+    return;
+  }
+  auto kept = std::make_shared<std::vector<char>>(rows * bytes);
+  for (std::size_t i = 0; i < rows; ++i)
+    std::memcpy(kept->data() + i * bytes, static_cast<const char*>(from) + i * from_pitch, bytes);
+  enqueue(on, [=] { rows_copied(kept->data(), bytes); });
+}
+
 } // namespace
+
+void enqueue(const stream& on, work what) { device().push(of(on), {std::move(what), nullptr}); }
+
+void start_recording(const stream& on) { device().start_recording(of(on)); }
+
+std::vector<work> take_recording(const stream& on) { return device().take_recording(of(on)); }
+
+deferred_work::deferred_work(std::uint64_t seed) { device().defer(seed); }
+deferred_work::~deferred_work() { device().undefer(); }
+void deferred_work::fail_after(std::uint64_t n) { device().fail_after(n); }
+
+host_counts counted() {
+  auto& d = device();
+  return {d.waits, d.launches, d.replays, d.allocations};
+}
+void count_launch() { ++device().launches; }
+void count_replay() { ++device().replays; }
+
+} // namespace emulated
+
+using emulated::device;
 
 int device_count() { return 1; }
 
@@ -18,36 +305,77 @@ bool is_emulated() { return true; }
 
 device_info select_device(int) { return {"emulated", 9, 0, 4, std::size_t(1) << 32, std::size_t(1) << 32}; }
 
-stream::stream() : begin_(new clock::time_point) {}
-stream::~stream() { delete static_cast<clock::time_point*>(begin_); }
-void stream::synchronise() const {}
-void stream::start_timer() { *static_cast<clock::time_point*>(begin_) = clock::now(); }
+stream::stream() {
+  auto* made = new emulated::queue;
+  native_ = made;
+  device().add(made);
+}
+
+stream::~stream() {
+  auto* mine = &emulated::of(*this);
+  device().remove(mine);
+  delete mine;
+}
+
+void stream::synchronise() const {
+  ++device().waits;
+  device().wait_until([&] { return emulated::of(*this).steps.empty(); });
+}
+
+void stream::start_timer() {
+  synchronise();
+  emulated::of(*this).timer = emulated::clock::now();
+}
+
 float stream::stop_timer() {
-  return std::chrono::duration<float, std::milli>(clock::now() - *static_cast<clock::time_point*>(begin_)).count();
+  synchronise();
+  return std::chrono::duration<float, std::milli>(emulated::clock::now() - emulated::of(*this).timer).count();
 }
 
-buffer allocate(std::size_t bytes) {
-  constexpr std::size_t most = std::size_t(1) << 34;
-  constexpr std::align_val_t alignment{256};
-  void* memory = bytes > most ? nullptr : ::operator new(bytes, alignment, std::nothrow);
-  if (memory == nullptr)
-    throw device_error("cudaMalloc (" + std::to_string(bytes) + " bytes): out of memory");
-  std::memset(memory, 0, bytes);
-  return {memory, [](void* p) { ::operator delete(p, alignment); }};
+event::event() : native_(new emulated::moment(std::make_shared<std::atomic<bool>>(true))) {}
+event::~event() { delete &emulated::of(*this); }
+
+void event::record(const stream& on) {
+  auto now = std::make_shared<std::atomic<bool>>(false);
+  emulated::of(*this) = now;
+  emulated::enqueue(on, [now] { *now = true; });
 }
 
-buffer allocate_pinned(std::size_t bytes) { return allocate(bytes); }
+bool event::happened() const {
+  device().check();
+  return *emulated::of(*this);
+}
 
-void copy_to_device(const stream&, void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-void copy_to_host(const stream&, void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
-void copy_on_device(const stream&, void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+void event::synchronise() const {
+  ++device().waits;
+  device().wait_until([&] { return emulated::of(*this)->load(); });
+}
 
-void copy_rows(const stream&, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+void wait_for(const stream& on, const event& e) { device().push(emulated::of(on), {[] {}, emulated::of(e)}); }
+
+void call_on_host(const stream& on, std::function<void()> f) { emulated::enqueue(on, std::move(f)); }
+
+buffer allocate(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMalloc"); }
+
+buffer allocate_pinned(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMallocHost"); }
+
+void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+
+void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                std::size_t bytes, std::size_t rows) {
-  for (std::size_t i = 0; i < rows; ++i)
-    std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(from) + i * from_pitch, bytes);
+  emulated::copy(on, to, to_pitch, from, from_pitch, bytes, rows);
 }
 
-void fill_zero(const stream&, void* at, std::size_t bytes) { std::memset(at, 0, bytes); }
+void fill_zero(const stream& on, void* at, std::size_t bytes) {
+  emulated::enqueue(on, [=] { std::memset(at, 0, bytes); });
+}
 
 } // namespace troupe::kernels::cuda

@@ -1,6 +1,7 @@
 #include "kernels/cuda/emulated/fibers.hpp"
 
 #include <bit>
+#include <csetjmp>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -20,13 +21,22 @@ namespace {
 
 constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
+constexpr std::size_t copy_bytes = 16;
 
-struct fiber {
+/// A stack's place. The first time it is entered as a ucontext, from then on by a jump, which needs no system call; under
+/// AddressSanitizer, which watches jumps, always as a ucontext.
+struct place {
   ucontext_t context;
+  std::jmp_buf jump;
+  bool entered = false;
+};
+
+struct fiber : place {
   std::unique_ptr<char[]> stack;
   bool done = false;
   const unsigned* watched = nullptr; // waits while this is `value`
   unsigned value = 0;
+  std::vector<std::pair<void*, const void*>> copies; // under way
 };
 
 struct warp_state {
@@ -44,16 +54,20 @@ public:
     if (threads == 0 || threads % lanes != 0 || threads > 1024)
       throw std::invalid_argument("a block has 32 to 1024 threads, in whole warps");
     while (fibers_.size() < threads)
-      fibers_.push_back(std::make_unique<fiber>());
+      fibers_.push_back(make_fiber());
     count_ = threads;
     body_ = &body;
     finished_ = arrived_ = 0;
     error_ = nullptr;
     step_ = descending ? threads - 1 : 1;
+    copies_at_once_ = descending;
     warps_.assign(threads / lanes, warp_state{});
     shared_.assign((shared_bytes + 15) / 16 + 1, {~0ull, ~0ull});
-    for (unsigned i = 0; i < threads; ++i)
-      prepare(*fibers_[i]);
+    for (unsigned i = 0; i < threads; ++i) {
+      fibers_[i]->done = false;
+      fibers_[i]->watched = nullptr;
+      fibers_[i]->copies.clear();
+    }
     current_ = descending ? threads - 1 : 0;
     switch_from(main_, *fibers_[current_]);
     if (error_)
@@ -84,24 +98,43 @@ public:
     return shown;
   }
 
+  void copy(void* to, const void* from) {
+    if (copies_at_once_)
+      std::memcpy(to, from, copy_bytes);
+    fibers_[current_]->copies.emplace_back(to, from);
+  }
+
+  void wait_for_copies() {
+    for (const auto& [to, from] : fibers_[current_]->copies)
+      if (!copies_at_once_)
+        std::memcpy(to, from, copy_bytes);
+    fibers_[current_]->copies.clear();
+  }
+
   unsigned current() const { return current_; }
   unsigned count() const { return count_; }
   unsigned char* shared() { return reinterpret_cast<unsigned char*>(shared_.data()); }
 
+  /// One block's thread after another.
   void fiber_main() {
     finish_switch(nullptr);
-    try {
-      (*body_)();
-    } catch (const abandoned&) {
-    } catch (...) {
-      if (!error_)
-        error_ = std::current_exception();
+    for (;;) {
+      try {
+        (*body_)();
+      } catch (const abandoned&) {
+      } catch (...) {
+        if (!error_)
+          error_ = std::current_exception();
+      }
+      fiber& self = *fibers_[current_];
+      self.done = true;
+      if (++finished_ == count_) {
+        switch_from(self, main_);
+      } else {
+        current_ = next_fiber("a thread ended while others wait for it");
+        switch_from(self, *fibers_[current_]);
+      }
     }
-    fibers_[current_]->done = true;
-    if (++finished_ == count_)
-      return switch_from(nullptr, main_);
-    current_ = next_fiber("a thread ended while others wait for it");
-    switch_from(nullptr, *fibers_[current_]);
   }
 
 private:
@@ -109,20 +142,15 @@ private:
     std::uint64_t a, b;
   };
 
-  struct main_context {
-    ucontext_t context;
-  };
-
-  void prepare(fiber& f) {
-    f.done = false;
-    f.watched = nullptr;
-    if (!f.stack)
-      f.stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = f.stack.get();
-    f.context.uc_stack.ss_size = stack_bytes;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, enter, 0);
+  static std::unique_ptr<fiber> make_fiber() {
+    auto f = std::make_unique<fiber>();
+    f->stack = std::make_unique_for_overwrite<char[]>(stack_bytes);
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack.get();
+    f->context.uc_stack.ss_size = stack_bytes;
+    f->context.uc_link = nullptr;
+    makecontext(&f->context, enter, 0);
+    return f;
   }
 
   static void enter();
@@ -159,23 +187,27 @@ private:
       throw abandoned{};
   }
 
-  // ASan must know on which stack the program runs.
-  template <class From, class To>
-  void switch_from(From&& from, To& to) {
-    void* fake = nullptr;
-    constexpr bool leaves = std::is_same_v<std::decay_t<From>, std::nullptr_t>;
 #if defined(__SANITIZE_ADDRESS__)
-    if constexpr (std::is_same_v<To, main_context>)
-      __sanitizer_start_switch_fiber(leaves ? nullptr : &fake, main_stack_, main_stack_bytes_);
+  // ASan must know on which stack the program runs.
+  void switch_from(place& from, place& to) {
+    void* fake = nullptr;
+    if (&to == &main_)
+      __sanitizer_start_switch_fiber(&fake, main_stack_, main_stack_bytes_);
     else
-      __sanitizer_start_switch_fiber(leaves ? nullptr : &fake, to.stack.get(), stack_bytes);
-#endif
-    if constexpr (leaves)
-      setcontext(&to.context);
-    else
-      swapcontext(&from.context, &to.context);
+      __sanitizer_start_switch_fiber(&fake, static_cast<fiber&>(to).stack.get(), stack_bytes);
+    swapcontext(&from.context, &to.context);
     finish_switch(fake);
   }
+#else
+  void switch_from(place& from, place& to) {
+    from.entered = true;
+    if (_setjmp(from.jump) != 0)
+      return;
+    if (std::exchange(to.entered, true))
+      _longjmp(to.jump, 1);
+    setcontext(&to.context);
+  }
+#endif
 
   void finish_switch([[maybe_unused]] void* fake) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -189,25 +221,26 @@ private:
 #endif
   }
 
-  main_context main_{};
+  place main_{};
   std::vector<std::unique_ptr<fiber>> fibers_;
   std::vector<warp_state> warps_;
   std::vector<two_words> shared_;
   const std::function<void()>* body_ = nullptr;
+  bool copies_at_once_ = false;
   std::exception_ptr error_;
   unsigned count_ = 0, current_ = 0, step_ = 1, finished_ = 0, arrived_ = 0, generation_ = 0;
   const void* main_stack_ = nullptr;
   std::size_t main_stack_bytes_ = 0;
 };
 
-struct {
+thread_local struct {
   unsigned x, y;
 } block_index;
 
-unsigned grid_width = 0;
+thread_local unsigned grid_width = 0;
 
 block_runner& runner() {
-  static block_runner instance;
+  thread_local block_runner instance;
   return instance;
 }
 
@@ -221,7 +254,7 @@ float half_of(std::uint32_t pair, unsigned index) {
 
 void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes,
               const std::function<void()>& body) {
-  static bool descending = false;
+  thread_local bool descending = false;
   descending = !descending;
   grid_width = x;
   for (block_index.y = 0; block_index.y < y; ++block_index.y)
@@ -236,6 +269,8 @@ unsigned block_y() { return block_index.y; }
 unsigned grid_x() { return grid_width; }
 unsigned char* shared() { return runner().shared(); }
 void sync_block() { runner().sync(); }
+void copy_async(void* to, const void* from) { runner().copy(to, from); }
+void wait_for_copies() { runner().wait_for_copies(); }
 const unsigned char* show_warp(const void* mine, std::size_t bytes) { return runner().show(mine, bytes); }
 
 void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {

@@ -1,7 +1,7 @@
 // GPU threads on the host: the threads of a block are fibers of the calling thread, switched at barriers and warp
 // operations only, in a fixed order; so every run is the same. Blocks run one after another. Shared memory starts as
-// NaN. What a GPU leaves undefined is an error here: a thread that ends while others wait at a barrier, a warp
-// operation that not all lanes reach. Used by tests only.
+// NaN. What a GPU leaves undefined is an error here: a thread that ends while others wait at a barrier or with
+// copies under way, a warp operation that not all lanes reach. Used by tests only.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,10 @@ unsigned block_y();
 unsigned grid_x();
 unsigned char* shared();
 void sync_block();
+
+/// 16 bytes that arrive when the thread waits for them or, every other launch, at once: as late and as early as on a GPU.
+void copy_async(void* to, const void* from);
+void wait_for_copies();
 
 /// Shows `bytes` (at most 32) of this lane to its warp; returns where those of lane 0 are, 32 bytes a lane. They stay
 /// until the warp's next but one operation.

@@ -61,6 +61,47 @@ float stream::stop_timer() {
   return milliseconds;
 }
 
+event::event() {
+  cudaEvent_t made = nullptr;
+  check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  native_ = made;
+}
+
+event::~event() {
+  if (native_)
+    cudaEventDestroy(static_cast<cudaEvent_t>(native_));
+}
+
+void event::record(const stream& on) {
+  check(cudaEventRecord(static_cast<cudaEvent_t>(native_), handle(on)), "cudaEventRecord");
+}
+
+bool event::happened() const {
+  const auto status = cudaEventQuery(static_cast<cudaEvent_t>(native_));
+  if (status == cudaErrorNotReady)
+    return false;
+  check(status, "cudaEventQuery");
+  return true;
+}
+
+void event::synchronise() const {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(native_)), "cudaEventSynchronize");
+}
+
+void wait_for(const stream& on, const event& e) {
+  check(cudaStreamWaitEvent(handle(on), static_cast<cudaEvent_t>(e.native()), 0), "cudaStreamWaitEvent");
+}
+
+void call_on_host(const stream& on, std::function<void()> f) {
+  auto call = std::make_unique<std::function<void()>>(std::move(f));
+  const auto run = [](void* data) {
+    const std::unique_ptr<std::function<void()>> mine(static_cast<std::function<void()>*>(data));
+    (*mine)();
+  };
+  check(cudaLaunchHostFunc(handle(on), run, call.get()), "cudaLaunchHostFunc");
+  call.release(); // the driver's; lost where the device fails first
+}
+
 buffer allocate(std::size_t bytes) {
   void* memory = nullptr;
   const auto size = std::to_string(bytes) + " bytes";

@@ -70,9 +70,11 @@ public:
   cublas_lt& operator=(const cublas_lt&) = delete;
 
   bool multiply(const stream& on, const product& p) override {
-    const plan& use = plan_of(p);
+    plan& use = plan_of(p);
     if (!use.usable)
       return false;
+    if (p.row_scales != nullptr)
+      set_scales(use, p);
     const float one = 1, beta = p.add ? 1.0f : 0.0f;
     lt_.check(lt_.matmul(handle_, use.operation, &one, p.weights, use.weights, p.in, use.in, &beta, p.out, use.out,
                          p.out, use.out, &use.algorithm, workspace_.get(), workspace_bytes,
@@ -90,10 +92,10 @@ private:
     bool usable = false;
   };
 
-  const plan& plan_of(const product& p) {
+  plan& plan_of(const product& p) {
     const auto alignment = [](const void* at) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 16); };
     const key shape{p.rows,       p.outputs, p.inputs, p.out_stride, p.in_stride, p.weight_stride, p.add,
-                    alignment(p.out), alignment(p.in)};
+                    p.fp8, p.row_scales != nullptr, alignment(p.out), alignment(p.in)};
     const auto [found, added] = plans_.try_emplace(shape);
     if (added)
       make(found->second, p);
@@ -110,8 +112,11 @@ private:
       lt_.check(lt_.layout_create(&made, type, rows, cols, static_cast<std::int64_t>(stride)),
                 "cublasLtMatrixLayoutCreate");
     };
-    layout(to.weights, CUDA_R_16BF, p.inputs, p.outputs, p.weight_stride);
-    layout(to.in, CUDA_R_16BF, p.inputs, p.rows, p.in_stride);
+    if (p.row_scales != nullptr && !set_scale_modes(to))
+      return;
+    const auto type = p.fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    layout(to.weights, type, p.inputs, p.outputs, p.weight_stride);
+    layout(to.in, type, p.inputs, p.rows, p.in_stride);
     layout(to.out, CUDA_R_32F, p.outputs, p.rows, p.out_stride);
     cublasLtMatmulPreference_t preference = nullptr;
     lt_.check(lt_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
@@ -132,10 +137,35 @@ private:
     const auto status =
       lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result, &found);
     lt_.preference_destroy(preference);
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED)
+    // Which devices multiply fp8, and with which scales, the library knows; it says no in more ways than one.
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && !p.fp8)
       lt_.check(status, "cublasLtMatmulAlgoGetHeuristic");
     to.usable = status == CUBLAS_STATUS_SUCCESS && found > 0;
     to.algorithm = result.algo;
+  }
+
+  /// A scale for each row of both operands; false where the library does not know such. (Hopper, CUDA 12.9.)
+  bool set_scale_modes(plan& to) {
+#if CUBLAS_VERSION >= 120900
+    const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const float* later = static_cast<const float*>(workspace_.get()); // heuristics want to see that there will be scales
+    for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
+      if (lt_.desc_set(to.operation, which, &mode, sizeof mode) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      if (lt_.desc_set(to.operation, which, &later, sizeof later) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    return true;
+#else
+    return false;
+#endif
+  }
+
+  void set_scales(plan& to, const product& p) {
+    lt_.check(lt_.desc_set(to.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p.output_scales, sizeof(float*)),
+              "cublasLtMatmulDescSetAttribute");
+    lt_.check(lt_.desc_set(to.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p.row_scales, sizeof(float*)),
+              "cublasLtMatmulDescSetAttribute");
   }
 
   void release(plan& made) {
@@ -146,7 +176,8 @@ private:
       lt_.desc_destroy(made.operation);
   }
 
-  using key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, int, int>;
+  using key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool, bool,
+                         int, int>;
   functions lt_;
   buffer workspace_;
   cublasLtHandle_t handle_ = nullptr;

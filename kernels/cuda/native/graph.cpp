@@ -1,4 +1,4 @@
-#include "kernels/cuda/native/graph.hpp"
+#include "kernels/cuda/graph.hpp"
 
 #include "kernels/cuda/native/status.hpp"
 

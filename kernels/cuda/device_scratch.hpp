@@ -1,0 +1,47 @@
+// Device memory for what a step needs in passing.
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace troupe::kernels::cuda {
+
+/// Device memory that grows to the largest size asked for; its contents do not survive growing.
+class device_scratch {
+public:
+  template <class T = void>
+  T* reserve(std::size_t bytes) {
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = std::bit_ceil(std::max(bytes, least));
+      memory_ = allocate(size_);
+      ++growths_;
+    }
+    return static_cast<T*>(memory_.get());
+  }
+
+  /// A copy of `values` on the device, until the next call.
+  template <class T>
+  const T* upload(const stream& on, const T* values, std::size_t count) {
+    if (count == 0)
+      return nullptr;
+    T* to = reserve<T>(count * sizeof(T));
+    copy_to_device(on, to, values, count * sizeof(T));
+    return to;
+  }
+
+  /// How often the memory has moved.
+  std::uint64_t growths() const { return growths_; }
+
+private:
+  static constexpr std::size_t least = 64 << 10; // bytes: recorded steps live as long as nothing moves
+
+  buffer memory_;
+  std::size_t size_ = 0;
+  std::uint64_t growths_ = 0;
+};
+
+} // namespace troupe::kernels::cuda
