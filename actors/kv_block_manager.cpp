@@ -10,8 +10,9 @@ class kv_block_manager_state {
 public:
   static constexpr const char* name = "kv_block_manager";
 
-  kv_block_manager_state(kv_block_manager_actor::pointer, std::int32_t blocks, bool prefix_cache)
-    : manager_(blocks, prefix_cache) {}
+  kv_block_manager_state(kv_block_manager_actor::pointer, std::int32_t blocks, bool prefix_cache,
+                         std::int32_t host_blocks)
+    : manager_(blocks, prefix_cache, host_blocks) {}
 
   kv_block_manager_actor::behavior_type make_behavior() {
     return {
@@ -28,8 +29,9 @@ private:
 
 } // namespace
 
-kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache) {
-  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(system, blocks, prefix_cache);
+kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache,
+                                              std::int32_t host_blocks) {
+  return spawn_state<kv_block_manager_actor, kv_block_manager_state>(system, blocks, prefix_cache, host_blocks);
 }
 
 } // namespace troupe

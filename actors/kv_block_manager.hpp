@@ -5,6 +5,7 @@
 
 namespace troupe {
 
-kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache);
+kv_block_manager_actor spawn_kv_block_manager(caf::actor_system& system, std::int32_t blocks, bool prefix_cache,
+                                              std::int32_t host_blocks = 0);
 
 } // namespace troupe

@@ -8,11 +8,15 @@
 //                          │    finish,         ▼                          │
 //                          │    pause        executor ── step_logits ──▶ sampler
 //                          │                    ▲                        │ │
-//                          │                    └────── step_result ─────┘ │
+//                          │                    └────── step_tokens ─────┘ │
 //                          └────────────────────── sampled_token ──────────┘
 //
-// The executor is detached: it computes, and waits for a step_result where a plan has placeholders for its tokens. A request
-// asks the engine for the way in; that it has ended, however, is what others see from its actor's end.
+// The executor is detached: it computes, and keeps a plan back until it has the step_tokens that its placeholders stand for.
+// On a device that works by itself nobody waits for results: logits and tokens stay there, messages carry events, and the
+// sampler hears from the device when there is something to tell the scheduler and the requests. A request asks the engine
+// for the way in; that it has ended, however, is what others see from its actor's end. Where the scheduler ends before it, it
+// asks again: the engine has its company end as a whole and starts another, to which requests bring what they have. The number
+// under which a request is known is another in each company: a message from the last one is told by it.
 // One step is one message per hop, whatever the batch; only tokens to requests go one by one. Bulk data is immutable and
 // travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
 #pragma once
@@ -20,7 +24,7 @@
 #include "runtime/block_manager.hpp"
 #include "runtime/generation.hpp"
 #include "runtime/scheduler.hpp"
-#include "runtime/step.hpp"
+#include "runtime/step_runner.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>
@@ -31,13 +35,13 @@
 
 namespace troupe {
 
+struct welcome;
 struct loaded_model; // runtime/loader.hpp: a model in memory, ready to be executed
 
-/// Logits that the executor lends to the sampler; given back by dropping them.
+/// What the executor lends to the sampler.
 struct step_logits {
   std::shared_ptr<const step_plan> plan;
-  std::shared_ptr<const float> values;   // [plan->logit_rows.size(), vocab], host memory
-  std::size_t vocab = 0;
+  step_output output;
 };
 
 using event_ptr = std::shared_ptr<const event>;
@@ -47,8 +51,10 @@ using block_request_ptr = std::shared_ptr<const block_request>;
 using block_grant_ptr = std::shared_ptr<const block_grant>;
 using step_plan_ptr = std::shared_ptr<const step_plan>;
 using step_logits_ptr = std::shared_ptr<const step_logits>;
+using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
+using welcome_ptr = std::shared_ptr<const welcome>;
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using admit_atom = caf::atom_constant<caf::atom("admit")>;
@@ -58,6 +64,8 @@ using finish_atom = caf::atom_constant<caf::atom("finish")>;
 using pause_atom = caf::atom_constant<caf::atom("pause")>;
 using started_atom = caf::atom_constant<caf::atom("started")>;
 using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
+using drawn_atom = caf::atom_constant<caf::atom("drawn")>;
+using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
@@ -73,9 +81,10 @@ using event_sink_ptr = std::shared_ptr<const event_sink>;
 // -- request: one per client request; owns its transcripts, the detokenisers, the deadline -----------------------------
 
 using request_actor = caf::typed_actor<
-  caf::reacts_to<started_atom, std::int32_t>,             // scheduler: the first rows are planned; prompt tokens cached
+  caf::reacts_to<welcome_ptr>,                            // engine: this way
+  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: the first rows are planned; prompt tokens cached
   caf::reacts_to<sequence_id, sampled_token>,             // sampler: the next token of one of its sequences
-  caf::reacts_to<error>,                                  // scheduler, sampler: it cannot go on
+  caf::reacts_to<std::uint64_t, error>,                   // scheduler, sampler: it cannot go on
   caf::reacts_to<pause_atom, bool>,                       // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                            // client, engine
   caf::reacts_to<timeout_atom>>;                          // itself
@@ -100,28 +109,31 @@ using kv_block_manager_actor = caf::typed_actor<
 
 using executor_actor = caf::typed_actor<
   caf::reacts_to<step_plan_ptr>,                          // scheduler: run this when its placeholders are known
-  caf::reacts_to<step_result_ptr>>;                       // sampler: they are
+  caf::reacts_to<step_tokens_ptr>>;                       // sampler: they are
 
 // -- sampler: logits to tokens --------------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, at the start: who books what was drawn
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: who hears of this request's tokens
-  caf::reacts_to<step_logits_ptr, executor_actor>>;          // executor: draw, then tell it, the scheduler, the requests
+  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: draw, then tell it, the scheduler, the requests
+  caf::reacts_to<drawn_atom>,                                // the device: the oldest draw is done
+  caf::reacts_to<check_atom>>;                               // itself: has the device failed?
 
 // -- engine: supervisor of all above --------------------------------------------------------------------------------------
 
 /// The way in for a request once a model is loaded, or the reason why there is none.
 struct welcome {
-  loaded_model_ptr model;
-  scheduler_actor scheduler;
-  error why; // where model is null
+  loaded_model_ptr model = {};
+  scheduler_actor scheduler = {}; // null where the company is being started anew: another welcome follows
+  std::uint64_t number = 0;       // of the request, for this scheduler and all who work with it
+  std::uint64_t arrival = 0;      // of the request at this engine
+  error why = {};                 // where model is null
 };
-using welcome_ptr = std::shared_ptr<const welcome>;
 
 using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
-  caf::replies_to<admit_atom, request_actor>::with<welcome_ptr>,          // request: where do I go?
+  caf::reacts_to<admit_atom, request_actor>,                              // request: where do I go? welcome follows
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while loading
@@ -142,6 +154,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_grant_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::welcome_ptr)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace troupe {
 
@@ -21,22 +22,20 @@ class request_state {
 public:
   static constexpr const char* name = "request";
 
-  request_state(request_actor::pointer self, engine_actor engine, std::uint64_t id, generation_ptr what,
-                event_sink_ptr sink)
-    : self_(self), id_(id), what_(std::move(what)), sink_(std::move(sink)), submitted_(self->clock().now()) {
-    self_->set_down_handler([this](caf::down_msg&) {
-      fail({errc::unavailable, "the engine stopped before this request was finished", {}});
-    });
-    self_->request(engine, caf::infinite, admit_atom::value, request_actor(self_))
-      .then([this](const welcome_ptr& w) { begin(*w); },
-            [this](caf::error&) { fail({errc::unavailable, "the engine has stopped", {}}); });
+  request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, event_sink_ptr sink)
+    : self_(self), stay_(self), engine_(std::move(engine)), what_(std::move(what)), sink_(std::move(sink)),
+      submitted_(self->clock().now()) {
+    self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
+    self_->monitor(engine_);
+    self_->send(engine_, admit_atom::value, stay_);
   }
 
   request_actor::behavior_type make_behavior() {
     return {
-      [this](started_atom, std::int32_t cached) { started(cached); },
-      [this](const sequence_id& id, const sampled_token& token) { take(id.index, token); },
-      [this](const error& why) { fail(why); },
+      [this](const welcome_ptr& w) { enter(*w); },
+      [this](started_atom, std::uint64_t number, std::int32_t cached) { started(number, cached); },
+      [this](const sequence_id& id, const sampled_token& token) { take(id, token); },
+      [this](std::uint64_t number, const error& why) { refused(number, why); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](timeout_atom) { time_out(); },
@@ -44,12 +43,34 @@ public:
   }
 
 private:
-  void begin(const welcome& w) {
+  // -- the way in -----------------------------------------------------------------------------------------------------
+
+  void enter(const welcome& w) {
     if (ended_)
       return;
     if (!w.model)
       return fail(w.why);
-    auto& model = *w.model;
+    if (sequences_.empty())
+      begin(*w.model);
+    if (ended_ || !w.scheduler)
+      return;
+    scheduler_ = w.scheduler;
+    number_ = w.number;
+    self_->monitor(scheduler_);
+    admission a;
+    a.request = number_;
+    a.prompt = token_list(what_, &what_->prompt);
+    a.params = params_;
+    a.priority = what_->priority;
+    a.arrival = w.arrival;
+    a.again = std::exchange(admitted_, true);
+    a.resumed = so_far();
+    self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), stay_);
+    if (paused_)
+      self_->send(scheduler_, pause_atom::value, number_, true);
+  }
+
+  void begin(const loaded_model& model) {
     auto params = what_->sampling;
     const auto room = model.info.max_context - std::ssize(what_->prompt);
     try {
@@ -65,20 +86,31 @@ private:
       return finish_all(finish_reason::cancelled);
     if (params.max_tokens == 0)
       return finish_all(finish_reason::length);
+    params_ = std::make_shared<const sampling_params>(std::move(params));
     timeout_ = what_->timeout.count() > 0 ? what_->timeout : model.request_timeout;
     if (timeout_.count() > 0)
       wait_for(timeout_);
+  }
 
-    scheduler_ = w.scheduler;
-    self_->monitor(scheduler_);
-    admission a;
-    a.request = id_;
-    a.prompt = token_list(what_, &what_->prompt);
-    a.params = std::make_shared<const sampling_params>(std::move(params));
-    a.priority = what_->priority;
-    self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), request_actor(self_));
-    if (paused_)
-      self_->send(scheduler_, pause_atom::value, id_, true);
+  // What another company has to go on from. Before the first token all n still begin with one prompt.
+  std::vector<resumed_sequence> so_far() const {
+    std::vector<resumed_sequence> resumed;
+    if (std::ranges::all_of(sequences_, [](auto& s) { return s.ids().empty(); }))
+      return resumed;
+    for (std::uint32_t i = 0; i < sequences_.size(); ++i)
+      if (!sequences_[i].finished())
+        resumed.push_back({i, sequences_[i].ids()});
+    return resumed;
+  }
+
+  void gone(const caf::actor_addr& whom) {
+    if (whom == engine_.address()) {
+      fail({errc::unavailable, "the engine has stopped", {}});
+    } else if (scheduler_ && whom == scheduler_.address()) {
+      scheduler_ = scheduler_actor();
+      number_ = 0; // what the old company still sends is not for us: the next one draws it again
+      self_->send(engine_, admit_atom::value, stay_);
+    }
   }
 
   void check_prompt(const loaded_model& model) const {
@@ -96,23 +128,27 @@ private:
                     std::to_string(model.info.max_context) + " must hold it and the answer", "prompt");
   }
 
-  void started(std::int32_t cached) {
+  // -- on the way -----------------------------------------------------------------------------------------------------
+
+  void started(std::uint64_t number, std::int32_t cached) {
+    if (number != number_ || started_)
+      return;
     started_ = self_->clock().now();
     cached_tokens_ = static_cast<std::uint32_t>(cached);
   }
 
-  void take(std::uint32_t index, const sampled_token& token) {
-    if (ended_ || index >= sequences_.size())
+  void take(const sequence_id& id, const sampled_token& token) {
+    if (ended_ || id.request != number_ || id.index >= sequences_.size())
       return;
     last_token_ = self_->clock().now();
     if (!first_token_)
       first_token_ = last_token_;
-    auto& sequence = sequences_[index];
+    auto& sequence = sequences_[id.index];
     const bool was_running = !sequence.finished();
     if (auto event = sequence.push(token))
       (*sink_)(std::move(*event));
     if (was_running && sequence.stopped_by_text())
-      self_->send(scheduler_, finish_atom::value, sequence_id{id_, index});
+      self_->send(scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
       done();
   }
@@ -120,7 +156,12 @@ private:
   void pause(bool paused) {
     paused_ = paused;
     if (scheduler_)
-      self_->send(scheduler_, pause_atom::value, id_, paused);
+      self_->send(scheduler_, pause_atom::value, number_, paused);
+  }
+
+  void refused(std::uint64_t number, const error& why) {
+    if (number == number_)
+      fail(why);
   }
 
   void cancel() {
@@ -140,6 +181,8 @@ private:
       return wait_for(left);
     fail({errc::timeout, "the request was not finished within " + std::to_string(timeout_.count()) + " ms", "timeout"});
   }
+
+  // -- the end --------------------------------------------------------------------------------------------------------
 
   void finish_all(finish_reason why) {
     for (auto& s : sequences_)
@@ -177,11 +220,15 @@ private:
   }
 
   request_actor::pointer self_;
-  std::uint64_t id_;
+  request_actor stay_; // itself: while the engine and the company die, nobody else may hold it, and its client still waits
+  engine_actor engine_;
   generation_ptr what_;
   event_sink_ptr sink_;
-  scheduler_actor scheduler_;
-  std::vector<transcript> sequences_;
+  scheduler_actor scheduler_;                      // null between two companies
+  std::uint64_t number_ = 0;                       // of this request, as the scheduler and its company know it
+  std::shared_ptr<const sampling_params> params_;
+  std::vector<transcript> sequences_;              // empty: not begun
+  bool admitted_ = false;
   bool paused_ = false;
   bool cancelled_ = false; // before it was admitted
   bool ended_ = false;
@@ -193,9 +240,8 @@ private:
 
 } // namespace
 
-request_actor spawn_request(caf::actor_system& system, engine_actor engine, std::uint64_t id, generation_ptr what,
-                            event_sink_ptr sink) {
-  return spawn_state<request_actor, request_state>(system, std::move(engine), id, std::move(what), std::move(sink));
+request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, event_sink_ptr sink) {
+  return spawn_state<request_actor, request_state>(system, std::move(engine), std::move(what), std::move(sink));
 }
 
 } // namespace troupe

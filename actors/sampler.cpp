@@ -1,7 +1,9 @@
 #include "actors/sampler.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/step_sampler.hpp"
+#include "runtime/loader.hpp"
+
+#include <caf/send.hpp>
 
 #include <map>
 
@@ -13,7 +15,9 @@ class sampler_state {
 public:
   static constexpr const char* name = "sampler";
 
-  sampler_state(sampler_actor::pointer self, std::vector<token_id> eos_ids) : self_(self), sampler_(std::move(eos_ids)) {
+  sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
+    : self_(self), alive_(self),
+      drawer_(model->device->make_drawer(*model, [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
     self_->set_down_handler([this](caf::down_msg& down) { forget(down.source); });
   }
 
@@ -22,10 +26,20 @@ public:
       [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
       [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
       [this](const step_logits_ptr& logits, const executor_actor& executor) { draw(*logits, executor); },
+      [this](drawn_atom) { --on_device_, deliver(std::make_shared<const step_result>(drawer_->collect())); },
+      [this](check_atom) { check(); },
     };
   }
 
 private:
+  using sampler_addr = caf::weak_actor_ptr;
+
+  // The device calls, from a thread of its own, and may do so when this actor is no more.
+  static void tell(const sampler_addr& me) {
+    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
+      caf::anon_send(caf::actor_cast<sampler_actor>(alive), drawn_atom::value);
+  }
+
   void attach(std::uint64_t request, const request_actor& client) {
     self_->monitor(client);
     clients_.emplace(request, client);
@@ -40,29 +54,50 @@ private:
   }
 
   void draw(const step_logits& logits, const executor_actor& executor) {
-    auto values = std::span(logits.values.get(), logits.plan->logit_rows.size() * logits.vocab);
-    auto result = std::make_shared<const step_result>(sampler_.draw(*logits.plan, values));
-    self_->send(executor, result);
+    auto tokens = std::make_shared<const step_tokens>(drawer_->draw(logits.plan, logits.output));
+    self_->send(executor, tokens);
+    if (tokens->drawn)
+      return deliver(tokens->drawn);
+    if (on_device_++ == 0 && !std::exchange(checking_, true))
+      self_->delayed_send(self_, check_interval, check_atom::value);
+  }
+
+  // A device that fails does not say that it has drawn.
+  void check() {
+    drawer_->check();
+    checking_ = on_device_ > 0;
+    if (checking_)
+      self_->delayed_send(self_, check_interval, check_atom::value);
+  }
+
+  void deliver(const step_result_ptr& result) {
     self_->send(scheduler_, result);
     for (auto& drawn : result->drawn)
       if (auto client = clients_.find(drawn.sequence.request); client != clients_.end())
         self_->send(client->second, drawn.sequence, drawn.token);
     for (auto& failed : result->failed)
       if (auto client = clients_.find(failed.sequence.request); client != clients_.end())
-        self_->send(client->second, failed.why);
+        self_->send(client->second, failed.sequence.request, failed.why);
   }
 
+  static constexpr auto check_interval = std::chrono::milliseconds(500);
+
   sampler_actor::pointer self_;
-  step_sampler sampler_;
+  sampler_actor alive_; // until it is told to exit: a device's stream must go on the thread that has made it
+  std::unique_ptr<step_drawer> drawer_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
+  int on_device_ = 0;        // draws that have not been collected
+  bool checking_ = false;    // a check is due
 };
 
 } // namespace
 
-sampler_actor spawn_sampler(caf::actor_system& system, std::vector<token_id> eos_ids) {
-  return spawn_state<sampler_actor, sampler_state>(system, std::move(eos_ids));
+sampler_actor spawn_sampler(caf::actor_system& system, const loaded_model_ptr& model) {
+  if (model->device->works_by_itself()) // its calls belong to one thread
+    return spawn_state<sampler_actor, sampler_state, caf::detached>(system, model);
+  return spawn_state<sampler_actor, sampler_state>(system, model);
 }
 
 } // namespace troupe

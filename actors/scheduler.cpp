@@ -13,8 +13,8 @@ public:
   static constexpr const char* name = "scheduler";
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, kv_block_manager_actor blocks,
-                  executor_actor executor, sampler_actor sampler)
-    : self_(self), scheduler_(limits), blocks_(std::move(blocks)), executor_(std::move(executor)),
+                  executor_actor executor, sampler_actor sampler, swap_rates rates)
+    : self_(self), scheduler_(limits), swap_(rates), blocks_(std::move(blocks)), executor_(std::move(executor)),
       sampler_(std::move(sampler)) {
     self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
   }
@@ -24,7 +24,7 @@ public:
       [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), go_on(); },
       [this](pause_atom, std::uint64_t request, bool paused) { scheduler_.pause(request, paused), go_on(); },
-      [this](const step_result_ptr& result) { scheduler_.finished(*result), go_on(); },
+      [this](const step_result_ptr& result) { finished(*result); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
   }
@@ -32,7 +32,7 @@ public:
 private:
   void submit(const admission& a, const request_actor& client) {
     if (auto refused = scheduler_.submit(a)) {
-      self_->send(client, *refused);
+      self_->send(client, a.request, *refused);
       return;
     }
     self_->monitor(client);
@@ -53,14 +53,22 @@ private:
     go_on();
   }
 
+  void finished(const step_result& result) {
+    swap_.finished(result.step, self_->clock().now());
+    scheduler_.finished(result);
+    go_on();
+  }
+
   void go_on() {
     if (scheduler_.wants_step())
       ask(scheduler_.begin_step());
   }
 
   void ask(block_request request) {
+    request.swap = swap_.decide();
     self_->request(blocks_, caf::infinite, std::make_shared<const block_request>(std::move(request)))
-      .then([this](const block_grant_ptr& grant) { granted(*grant); }, [this](caf::error& e) { self_->quit(e); });
+      .then([this](const block_grant_ptr& grant) { granted(*grant); },
+            [](caf::error&) { /* It has died: the engine, who watches us all, ends us and knows why. */ });
   }
 
   void granted(const block_grant& grant) {
@@ -71,14 +79,17 @@ private:
     }
     for (auto& s : scheduler_.take_started()) // before the plan goes out, so that no token comes first
       if (auto client = clients_.find(s.request); client != clients_.end())
-        self_->send(client->second, started_atom::value, s.cached_tokens);
-    if (auto* plan = std::get_if<step_plan_ptr>(&next))
+        self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
+    if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
+      swap_.planned(**plan, self_->clock().now());
       self_->send(executor_, *plan);
+    }
     go_on();
   }
 
   scheduler_actor::pointer self_;
   scheduler scheduler_;
+  swap_policy swap_;
   kv_block_manager_actor blocks_;
   executor_actor executor_;
   sampler_actor sampler_;
@@ -89,9 +100,9 @@ private:
 } // namespace
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
-                                executor_actor executor, sampler_actor sampler) {
+                                executor_actor executor, sampler_actor sampler, swap_rates rates) {
   return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(blocks), std::move(executor),
-                                                       std::move(sampler));
+                                                       std::move(sampler), rates);
 }
 
 } // namespace troupe

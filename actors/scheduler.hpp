@@ -1,12 +1,13 @@
-// The scheduler actor: carries the scheduler's (runtime/) questions to the block manager and its plans to the executor, and
-// lets go of requests that have ended. Event-based.
+// The scheduler actor: carries the scheduler's (runtime/) questions to the block manager and its plans to the executor, times
+// the steps for the swap policy, and lets go of requests that have ended. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"
+#include "runtime/swap_policy.hpp"
 
 namespace troupe {
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
-                                executor_actor executor, sampler_actor sampler);
+                                executor_actor executor, sampler_actor sampler, swap_rates rates = {});
 
 } // namespace troupe

@@ -1,7 +1,10 @@
 // How an actor here is made: its state is a plain class State with `static constexpr const char* name`, a constructor
 // State(pointer self, args...) and `behavior_type make_behavior()`. The state is built on the actor's own thread, may be
-// move-only, and a constructor that throws becomes a down message instead of an exception in whoever spawned it.
+// move-only, and what its constructor or a handler throws becomes the reason of the actor's end (faults.hpp), not an
+// exception in whoever spawned it.
 #pragma once
+
+#include "actors/faults.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/stateful_actor.hpp>
@@ -22,6 +25,7 @@ template <class Interface, class State, caf::spawn_options Options = caf::no_spa
 Interface spawn_state(caf::actor_system& system, Args... args) {
   auto body = [](typename Interface::template stateful_pointer<box<State>> self,
                  Args... xs) -> typename Interface::behavior_type {
+    self->set_exception_handler([](std::exception_ptr& thrown) { return exit_reason_of(thrown); });
     self->state.state.emplace(self, std::move(xs)...);
     return self->state.state->make_behavior();
   };

@@ -27,12 +27,19 @@ std::uint64_t block_manager::content_hash(std::uint64_t parent, std::span<const 
   return h;
 }
 
-block_manager::block_manager(std::int32_t blocks, bool prefix_cache, hash_fn hash)
-  : prefix_cache_(prefix_cache), hash_(hash), blocks_(static_cast<std::size_t>(blocks)) {
+block_manager::block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks, hash_fn hash)
+  : prefix_cache_(prefix_cache), hash_(hash), parked_(host_blocks), blocks_(static_cast<std::size_t>(blocks)) {
   free_.reserve(blocks_.size());
   for (auto b = blocks; b-- > 0;)
     free_.push_back(b);
   counters_.total = blocks_.size();
+}
+
+block_counters block_manager::counters() const {
+  auto c = counters_;
+  c.host_total = parked_.total();
+  c.host_in_use = parked_.in_use();
+  return c;
 }
 
 block_grant block_manager::serve(const block_request& request) {
@@ -46,7 +53,7 @@ block_grant block_manager::serve(const block_request& request) {
   grant.answers.reserve(request.demands.size());
   bool refused = false;
   for (auto& d : request.demands) {
-    grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, grant));
+    grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, request.swap, grant));
     refused = refused || (d.open && grant.answers.back().rows == 0);
   }
   return grant;
@@ -69,22 +76,27 @@ void block_manager::index_full_block(sequence& s) {
   auto hash = hash_(s.hash, s.tail);
   auto known = find(s.content, hash, s.tail);
   if (known == none) {
-    auto& b = blocks_[static_cast<std::size_t>(own)];
-    b.content = ++last_content_;
-    b.parent_content = s.content;
-    b.hash = hash;
-    std::copy(s.tail.begin(), s.tail.end(), b.tokens.begin());
-    index_.emplace(hash, own);
+    block_content content{0, s.content, hash, {}};
+    std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
+    // What is parked and was computed anew all the same stays one content: its successors are found from either.
+    const auto twin = parked_.find(s.content, hash, s.tail);
+    content.id = twin ? parked_.content(*twin).id : ++last_content_;
+    put_into_index(own, content);
   } else if (known != own) {
     // Somebody computed the same content meanwhile, to the same bits: keep one of the two.
     reference(known);
     unreference(own);
     own = known;
   }
-  s.content = blocks_[static_cast<std::size_t>(own)].content;
+  s.content = blocks_[static_cast<std::size_t>(own)].content.id;
   s.hash = hash;
   ++s.committed_blocks;
   s.tail.clear();
+}
+
+void block_manager::put_into_index(block_id b, const block_content& content) {
+  blocks_[static_cast<std::size_t>(b)].content = content;
+  index_.emplace(content.hash, b);
 }
 
 void block_manager::fork(const block_fork& f) {
@@ -104,44 +116,50 @@ void block_manager::release(sequence_id id) {
   // Last block first: the end of a chain is of use only with its beginning, so it is evicted before it.
   auto& table = found->second.table;
   for (auto b = table.rbegin(); b != table.rend(); ++b)
-    unreference(*b);
+    if (*b != none) // it may still be parked
+      unreference(*b);
   sequences_.erase(found);
 }
 
-block_answer block_manager::answer(const block_demand& d, block_grant& grant) {
+block_answer block_manager::answer(const block_demand& d, swap_decision swap, block_grant& grant) {
   block_answer a{d.sequence};
+  std::vector<restore> parked;
   auto found = sequences_.find(d.sequence);
   const bool opening = found == sequences_.end();
   if (opening) {
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    open(found->second, *d.open);
+    parked = open(found->second, *d.open, swap.restore);
   }
   auto& s = found->second;
   auto wanted = d.rows;
   if (opening)
     wanted = std::min(wanted, static_cast<std::int32_t>(d.open->size()) - s.length);
 
-  // Blocks to be had for this demand; one of them goes for the copy of a shared partial block.
+  // Blocks to be had for this demand; some of them take what is restored, or the copy of a shared partial block.
   const auto partial = s.length % block_size;
   const bool copy = partial != 0 && blocks_[static_cast<std::size_t>(s.table.back())].references > 1;
-  auto room = available() - d.spare - (copy ? 1 : 0);
+  auto room = available() - d.spare - (copy ? 1 : 0) - static_cast<std::int32_t>(parked.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
   if (a.rows <= 0) {
     a.rows = 0;
-    if (opening)
+    if (opening) {
+      for (auto p = parked.rbegin(); p != parked.rend(); ++p)
+        parked_.let_go(p->slot);
       release(d.sequence);
+    }
     return a;
   }
   if (opening) {
     counters_.looked_up_tokens += d.open->size();
     counters_.found_tokens += static_cast<std::uint64_t>(s.length);
+    bring_back(s, parked, swap, grant);
   }
   if (copy) {
-    auto fresh = take();
-    grant.copies.push_back({s.table.back(), fresh});
+    auto fresh = take(swap, grant);
+    grant.moves.push_back({block_move::kind::copy, s.table.back(), fresh});
     unreference(s.table.back());
     s.table.back() = fresh;
     ++counters_.copied;
@@ -149,45 +167,65 @@ block_answer block_manager::answer(const block_demand& d, block_grant& grant) {
   a.first_position = s.length;
   s.length += a.rows;
   while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
-    s.table.push_back(take());
+    s.table.push_back(take(swap, grant));
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
   return a;
 }
 
-void block_manager::open(sequence& s, const std::vector<token_id>& tokens) {
+// Parked blocks get their place in the table, but no block yet: the demand may still be refused.
+std::vector<block_manager::restore> block_manager::open(sequence& s, const std::vector<token_id>& tokens, bool from_host) {
+  std::vector<restore> parked;
   if (!prefix_cache_ || tokens.empty())
-    return;
+    return parked;
   // The last token is always computed anew: somebody wants its logits.
   const auto usable = (tokens.size() - 1) / block_size;
   for (std::size_t i = 0; i < usable; ++i) {
     auto chunk = std::span(tokens).subspan(i * block_size, block_size);
     auto hash = hash_(s.hash, chunk);
-    auto b = find(s.content, hash, chunk);
-    if (b == none)
+    if (auto b = find(s.content, hash, chunk); b != none) {
+      reference(b);
+      s.table.push_back(b);
+      s.content = blocks_[static_cast<std::size_t>(b)].content.id;
+    } else if (auto slot = from_host ? parked_.find(s.content, hash, chunk) : std::nullopt) {
+      parked_.hold(*slot);
+      parked.push_back({s.table.size(), *slot});
+      s.table.push_back(none);
+      s.content = parked_.content(*slot).id;
+    } else {
       break;
-    reference(b);
-    s.table.push_back(b);
-    s.content = blocks_[static_cast<std::size_t>(b)].content;
+    }
     s.hash = hash;
     ++s.committed_blocks;
     s.length += block_size;
   }
+  return parked;
+}
+
+// The slots keep what they hold: the block need not be parked again when it is evicted again.
+void block_manager::bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant) {
+  for (const auto& p : parked) {
+    const auto b = s.table[p.place] = take(swap, grant);
+    put_into_index(b, parked_.content(p.slot));
+    grant.moves.push_back({block_move::kind::restore, p.slot, b});
+    ++counters_.restored;
+  }
+  // As on the device, the end of a chain goes before its beginning.
+  for (auto p = parked.rbegin(); p != parked.rend(); ++p)
+    parked_.let_go(p->slot);
 }
 
 block_manager::block_id block_manager::find(std::uint64_t parent_content, std::uint64_t hash,
                                             std::span<const token_id> tokens) const {
   auto [first, last] = index_.equal_range(hash);
-  for (; first != last; ++first) {
-    auto& b = blocks_[static_cast<std::size_t>(first->second)];
-    if (b.parent_content == parent_content && std::equal(tokens.begin(), tokens.end(), b.tokens.begin()))
+  for (; first != last; ++first)
+    if (blocks_[static_cast<std::size_t>(first->second)].content.is(parent_content, tokens))
       return first->second;
-  }
   return none;
 }
 
-block_manager::block_id block_manager::take() {
+block_manager::block_id block_manager::take(swap_decision swap, block_grant& grant) {
   auto b = none;
   if (!free_.empty()) {
     b = free_.back();
@@ -196,9 +234,15 @@ block_manager::block_id block_manager::take() {
     assert(oldest_ != none && "demands are checked against what is available");
     b = oldest_;
     unlink(b);
-    auto [first, last] = index_.equal_range(blocks_[static_cast<std::size_t>(b)].hash);
+    auto& content = blocks_[static_cast<std::size_t>(b)].content;
+    auto [first, last] = index_.equal_range(content.hash);
     index_.erase(std::find_if(first, last, [b](auto& entry) { return entry.second == b; }));
-    blocks_[static_cast<std::size_t>(b)].content = 0;
+    if (swap.park && !parked_.refresh(content.id))
+      if (const auto slot = parked_.park(content)) {
+        grant.moves.push_back({block_move::kind::park, b, *slot});
+        ++counters_.parked;
+      }
+    content = {};
     ++counters_.evicted;
   }
   blocks_[static_cast<std::size_t>(b)].references = 1;
@@ -219,7 +263,7 @@ void block_manager::unreference(block_id id) {
   if (--b.references > 0)
     return;
   --counters_.in_use;
-  if (b.content == 0) {
+  if (b.content.id == 0) {
     free_.push_back(id);
     return;
   }

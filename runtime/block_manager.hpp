@@ -1,13 +1,14 @@
-// Who has which block of the paged KV cache: free list, reference counts, block tables, prefix index, eviction order.
-// Accounting only: it never sees K/V data. Owned by the kv_block_manager actor; single-threaded.
+// Who has which block of the paged KV cache: free list, reference counts, block tables, prefix index, eviction order, and
+// what of the evicted is parked in host memory. Accounting only: it never sees K/V data. Owned by the kv_block_manager
+// actor; single-threaded.
 //
 // Safe because steps run in the order in which they are planned: a block that is released while a planned step still
-// uses it can only be handed to a later step.
+// uses it can only be handed to a later step, and what moves does so in the order of the grants.
 #pragma once
 
+#include "runtime/parked_blocks.hpp"
 #include "runtime/step.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,6 +22,9 @@ struct block_counters {
   std::uint64_t in_use = 0;     // referenced by a sequence
   std::uint64_t cached = 0;     // unreferenced, kept for their content
   std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
+  std::uint64_t host_total = 0; // slots of host memory
+  std::uint64_t host_in_use = 0; // that hold a block's content; it may be in the pool as well
+  std::uint64_t parked = 0, restored = 0;
 };
 
 class block_manager {
@@ -29,24 +33,20 @@ public:
   using hash_fn = std::uint64_t (*)(std::uint64_t parent, std::span<const token_id> tokens);
   static std::uint64_t content_hash(std::uint64_t parent, std::span<const token_id> tokens);
 
-  block_manager(std::int32_t blocks, bool prefix_cache, hash_fn hash = content_hash);
+  /// `host_blocks`: slots of host memory, a second home for cached blocks that are evicted.
+  block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks = 0, hash_fn hash = content_hash);
 
   block_grant serve(const block_request& request);
 
-  const block_counters& counters() const { return counters_; }
+  block_counters counters() const;
 
 private:
   using block_id = std::int32_t;
   static constexpr block_id none = -1;
 
-  /// A block's content is identified by a number that is never reused, so that a chain of blocks is matched exactly:
-  /// predecessor by identity, own tokens one by one. The hash only finds candidates.
   struct block {
     std::int32_t references = 0;
-    std::uint64_t content = 0;          // 0: not in the prefix index
-    std::uint64_t parent_content = 0;
-    std::uint64_t hash = 0;
-    std::array<token_id, kernels::block_tokens> tokens{};
+    block_content content;              // id 0: not in the prefix index
     block_id older = none, newer = none; // eviction order while unreferenced
   };
 
@@ -59,15 +59,23 @@ private:
     std::vector<token_id> tail;          // committed tokens of the block not yet full
   };
 
+  /// A parked block of a sequence that is being opened.
+  struct restore {
+    std::size_t place;                   // in the block table
+    parked_blocks::slot_id slot;
+  };
+
   void commit(const block_commit& c);
   void fork(const block_fork& f);
   void release(sequence_id id);
-  block_answer answer(const block_demand& d, block_grant& grant);
+  block_answer answer(const block_demand& d, swap_decision swap, block_grant& grant);
 
   void index_full_block(sequence& s);
-  void open(sequence& s, const std::vector<token_id>& tokens);
+  std::vector<restore> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
+  void bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant);
+  void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
-  block_id take();                       // a free block, evicting if need be; none if there is none
+  block_id take(swap_decision swap, block_grant& grant); // a free block, evicting and parking if need be
   void reference(block_id b);
   void unreference(block_id b);
   void unlink(block_id b);               // from the eviction order
@@ -75,6 +83,7 @@ private:
 
   bool prefix_cache_;
   hash_fn hash_;
+  parked_blocks parked_;
   std::vector<block> blocks_;
   std::vector<block_id> free_;
   block_id oldest_ = none, newest_ = none;

@@ -29,6 +29,7 @@ std::string_view to_string(tensor_type type) {
     case tensor_type::q4_k: return "Q4_K";
     case tensor_type::q5_k: return "Q5_K";
     case tensor_type::q6_k: return "Q6_K";
+    case tensor_type::fp8_rows: return "F8_E4M3";
   }
   return "unknown";
 }
@@ -55,6 +56,7 @@ std::optional<kernels::weight_format> weight_format_of(tensor_type type) {
     case tensor_type::q4_k: return weight_format::q4_k;
     case tensor_type::q5_k: return weight_format::q5_k;
     case tensor_type::q6_k: return weight_format::q6_k;
+    case tensor_type::fp8_rows: return weight_format::fp8;
     default: return std::nullopt;
   }
 }

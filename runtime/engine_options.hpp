@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/chat_template.hpp"
+#include "runtime/device.hpp"
 #include "runtime/error.hpp"
 #include "runtime/model_config.hpp"
 #include "runtime/tokenizer.hpp"
@@ -18,16 +19,14 @@ namespace troupe {
 struct engine_options {
   std::string model;                              // a checkpoint's folder, or synthetic:SHAPE
   std::string model_name = {};                         // as clients know it; empty: the folder's name
-  std::string dtype = "auto";                     // auto | f32 | bf16
-  std::string quantize = "none";                  // none | int8 | int4: of weights that are stored as floats
-  std::string kv_dtype = "auto";                  // of K and V: auto | f32 | bf16 | int8
-  std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET
+  compute_options compute = {};                   // device and types
+  gpu_opener open_gpu = nullptr;                  // what cuda:N is; api/ sets it where this is null
   std::size_t kv_cache_bytes = 0;                 // 0: what max_sequences × max_context can use and the machine can spare
+  std::size_t swap_bytes = 0;                     // host memory to park evicted K/V in; for devices with memory of their own
   int max_context = 0;                            // tokens of prompt and answer; 0: the model's limit
   int max_sequences = 64;                         // that run at once
   int max_queue = 1024;                           // requests that wait; one more is refused as overloaded
   int step_tokens = 512;                          // rows of one step
-  int threads = 0;                                // of the executor; 0: one per core
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
@@ -51,6 +50,7 @@ struct model_info {
   std::string weights;                            // most of them: "BF16", "Q4_K", "int8"
   std::size_t weight_bytes = 0, kv_cache_bytes = 0;
   std::string device;                             // "cpu, avx512-bf16, 2 threads"
+  bool schedule_invariant = true;                 // results do not depend on what else runs
   std::shared_ptr<const troupe::tokenizer> tokenizer;     // null for synthetic models
   std::shared_ptr<const troupe::chat_template> chat;      // null where the checkpoint has none
   generation_defaults defaults;                   // generation_config.json's

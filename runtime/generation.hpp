@@ -58,13 +58,16 @@ struct done_event {
 /// Exactly one done_event or error ends every request.
 using event = std::variant<token_event, done_event, error>;
 
-/// A moment's view of the engine; counters count since its start.
+/// A moment's view of the engine. `restarts` counts since its start, all other counters since the last of them.
 struct engine_stats {
   std::uint64_t running = 0, waiting = 0, paused = 0;                          // sequences
   std::uint64_t blocks_total = 0, blocks_in_use = 0, blocks_cached = 0;        // cached: unreferenced, reusable
   std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;    // admitted; found cached; sampled
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
+  std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0;                 // slots of host memory (engine_options::swap_bytes)
+  std::uint64_t parked_blocks = 0, restored_blocks = 0;                        // moved there and back
+  std::uint64_t restarts = 0;                                                  // after a part of it had failed
 };
 
 } // namespace troupe

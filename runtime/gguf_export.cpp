@@ -96,7 +96,7 @@ private:
   tensor_type type_of(const std::string& name, const tensor_info& info) const {
     if (info.shape.size() == 1)
       return tensor_type::f32;
-    if (has_blocks(info.type))
+    if (has_blocks(info.type) && info.type != tensor_type::fp8_rows) // which GGUF has not
       return info.type;
     const bool outer = name == "model.embed_tokens.weight" || name == "lm_head.weight";
     const auto type = outer ? tensor_type::q8_0 : to_;

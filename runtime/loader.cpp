@@ -15,9 +15,15 @@ void check_at_least(int value, int least, const char* name) {
                   std::to_string(value), name);
 }
 
+/// fp8 is a GPU's.
+void check_fp8(const char* field, bool on_gpu, const char* instead) {
+  if (!on_gpu)
+    throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead, field);
+}
+
 } // namespace
 
-precision precision_of(const precision_names& names, const checkpoint& tensors) {
+precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu) {
   using kernels::quantization;
   using kernels::kv_type;
   const auto refuse = [](const char* field, const char* known, const std::string& found) {
@@ -26,36 +32,24 @@ precision precision_of(const precision_names& names, const checkpoint& tensors) 
   };
   const auto weights = names.quantize == "none"   ? quantization::none
                        : names.quantize == "int8" ? quantization::int8
-                       : names.quantize == "int4"
-                         ? quantization::int4
-                         : throw refuse("quantize", "none, int8 or int4", names.quantize);
+                       : names.quantize == "int4" ? quantization::int4
+                       : names.quantize == "fp8"
+                         ? quantization::fp8
+                         : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
+  if (weights == quantization::fp8)
+    check_fp8("quantize", on_gpu, "weights are quantised to int8 or int4");
+  if (names.kv_dtype == "fp8")
+    check_fp8("kv_dtype", on_gpu, "K and V are kept in f32, bf16 or int8");
   const auto compute = names.dtype == "auto"   ? natural_compute(tensors, weights)
                        : names.dtype == "f32"  ? kernels::dtype::f32
                        : names.dtype == "bf16" ? kernels::dtype::bf16
                                                : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
   if (names.kv_dtype == "auto")
     return {compute, weights};
-  for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8})
+  for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
     if (names.kv_dtype == kernels::to_string(kv))
       return {compute, weights, kv};
-  throw refuse("kv_dtype", "auto, f32, bf16 or int8", names.kv_dtype);
-}
-
-kernels::cpu_options cpu_of(const std::string& device, int threads) {
-  kernels::cpu_options cpu;
-  cpu.threads = threads;
-  if (device == "auto" || device == "cpu")
-    return cpu;
-  std::string known;
-  for (auto target : kernels::available_isas()) {
-    const auto name = "cpu:" + std::string(kernels::to_string(target));
-    if (device == name) {
-      cpu.target = target;
-      return cpu;
-    }
-    known += ", " + name;
-  }
-  throw failure(errc::bad_request, "there is no device `" + device + "` here; there are auto, cpu" + known, "device");
+  throw refuse("kv_dtype", "auto, f32, bf16, int8 or fp8", names.kv_dtype);
 }
 
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
@@ -66,7 +60,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
                   "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 1, "step_tokens");
-  check_at_least(options.threads, 0, "threads");
+  check_at_least(options.compute.threads, 0, "threads");
   load_status status;
   const auto say = [&](std::string line) {
     status.line = std::move(line);
@@ -75,7 +69,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   };
   say("reading " + options.model);
   auto model = std::make_shared<loaded_model>();
-  model->device = cpu_of(options.device, options.threads);
+  std::string why;
+  model->device = open_device(options.compute, options.open_gpu, &why);
+  say("computing on " + model->device->description() + (why.empty() ? "" : ": " + why));
   auto source = open_model(options.model);
   auto& info = model->info;
   info.id = options.model_name.empty() ? source.name : options.model_name;
@@ -86,21 +82,26 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
 
-  const auto numbers = precision_of({options.dtype, options.quantize, options.kv_dtype}, *source.tensors);
+  const auto numbers = precision_of(options.compute, *source.tensors, model->device->works_by_itself());
   info.dtype = kernels::to_string(numbers.compute);
   model->numbers = numbers;
   info.weights = weights_kind(*source.tensors, numbers.weights);
-  auto backend = kernels::make_cpu_backend(model->device);
-  info.device = backend->description();
+  const auto backend = model->device->open();
+  info.device = model->device->description();
+  info.schedule_invariant = model->device->schedule_invariant();
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
-  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, options.step_tokens, context);
-  const auto plan = plan_memory(options, need, source.config.max_context, available_memory());
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, options.step_tokens, context);
+  need.activations += model->device->step_memory(info.vocab_size, options.max_sequences);
+  const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory());
   say(info.weights + " " + plan.line);
   info.max_context = plan.max_context;
   info.weight_bytes = need.weights;
   info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
   model->blocks = plan.blocks;
+  model->host_blocks = plan_swap(options, need.kv_block, model->device->works_by_itself(), available_memory());
+  if (model->host_blocks > 0)
+    model->swap = model->device->measure_moves(kv_shape_of(source.config, numbers, 8));
   model->limits = {options.step_tokens, options.max_sequences, options.max_queue};
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;

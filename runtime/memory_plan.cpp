@@ -98,4 +98,22 @@ memory_plan plan_memory(const engine_options& options, const memory_need& need, 
   return plan;
 }
 
+std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool own_memory, std::size_t available) {
+  if (options.swap_bytes == 0)
+    return 0;
+  if (!own_memory)
+    throw failure(errc::bad_request, "`swap` is for devices with memory of their own; on a CPU, give the " +
+                  to_size(options.swap_bytes) + " to the KV cache", "swap");
+  if (!options.prefix_cache)
+    throw failure(errc::bad_request, "`swap` keeps what the prefix cache evicts, but the prefix cache is off", "swap");
+  if (options.swap_bytes > available)
+    throw failure(errc::out_of_memory, to_size(options.swap_bytes) + " of host memory were asked for to swap to, but only " +
+                  to_size(available) + " are available", "swap");
+  if (options.swap_bytes < kv_block)
+    throw failure(errc::bad_request, "`swap` must hold at least one block of the KV cache, which takes " + to_size(kv_block) +
+                  ", not " + to_size(options.swap_bytes), "swap");
+  return static_cast<std::int32_t>(std::min<std::size_t>(options.swap_bytes / kv_block,
+                                                         std::numeric_limits<std::int32_t>::max()));
+}
+
 } // namespace troupe

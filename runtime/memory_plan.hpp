@@ -23,6 +23,10 @@ std::size_t available_memory();
 /// what would be needed and what there is.
 memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context, std::size_t available);
 
+/// Blocks of the KV cache that can be parked in options.swap_bytes of host memory, of which `available` are left.
+/// `own_memory`: the device's memory is not the host's. Throws failure(out_of_memory) or failure(bad_request).
+std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool own_memory, std::size_t available);
+
 /// "1.5 GiB".
 std::string to_size(std::size_t bytes);
 

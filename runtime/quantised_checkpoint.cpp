@@ -2,6 +2,7 @@
 
 #include "runtime/config_fields.hpp"
 #include "runtime/error.hpp"
+#include "runtime/fp8_checkpoint.hpp"
 
 #include <algorithm>
 #include <array>
@@ -187,10 +188,10 @@ private:
   tensor_info info_;
 };
 
-class quantised_checkpoint final : public checkpoint {
+class quantised_checkpoint final : public rewritten_checkpoint<quantised_matrix> {
 public:
   quantised_checkpoint(std::unique_ptr<const checkpoint> stored, const quantised_storage& how)
-    : stored_(std::move(stored)) {
+    : rewritten_checkpoint(std::move(stored)) {
     constexpr std::string_view suffix = ".qweight";
     for (const auto& name : stored_->tensors())
       if (name.ends_with(suffix)) {
@@ -202,8 +203,6 @@ public:
       }
   }
 
-  std::string name() const override { return stored_->name(); }
-
   std::vector<std::string> tensors() const override {
     std::vector<std::string> names;
     for (const auto& name : stored_->tensors())
@@ -213,16 +212,6 @@ public:
       names.push_back(name);
     std::ranges::sort(names);
     return names;
-  }
-
-  const tensor_info* find(std::string_view tensor) const override {
-    const auto found = matrices_.find(tensor);
-    return found == matrices_.end() ? stored_->find(tensor) : &found->second.info();
-  }
-
-  tensor_data read(std::string_view tensor) const override {
-    const auto found = matrices_.find(tensor);
-    return found == matrices_.end() ? stored_->read(tensor) : found->second.unpack();
   }
 
   std::string where(std::string_view tensor) const override {
@@ -237,9 +226,6 @@ private:
     return std::ranges::any_of(parts, [&](auto part) { return name.ends_with(part); }) &&
            matrices_.contains(stem_of(name) + ".weight");
   }
-
-  std::unique_ptr<const checkpoint> stored_;
-  std::map<std::string, quantised_matrix, std::less<>> matrices_;
 };
 
 } // namespace
@@ -255,9 +241,18 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
   };
   quantised_storage result;
   const auto method = config.string("quant_method").value_or("?");
+  if (method == "compressed-tensors" || method == "fbgemm_fp8" || method == "fp8") {
+    result.method = quantised_storage::method_name::fp8;
+    const auto format = config.string("format").value_or("float-quantized");
+    if (method == "compressed-tensors" && format != "float-quantized" && format != "naive-quantized")
+      unsupported("format", "`" + format + "`", "float-quantized");
+    if (config.find("weight_block_size"))
+      unsupported("weight_block_size", "there", "one scale for a matrix or for an output");
+    return result;
+  }
   if (method != "gptq" && method != "awq")
     throw failure(errc::unsupported, outer.label("quantization_config") + ": weights quantised by `" + method +
-                                       "` are not supported, only by gptq and awq");
+                                       "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8");
   if (const int bits = config.integer("bits", 1, 64, 4); bits != 4)
     unsupported("bits", std::to_string(bits), "4");
   if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)
@@ -282,6 +277,8 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
 
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how) {
+  if (how.method == quantised_storage::method_name::fp8)
+    return open_fp8(std::move(stored));
   return std::make_unique<quantised_checkpoint>(std::move(stored), how);
 }
 

@@ -1,4 +1,5 @@
-// Checkpoints that GPTQ or AWQ quantised, 4 bits per weight: seen as if their matrices were stored in GGUF's blocks.
+// Checkpoints that GPTQ or AWQ quantised, 4 bits per weight: seen as if their matrices were stored in GGUF's blocks. Those
+// in FP8 are left to fp8_checkpoint.hpp.
 // Used by open_model.
 // Formats: `qlinear` of AutoGPTQ (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ
 // (https://github.com/casper-hansen/AutoAWQ).
@@ -17,7 +18,7 @@ class document;
 
 /// What `quantization_config` of a config.json says.
 struct quantised_storage {
-  enum class method_name : std::uint8_t { gptq, awq } method = method_name::gptq;
+  enum class method_name : std::uint8_t { gptq, awq, fp8 } method = method_name::gptq;
   std::size_t group = 0;         // inputs that share a scale; 0: all
   bool symmetric = false;        // all zeros are 8
   bool zeros_less_one = false;   // as GPTQ's first format stores them

@@ -35,6 +35,9 @@ struct sampled_token {
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
 };
 
+/// Why a token could not be drawn.
+inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
+
 /// Buffers that sampling reuses from row to row; any scratch serves any sequence, one at a time.
 struct sampling_scratch {
   std::vector<float> row; // [vocab], edited or scaled logits
@@ -42,6 +45,34 @@ struct sampling_scratch {
 };
 
 /// What one sequence's sampling needs beside the logits: a cache derived from its transcript (prompt + emitted ids).
+class sequence_state {
+public:
+  sequence_state(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                 std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index);
+
+  const sampling_params& params() const { return *params_; }
+  std::span<const token_id> eos_ids() const { return eos_ids_; }
+  std::uint32_t index() const { return index_; }
+  std::uint64_t position() const { return position_; }          // of the next token, for the random draw
+  std::uint64_t emitted() const { return emitted_; }
+  const token_counts& counts() const { return counts_; }        // kept where a penalty uses them
+  bool uses_counts() const;
+
+  /// Books the next token; whether it is the last.
+  enum sampled_token::finish append(token_id id);
+
+private:
+  enum sampled_token::finish finish_of(token_id id) const;
+  void book(token_id id);
+
+  std::shared_ptr<const sampling_params> params_;
+  std::vector<token_id> eos_ids_;
+  token_counts counts_;
+  std::uint64_t position_;
+  std::uint64_t emitted_ = 0;
+  std::uint32_t index_;
+};
+
 class sequence_sampler {
 public:
   /// `index` numbers the sequences of one request. `params` have been validated.
@@ -53,17 +84,9 @@ public:
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
 private:
-  bool uses_counts() const;
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
-  enum sampled_token::finish finish_of(token_id id) const;
-  void append(token_id id);
 
-  std::shared_ptr<const sampling_params> params_;
-  std::vector<token_id> eos_ids_;
-  token_counts counts_; // kept where a penalty uses it
-  std::uint64_t position_;
-  std::uint64_t emitted_ = 0;
-  std::uint32_t index_;
+  sequence_state state_;
 };
 
 } // namespace troupe

@@ -17,21 +17,32 @@ std::optional<error> scheduler::submit(admission a) {
   if (a.params->n > limits_.max_sequences)
     return error{errc::bad_request, "`n` is " + std::to_string(a.params->n) + ", but at most " +
                  std::to_string(limits_.max_sequences) + " sequences can run at once", "n"};
-  if (waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
+  if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
     return error{errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
   sequence s;
   s.id = {a.request, 0};
   s.priority = a.priority;
-  s.arrival = ++arrivals_;
+  s.arrival = a.arrival;
   s.params = std::move(a.params);
   s.prompt = std::move(a.prompt);
   s.tokens = *s.prompt;
   s.last_row = s.known() + s.params->max_tokens - 1;
-  s.siblings = s.params->n - 1;
-  auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
-  waiting_.emplace(order(stored), &stored);
+  s.siblings = a.resumed.empty() ? s.params->n - 1 : 0;
+  for (auto& r : a.resumed) {
+    auto one = s;
+    one.id.index = r.index;
+    one.tokens.insert(one.tokens.end(), r.emitted.begin(), r.emitted.end());
+    add(std::move(one));
+  }
+  if (a.resumed.empty())
+    add(std::move(s));
   stalled_ = false;
   return std::nullopt;
+}
+
+void scheduler::add(sequence s) {
+  auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
+  waiting_.emplace(order(stored), &stored);
 }
 
 void scheduler::cancel(std::uint64_t request) {
@@ -114,8 +125,8 @@ block_request scheduler::begin_step() {
 
 scheduler::next scheduler::granted(const block_grant& grant) {
   block_request next;
-  if (draft_)
-    draft_->copies.insert(draft_->copies.end(), grant.copies.begin(), grant.copies.end());
+  // Kept apart from the draft, which may come to nothing: the block manager takes them for done.
+  moves_.insert(moves_.end(), grant.moves.begin(), grant.moves.end());
   // What was granted first: whoever has rows in this step cannot be made to give way any more.
   for (std::size_t i = 0; i < demands_.size(); ++i)
     if (grant.answers[i].rows > 0)
@@ -317,6 +328,7 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   stalled_ = false;
   plan->step = ++last_step_;
   plan->ended = std::exchange(ended_, {});
+  plan->moves = std::exchange(moves_, {});
   if (!plan->samples.empty())
     last_drawing_step_ = plan->step;
   ++steps_in_flight_;

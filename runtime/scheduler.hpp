@@ -27,12 +27,21 @@ struct scheduler_limits {
   std::int32_t steps_ahead = 2;       // plans under way at once
 };
 
+/// A sequence that goes on from where another scheduler had brought it.
+struct resumed_sequence {
+  std::uint32_t index = 0;
+  std::vector<token_id> emitted;
+};
+
 /// A request as the scheduler knows it. `params->max_tokens` has been cut to what fits the context.
 struct admission {
   std::uint64_t request = 0;
   token_list prompt;
   std::shared_ptr<const sampling_params> params;
   int priority = 0;
+  std::uint64_t arrival = 0;            // first come, first served within a priority; equal ones by `request`
+  bool again = false;                   // it was in before: the queue is never too full for it
+  std::vector<resumed_sequence> resumed; // those of the n that have not ended; empty: all n, from the prompt
 };
 
 struct scheduler_counters {
@@ -104,6 +113,7 @@ private:
   };
   using key = std::tuple<int, std::uint64_t, sequence_id>;  // -priority, arrival, id: scheduling order
 
+  void add(sequence s);
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
@@ -135,10 +145,10 @@ private:
   std::map<key, sequence*> running_, waiting_;
   std::vector<std::int32_t> free_slots_;
   std::vector<started> started_;
-  std::uint64_t arrivals_ = 0;
 
   block_request later_;                        // commits, forks and releases that the next block request carries
   std::vector<sequence_id> ended_;             // that the next plan tells the sampler of
+  std::vector<block_move> moves_;              // that the next plan carries: what the block manager counts on
 
   // The draft: which sequences were asked for in this step, which of them got rows.
   std::optional<step_plan> draft_;

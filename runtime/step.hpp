@@ -38,12 +38,18 @@ struct block_demand {
   std::int32_t spare = 0;      // refuse where fewer blocks than this would stay available
 };
 
+/// Whether it pays at the moment to park evicted blocks in host memory, and to restore what is parked there.
+struct swap_decision {
+  bool park = false, restore = false;
+};
+
 /// Done in this order: commits, forks, releases, demands.
 struct block_request {
   std::vector<block_commit> commits;
   std::vector<block_fork> forks;
   std::vector<sequence_id> releases;
   std::vector<block_demand> demands; // most important first
+  swap_decision swap;
 
   bool empty() const { return commits.empty() && forks.empty() && releases.empty() && demands.empty(); }
 };
@@ -58,10 +64,23 @@ struct block_answer {
   std::int32_t blocks = 0;
 };
 
+/// A whole block, K and V of all layers, to be moved before a step. Only in the order in which they were listed do moves
+/// have the meaning that they were planned with: a block may be parked, restored into and copied to within one step, a
+/// host slot read and then reused.
+struct block_move {
+  enum class kind : std::uint8_t {
+    copy,    // from block to block (copy-on-write)
+    park,    // from block to host slot
+    restore, // from host slot to block
+  };
+  kind what = kind::copy;
+  std::int32_t from = 0, to = 0;
+};
+
 struct block_grant {
   std::vector<block_answer> answers;              // one per demand, in their order
   std::vector<std::int32_t> tables;               // of the sequences with rows > 0, one after another
-  std::vector<kernels::block_copy> copies;        // to be done before the step
+  std::vector<block_move> moves;                  // to be done before the step, in this order
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------
@@ -91,7 +110,7 @@ struct step_plan {
   std::vector<token_id> tokens;                     // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<kernels::block_copy> copies;
+  std::vector<block_move> moves;                    // in this order, before anything else
   std::vector<std::int32_t> logit_rows;             // rows whose logits are wanted
   std::vector<sample_demand> samples;
   std::vector<sequence_id> ended;                   // since the last plan: their sampling state may go

@@ -2,6 +2,13 @@
 
 namespace troupe {
 
+step_tokens step_sampler::draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+  const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
+  return {plan->step, std::make_shared<const step_result>(draw(*plan, values)), nullptr, nullptr};
+}
+
+step_result step_sampler::collect() { throw failure(errc::internal, "there is no draw to collect"); }
+
 step_result step_sampler::draw(const step_plan& plan, std::span<const float> logits) {
   step_result result;
   result.step = plan.step;

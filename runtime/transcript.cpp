@@ -17,7 +17,7 @@ std::optional<token_event> transcript::push(const sampled_token& token) {
   pending_.token_ids.push_back(token.id);
   if (with_logprobs_)
     pending_.logprobs.push_back(token);
-  ++tokens_;
+  ids_.push_back(token.id);
   using finish = enum sampled_token::finish;
   // What ends a sequence is no part of its text.
   const bool says_stop = token.finish == finish::eos || token.finish == finish::stop_token;
@@ -54,12 +54,12 @@ token_event transcript::take_pending() {
   pending_.index = index_;
   pending_.finish = finished_;
   auto event = std::exchange(pending_, {});
-  pending_.position = tokens_;
+  pending_.position = static_cast<std::uint32_t>(ids_.size());
   return event;
 }
 
 choice_summary transcript::summary() const {
-  return {index_, finished_.value_or(finish_reason::cancelled), tokens_};
+  return {index_, finished_.value_or(finish_reason::cancelled), static_cast<std::uint32_t>(ids_.size())};
 }
 
 } // namespace troupe

@@ -30,6 +30,9 @@ public:
   /// Whether text ended it, which the sampler does not know.
   bool stopped_by_text() const { return stopped_by_text_; }
 
+  /// All tokens taken so far.
+  const std::vector<token_id>& ids() const { return ids_; }
+
   choice_summary summary() const;
 
 private:
@@ -42,7 +45,7 @@ private:
   std::vector<std::string> stop_strings_;
   bool with_logprobs_;
   token_event pending_;      // tokens whose text is held back
-  std::uint32_t tokens_ = 0;
+  std::vector<token_id> ids_;
   std::optional<finish_reason> finished_;
   bool stopped_by_text_ = false;
 };

@@ -16,7 +16,7 @@ void to_floats(kernels::weight_format format, const void* row, std::size_t cols,
       out[i] = format == weight_format::f16 ? kernels::from_f16(half) : std::bit_cast<float>(std::uint32_t(half) << 16);
     }
   } else {
-    expand(format, row, cols, out);
+    expand(format, row, 0, cols, out);
   }
 }
 

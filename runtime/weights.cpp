@@ -242,7 +242,7 @@ std::string weights_kind(const checkpoint& tensors, quantization weights) {
     return "none";
   if (has_blocks(most->first) || weights == quantization::none)
     return std::string(to_string(most->first));
-  return weights == quantization::int8 ? "int8" : "int4";
+  return to_string(weights);
 }
 
 kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std::size_t blocks) {

@@ -1,6 +1,7 @@
 #include "runtime/sampling/candidates.hpp"
 
 #include "runtime/error.hpp"
+#include "runtime/sampler.hpp"
 #include "runtime/sampling/vector_passes.hpp"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ void candidates::reset(std::span<const float> logits) {
   sampling::block_maxima(row_.data(), row_.size(), block_maxima_.data());
   max_ = block_maxima_.empty() ? -infinity : *std::max_element(block_maxima_.begin(), block_maxima_.end());
   if (max_ == -infinity)
-    throw failure(errc::internal, "No token can be chosen: every logit is NaN or minus infinity.");
+    throw failure(errc::internal, nothing_to_choose);
   if (max_ == infinity) {
     max_ = std::numeric_limits<float>::max();
     clamped_.resize(row_.size());

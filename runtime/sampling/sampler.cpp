@@ -35,47 +35,27 @@ void report_logprobs(std::span<const float> logits, std::size_t count, candidate
 
 } // namespace
 
-sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
-                                   std::span<const token_id> prompt, std::span<const token_id> emitted,
-                                   std::uint32_t index)
+sequence_state::sequence_state(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                               std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index)
   : params_(std::move(params)), eos_ids_(std::move(eos_ids)), position_(prompt.size()), index_(index) {
   if (uses_counts())
     counts_.add_prompt(prompt);
   for (const auto id : emitted)
-    append(id);
+    book(id);
 }
 
-bool sequence_sampler::uses_counts() const {
+bool sequence_state::uses_counts() const {
   return params_->repetition_penalty != 1 || params_->presence_penalty != 0 || params_->frequency_penalty != 0;
 }
 
-void sequence_sampler::append(token_id id) {
+void sequence_state::book(token_id id) {
   if (uses_counts())
     counts_.add_generated(id);
   ++position_;
   ++emitted_;
 }
 
-// The logits after all edits: themselves, or a changed copy in `row`.
-std::span<const float> sequence_sampler::edit(std::span<const float> logits, std::vector<float>& row) const {
-  const auto& p = *params_;
-  const bool too_short = emitted_ < static_cast<std::uint64_t>(p.min_tokens);
-  if (!uses_counts() && !too_short && p.logit_bias.empty())
-    return logits;
-  row.assign(logits.begin(), logits.end());
-  add_bias(row, p.logit_bias);
-  if (p.repetition_penalty != 1)
-    penalise_repetition(row, counts_, p.repetition_penalty);
-  if (too_short) {
-    mask(row, eos_ids_);
-    mask(row, p.stop_token_ids);
-  }
-  if (p.presence_penalty != 0 || p.frequency_penalty != 0)
-    penalise_presence(row, counts_, p.presence_penalty, p.frequency_penalty);
-  return row;
-}
-
-enum sampled_token::finish sequence_sampler::finish_of(token_id id) const {
+enum sampled_token::finish sequence_state::finish_of(token_id id) const {
   const auto contains = [id](const auto& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
   if (!params_->ignore_eos && contains(eos_ids_))
     return sampled_token::finish::eos;
@@ -86,8 +66,39 @@ enum sampled_token::finish sequence_sampler::finish_of(token_id id) const {
   return sampled_token::finish::none;
 }
 
+enum sampled_token::finish sequence_state::append(token_id id) {
+  book(id);
+  return finish_of(id);
+}
+
+// -- on the host ------------------------------------------------------------------------------------------------------
+
+sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
+                                   std::span<const token_id> prompt, std::span<const token_id> emitted,
+                                   std::uint32_t index)
+  : state_(std::move(params), std::move(eos_ids), prompt, emitted, index) {}
+
+// The logits after all edits: themselves, or a changed copy in `row`.
+std::span<const float> sequence_sampler::edit(std::span<const float> logits, std::vector<float>& row) const {
+  const auto& p = state_.params();
+  const bool too_short = state_.emitted() < static_cast<std::uint64_t>(p.min_tokens);
+  if (!state_.uses_counts() && !too_short && p.logit_bias.empty())
+    return logits;
+  row.assign(logits.begin(), logits.end());
+  add_bias(row, p.logit_bias);
+  if (p.repetition_penalty != 1)
+    penalise_repetition(row, state_.counts(), p.repetition_penalty);
+  if (too_short) {
+    mask(row, state_.eos_ids());
+    mask(row, p.stop_token_ids);
+  }
+  if (p.presence_penalty != 0 || p.frequency_penalty != 0)
+    penalise_presence(row, state_.counts(), p.presence_penalty, p.frequency_penalty);
+  return row;
+}
+
 sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
-  const auto& p = *params_;
+  const auto& p = state_.params();
   auto& tokens = scratch.tokens;
   auto row = edit(logits, scratch.row);
   sampled_token chosen;
@@ -104,12 +115,11 @@ sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_s
     keep_top_k(tokens, p.top_k);
     keep_top_p(tokens, p.top_p);
     keep_min_p(tokens, p.min_p);
-    chosen.id = tokens.draw(draw_bits(p.seed, position_, index_));
+    chosen.id = tokens.draw(draw_bits(p.seed, state_.position(), state_.index()));
   }
   if (p.logprobs >= 0)
     report_logprobs(logits, static_cast<std::size_t>(p.logprobs), tokens, chosen);
-  append(chosen.id);
-  chosen.finish = finish_of(chosen.id);
+  chosen.finish = state_.append(chosen.id);
   return chosen;
 }
 

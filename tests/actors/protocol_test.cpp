@@ -12,6 +12,8 @@
 #include <caf/scoped_actor.hpp>
 #include <doctest/doctest.h>
 
+#include <numeric>
+
 using namespace troupe;
 
 namespace {
@@ -28,10 +30,10 @@ public:
   executor_actor::behavior_type make_behavior() {
     return {
       [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
-      [this](const step_result_ptr& result) {
-        for (auto& d : result->drawn)
+      [this](const step_tokens_ptr& tokens) {
+        for (auto& d : tokens->drawn->drawn)
           slots_[d.slot] = d.token.id;
-        known_of_ = result->step;
+        known_of_ = tokens->step;
         run();
       },
     };
@@ -50,8 +52,7 @@ private:
       }
       auto message = std::make_shared<step_logits>();
       message->plan = plan;
-      message->values = {logits, logits->data()};
-      message->vocab = vocab;
+      message->output = {{logits, logits->data()}, vocab, nullptr};
       self_->send(sampler_, step_logits_ptr(message), executor_actor(self_));
     }
   }
@@ -63,17 +64,33 @@ private:
   std::uint64_t known_of_ = 0;
 };
 
+/// What the doorman tells those who come, and who came.
+struct door {
+  welcome open;
+  std::vector<request_actor> came;
+  std::uint64_t last_number = 0;
+
+  welcome_ptr next() {
+    auto w = open;
+    w.number = w.arrival = ++last_number;
+    return std::make_shared<const welcome>(w);
+  }
+};
+
 /// Shows requests the way to a scheduler, and nothing else.
 class doorman {
 public:
   static constexpr const char* name = "engine";
 
-  doorman(engine_actor::pointer, welcome_ptr welcome) : welcome_(std::move(welcome)) {}
+  doorman(engine_actor::pointer self, std::shared_ptr<door> d) : self_(self), door_(std::move(d)) {}
 
   engine_actor::behavior_type make_behavior() {
     return {
       [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
-      [this](admit_atom, const request_actor&) { return welcome_; },
+      [this](admit_atom, const request_actor& request) {
+        door_->came.push_back(request);
+        self_->send(request, door_->next());
+      },
       [](loaded_atom, const loaded_model_ptr&) {},
       [](loaded_atom, const error&) {},
       [](stats_atom) { return engine_stats{}; },
@@ -81,7 +98,8 @@ public:
   }
 
 private:
-  welcome_ptr welcome_;
+  engine_actor::pointer self_;
+  std::shared_ptr<door> door_;
 };
 
 struct testing_config : caf::actor_system_config {
@@ -97,38 +115,63 @@ struct company {
   executor_actor executor;
   scheduler_actor scheduler;
   engine_actor engine;
+  std::shared_ptr<door> way_in = std::make_shared<door>();
+  std::shared_ptr<loaded_model> model = std::make_shared<loaded_model>();
 
   explicit company(error refuse = {}) {
-    auto model = std::make_shared<loaded_model>();
     model->info.vocab_size = vocab;
     model->info.max_context = 100;
     model->request_timeout = std::chrono::seconds(60);
-    blocks = spawn_kv_block_manager(system, 20, true);
-    sampler = spawn_sampler(system, {31});
-    executor = spawn_state<executor_actor, counting_executor>(system, sampler);
-    scheduler = spawn_scheduler(system, {16, 4, 4}, blocks, executor, sampler);
-    caf::anon_send(sampler, attach_atom::value, scheduler);
-    welcome w{model, scheduler, {}};
-    if (!refuse.message.empty())
-      w = {nullptr, {}, refuse};
-    engine = spawn_state<engine_actor, doorman>(system, std::make_shared<const welcome>(w));
-    coordinator.run();
+    model->info.defaults.stops = {31};
+    model->device = open_device({.device = "cpu", .threads = 1}, nullptr);
+    way_in->open.model = refuse.message.empty() ? model : nullptr;
+    way_in->open.why = refuse;
+    engine = spawn_state<engine_actor, doorman>(system, way_in);
+    start();
   }
 
   ~company() {
+    end();
+    caf::anon_send_exit(engine, caf::exit_reason::kill);
+    coordinator.run();
+  }
+
+  void start() {
+    blocks = spawn_kv_block_manager(system, 20, true);
+    sampler = spawn_sampler(system, model);
+    executor = spawn_state<executor_actor, counting_executor>(system, sampler);
+    scheduler = spawn_scheduler(system, {16, 4, 4}, blocks, executor, sampler);
+    caf::anon_send(sampler, attach_atom::value, scheduler);
+    way_in->open.scheduler = scheduler;
+    coordinator.run();
+  }
+
+  /// All but the engine and the requests, who are told to wait.
+  void end() {
+    way_in->open.scheduler = scheduler_actor();
     for (auto a : {caf::actor_cast<caf::actor>(blocks), caf::actor_cast<caf::actor>(sampler),
-                   caf::actor_cast<caf::actor>(executor), caf::actor_cast<caf::actor>(scheduler),
-                   caf::actor_cast<caf::actor>(engine)})
+                   caf::actor_cast<caf::actor>(executor), caf::actor_cast<caf::actor>(scheduler)})
       caf::anon_send_exit(a, caf::exit_reason::kill);
     coordinator.run();
   }
 
-  request_actor submit(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, std::vector<event>& events) {
+  /// Another company, and everyone who waits for one hears of it.
+  void start_anew() {
+    way_in->came.clear();
+    end();
+    start();
+    for (auto& request : std::exchange(way_in->came, {}))
+      caf::anon_send(request, way_in->next());
+    coordinator.run();
+  }
+
+  request_actor submit(std::vector<token_id> prompt, int max_tokens, std::vector<event>& events, int n = 1) {
     generation g;
     g.prompt = std::move(prompt);
     g.sampling.temperature = 0;
     g.sampling.max_tokens = max_tokens;
-    return spawn_request(system, engine, id, std::make_shared<const generation>(g),
+    g.sampling.n = n;
+    return spawn_request(system, engine, std::make_shared<const generation>(g),
                          std::make_shared<const event_sink>([&events](event e) { events.push_back(std::move(e)); }));
   }
 
@@ -148,10 +191,10 @@ struct company {
   }
 };
 
-std::vector<token_id> ids(const std::vector<event>& events) {
+std::vector<token_id> ids(const std::vector<event>& events, std::uint32_t index = 0) {
   std::vector<token_id> all;
   for (auto& e : events)
-    if (auto* t = std::get_if<token_event>(&e))
+    if (auto* t = std::get_if<token_event>(&e); t && t->index == index)
       all.insert(all.end(), t->token_ids.begin(), t->token_ids.end());
   return all;
 }
@@ -161,8 +204,8 @@ std::vector<token_id> ids(const std::vector<event>& events) {
 TEST_CASE("a request's tokens reach its client in order, then one done event, and nothing stays behind") {
   company c;
   std::vector<event> a, b;
-  c.submit(1, {1, 2, 3}, 5, a);
-  c.submit(2, {10}, 3, b);
+  c.submit({1, 2, 3}, 5, a);
+  c.submit({10}, 3, b);
   c.coordinator.run();
   CHECK(ids(a) == std::vector<token_id>{4, 5, 6, 7, 8});
   CHECK(ids(b) == std::vector<token_id>{11, 12, 13});
@@ -174,7 +217,7 @@ TEST_CASE("a request's tokens reach its client in order, then one done event, an
 TEST_CASE("an end-of-sequence token ends a request with reason stop") {
   company c;
   std::vector<event> events;
-  c.submit(1, {28}, 50, events);
+  c.submit({28}, 50, events);
   c.coordinator.run();
   CHECK(ids(events) == std::vector<token_id>{29, 30, 31});
   CHECK(std::get<done_event>(events.back()).choices.at(0).reason == finish_reason::stop);
@@ -184,7 +227,7 @@ TEST_CASE("an end-of-sequence token ends a request with reason stop") {
 TEST_CASE("a cancelled request frees its blocks without another step") {
   company c;
   std::vector<event> events;
-  auto request = c.submit(1, {1, 2, 3}, 90, events);
+  auto request = c.submit({1, 2, 3}, 90, events);
   while (ids(events).size() < 4)
     REQUIRE(c.coordinator.try_run_once());
   caf::anon_send(request, cancel_atom::value);
@@ -197,7 +240,7 @@ TEST_CASE("a cancelled request frees its blocks without another step") {
 TEST_CASE("a request that is cancelled before it begins ends like any other") {
   company c;
   std::vector<event> events;
-  caf::anon_send(c.submit(1, {1, 2, 3}, 90, events), cancel_atom::value);
+  caf::anon_send(c.submit({1, 2, 3}, 90, events), cancel_atom::value);
   c.coordinator.run();
   auto* done = std::get_if<done_event>(&events.back());
   REQUIRE(done);
@@ -210,7 +253,7 @@ TEST_CASE("a request that is cancelled before it begins ends like any other") {
 TEST_CASE("a request whose actor is killed is let go by everyone") {
   company c;
   std::vector<event> events;
-  auto request = c.submit(1, {1, 2, 3}, 90, events);
+  auto request = c.submit({1, 2, 3}, 90, events);
   while (ids(events).size() < 4)
     REQUIRE(c.coordinator.try_run_once());
   caf::anon_send_exit(request, caf::exit_reason::kill);
@@ -218,22 +261,143 @@ TEST_CASE("a request whose actor is killed is let go by everyone") {
   CHECK(c.idle());
 }
 
-TEST_CASE("when the scheduler dies, its requests say so to their clients") {
+TEST_CASE("when the scheduler dies, requests go on with the next one from where they were") {
+  for (std::size_t tokens = 0; tokens < 20; ++tokens) {
+    CAPTURE(tokens);
+    company c;
+    std::vector<event> one, three, waiting;
+    c.submit({1}, 20, one);
+    c.submit({5}, 18, three, 3);
+    c.submit({10}, 3, waiting); // there is no place for a fifth sequence yet
+    while (ids(one).size() < tokens)
+      REQUIRE(c.coordinator.try_run_once());
+    c.start_anew();
+    const auto counted = [](token_id first, int count) {
+      std::vector<token_id> all(static_cast<std::size_t>(count));
+      std::iota(all.begin(), all.end(), first);
+      return all;
+    };
+    CHECK(ids(one) == counted(2, 20));
+    for (std::uint32_t i = 0; i < 3; ++i)
+      CHECK(ids(three, i) == counted(6, 18));
+    CHECK(ids(waiting) == counted(11, 3));
+    for (auto* events : {&one, &three, &waiting})
+      REQUIRE(std::holds_alternative<done_event>(events->back()));
+    CHECK(std::get<done_event>(three.back()).completion_tokens == 54);
+    CHECK(c.idle());
+  }
+}
+
+TEST_CASE("what an old company still sends is not taken") {
   company c;
   std::vector<event> events;
-  c.submit(1, {1, 2, 3}, 90, events);
+  const auto request = c.submit({1}, 20, events);
   while (ids(events).size() < 4)
     REQUIRE(c.coordinator.try_run_once());
-  caf::anon_send_exit(c.scheduler, caf::exit_reason::kill);
+  const auto old = c.way_in->last_number;
+  const auto stale = [&] {
+    caf::anon_send(request, sequence_id{old, 0}, sampled_token{.id = 30});
+    caf::anon_send(request, old, error{errc::internal, "of old", {}});
+    caf::anon_send(request, started_atom::value, old, 17);
+  };
+  c.end();
+  stale();
   c.coordinator.run();
-  REQUIRE(std::holds_alternative<error>(events.back()));
-  CHECK(std::get<error>(events.back()).code == errc::unavailable);
+  c.start();
+  caf::anon_send(request, c.way_in->next());
+  stale();
+  c.coordinator.run();
+  std::vector<token_id> expected(20);
+  std::iota(expected.begin(), expected.end(), 2);
+  CHECK(ids(events) == expected);
+  REQUIRE(std::holds_alternative<done_event>(events.back()));
+  CHECK(std::get<done_event>(events.back()).cached_tokens == 0);
+  CHECK(c.idle());
+}
+
+TEST_CASE("a paused request is paused in the next company, too, and keeps its deadline") {
+  company c;
+  std::vector<event> events;
+  const auto request = c.submit({1}, 20, events);
+  while (ids(events).size() < 4)
+    REQUIRE(c.coordinator.try_run_once());
+  caf::anon_send(request, pause_atom::value, true);
+  c.coordinator.run();
+  c.coordinator.advance_time(std::chrono::seconds(35));
+  const auto before = ids(events).size();
+  c.start_anew();
+  CHECK(ids(events).size() <= before + 2); // what was planned when the pause came
+  CHECK(c.ask<scheduler_counters>(c.scheduler).paused == 1);
+  SUBCASE("resumed, it ends well") {
+    caf::anon_send(request, pause_atom::value, false);
+    c.coordinator.run();
+    CHECK(ids(events).size() == 20);
+    CHECK(std::holds_alternative<done_event>(events.back()));
+  }
+  SUBCASE("left alone, it ends when its time is over, counted from its submission") {
+    for (int i = 0; i < 3; ++i)
+      c.coordinator.advance_time(std::chrono::seconds(10)), c.coordinator.run();
+    REQUIRE(std::holds_alternative<error>(events.back()));
+    CHECK(std::get<error>(events.back()).code == errc::timeout);
+  }
+  CHECK(c.idle());
+}
+
+TEST_CASE("between two companies a request can be cancelled, refused and timed out") {
+  company c;
+  std::vector<event> running, fresh, bad, late;
+  const auto request = c.submit({1}, 20, running);
+  while (ids(running).size() < 4)
+    REQUIRE(c.coordinator.try_run_once());
+  c.end();
+  caf::anon_send(request, cancel_atom::value);
+  caf::anon_send(c.submit({1}, 20, fresh), cancel_atom::value);
+  c.submit({}, 20, bad);
+  c.submit({1}, 20, late);
+  c.coordinator.run();
+  for (auto* events : {&running, &fresh})
+    CHECK(std::get<done_event>(events->back()).choices.at(0).reason == finish_reason::cancelled);
+  CHECK(std::get<error>(bad.back()).param == "prompt");
+  CHECK(late.empty());
+  for (int i = 0; i < 7; ++i)
+    c.coordinator.advance_time(std::chrono::seconds(10)), c.coordinator.run();
+  CHECK(std::get<error>(late.back()).code == errc::timeout);
+}
+
+TEST_CASE("when there will be no other company, requests say why to their clients") {
+  company c;
+  std::vector<event> events;
+  c.submit({1, 2, 3}, 90, events);
+  while (ids(events).size() < 4)
+    REQUIRE(c.coordinator.try_run_once());
+  c.way_in->open.model = nullptr;
+  c.way_in->open.why = {errc::device, "the device is lost", {}};
+  SUBCASE("the engine knows") {
+    caf::anon_send_exit(c.scheduler, caf::exit_reason::kill);
+    c.coordinator.run();
+    CHECK(std::get<error>(events.back()).message == "the device is lost");
+  }
+  SUBCASE("the engine has died itself") {
+    caf::anon_send_exit(c.engine, caf::exit_reason::kill);
+    c.coordinator.run();
+    CHECK(std::get<error>(events.back()).message == "the engine has stopped");
+  }
+}
+
+TEST_CASE("a request that nobody holds hears of an engine that dies before it has let it in") {
+  company c;
+  std::vector<event> events;
+  c.submit({1, 2, 3}, 90, events);
+  caf::anon_send_exit(c.engine, caf::exit_reason::kill);
+  c.coordinator.run();
+  REQUIRE(events.size() == 1);
+  CHECK(std::get<error>(events[0]).message == "the engine has stopped");
 }
 
 TEST_CASE("a deadline ends a request that is still waiting") {
   company c;
   std::vector<event> events;
-  auto request = c.submit(1, {1, 2, 3}, 90, events);
+  auto request = c.submit({1, 2, 3}, 90, events);
   caf::anon_send(request, pause_atom::value, true);
   c.coordinator.run();
   CHECK_FALSE(std::holds_alternative<error>(events.empty() ? event{} : events.back()));
@@ -248,7 +412,7 @@ TEST_CASE("a full queue refuses the next request, the others finish") {
   company c;
   std::vector<std::vector<event>> events(12);
   for (std::size_t i = 0; i < events.size(); ++i)
-    c.submit(i + 1, {static_cast<token_id>(i)}, 3, events[i]);
+    c.submit({static_cast<token_id>(i)}, 3, events[i]);
   c.coordinator.run();
   int refused = 0, done = 0;
   for (auto& e : events)
@@ -264,7 +428,7 @@ TEST_CASE("a full queue refuses the next request, the others finish") {
 TEST_CASE("an engine without a model says why") {
   company c({errc::unavailable, "the model is still loading", {}});
   std::vector<event> events;
-  c.submit(1, {1}, 1, events);
+  c.submit({1}, 1, events);
   c.coordinator.run();
   REQUIRE(events.size() == 1);
   CHECK(std::get<error>(events[0]).message == "the model is still loading");

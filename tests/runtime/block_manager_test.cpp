@@ -109,7 +109,7 @@ TEST_CASE("equal content computed twice is stored once") {
 }
 
 TEST_CASE("colliding hashes never share blocks of different content") {
-  block_manager m(16, true, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
+  block_manager m(16, true, 0, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
   ask(m, a, 40, tokens(40));
   commit(m, a, *tokens(32));
   CHECK(ask(m, b, 40, tokens(40, 1)).first_position == 0);
@@ -148,7 +148,7 @@ TEST_CASE("a fork shares everything, and the first to write the partial block co
   for (std::uint32_t i = 0; i < 3; ++i)
     r.demands.push_back({{1, i}, 1, nullptr, 0});
   auto grant = m.serve(r);
-  CHECK(grant.copies.size() == 2);
+  CHECK(grant.moves.size() == 2);
   CHECK(m.counters().in_use == 4); // one shared full block, three partial ones
   CHECK(m.counters().copied == 2);
   for (auto& x : grant.answers) {
@@ -167,7 +167,7 @@ TEST_CASE("forks after a full block copy nothing") {
   r.forks.push_back({a, {1, 1}});
   r.demands.push_back({a, 1, nullptr, 0});
   r.demands.push_back({{1, 1}, 1, nullptr, 0});
-  CHECK(m.serve(r).copies.empty());
+  CHECK(m.serve(r).moves.empty());
   CHECK(m.counters().in_use == 4);
 }
 
@@ -183,4 +183,132 @@ TEST_CASE("who comes later does not get the blocks that the first was refused") 
   CHECK(grant.answers[0].rows == 0);
   CHECK(grant.answers[1].rows == 0);
   CHECK(m.counters().in_use == 0);
+}
+
+// -- the host tier ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr swap_decision always{true, true};
+
+block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open, int spare = 0) {
+  block_request r;
+  r.demands.push_back({id, rows, std::move(open), spare});
+  r.swap = swap;
+  return m.serve(r);
+}
+
+/// Computes `prompt`, whose length is a multiple of 16, for a sequence that leaves it cached.
+void compute(block_manager& m, sequence_id id, const token_list& prompt) {
+  ask_with(m, always, id, static_cast<int>(prompt->size()), prompt);
+  commit(m, id, *prompt);
+  release(m, id);
+}
+
+using kind = block_move::kind;
+
+std::vector<kind> kinds(const block_grant& grant) {
+  std::vector<kind> all;
+  for (const auto& move : grant.moves)
+    all.push_back(move.what);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("an evicted block is parked, and restored for whoever starts with its content") {
+  block_manager m(2, true, 4);
+  compute(m, a, tokens(32));
+  auto grant = ask_with(m, always, b, 32, tokens(32, 500));
+  CHECK(kinds(grant) == std::vector{kind::park, kind::park});
+  CHECK(m.counters().host_in_use == 2);
+  const auto parked = grant.moves;
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  grant = ask_with(m, always, c, 17, tokens(17));
+  REQUIRE(grant.answers.at(0).rows == 1);
+  CHECK(grant.answers[0].first_position == 16);
+  CHECK(kinds(grant) == std::vector{kind::park, kind::restore, kind::park});
+  CHECK(grant.moves[1].from == parked[1].to); // the end of the chain went first
+  CHECK(grant.moves[1].to == grant.tables.at(0));
+  CHECK(grant.moves[0].from == grant.moves[1].to); // into the very block that was parked just before
+  CHECK(m.counters().parked == 4);
+  CHECK(m.counters().restored == 1);
+  CHECK(m.counters().host_total == 4);
+}
+
+TEST_CASE("what is still parked is not parked again, and its slot is the last to be reused") {
+  block_manager m(1, true, 2);
+  compute(m, a, tokens(16));
+  compute(m, b, tokens(16, 500));
+  auto grant = ask_with(m, always, c, 17, tokens(17, 500)); // needs two blocks: refused, and nothing is moved
+  CHECK(grant.answers.at(0).rows == 0);
+  CHECK(grant.moves.empty());
+  compute(m, a, tokens(16)); // computed anew although it is parked: its last token's logits are wanted
+  CHECK(m.counters().parked == 2);
+  compute(m, b, tokens(16, 900));
+  CHECK(m.counters().parked == 2); // the first is parked already
+  compute(m, b, tokens(16, 1000));
+  CHECK(m.counters().parked == 3); // in the slot of the second
+  CHECK(m.counters().host_in_use == 2);
+}
+
+TEST_CASE("a slot about to be read is not overwritten by what makes room for it") {
+  block_manager m(3, true, 1);
+  compute(m, a, tokens(48));
+  ask_with(m, always, b, 16, tokens(16, 500)); // parks the end of a's chain
+  release(m, b);
+  ask_with(m, always, b, 48, tokens(48, 700)); // a's beginning takes the one slot
+  commit(m, b, *tokens(48, 700));
+  release(m, b);
+  const auto grant = ask_with(m, always, c, 33, tokens(33));
+  REQUIRE(grant.answers.at(0).rows == 17);
+  CHECK(grant.answers[0].first_position == 16);
+  REQUIRE(!grant.moves.empty());
+  CHECK(grant.moves[0].what == kind::restore); // b's end had to go: there was no slot for it
+  CHECK(kinds(grant) == std::vector{kind::restore, kind::park, kind::park}); // then the slot is free for the next
+  CHECK(grant.moves[1].to == grant.moves[0].from);
+}
+
+TEST_CASE("nothing is parked or restored where that does not pay") {
+  block_manager m(2, true, 4);
+  compute(m, a, tokens(32));
+  CHECK(ask_with(m, {false, true}, b, 32, tokens(32, 500)).moves.empty());
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  CHECK(kinds(ask_with(m, {true, false}, a, 32, tokens(32))) == std::vector{kind::park, kind::park});
+  release(m, a);
+  const auto grant = ask_with(m, {true, false}, b, 32, tokens(32, 500));
+  CHECK(grant.answers.at(0).first_position == 0);
+  CHECK(grant.moves.empty());
+}
+
+TEST_CASE("a chain is found across both memories, and stays one when a parked part of it is computed anew") {
+  block_manager m(4, true, 8);
+  compute(m, a, tokens(64));
+  ask_with(m, always, b, 16, tokens(16, 500)); // parks the last of four
+  release(m, b);
+  auto grant = ask_with(m, always, c, 64, tokens(64));
+  CHECK(grant.answers.at(0).first_position == 48);
+  CHECK(grant.moves.empty()); // the last token is always computed
+  commit(m, c, *tokens(16, 48));
+  release(m, c);
+  compute(m, b, tokens(64, 800)); // everything of a's is parked, the last block as what it was before
+  CHECK(m.counters().host_in_use == 4);
+  grant = ask_with(m, {true, false}, c, 16, tokens(16)); // the first is computed anew
+  commit(m, c, *tokens(16));
+  release(m, c);
+  grant = ask_with(m, always, c, 49, tokens(49));
+  CHECK(grant.answers.at(0).first_position == 48); // and its successors are found
+  CHECK(m.counters().restored == 2);
+}
+
+TEST_CASE("colliding hashes never restore what is of different content") {
+  block_manager m(2, true, 8, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
+  compute(m, a, tokens(32));
+  compute(m, a, tokens(32, 1));
+  compute(m, a, tokens(32, 2));
+  CHECK(ask_with(m, always, b, 17, tokens(17, 3)).answers.at(0).first_position == 0);
+  release(m, b);
+  CHECK(ask_with(m, always, b, 17, tokens(17)).answers.at(0).first_position == 16);
 }

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/json.hpp"
+#include "runtime/loader.hpp"
 #include "runtime/model.hpp"
 #include "runtime/model_source.hpp"
 #include "tests/runtime/model_test_data.hpp"

@@ -221,7 +221,7 @@ TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and 
   std::filesystem::copy(gguf("qwen2-bf16"), folder.path() / "one.gguf");
   engine_options options;
   options.model = folder.path().string();
-  options.threads = 1;
+  options.compute.threads = 1;
   options.max_context = 64;
   const auto model = load_model(options, {});
   CHECK(model->info.id == "one");

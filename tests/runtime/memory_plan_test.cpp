@@ -56,6 +56,30 @@ TEST_CASE("what cannot fit is refused with what is needed and what there is") {
   CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
 }
 
+TEST_CASE("host memory to swap to is counted in blocks, and refused where it makes no sense") {
+  engine_options o;
+  CHECK(plan_swap(o, mib, false, 0) == 0);
+  o.swap_bytes = 25 * mib + 1;
+  CHECK(plan_swap(o, mib, true, 100 * mib) == 25);
+  const auto refused = [&](std::size_t block, bool own_memory, std::size_t available) -> std::string {
+    try {
+      plan_swap(o, block, own_memory, available);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().param == "swap");
+      return f.what();
+    }
+    return {};
+  };
+  CHECK(refused(mib, false, 100 * mib) ==
+        "`swap` is for devices with memory of their own; on a CPU, give the 25.0 MiB to the KV cache");
+  CHECK(refused(mib, true, 20 * mib) ==
+        "25.0 MiB of host memory were asked for to swap to, but only 20.0 MiB are available");
+  CHECK(refused(26 * mib, true, 100 * mib) ==
+        "`swap` must hold at least one block of the KV cache, which takes 26.0 MiB, not 25.0 MiB");
+  o.prefix_cache = false;
+  CHECK(refused(mib, true, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
+}
+
 TEST_CASE("sizes are written for people") {
   CHECK(to_size(512) == "512 B");
   CHECK(to_size(1536) == "1.5 KiB");

@@ -1,191 +1,38 @@
-// The scheduler and the block manager against a machine whose K/V entries are the history itself: a slot of the cache
-// holds the hash of all tokens up to its position, so a wrong table, a missed copy, a block handed out too early or a
-// placeholder filled wrongly changes what is drawn.
-#include "runtime/block_manager.hpp"
-#include "runtime/scheduler.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <deque>
-#include <functional>
-#include <map>
-#include <random>
-#include <set>
+#include "scheduler_machine.hpp"
 
 using namespace troupe;
+using namespace troupe::testing;
 
 namespace {
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t x) {
-  h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
-  return h * 0xff51afd7ed558ccd;
-}
-
-token_id draw(std::uint64_t history, std::uint32_t index) {
-  return static_cast<token_id>(mix(history, index) % 1000);
-}
-
-std::vector<token_id> solo(const admission& a, std::uint32_t index) {
-  std::uint64_t h = 0;
-  for (auto t : *a.prompt)
-    h = mix(h, static_cast<std::uint64_t>(t));
-  std::vector<token_id> out;
-  for (int i = 0; i < a.params->max_tokens; ++i) {
-    out.push_back(draw(h, index));
-    if (out.back() < 10)
-      break; // these end a sequence, as an EOS would
-    h = mix(h, static_cast<std::uint64_t>(out.back()));
+/// The requests in the order in which they start where one runs at a time.
+std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
+  machine m(100, true, {512, 1, 10, 1});
+  for (const auto& a : all)
+    submit(m, a);
+  std::vector<std::uint64_t> order;
+  for (int i = 0; i < 50; ++i) {
+    m.plan(), m.execute(), m.book();
+    for (auto s : m.sched.take_started())
+      order.push_back(s.request);
   }
-  return out;
-}
-
-class machine {
-public:
-  machine(int blocks, bool cache, scheduler_limits limits)
-    : manager(blocks, cache), sched(limits), budget_(limits.step_tokens),
-      kv_(static_cast<std::size_t>(blocks) * kernels::block_tokens), slots_(static_cast<std::size_t>(limits.max_sequences)) {}
-
-  bool plan() {
-    if (!sched.wants_step())
-      return false;
-    scheduler::next n = sched.begin_step();
-    int rounds = 0;
-    while (auto* request = std::get_if<block_request>(&n)) {
-      REQUIRE(++rounds < 1000);
-      if (on_round)
-        on_round();
-      auto grant = manager.serve(*request);
-      n = sched.granted(grant);
-    }
-    if (auto* p = std::get_if<std::shared_ptr<const step_plan>>(&n))
-      plans_.push_back(*p);
-    return true;
-  }
-
-  bool execute() {
-    if (plans_.empty())
-      return false;
-    auto plan = plans_.front();
-    plans_.pop_front();
-    REQUIRE(plan->after_tokens_of < plan->step);
-    REQUIRE(plan->tokens.size() <= static_cast<std::size_t>(budget_));
-    for (auto copy : plan->copies)
-      std::copy_n(kv_.begin() + copy.from * kernels::block_tokens, kernels::block_tokens,
-                  kv_.begin() + copy.to * kernels::block_tokens);
-    std::vector<std::uint64_t> rows(plan->tokens.size());
-    for (auto& s : plan->sequences)
-      for (int i = 0; i < s.rows; ++i) {
-        auto r = static_cast<std::size_t>(s.first_row + i);
-        if (plan->tokens[r] < 0)
-          REQUIRE(plan->after_tokens_of > 0);
-        auto token = plan->tokens[r] < 0 ? slots_.at(static_cast<std::size_t>(slot_of(plan->tokens[r]))) : plan->tokens[r];
-        auto p = s.first_position + i;
-        auto before = p == 0 ? 0 : at(*plan, s, p - 1);
-        at(*plan, s, p) = rows[r] = mix(before, static_cast<std::uint64_t>(token));
-      }
-    step_result result;
-    result.step = plan->step;
-    for (auto& d : plan->samples) {
-      auto history = rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(d.logit_row)])];
-      sampled_token token;
-      token.id = draw(history, d.sequence.index);
-      if (d.start)
-        emitted_[d.sequence] = d.start->emitted.size();
-      else if (!emitted_.contains(d.sequence))
-        continue;
-      auto& out = transcripts[d.sequence];
-      auto position = emitted_[d.sequence]++;
-      REQUIRE(position == out.size());
-      out.push_back(token.id);
-      slots_[static_cast<std::size_t>(d.slot)] = token.id;
-      if (token.id < 10)
-        token.finish = sampled_token::finish::eos;
-      else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
-        token.finish = sampled_token::finish::length;
-      if (token.finish != sampled_token::finish::none)
-        emitted_.erase(d.sequence);
-      result.drawn.push_back({d.sequence, d.slot, token});
-    }
-    for (auto id : plan->ended)
-      emitted_.erase(id);
-    results_.push_back(result);
-    return true;
-  }
-
-  bool book() {
-    if (results_.empty())
-      return false;
-    sched.finished(results_.front());
-    results_.pop_front();
-    return true;
-  }
-
-  void drain() {
-    for (int i = 0; i < 200000; ++i) {
-      bool busy = plan();
-      busy = execute() || busy;
-      busy = book() || busy;
-      if (!busy)
-        return;
-    }
-    FAIL("never became idle");
-  }
-
-  std::size_t sampling_states() const { return emitted_.size(); }
-
-  block_manager manager;
-  scheduler sched;
-  std::map<sequence_id, std::vector<token_id>> transcripts;
-  std::map<std::uint64_t, int> max_tokens;
-  std::function<void()> on_round;
-
-private:
-  std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {
-    auto block = plan.block_tables.at(static_cast<std::size_t>(s.first_block + p / kernels::block_tokens));
-    return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
-  }
-
-  int budget_;
-  std::vector<std::uint64_t> kv_;
-  std::vector<token_id> slots_;
-  std::map<sequence_id, std::size_t> emitted_;
-  std::deque<std::shared_ptr<const step_plan>> plans_;
-  std::deque<step_result> results_;
-};
-
-admission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {
-  sampling_params p;
-  p.max_tokens = max_tokens;
-  p.n = n;
-  return {id, std::make_shared<const std::vector<token_id>>(std::move(prompt)),
-          std::make_shared<const sampling_params>(std::move(p)), priority};
-}
-
-void submit(machine& m, const admission& a) {
-  m.max_tokens[a.request] = a.params->max_tokens;
-  REQUIRE_FALSE(m.sched.submit(a).has_value());
-}
-
-void check_transcripts(machine& m, const admission& a) {
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(a.params->n); ++i) {
-    CAPTURE(a.request);
-    CAPTURE(i);
-    CHECK(m.transcripts[{a.request, i}] == solo(a, i));
-  }
+  return order;
 }
 
 } // namespace
 
 TEST_CASE("random workloads draw what each sequence draws alone, and leave no block in use") {
-  for (unsigned seed = 0; seed < 500; ++seed) {
+  std::uint64_t parked = 0, restored = 0;
+  for (unsigned seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
-    machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 1) == 1,
-              limits);
+    machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
+              limits, pick(0, 1) * pick(1, 40));
+    if (pick(0, 1))
+      m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
     std::vector<admission> all;
     std::set<std::uint64_t> cancelled, paused;
     std::set<sequence_id> ended;
@@ -265,7 +112,11 @@ TEST_CASE("random workloads draw what each sequence draws alone, and leave no bl
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
+    parked += m.manager.counters().parked;
+    restored += m.manager.counters().restored;
   }
+  CHECK(parked > 1000);
+  CHECK(restored > 1000);
 }
 
 TEST_CASE("a cancellation between question and answer leaks nothing") {
@@ -290,6 +141,39 @@ TEST_CASE("too few blocks lead to preemption, not to another result") {
     check_transcripts(m, a);
   CHECK(m.sched.counters().preemptions > 0);
   CHECK(m.manager.counters().in_use == 0);
+}
+
+TEST_CASE("preempted sequences come back from host memory instead of being computed again") {
+  const auto prefill_rows = [](int host_blocks) {
+    machine m(12, true, {64, 8, 100, 2}, host_blocks);
+    std::vector<admission> all;
+    for (std::uint64_t i = 1; i <= 8; ++i)
+      all.push_back(make(i, std::vector<token_id>(20, static_cast<token_id>(10 + i)), 100));
+    for (auto& a : all)
+      submit(m, a);
+    m.drain();
+    for (auto& a : all)
+      check_transcripts(m, a);
+    CHECK(m.sched.counters().preemptions > 0);
+    CHECK((m.manager.counters().restored > 0) == (host_blocks > 0));
+    return m.sched.counters().prefill_rows;
+  };
+  CHECK(prefill_rows(64) < prefill_rows(0) / 2);
+}
+
+TEST_CASE("what a cancelled step was to move is moved by the next") {
+  machine m(3, true, {64, 4, 10, 1}, 8);
+  const auto first = make(1, std::vector<token_id>(48, 11), 1), other = make(2, std::vector<token_id>(48, 12), 1);
+  submit(m, first), m.drain();
+  submit(m, other), m.drain(); // parks what the first has left
+  submit(m, make(3, std::vector<token_id>(48, 11), 1));
+  m.on_round = [&] { m.sched.cancel(3); }; // its blocks are granted, its rows never planned
+  m.drain();
+  m.on_round = nullptr;
+  CHECK(m.manager.counters().restored == 2);
+  auto again = make(4, std::vector<token_id>(48, 11), 1); // finds them in the pool
+  submit(m, again), m.drain();
+  check_transcripts(m, again);
 }
 
 TEST_CASE("decoding goes on in every step while a long prompt is under way") {
@@ -332,17 +216,13 @@ TEST_CASE("a second request with the same prompt computes only what is not cache
 }
 
 TEST_CASE("requests of one priority start in their order, higher priorities before them") {
-  machine m(100, true, {512, 1, 10, 1});
-  submit(m, make(1, {20}, 3));
-  submit(m, make(2, {20}, 3));
-  submit(m, make(3, {20}, 3, 1, 5));
-  std::vector<std::uint64_t> order;
-  for (int i = 0; i < 50; ++i) {
-    m.plan(), m.execute(), m.book();
-    for (auto s : m.sched.take_started())
-      order.push_back(s.request);
-  }
-  CHECK(order == std::vector<std::uint64_t>{3, 1, 2});
+  CHECK(starts({make(1, {20}, 3), make(2, {20}, 3), make(3, {20}, 3, 1, 5)}) == std::vector<std::uint64_t>{3, 1, 2});
+}
+
+TEST_CASE("requests start in the order of their arrival at the engine, whatever their numbers are by now") {
+  std::vector<admission> all{make(11, {20}, 3), make(12, {20}, 3), make(13, {20}, 3)};
+  all[0].arrival = 3, all[1].arrival = 1, all[2].arrival = 2;
+  CHECK(starts(all) == std::vector<std::uint64_t>{12, 13, 11});
 }
 
 TEST_CASE("a more important request takes the place of a less important one") {

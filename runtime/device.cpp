@@ -1,0 +1,101 @@
+#include "runtime/device.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/cpu_step_runner.hpp"
+#include "runtime/error.hpp"
+#include "runtime/loader.hpp"
+#include "runtime/memory_plan.hpp"
+#include "runtime/step_sampler.hpp"
+
+#include <charconv>
+
+namespace troupe {
+
+namespace {
+
+class cpu_device final : public device {
+public:
+  explicit cpu_device(const kernels::cpu_options& options)
+    : options_(options), description_(kernels::make_cpu_backend(options)->description()) {}
+
+  std::string description() const override { return description_; }
+  std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
+  std::size_t available_memory() const override { return troupe::available_memory(); }
+  std::size_t step_memory(int, int) const override { return 0; } // logits come and go
+  bool schedule_invariant() const override { return true; }
+  bool works_by_itself() const override { return false; }
+  swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
+
+  std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
+    return std::make_unique<cpu_step_runner>(std::move(model), open());
+  }
+
+  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()>) const override {
+    return std::make_unique<step_sampler>(model.info.defaults.stops);
+  }
+
+private:
+  kernels::cpu_options options_;
+  std::string description_;
+};
+
+std::shared_ptr<const device> open_cpu(const compute_options& options,
+                                       kernels::isa target = kernels::available_isas().back()) {
+  if (options.unified_maximum)
+    throw failure(errc::bad_request, "`unified_maximum` is for NVIDIA GPUs", "unified_maximum");
+  return std::make_shared<cpu_device>(kernels::cpu_options{.threads = options.threads, .target = target});
+}
+
+/// The first GPU, or null and why.
+std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_options& first, std::string& why) {
+  if (!open_gpu) {
+    why = "this program was built without CUDA";
+    return nullptr;
+  }
+  try {
+    return open_gpu(first);
+  } catch (const failure& f) { // there is none
+    why = f.what_failed().message;
+  } catch (const kernels::device_error& e) { // it does not work
+    why = e.what();
+  }
+  return nullptr;
+}
+
+} // namespace
+
+std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
+                                          std::string* why) {
+  const auto& name = options.device;
+  gpu_options gpu{0, options.deterministic, options.graphs, options.unified_maximum};
+  if (name == "cpu")
+    return open_cpu(options);
+  if (name == "auto") {
+    std::string reason = "it is the first GPU";
+    auto found = try_gpu(open_gpu, gpu, reason);
+    if (why)
+      *why = reason;
+    return found ? found : open_cpu(options);
+  }
+  std::string known = "auto, cpu";
+  for (auto target : kernels::available_isas()) {
+    const auto with_target = "cpu:" + std::string(kernels::to_string(target));
+    if (name == with_target)
+      return open_cpu(options, target);
+    known += ", " + with_target;
+  }
+  constexpr std::string_view cuda = "cuda:";
+  if (name.starts_with(cuda)) {
+    const auto* end = name.data() + name.size();
+    const auto [stop, problem] = std::from_chars(name.data() + cuda.size(), end, gpu.index);
+    if (problem == std::errc() && stop == end && gpu.index >= 0) {
+      if (!open_gpu)
+        throw failure(errc::bad_request, "there is no device `" + name + "`: this program was built without CUDA", "device");
+      return open_gpu(gpu);
+    }
+  }
+  throw failure(errc::bad_request, "there is no device `" + name + "` here; there are " + known +
+                (open_gpu ? ", and cuda:N for NVIDIA GPU N" : ""), "device");
+}
+
+} // namespace troupe

@@ -1,0 +1,41 @@
+// Recorded decode steps: the launches of a step of one shape as one launch. A shape is run as it is when first seen, which
+// makes every choice and allocation, recorded the second time, replayed from then on. Owned by the runner.
+#pragma once
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/graph.hpp"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+class step_graphs {
+public:
+  /// Queues `work`, which calls the ops of a step of this shape; an empty shape is never recorded.
+  void run(const kernels::cuda::cuda_backend& on, const std::vector<std::uint64_t>& shape,
+           const std::function<void()>& work) {
+    if (shape.empty())
+      return work();
+    if (moves_ != on.memory_moves() || recorded_.size() > most) // recordings name memory that is no longer there
+      recorded_.clear();
+    const auto [found, added] = recorded_.try_emplace(shape);
+    if (added) {
+      work();
+    } else {
+      if (!found->second)
+        found->second = std::make_unique<kernels::cuda::graph>(on.queue(), work);
+      found->second->replay(on.queue());
+    }
+    moves_ = on.memory_moves();
+  }
+
+private:
+  static constexpr std::size_t most = 256;
+  std::map<std::vector<std::uint64_t>, std::unique_ptr<kernels::cuda::graph>> recorded_; // null: seen once
+  std::uint64_t moves_ = 0;
+};
+
+} // namespace troupe

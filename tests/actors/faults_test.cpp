@@ -1,0 +1,405 @@
+// The engine when its parts fail: a real company over a small model, on a device that fails where it is told to. Clients
+// hear a pause at most, and then what they would have heard anyway.
+#include "../listener.hpp"
+#include "actors/engine.hpp"
+#include "actors/request.hpp"
+#include "faulty_device.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/actor_system_config.hpp>
+#include <caf/scoped_actor.hpp>
+#include <caf/send.hpp>
+#include <caf/typed_event_based_actor.hpp>
+#include <doctest/doctest.h>
+
+#include <deque>
+#include <future>
+#include <random>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+struct sharing_config : caf::actor_system_config {
+  sharing_config() {
+    set("scheduler.policy", caf::atom("sharing"));
+    set("scheduler.max-threads", std::size_t(2));
+  }
+};
+
+engine_options small() {
+  engine_options o;
+  o.model = TROUPE_TEST_DATA "/golden/llama-gqa";
+  o.kv_cache_bytes = 1 << 20;
+  o.max_context = 256;
+  o.max_sequences = 4;
+  o.step_tokens = 32;
+  o.compute.threads = 1;
+  return o;
+}
+
+/// An engine whose device follows `script`.
+class troubled_engine {
+public:
+  explicit troubled_engine(std::shared_ptr<faults> script = std::make_shared<faults>(), engine_options options = small())
+    : script(std::move(script)) {
+    auto load = [script = this->script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
+      auto model = std::make_shared<loaded_model>(*load_model(o, {}));
+      model->device = std::make_shared<faulty_device>(model->device, script);
+      return model;
+    };
+    auto listen = [this](const load_status& s, const loaded_model_ptr&) {
+      std::lock_guard lock(mutex_);
+      status_ = s;
+      lines_.push_back(s.line);
+      changed_.notify_all();
+    };
+    engine = spawn_engine(system_, std::move(options), listen, load);
+    wait_for(load_status::stage::ready);
+  }
+
+  ~troubled_engine() {
+    stop();
+    engine = engine_actor();
+    system_.await_all_actors_done();
+    CHECK(script->alive == 0);
+    CHECK(script->most_alive <= 1); // two KV caches at a time might not fit
+  }
+
+  load_status wait_for(load_status::stage stage) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(5), [&] { return status_.now == stage; }));
+    return status_;
+  }
+
+  std::vector<std::string> lines() {
+    std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
+  void stop() { caf::anon_send_exit(engine, caf::exit_reason::user_shutdown); }
+
+  request_actor submit(const generation& g, listener& to) {
+    return spawn_request(system_, engine, std::make_shared<const generation>(g),
+                         std::make_shared<const event_sink>(to.sink()));
+  }
+
+  heard run(const generation& g) {
+    listener l;
+    submit(g, l);
+    REQUIRE(l.wait());
+    return l.result();
+  }
+
+  /// Nothing where there is no company at the moment.
+  std::optional<engine_stats> stats() {
+    caf::scoped_actor self{system_};
+    std::optional<engine_stats> stats;
+    self->request(engine, caf::infinite, stats_atom::value)
+      .receive([&](const engine_stats& s) { stats = s; }, [](const caf::error&) {});
+    return stats;
+  }
+
+  /// Waits until nothing runs and no block is in use.
+  std::optional<engine_stats> settled() {
+    for (int i = 0; i < 1'000'000; ++i, std::this_thread::yield())
+      if (auto s = stats(); s && s->running + s->waiting + s->paused + s->blocks_in_use == 0)
+        return s;
+    return std::nullopt;
+  }
+
+  /// The scheduler, as every request learns of it.
+  scheduler_actor scheduler() {
+    auto way_in = std::make_shared<std::promise<scheduler_actor>>();
+    auto scout = system_.spawn([way_in](request_actor::pointer self) -> request_actor::behavior_type {
+      return {
+        [=](const welcome_ptr& w) { way_in->set_value(w->scheduler), self->quit(); },
+        [](started_atom, std::uint64_t, std::int32_t) {},
+        [](const sequence_id&, const sampled_token&) {},
+        [](std::uint64_t, const error&) {},
+        [](pause_atom, bool) {},
+        [](cancel_atom) {},
+        [](timeout_atom) {},
+      };
+    });
+    caf::anon_send(engine, admit_atom::value, scout);
+    caf::scoped_actor self{system_};
+    self->wait_for(scout);
+    return way_in->get_future().get();
+  }
+
+  /// Kills the scheduler, and waits until the engine knows. The next company comes when all of this one have ended.
+  void lose_scheduler() {
+    caf::anon_send_exit(scheduler(), caf::exit_reason::kill);
+    while (stats())
+      std::this_thread::yield();
+  }
+
+  std::shared_ptr<faults> script;
+  engine_actor engine;
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  load_status status_;
+  std::vector<std::string> lines_;
+  sharing_config config_;
+  caf::actor_system system_{config_};
+};
+
+std::shared_ptr<faults> failing(std::function<void(int)> on_step) {
+  auto script = std::make_shared<faults>();
+  script->on_step = std::move(on_step);
+  return script;
+}
+
+/// Stops in that step: says so, and waits for its release.
+std::shared_ptr<faults> waiting_at(int step, std::promise<void>& reached, std::promise<void>& release) {
+  return failing([step, &reached, released = release.get_future().share()](int now) {
+    if (now == step) {
+      reached.set_value();
+      released.wait();
+    }
+  });
+}
+
+generation ask(int prompt, int max_tokens) {
+  generation g;
+  std::mt19937 rng(static_cast<unsigned>(prompt * 1000 + max_tokens));
+  for (int i = 0; i < prompt; ++i)
+    g.prompt.push_back(static_cast<token_id>(5 + rng() % 700));
+  g.sampling.temperature = 0;
+  g.sampling.max_tokens = max_tokens;
+  g.sampling.ignore_eos = true;
+  return g;
+}
+
+/// Of all kinds, and more than run at once, so that wherever a fault comes, some wait, some are in their prompts, some
+/// are in their answers and some have ended.
+std::vector<generation> mixed_work() {
+  std::vector<generation> work{ask(5, 12), ask(100, 6), ask(3, 20), ask(40, 9), ask(20, 14), ask(1, 1)};
+  auto& penalised = work[0].sampling;
+  penalised.temperature = 1.2f;
+  penalised.repetition_penalty = 1.3f;
+  penalised.presence_penalty = 0.7f;
+  penalised.seed = 11;
+  auto& three = work[2].sampling;
+  three.n = 3;
+  three.temperature = 1;
+  three.seed = 12;
+  three.logprobs = 2;
+  three.stop = {"e", "the"};
+  auto& two = work[4].sampling;
+  two.n = 2;
+  two.temperature = 0.8f;
+  two.seed = 13;
+  two.ignore_eos = false;
+  two.min_tokens = 3;
+  return work;
+}
+
+std::vector<heard> undisturbed(const std::vector<generation>& work) {
+  troubled_engine e;
+  std::vector<heard> all;
+  for (const auto& g : work)
+    all.push_back(e.run(g));
+  return all;
+}
+
+/// Runs all at once, the long prompt with a pause until the first has ended; returns the steps that it took.
+int check_same(troubled_engine& e, const std::vector<generation>& work, const std::vector<heard>& expected) {
+  std::deque<listener> clients(work.size());
+  std::vector<request_actor> requests;
+  for (std::size_t i = 0; i < work.size(); ++i)
+    requests.push_back(e.submit(work[i], clients[i]));
+  caf::anon_send(requests[1], pause_atom::value, true);
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(clients[i].wait());
+    caf::anon_send(requests[1], pause_atom::value, false);
+    const auto heard = clients[i].result();
+    CHECK(same(heard, expected[i]));
+    REQUIRE(heard.done.has_value());
+    CHECK(heard.done->prompt_tokens == expected[i].done->prompt_tokens);
+    CHECK(heard.done->completion_tokens == expected[i].done->completion_tokens);
+  }
+  return e.script->steps;
+}
+
+[[noreturn]] void fail_device() {
+  throw kernels::device_error("cuLaunchKernel(attention): it failed");
+}
+
+} // namespace
+
+TEST_CASE("a fault in any step of any work changes nothing that clients hear") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  int steps = 0;
+  {
+    troubled_engine calm;
+    steps = check_same(calm, work, expected);
+  }
+  REQUIRE(steps > 20);
+#if defined(__SANITIZE_ADDRESS__)
+  const int stride = 5;
+#else
+  const int stride = 1;
+#endif
+  std::uint64_t restarts = 0;
+  for (int at = 1; at <= steps; at += stride) {
+    CAPTURE(at);
+    troubled_engine e(failing([=](int step) {
+      if (step == at)
+        fail_device();
+    }));
+    check_same(e, work, expected);
+    const auto stats = e.settled();
+    REQUIRE(stats.has_value());
+    CHECK(stats->restarts <= 1);
+    restarts += stats->restarts;
+  }
+  CHECK(restarts * 2 > static_cast<std::uint64_t>(steps / stride)); // how much fits a step is a matter of timing
+}
+
+TEST_CASE("whatever is thrown, by whatever part, three times in a row, the work goes on") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  auto script = failing([](int step) {
+    if (step == 4)
+      throw std::bad_alloc();
+    if (step == 11)
+      throw std::runtime_error("a bug");
+  });
+  script->on_runner = [](int n) {
+    if (n == 2) // the one that was to replace the first
+      fail_device();
+  };
+  troubled_engine e(script);
+  check_same(e, work, expected);
+  CHECK(e.settled()->restarts == 3);
+  const auto lines = e.lines();
+  const auto told = [&](const std::string& why) {
+    return std::ranges::count(lines, "a part of the engine failed and was started anew: " + why);
+  };
+  CHECK(told("there is not enough memory") == 1);
+  CHECK(told("cuLaunchKernel(attention): it failed") == 1);
+  CHECK(told("a bug") == 1);
+}
+
+TEST_CASE("a scheduler that dies is replaced like any other part") {
+  const auto work = mixed_work();
+  const auto expected = undisturbed(work);
+  std::promise<void> reached, release;
+  troubled_engine e(waiting_at(8, reached, release));
+  std::thread killer([&] {
+    reached.get_future().wait();
+    e.lose_scheduler();
+    release.set_value();
+  });
+  check_same(e, work, expected);
+  killer.join();
+  CHECK(e.settled()->restarts == 1);
+}
+
+TEST_CASE("between two companies requests are taken, refused and cancelled") {
+  const auto before = ask(10, 30), during = ask(20, 10);
+  const auto expected = undisturbed({before, during});
+  std::promise<void> reached, release;
+  troubled_engine e(waiting_at(5, reached, release));
+  listener running, taken, cancelled;
+  e.submit(before, running);
+  reached.get_future().wait();
+  e.lose_scheduler();
+  e.submit(during, taken);
+  auto impossible = during;
+  impossible.prompt = {};
+  CHECK(e.run(impossible).failed->param == "prompt");
+  caf::anon_send(e.submit(during, cancelled), cancel_atom::value);
+  REQUIRE(cancelled.wait());
+  CHECK(cancelled.result().finish.at(0) == finish_reason::cancelled);
+  release.set_value();
+  REQUIRE(running.wait());
+  REQUIRE(taken.wait());
+  CHECK(same(running.result(), expected[0]));
+  CHECK(same(taken.result(), expected[1]));
+  CHECK(e.settled()->restarts == 1);
+}
+
+TEST_CASE("between two companies no more requests are taken than fit the queue") {
+  const auto before = ask(10, 30), during = ask(20, 10);
+  const auto expected = undisturbed({during});
+  std::promise<void> reached, release;
+  auto options = small();
+  options.max_queue = 2; // beside the four that may run
+  troubled_engine e(waiting_at(5, reached, release), options);
+  listener running;
+  e.submit(before, running);
+  reached.get_future().wait();
+  e.lose_scheduler();
+  std::deque<listener> clients(8);
+  for (auto& c : clients)
+    e.submit(during, c);
+  release.set_value();
+  REQUIRE(running.wait());
+  CHECK(running.result().done.has_value());
+  int done = 0, refused = 0;
+  for (auto& c : clients) {
+    REQUIRE(c.wait());
+    const auto heard = c.result();
+    done += heard.done && same(heard, expected[0]);
+    refused += heard.failed && heard.failed->code == errc::overloaded;
+  }
+  CHECK(done == 5);
+  CHECK(refused == 3);
+}
+
+TEST_CASE("an engine that is stopped between two companies tells every client") {
+  std::promise<void> reached, release;
+  listener running, waiting;
+  troubled_engine e(waiting_at(5, reached, release));
+  e.submit(ask(10, 30), running);
+  reached.get_future().wait();
+  e.lose_scheduler();
+  e.submit(ask(20, 10), waiting);
+  e.stop();
+  REQUIRE(running.wait());
+  REQUIRE(waiting.wait());
+  CHECK(running.result().finish.at(0) == finish_reason::cancelled);
+  release.set_value();
+  e.wait_for(load_status::stage::stopped);
+  CHECK(e.script->runners == 1);
+}
+
+TEST_CASE("a fault that comes again and again is the end, with a sentence for everyone") {
+  troubled_engine e(failing([](int) { fail_device(); }));
+  const std::string sentence = "a part of the engine failed again after 3 restarts within 60 s: "
+                               "cuLaunchKernel(attention): it failed";
+  std::deque<listener> clients(6);
+  for (auto& c : clients)
+    e.submit(ask(10, 30), c);
+  for (auto& c : clients) {
+    REQUIRE(c.wait());
+    REQUIRE(c.result().failed.has_value());
+    CHECK(c.result().failed->message == sentence);
+    CHECK(c.result().failed->code == errc::device);
+  }
+  CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
+  CHECK(e.run(ask(10, 30)).failed->message == sentence);
+  CHECK(e.script->runners == 4);
+}
+
+TEST_CASE("where the device's context is lost, nothing is started anew") {
+  troubled_engine e(failing([](int step) {
+    if (step == 3)
+      throw kernels::device_error("cuStreamSynchronize: an illegal memory access was encountered", true);
+  }));
+  const std::string sentence =
+    "the device is lost: cuStreamSynchronize: an illegal memory access was encountered";
+  CHECK(e.run(ask(10, 30)).failed->message == sentence);
+  CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
+  CHECK(e.run(ask(1, 1)).failed->message == sentence);
+  CHECK(e.script->runners == 1);
+}

@@ -1,0 +1,75 @@
+// A device whose steps can be made to fail or to wait, for tests of supervision.
+#pragma once
+
+#include "runtime/device.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace troupe::testing {
+
+/// Shared by all runners of one engine.
+struct faults {
+  std::function<void(int)> on_step;   // at the start of the n-th step since the engine's start, from 1
+  std::function<void(int)> on_runner; // when the n-th runner is made
+  std::atomic<int> steps = 0, runners = 0;
+  std::atomic<int> alive = 0, most_alive = 0; // runners, and with them KV caches, at a time
+};
+
+class faulty_runner final : public step_runner {
+public:
+  faulty_runner(const std::function<std::unique_ptr<step_runner>()>& make, std::shared_ptr<faults> script)
+    : script_(std::move(script)) {
+    if (const int n = ++script_->runners; script_->on_runner)
+      script_->on_runner(n);
+    const int alive = ++script_->alive;
+    for (int most = script_->most_alive; alive > most && !script_->most_alive.compare_exchange_weak(most, alive);) {}
+    real_ = make();
+  }
+
+  ~faulty_runner() override {
+    real_.reset();
+    --script_->alive;
+  }
+
+  void take(const step_tokens& tokens) override { real_->take(tokens); }
+
+  step_output run(const step_plan& plan) override {
+    if (const int n = ++script_->steps; script_->on_step)
+      script_->on_step(n);
+    return real_->run(plan);
+  }
+
+private:
+  std::unique_ptr<step_runner> real_;
+  std::shared_ptr<faults> script_;
+};
+
+class faulty_device final : public device {
+public:
+  faulty_device(std::shared_ptr<const device> real, std::shared_ptr<faults> script)
+    : real_(std::move(real)), script_(std::move(script)) {}
+
+  std::string description() const override { return real_->description(); }
+  std::unique_ptr<kernels::backend> open() const override { return real_->open(); }
+  std::size_t available_memory() const override { return real_->available_memory(); }
+  std::size_t step_memory(int vocab, int max_sequences) const override { return real_->step_memory(vocab, max_sequences); }
+  bool schedule_invariant() const override { return real_->schedule_invariant(); }
+  bool works_by_itself() const override { return real_->works_by_itself(); }
+  swap_rates measure_moves(const kernels::kv_shape& shape) const override { return real_->measure_moves(shape); }
+
+  std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
+    return std::make_unique<faulty_runner>([&] { return real_->make_runner(model); }, script_);
+  }
+  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const override {
+    return real_->make_drawer(model, std::move(drawn));
+  }
+
+private:
+  std::shared_ptr<const device> real_;
+  std::shared_ptr<faults> script_;
+};
+
+} // namespace troupe::testing
