@@ -2,6 +2,7 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
+#include "api/gpu.hpp"
 #include "runtime/loader.hpp"
 
 #include <caf/actor_system.hpp>
@@ -9,7 +10,6 @@
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -65,6 +65,8 @@ struct engine::impl {
       if (progress)
         progress(s);
     };
+    if (!options.open_gpu)
+      options.open_gpu = built_in_gpus();
     actor = spawn_engine(system, std::move(options), std::move(listener));
   }
 
@@ -84,8 +86,7 @@ struct engine::impl {
   }
 
   request_handle submit(generation request, event_sink sink) {
-    auto id = ++last_id;
-    auto actor_of_request = spawn_request(system, actor, id, std::make_shared<const generation>(std::move(request)),
+    auto actor_of_request = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
                                           std::make_shared<const event_sink>(std::move(sink)));
     return {std::make_shared<const request_handle::impl>(request_handle::impl{std::move(actor_of_request)})};
   }
@@ -93,7 +94,6 @@ struct engine::impl {
   caf::actor_system& system;
   std::shared_ptr<shared_status> status = std::make_shared<shared_status>();
   engine_actor actor;
-  std::atomic<std::uint64_t> last_id = 0;
   std::mutex stopping;
 };
 

@@ -30,6 +30,7 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->id = model->id;
   served->vocab_size = model->vocab_size;
   served->max_context = model->max_context;
+  served->schedule_invariant = model->schedule_invariant;
   served->defaults = default_sampling(model->defaults);
   if (const auto tokens = model->tokenizer) {
     served->encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };

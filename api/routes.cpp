@@ -71,7 +71,8 @@ std::optional<found_path> look_up(std::string_view path) {
 std::string model_object(const served_model& model) {
   static const auto started = std::time(nullptr);
   return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
-         ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) + '}';
+         ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
+         ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
 }
 
 reply health(const service& engine) {

@@ -114,7 +114,7 @@ command add_bench_model(CLI::App& bench) {
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   add_model_option(*app, options->model);
-  add_compute_options(*app, options->dtype, options->quantize, options->kv_dtype, options->device, options->threads);
+  add_compute_options(*app, *options);
   add_common_options(*app);
   app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
               "Examples:\n"

@@ -38,41 +38,60 @@ void add_model_option(CLI::App& command, std::string& model) {
     ->group(model_group);
 }
 
-void add_compute_options(CLI::App& command, std::string& dtype, std::string& quantize, std::string& kv_dtype,
-                         std::string& device, int& threads) {
-  command.add_option("--dtype", dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
+void add_compute_options(CLI::App& command, compute_options& options) {
+  command.add_option("--dtype", options.dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option("--quantize", quantize,
-                "What becomes of weights stored as floats: int8 or int4 is smaller and faster, none is exact")
-    ->check(one_of({"none", "int8", "int4"}))
+    .add_option("--quantize", options.quantize,
+                "What becomes of weights stored as floats: int8, int4 or (on a GPU) fp8 is smaller and faster, none is "
+                "exact")
+    ->check(one_of({"none", "int8", "int4", "fp8"}))
     ->type_name("FORMAT")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--kv-dtype", kv_dtype, "Keep K and V in f32, bf16 or int8; auto: f32 for --dtype f32, else bf16")
-    ->check(one_of({"auto", "f32", "bf16", "int8"}))
+  command
+    .add_option("--kv-dtype", options.kv_dtype,
+                "Keep K and V in f32, bf16, int8 or (on a GPU) fp8; auto: f32 for --dtype f32, else bf16")
+    ->check(one_of({"auto", "f32", "bf16", "int8", "fp8"}))
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option("--device", device,
-                "auto, cpu, or cpu: with portable, avx2, avx-vnni, avx512, avx512-bf16 or avx512-amx")
+    .add_option("--device", options.device,
+                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-bf16 or avx512-amx, or cuda:0, cuda:1, ...; auto: "
+                "the first GPU, else the CPU")
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--threads", threads, "Threads that compute; 0: one per core")
+  command.add_option("--threads", options.threads, "Threads that compute; 0: one per core")
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str()
+    ->group(model_group);
+  command
+    .add_flag("--deterministic", options.deterministic,
+              "Make a GPU's results independent of the schedule, as a CPU's always are; slower")
+    ->group(model_group);
+  command
+    .add_flag_function(
+      "--no-graphs", [&](std::int64_t count) { options.graphs = count <= 0; },
+      "Launch a GPU's kernels one by one, even those of decode steps")
+    ->group(model_group);
+  command
+    .add_option_function<float>(
+      "--unified-maximum", [&](float maximum) { options.unified_maximum = maximum; },
+      "On a GPU, sum attention relative to this score, which should be near the model's, rather than to the largest")
+    ->check(number_between(-10000, 10000))
+    ->type_name("NUMBER")
     ->group(model_group);
 }
 
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
-  add_compute_options(command, options.dtype, options.quantize, options.kv_dtype, options.device, options.threads);
+  add_compute_options(command, options.compute);
   command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
     ->type_name("NAME")
     ->group(model_group);
@@ -86,6 +105,14 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command
     .add_option("--kv-cache", options.kv_cache_bytes,
                 "Memory for the KV cache, as 2GiB or 500MB; 0: what the limits below can use and the machine can spare")
+    ->transform(size_value())
+    ->type_name("SIZE")
+    ->default_str("0")
+    ->group(limits_group);
+  command
+    .add_option("--swap", options.swap_bytes,
+                "Host memory for K and V that a device's KV cache has to give up, where bringing them back is faster than "
+                "computing them again; 0: none")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("0")

@@ -20,9 +20,8 @@ void add_common_options(CLI::App& command, const std::string& log_level = "warn"
 /// `--model`, by default the bundled one where there is one.
 void add_model_option(CLI::App& command, std::string& model);
 
-/// `--dtype`, `--quantize`, `--kv-dtype`, `--device` and `--threads`.
-void add_compute_options(CLI::App& command, std::string& dtype, std::string& quantize, std::string& kv_dtype,
-                         std::string& device, int& threads);
+/// All of compute_options: `--dtype`, `--quantize`, `--kv-dtype`, `--device`, ...
+void add_compute_options(CLI::App& command, compute_options& options);
 
 /// All of engine_options, `--model` included.
 void add_engine_options(CLI::App& command, engine_options& options);

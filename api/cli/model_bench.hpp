@@ -2,6 +2,7 @@
 // thread by fixed batches as llama-bench and llama-batched-bench drive theirs.
 #pragma once
 
+#include "runtime/device.hpp"
 #include "runtime/model.hpp"
 
 #include <cstddef>
@@ -11,13 +12,8 @@
 
 namespace troupe::cli {
 
-struct model_bench_options {
+struct model_bench_options : compute_options {
   std::string model;         // a checkpoint's folder, or synthetic:SHAPE
-  std::string dtype = "auto";  // auto | f32 | bf16
-  std::string quantize = "none"; // none | int8 | int4
-  std::string kv_dtype = "auto"; // auto | f32 | bf16 | int8
-  std::string device = "auto"; // auto | cpu | cpu:INSTRUCTION_SET
-  int threads = 0;           // 0: one per core
   int step_tokens = 512;     // most rows of a prefill step
   int prompt = 512;          // tokens per sequence; 0: measure decoding only
   int generate = 128;        // tokens per sequence; 0: measure prefill only
@@ -45,7 +41,7 @@ public:
 
   const std::string& name() const { return name_; }
   const std::string& weights() const { return weights_; } // most of them: "BF16", "Q4_K", "int8"
-  const std::string& device() const { return device_; }
+  std::string device() const { return device_->description(); }
   std::string dtype() const { return kernels::to_string(numbers_.compute); }
   std::string kv_dtype() const { return kernels::to_string(numbers_.kv); }
   int threads() const { return threads_; }
@@ -62,12 +58,12 @@ private:
   struct run;
 
   model_bench_options options_;
-  std::string name_, weights_, device_;
+  std::string name_, weights_;
   precision numbers_ = kernels::dtype::f32;
   int threads_ = 0;
   double load_seconds_ = 0;
-  std::unique_ptr<kernels::backend> backend_;
-  std::shared_ptr<const model_weights> model_;
+  std::shared_ptr<const troupe::device> device_;
+  std::shared_ptr<const model_weights> weights_in_memory_;
 };
 
 } // namespace troupe::cli

@@ -2,6 +2,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/progress.hpp"
 #include "api/cli/values.hpp"
+#include "api/gpu.hpp"
 #include "api/json_text.hpp"
 #include "runtime/loader.hpp"
 #include "runtime/memory_plan.hpp"
@@ -23,10 +24,8 @@ namespace {
 
 constexpr int most = 1 << 20, step_rows = 512;
 
-struct perplexity_options {
+struct perplexity_options : compute_options {
   std::string model, text;
-  std::string dtype = "auto", quantize = "none", kv_dtype = "auto", device = "auto";
-  int threads = 0;
   int context = 0, stride = 0; // 0: chosen
   bool json = false;
 };
@@ -55,14 +54,15 @@ int run_perplexity(const perplexity_options& options) {
     throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
   const auto tokens = source.load_tokenizer()->encode(read_text(options.text), true);
 
-  const auto numbers = precision_of({options.dtype, options.quantize, options.kv_dtype}, *source.tensors);
-  const auto backend = kernels::make_cpu_backend(cpu_of(options.device, options.threads));
+  const auto device = open_device(options, built_in_gpus());
+  const auto numbers = precision_of(options, *source.tensors, device->works_by_itself());
+  const auto backend = device->open();
   const int rows = std::min(context, step_rows);
   const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context);
   const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
-  if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > available_memory())
+  if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > device->available_memory())
     throw failure(errc::out_of_memory, source.name + " needs " + to_size(all) + ", but only " +
-                                         to_size(available_memory()) + " are available");
+                                         to_size(device->available_memory()) + " are available");
   progress shown;
   load_status status;
   const auto show = [&](std::size_t done, std::size_t total) {
@@ -110,7 +110,7 @@ command add_bench_perplexity(CLI::App& bench) {
     ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_model_option(*app, options->model);
-  add_compute_options(*app, options->dtype, options->quantize, options->kv_dtype, options->device, options->threads);
+  add_compute_options(*app, *options);
   add_common_options(*app);
   app->footer("Special tokens that are written out in the text are read as such.\n"
               "Examples:\n"

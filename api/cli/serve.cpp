@@ -58,6 +58,9 @@ int serve(const serve_options& options) {
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();
+      if (!model->schedule_invariant)
+        std::cerr << "On this device results depend on what else runs; --deterministic makes them independent of it"
+                  << std::endl;
       if (!options.quiet)
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
                   << example(url, *model, !options.server.api_keys.empty()) << std::endl;

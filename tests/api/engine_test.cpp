@@ -2,7 +2,7 @@
 // control, stopping. The model is small, the company is real.
 #include "api/engine_caf.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
-#include "listener.hpp"
+#include "../listener.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -24,7 +24,7 @@ engine_options small(const std::string& name = "llama-gqa") {
   o.model = golden(name);
   o.kv_cache_bytes = 16 << 20;
   o.max_context = 512;
-  o.threads = 1;
+  o.compute.threads = 1;
   return o;
 }
 
@@ -113,10 +113,10 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
   CAPTURE(types.kv_dtype);
   CAPTURE(device);
   auto alone = small();
-  alone.dtype = types.dtype;
-  alone.quantize = types.quantize;
-  alone.kv_dtype = types.kv_dtype;
-  alone.device = device;
+  alone.compute.dtype = types.dtype;
+  alone.compute.quantize = types.quantize;
+  alone.compute.kv_dtype = types.kv_dtype;
+  alone.compute.device = device;
   alone.prefix_cache = false;
   auto reference = engine::start(alone);
   reference.wait_until_ready();
@@ -132,7 +132,7 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
       expected.push_back(run(reference, work.back()));
     }
     auto options = alone;
-    options.threads = pick(1, 3);
+    options.compute.threads = pick(1, 3);
     options.step_tokens = pick(0, 1) ? pick(1, 40) : 512;
     options.max_sequences = pick(3, 12);
     options.prefix_cache = seed % 2 == 0;

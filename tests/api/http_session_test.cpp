@@ -326,7 +326,8 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
         "troupe_requests_in_flight 0\n", "troupe_connections 1\n", "troupe_http_responses_total{status=\"429\"} 1\n",
         "troupe_sequences_running 3\n", "troupe_prompt_tokens_total 10\n", "troupe_prompt_tokens_cached_total 4\n",
         "troupe_prefix_cache_hit_rate 0.4", "# TYPE troupe_preemptions_total counter\n",
-        "# TYPE troupe_kv_blocks_in_use gauge\n", "troupe_ready 1\n"}) {
+        "# TYPE troupe_kv_blocks_in_use gauge\n", "troupe_host_blocks_total 8\n", "troupe_host_blocks_in_use 7\n",
+        "troupe_kv_blocks_parked_total 6\n", "troupe_kv_blocks_restored_total 5\n", "troupe_ready 1\n"}) {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);
   }

@@ -91,6 +91,21 @@ TEST_CASE("a wrong command line is told in one line, with exit status 2") {
         "troupe: --batch: must be an integer from 1 to 1048576, found `none` (`troupe bench model --help` shows how)");
 }
 
+TEST_CASE("what a device cannot do is told in one line, with exit status 1") {
+  const auto told = [](const strings& arguments) {
+    const auto result = run_troupe(strings{"run", "hi", "--quiet"} + small + arguments);
+    CHECK(result.status == 1);
+    CHECK(result.out.empty());
+    return only_line(result.err);
+  };
+  CHECK(told({"--swap", "64MiB"}) ==
+        "troupe: `swap` is for devices with memory of their own; on a CPU, give the 64.0 MiB to the KV cache");
+  CHECK(told({"--device", "cpu", "--quantize", "fp8"}) ==
+        "troupe: `quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
+  CHECK(told({"--device", "cpu", "--unified-maximum", "1"}) == "troupe: `unified_maximum` is for NVIDIA GPUs");
+  CHECK(told({"--device", "cuda:77"}).starts_with("troupe: there is no device `cuda:77`: "));
+}
+
 TEST_CASE("a model that is not there is told in one line, with exit status 1") {
   const std::vector<strings> commands{
     {"run", "hi", "--quiet"}, {"chat", "--quiet"}, {"serve", "--quiet", "--port", "0"}, {"tokenize", "hi"},

@@ -1,12 +1,16 @@
-// A small model in a company of actors, for tests: starts engines and collects what requests hear.
+// What one request hears of an engine, for tests: collected on the engine's threads, waited for and compared on the test's.
 #pragma once
 
-#include "api/engine.hpp"
+#include "runtime/generation.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 
 namespace troupe::testing {
 
