@@ -3,12 +3,12 @@
 #include "runtime/config_fields.hpp"
 #include "runtime/error.hpp"
 #include "runtime/fp8_checkpoint.hpp"
+#include "runtime/rewritten_checkpoint.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
-#include <map>
 
 namespace troupe {
 

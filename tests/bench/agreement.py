@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Whether Troupe continues texts as llama.cpp does, on the same GGUF files: a Markdown table, one row per file.
+
+    tests/bench/agreement.py --server "llama-server" MODEL.gguf...
+
+For three prompts, llama.cpp's 32 greedy tokens are taken as the text, and at each of them both engines say which token
+is most likely, given the same ids before it: one token that differs thus does not make the rest incomparable. Where
+llama.cpp's own two best tokens are closer than `--clear` (in log-probability), either answer is as good; where they are
+not, a difference is an error, and the exit status is 1. `--server` may be several words (`chroot DIR llama-server`; then
+`--rename FROM=TO` says where the files are in there). Needs nothing but Python.
+"""
+
+import argparse
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPTS = ["Once upon a time there was", "The little fox walked to the river and", "\"Where is my ball?\" asked"]
+TOKENS = 32
+
+
+class Server:
+    """A server as a child process; `post` sends JSON and returns what comes back."""
+
+    def __init__(self, command):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.process = subprocess.Popen([*command, "--port", str(self.port)], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health").close()
+                return
+            except (urllib.error.URLError, ConnectionError):
+                if self.process.poll() is not None:
+                    break
+                time.sleep(0.1)
+        self.process.kill()
+        sys.exit(f"this did not become ready: {shlex.join(command)}")
+
+    def post(self, path, body):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def continuation(peer, prompt):
+    """The prompt's ids, and of each greedy token its id, its log-probability and its lead over the second best."""
+    ids = peer.post("/tokenize", {"content": prompt, "add_special": True})["tokens"]
+    answer = peer.post("/completion", {"prompt": ids, "n_predict": TOKENS, "temperature": 0, "n_probs": 2,
+                                       "ignore_eos": False})
+    steps = []
+    for step in answer["completion_probabilities"]:
+        best, second = step["top_logprobs"][:2]
+        steps.append((best["id"], best["logprob"], best["logprob"] - second["logprob"]))
+    return ids, steps
+
+
+def compare(troupe, peer_command, model, peer_model, clear, flags):
+    compared = clear_ones = same = wrong = 0
+    furthest, apart = 0.0, 0.0
+    with Server([*peer_command, "-m", peer_model, "-t", "2", "-c", "512", "-np", "1"]) as peer:
+        texts = [continuation(peer, prompt) for prompt in PROMPTS]
+    with Server([troupe, "serve", "--model", str(model), "--max-context", "512", *flags]) as ours:
+        for ids, steps in texts:
+            for token, logprob, lead in steps:
+                answer = ours.post("/v1/completions", {"prompt": ids, "max_tokens": 1, "temperature": 0, "logprobs": 1,
+                                                       "return_token_ids": True, "ignore_eos": True})["choices"][0]
+                drawn = answer["token_ids"][0]
+                compared += 1
+                clear_ones += lead >= clear
+                if drawn == token:
+                    same += 1
+                    apart = max(apart, abs(answer["logprobs"]["token_logprobs"][0] - logprob))
+                else:
+                    furthest = max(furthest, lead)
+                    wrong += lead >= clear
+                ids = [*ids, token]
+    differing = f"{compared - same}, where llama.cpp's lead is at most {furthest:.3f}" if compared > same else "none"
+    print(f"| {model.name} | {compared} | {clear_ones} | {differing} | {apart:.3f} |", flush=True)
+    return wrong
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--troupe", default=str(ROOT / "build/release/troupe"))
+    arguments.add_argument("--server", required=True, type=shlex.split)
+    arguments.add_argument("--rename", default="=", help="FROM=TO: how llama.cpp finds the files")
+    arguments.add_argument("--clear", type=float, default=0.1, help="nats (default 0.1)")
+    arguments.add_argument("--flags", type=shlex.split, default=[], help="more of them for `troupe serve`")
+    arguments.add_argument("models", nargs="+", type=Path)
+    options = arguments.parse_args()
+    source, target = options.rename.split("=", 1)
+    print(f"| file | tokens | clear by {options.clear} | other tokens | log-probabilities differ by up to |")
+    print("|---|---|---|---|---|")
+    wrong = sum(compare(options.troupe, options.server, model, str(model).replace(source, target, 1) if source else
+                        str(model), options.clear, options.flags) for model in options.models)
+    if wrong:
+        sys.exit(f"{wrong} of the tokens differ where llama.cpp is sure")
+
+
+if __name__ == "__main__":
+    main()
