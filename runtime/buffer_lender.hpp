@@ -16,9 +16,10 @@ public:
   // A buffer of at least `bytes` that nobody holds: one that came back, else a new one from allocate(bytes). What its
   // last holder did to it happened before. A holder's handle keeps the memory alive after the lender itself.
   template <class Allocate> kernels::buffer lend(std::size_t bytes, Allocate allocate) {
-    std::erase_if(lent_, [&](auto& one) { return one->bytes < bytes && is_back(*one); });
-    auto found = std::ranges::find_if(lent_, is_back, [](auto& one) -> auto& { return *one; });
+    // One look at each: what comes back between two looks must not be taken for what the first one saw.
+    auto found = std::ranges::find_if(lent_, [&](auto& one) { return one->bytes >= bytes && is_back(*one); });
     if (found == lent_.end()) {
+      std::erase_if(lent_, [](auto& one) { return is_back(*one); }); // too small
       add(allocate(bytes), bytes);
       found = lent_.end() - 1;
     }

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <deque>
+#include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
@@ -56,4 +59,43 @@ TEST_CASE("What one thread did with a buffer happened before another has it") {
   for (const auto* value : seen)
     sum += *value;
   CHECK(sum == 1000);
+}
+
+TEST_CASE("Buffers that come back while one is looked for are never lent too small") {
+  buffer_lender lender;
+  std::map<const void*, std::size_t> sizes;
+  std::vector<kernels::buffer> memory;
+  const auto allocate = [&](std::size_t bytes) {
+    memory.push_back(std::make_shared<std::vector<char>>(bytes));
+    sizes[memory.back().get()] = bytes;
+    return memory.back();
+  };
+  std::mutex guard;
+  std::deque<kernels::buffer> held;
+  bool over = false;
+  std::thread returner([&] {
+    for (bool last = false; !last;) {
+      kernels::buffer back;
+      const std::lock_guard lock(guard);
+      last = over;
+      if (!held.empty()) {
+        back = std::move(held.front());
+        held.pop_front();
+      }
+    }
+  });
+  bool enough = true;
+  for (std::size_t i = 0; i < 20'000; ++i) {
+    const std::size_t bytes = 1 + i * 7919 % 64;
+    auto lent = lender.lend(bytes, allocate);
+    enough = enough && sizes[lent.get()] >= bytes;
+    const std::lock_guard lock(guard);
+    held.push_back(std::move(lent));
+  }
+  {
+    const std::lock_guard lock(guard);
+    over = true;
+  }
+  returner.join();
+  CHECK(enough);
 }

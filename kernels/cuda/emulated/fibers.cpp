@@ -121,6 +121,8 @@ public:
     for (;;) {
       try {
         (*body_)();
+        if (!fibers_[current_]->copies.empty())
+          throw std::logic_error("a thread ended while its copies were under way");
       } catch (const abandoned&) {
       } catch (...) {
         if (!error_)
