@@ -61,7 +61,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option("--device", options.device,
-                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-bf16 or avx512-amx, or cuda:0, cuda:1, ...; auto: "
+                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 or avx512-amx, or cuda:0, cuda:1, ...; auto: "
                 "the first GPU, else the CPU")
     ->type_name("DEVICE")
     ->capture_default_str()

@@ -26,6 +26,7 @@ const target& find_target(isa wanted) {
     case isa::avx2: return avx2_target();
     case isa::avx_vnni: return avx_vnni_target();
     case isa::avx512: return avx512_target();
+    case isa::avx512_vnni: return avx512_vnni_target();
     case isa::avx512_bf16: return avx512_bf16_target();
     case isa::avx512_amx: return avx512_amx_target();
     case isa::portable: break;

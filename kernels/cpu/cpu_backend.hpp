@@ -11,7 +11,7 @@
 namespace troupe::kernels {
 
 /// Dispatch targets, slowest first. Results differ between targets; within one they are schedule-invariant.
-enum class isa : std::uint8_t { portable, avx2, avx_vnni, avx512, avx512_bf16, avx512_amx };
+enum class isa : std::uint8_t { portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx };
 
 std::string_view to_string(isa target);
 

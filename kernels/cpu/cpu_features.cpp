@@ -35,7 +35,10 @@ std::vector<isa> find_isas() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return found;
   found.push_back(isa::avx512);
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
+  if (!__builtin_cpu_supports("avx512vnni"))
+    return found;
+  found.push_back(isa::avx512_vnni);
+  if (!__builtin_cpu_supports("avx512bf16"))
     return found;
   found.push_back(isa::avx512_bf16);
   if (request_amx())
@@ -62,6 +65,7 @@ std::string_view to_string(isa target) {
     case isa::avx2: return "avx2";
     case isa::avx_vnni: return "avx-vnni";
     case isa::avx512: return "avx512";
+    case isa::avx512_vnni: return "avx512-vnni";
     case isa::avx512_bf16: return "avx512-bf16";
     case isa::avx512_amx: return "avx512-amx";
   }

@@ -220,7 +220,7 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   found.f32_fma = best >= isa::avx512 ? rate(isa::avx512, {fma_512, 32}, 16.0 * loops)
                                       : rate(isa::avx2, {fma_256, 16}, 16.0 * loops);
   found.bf16_dot = rate(isa::avx512_bf16, {bf16_512, 64}, 16.0 * loops);
-  found.int8_dot = best >= isa::avx512_bf16 ? rate(isa::avx512_bf16, {int8_512, 128}, 16.0 * loops)
+  found.int8_dot = best >= isa::avx512_vnni ? rate(isa::avx512_vnni, {int8_512, 128}, 16.0 * loops)
                    : best == isa::avx2        ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
                                               : 0;
   found.bf16_amx = rate(isa::avx512_amx, {bf16_tiles, 16 * 16 * 64}, loops);

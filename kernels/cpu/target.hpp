@@ -227,6 +227,7 @@ const target& portable_target();
 const target& avx2_target();
 const target& avx_vnni_target();
 const target& avx512_target();
+const target& avx512_vnni_target();
 const target& avx512_bf16_target();
 const target& avx512_amx_target();
 

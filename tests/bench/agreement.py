@@ -101,7 +101,8 @@ def main():
     arguments.add_argument("--troupe", default=str(ROOT / "build/release/troupe"))
     arguments.add_argument("--server", required=True, type=shlex.split)
     arguments.add_argument("--rename", default="=", help="FROM=TO: how llama.cpp finds the files")
-    arguments.add_argument("--clear", type=float, default=0.1, help="nats (default 0.1)")
+    arguments.add_argument("--clear", type=float, default=0.5, help="in nats; the default is twice what the rounding of "
+                           "activations, which each engine does in its own way, moves log-probabilities by")
     arguments.add_argument("--flags", type=shlex.split, default=[], help="more of them for `troupe serve`")
     arguments.add_argument("models", nargs="+", type=Path)
     options = arguments.parse_args()

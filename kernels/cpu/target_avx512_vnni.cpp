@@ -1,0 +1,14 @@
+#include "kernels/cpu/attention_kernel.hpp"
+#include "kernels/cpu/linear_kernel.hpp"
+#include "kernels/cpu/row_kernels.hpp"
+
+namespace troupe::kernels {
+
+const target& avx512_vnni_target() {
+  static constexpr target table{
+    tile_rows, tile_rows, quantised_tile_rows, 512, true, wide_queries, narrow_queries,
+    linear, quantise, widen, rms_norm, rope_write_kv, attend_partition, merge, finish};
+  return table;
+}
+
+} // namespace troupe::kernels
