@@ -51,20 +51,6 @@ void* row_of(const tensor& t, std::size_t row) {
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-/// Parts of a stack that are packed as one.
-std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const stored_matrix> stacked,
-                                                                 quantization how) {
-  std::vector<std::span<const stored_matrix>> parts;
-  for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
-    expect(stacked[i].cols == stacked[0].cols, "matrices that are packed together must have the same inputs");
-    if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
-      continue;
-    parts.push_back(stacked.subspan(first, i + 1 - first));
-    first = i + 1;
-  }
-  return parts;
-}
-
 class cpu_kv_cache : public kv_cache {
 public:
   explicit cpu_kv_cache(const kv_shape& wanted) {
@@ -92,7 +78,7 @@ private:
   buffer data_;
 };
 
-class cpu_backend : public backend {
+class cpu_backend : public backend, public storable_matrices {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads),
@@ -125,36 +111,30 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    std::vector<std::unique_ptr<packed_matrix>> parts;
-    for (const auto& same : neighbours_of_a_kind(stacked, how))
-      parts.push_back(pack_matrices(same, compute, how, false, kernels_, pool_));
-    expect(!parts.empty(), "no matrix to pack");
-    if (parts.size() == 1)
-      return std::move(parts.front());
-    auto stack = std::make_unique<matrix_stack>();
-    stack->inputs = parts.front()->inputs;
-    for (auto& part : parts) {
-      stack->outputs += part->outputs;
-      stack->bytes += part->bytes;
-      stack->parts.push_back(std::move(part));
-    }
-    return stack;
+    return pack_stack(stacked, compute, how, false, kernels_, pool_);
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                        quantization how) override {
     const stored_matrix both[] = {gate, up};
-    return pack_matrices(both, compute, how, true, kernels_, pool_);
+    return pack_stack(both, compute, how, true, kernels_, pool_);
   }
 
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                            bool gated) const override {
-    if (gated)
-      return shape_matrices(stacked, compute, how, true, kernels_)->bytes;
-    std::size_t bytes = 0;
-    for (const auto& same : neighbours_of_a_kind(stacked, how))
-      bytes += shape_matrices(same, compute, how, false, kernels_)->bytes;
-    return bytes;
+    return stack_bytes(stacked, compute, how, gated, kernels_);
+  }
+
+  isa instruction_set() const override { return isa_; }
+  int layout_version() const override { return packed_layout_version; }
+
+  std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const override {
+    return bytes_of_stack(packed);
+  }
+
+  std::unique_ptr<matrix> restore(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                                  const buffer& bytes) const override {
+    return restore_stack(stacked, compute, how, gated, kernels_, bytes);
   }
 
   std::unique_ptr<matrix> load_table(const stored_matrix& table) override {

@@ -3,10 +3,13 @@
 
 #include "kernels/ops.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
-#include <cstdint>
 
 namespace troupe::kernels {
 
@@ -22,6 +25,25 @@ std::vector<isa> available_isas();
 struct cpu_options {
   int threads = 0;                    // 0: one per core that this process may use
   isa target = available_isas().back();
+};
+
+/// What a CPU backend does beside the ops (dynamic_cast finds it): its packed matrices are plain bytes, which a file can
+/// keep and lend to any process.
+class storable_matrices {
+public:
+  virtual ~storable_matrices() = default;
+
+  /// Backends of one instruction set and version make the same bytes of the same weights.
+  virtual isa instruction_set() const = 0;
+  virtual int layout_version() const = 0;
+
+  /// The memory of what `pack` or `pack_gate_up` made, in parts, each a multiple of 64 bytes.
+  virtual std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const = 0;
+
+  /// What `pack` (`gated`: `pack_gate_up`) made of matrices of these formats and shapes; their data is not read. `bytes`
+  /// has all its parts one behind another, `packed_bytes` in all, and is only read. Aligned to 64 bytes.
+  virtual std::unique_ptr<matrix> restore(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                          bool gated, const buffer& bytes) const = 0;
 };
 
 std::unique_ptr<backend> make_cpu_backend(const cpu_options& options = {});

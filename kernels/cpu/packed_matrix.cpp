@@ -156,6 +156,42 @@ weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, co
   return same && is_float(format) ? exact_kind(dtype_of(format)) : weight_kind::f32;
 }
 
+/// Parts of a stack that are packed as one.
+std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const stored_matrix> stacked,
+                                                                 quantization how, bool gated) {
+  if (stacked.empty())
+    throw std::invalid_argument("no matrix to pack");
+  if (gated)
+    return {stacked};
+  std::vector<std::span<const stored_matrix>> parts;
+  for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
+    if (stacked[i].cols != stacked[0].cols)
+      throw std::invalid_argument("matrices that are packed together must have the same inputs");
+    if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
+      continue;
+    parts.push_back(stacked.subspan(first, i + 1 - first));
+    first = i + 1;
+  }
+  return parts;
+}
+
+/// `make` makes a packed_matrix of each part.
+template <class Make>
+std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quantization how, bool gated,
+                                   const Make& make) {
+  const auto parts = neighbours_of_a_kind(stacked, how, gated);
+  if (parts.size() == 1)
+    return make(parts.front());
+  auto stack = std::make_unique<matrix_stack>();
+  stack->inputs = stacked.front().cols;
+  for (const auto& same : parts) {
+    const auto& part = stack->parts.emplace_back(make(same));
+    stack->outputs += part->outputs;
+    stack->bytes += part->bytes;
+  }
+  return stack;
+}
+
 } // namespace
 
 weight_kind exact_kind(dtype stored) {
@@ -252,6 +288,45 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
           pack_chunk(*to, kernels, rows[column], base, column, k, std::min(chunk, to->inputs - k));
   });
   return to;
+}
+
+std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                                   const target& kernels, thread_pool& pool) {
+  return make_stack(stacked, how, gated,
+                    [&](const auto& same) { return pack_matrices(same, compute, how, gated, kernels, pool); });
+}
+
+std::size_t stack_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                        const target& kernels) {
+  return make_stack(stacked, how, gated, [&](const auto& same) {
+           return shape_matrices(same, compute, how, gated, kernels);
+         })->bytes;
+}
+
+std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed) {
+  const auto bytes = [](const packed_matrix& m) {
+    return std::span(static_cast<const std::byte*>(m.data.get()), m.bytes);
+  };
+  if (const auto* one = dynamic_cast<const packed_matrix*>(&packed))
+    return {bytes(*one)};
+  const auto* stack = dynamic_cast<const matrix_stack*>(&packed);
+  if (stack == nullptr)
+    throw std::invalid_argument("the matrix is not packed by the CPU backend");
+  std::vector<std::span<const std::byte>> parts;
+  for (const auto& part : stack->parts)
+    parts.push_back(bytes(*part));
+  return parts;
+}
+
+std::unique_ptr<matrix> restore_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                      bool gated, const target& kernels, const buffer& bytes) {
+  std::size_t done = 0;
+  return make_stack(stacked, how, gated, [&](const auto& same) {
+    auto part = shape_matrices(same, compute, how, gated, kernels);
+    part->data = buffer(bytes, static_cast<std::byte*>(bytes.get()) + done);
+    done += part->bytes;
+    return part;
+  });
 }
 
 } // namespace troupe::kernels

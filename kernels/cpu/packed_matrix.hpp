@@ -11,6 +11,10 @@
 
 namespace troupe::kernels {
 
+/// Of the bytes that `pack_matrices` makes of given weights, on all targets: to be raised with every change of them, which
+/// packed_layout_test notices. Files that keep packed weights are then made anew.
+inline constexpr int packed_layout_version = 1;
+
 class packed_matrix : public matrix {
 public:
   weight_kind kind = weight_kind::f32;
@@ -48,6 +52,23 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
 /// The same without the weights: `data` is null, that of `stacked` may be.
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                               bool gated, const target& kernels);
+
+/// Stacks matrices along the outputs, neighbours that share a kind as one: a packed_matrix, or a matrix_stack of several.
+/// `gated`: as `pack_matrices`. Throws as that does.
+std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                                   const target& kernels, thread_pool& pool);
+
+/// What `pack_stack` makes takes as many bytes.
+std::size_t stack_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                        const target& kernels);
+
+/// What `pack_stack` made, in parts, each a multiple of 64 bytes. Throws std::invalid_argument where it made no such
+/// matrix.
+std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed);
+
+/// What `pack_stack` made, around those parts, one behind another in `bytes`.
+std::unique_ptr<matrix> restore_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                      bool gated, const target& kernels, const buffer& bytes);
 
 /// As kernels name it when it is multiplied in f32.
 weight_kind exact_kind(dtype stored);
