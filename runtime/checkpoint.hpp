@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/file_state.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -65,6 +66,9 @@ public:
 
   /// Where the tensor is stored, for messages: a file, or the checkpoint's name.
   virtual std::string where(std::string_view tensor) const = 0;
+
+  /// The files that tensors are read from, as they were when they were opened. None: they are made up.
+  virtual std::vector<file_state> files() const { return {}; }
 };
 
 } // namespace troupe

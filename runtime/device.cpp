@@ -46,6 +46,12 @@ std::shared_ptr<const device> open_cpu(const compute_options& options,
   return std::make_shared<cpu_device>(kernels::cpu_options{.threads = options.threads, .target = target});
 }
 
+/// What is for CPUs only.
+void check_gpu(const compute_options& options) {
+  if (!options.packed_cache.empty())
+    throw failure(errc::bad_request, "`packed_cache` is for CPUs", "packed_cache");
+}
+
 /// The first GPU, or null and why.
 std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_options& first, std::string& why) {
   if (!open_gpu) {
@@ -75,7 +81,10 @@ std::shared_ptr<const device> open_device(const compute_options& options, const 
     auto found = try_gpu(open_gpu, gpu, reason);
     if (why)
       *why = reason;
-    return found ? found : open_cpu(options);
+    if (!found)
+      return open_cpu(options);
+    check_gpu(options);
+    return found;
   }
   std::string known = "auto, cpu";
   for (auto target : kernels::available_isas()) {
@@ -91,6 +100,7 @@ std::shared_ptr<const device> open_device(const compute_options& options, const 
     if (problem == std::errc() && stop == end && gpu.index >= 0) {
       if (!open_gpu)
         throw failure(errc::bad_request, "there is no device `" + name + "`: this program was built without CUDA", "device");
+      check_gpu(options);
       return open_gpu(gpu);
     }
   }

@@ -63,6 +63,7 @@ struct compute_options {
   std::string kv_dtype = "auto";                  // of K and V: auto | f32 | bf16 | int8 | fp8
   std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
   int threads = 0;                                // of a CPU; 0: one per core
+  std::string packed_cache = {};                  // of a CPU: a folder that keeps packed weights; empty: none
   bool deterministic = false;                     // of a GPU: schedule-invariant, at some cost; a CPU is that anyway
   bool graphs = true;                             // of a GPU: replay the launches of decode steps
   std::optional<float> unified_maximum = {};      // of a GPU: a number near which attention scores are (FlashDecoding++)

@@ -96,6 +96,8 @@ public:
     return own == tensor ? file_->name() : file_->name() + " (" + shown(own) + ")";
   }
 
+  std::vector<file_state> files() const override { return {file_->map().state()}; }
+
 private:
   /// Files of the llama architecture hold q and k for a rotation of neighbours, (0, 1), (2, 3), ..., whereas here
   /// element i pairs with i + head_dim / 2: of each head, even rows come first, then odd ones.
@@ -140,7 +142,8 @@ model_source open_gguf(const std::filesystem::path& path) {
           parse_gguf_generation(*file),
           std::move(tensors),
           [file] { return make_gguf_tokenizer(*file); },
-          [file] { return make_gguf_chat_template(*file); }};
+          [file] { return make_gguf_chat_template(*file); },
+          {file->map().state()}};
 }
 
 } // namespace troupe

@@ -1,7 +1,6 @@
 #include "runtime/loader.hpp"
 
 #include "runtime/memory_plan.hpp"
-#include "runtime/model_source.hpp"
 
 #include <algorithm>
 
@@ -50,6 +49,21 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     if (names.kv_dtype == kernels::to_string(kv))
       return {compute, weights, kv};
   throw refuse("kv_dtype", "auto, f32, bf16, int8 or fp8", names.kv_dtype);
+}
+
+std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
+                                                  precision numbers, kernels::backend& backend,
+                                                  const progress_fn& progress, const packed_cache::line_sink& say) {
+  if (options.packed_cache.empty())
+    return load_weights(*source.tensors, source.config, backend, numbers, progress);
+  if (source.files.empty())
+    throw failure(errc::bad_request, "`packed_cache` is for models in files, which " + source.name + " is not",
+                  "packed_cache");
+  auto contents = packed_contents_of(*source.tensors, source.config, numbers, backend);
+  contents.model = source.name;
+  contents.files = source.files;
+  packed_cache cache(options.packed_cache, contents, say);
+  return load_weights(*source.tensors, source.config, backend, numbers, progress, &cache);
 }
 
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
@@ -107,12 +121,13 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->request_timeout = options.request_timeout;
 
   status.line = "loading " + info.id;
-  model->weights = load_weights(*source.tensors, source.config, *backend, numbers, [&](std::size_t done, std::size_t total) {
+  const auto show = [&](std::size_t done, std::size_t total) {
     status.done_bytes = done;
     status.total_bytes = total;
     if (progress)
       progress(status);
-  });
+  };
+  model->weights = load_weights(source, options.compute, numbers, *backend, show, say);
   return model;
 }
 

@@ -5,6 +5,7 @@
 #include "runtime/device.hpp"
 #include "runtime/engine_options.hpp"
 #include "runtime/model.hpp"
+#include "runtime/model_source.hpp"
 #include "runtime/scheduler.hpp"
 #include "runtime/swap_policy.hpp"
 
@@ -29,6 +30,12 @@ struct loaded_model {
 
 /// What to compute in. fp8 is for GPUs. Throws failure(bad_request).
 precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu);
+
+/// A source's weights, which `options.packed_cache` may have or will keep; `say` hears what becomes of that, in a line
+/// each. Throws as the other load_weights, and failure(bad_request) where that folder is none or the model is not in files.
+std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
+                                                  precision numbers, kernels::backend& backend,
+                                                  const progress_fn& progress, const packed_cache::line_sink& say);
 
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);

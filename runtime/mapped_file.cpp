@@ -38,6 +38,7 @@ mapped_file::mapped_file(const std::filesystem::path& file) {
     fail(errc::bad_file, file, "cannot be read", errno);
   if (!S_ISREG(info.st_mode))
     throw failure(errc::bad_file, file.string() + ": is not a regular file");
+  state_ = state_of(file, d.fd);
   if (info.st_size == 0)
     return;
   void* mapped = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, d.fd, 0);
@@ -52,18 +53,23 @@ mapped_file::~mapped_file() {
     munmap(const_cast<std::byte*>(data_), size_);
 }
 
+// Hints: refusing them changes nothing but memory use and time.
 void mapped_file::prefetch(std::span<const std::byte> part) const noexcept { advise(part, MADV_WILLNEED); }
+
+bool mapped_file::populate(std::span<const std::byte> part) const noexcept {
+  return advise(part, MADV_POPULATE_READ) || errno == EINVAL; // before Linux 5.14 it is read when it is used
+}
 
 void mapped_file::release(std::span<const std::byte> part) const noexcept { advise(part, MADV_DONTNEED); }
 
-void mapped_file::advise(std::span<const std::byte> part, int advice) const noexcept {
+bool mapped_file::advise(std::span<const std::byte> part, int advice) const noexcept {
   if (part.empty())
-    return;
+    return true;
   // Rounded outwards: the pages are clean, so dropping one that a neighbour shares costs a reread at most.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size());
-  madvise(reinterpret_cast<void*>(begin), end - begin, advice); // a hint: refusing it changes nothing but memory use
+  return madvise(reinterpret_cast<void*>(begin), end - begin, advice) == 0;
 }
 
 } // namespace troupe

@@ -2,6 +2,8 @@
 // by any number of threads.
 #pragma once
 
+#include "runtime/file_state.hpp"
+
 #include <cstddef>
 #include <filesystem>
 #include <span>
@@ -18,15 +20,22 @@ public:
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
+  /// When it was mapped.
+  const file_state& state() const { return state_; }
+
   /// Asks the system to read the pages of `part` ahead.
   void prefetch(std::span<const std::byte> part) const noexcept;
+
+  /// Reads the pages of `part` and maps them, so that using them does not wait. False where they cannot be read.
+  bool populate(std::span<const std::byte> part) const noexcept;
 
   /// Gives the memory behind `part` back; touching it again reads it from the file once more.
   void release(std::span<const std::byte> part) const noexcept;
 
 private:
-  void advise(std::span<const std::byte> part, int advice) const noexcept;
+  bool advise(std::span<const std::byte> part, int advice) const noexcept;
 
+  file_state state_;
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint.hpp"
 #include "runtime/model_config.hpp"
+#include "runtime/packed_cache.hpp"
 #include "runtime/types.hpp"
 
 #include <functional>
@@ -78,12 +79,18 @@ struct model_weights {
   std::size_t bytes = 0;                       // of device memory
 };
 
+/// The matrices that `load_weights` packs, with their bytes, and the layout, for a packed_cache; whose model and files it
+/// does not know. Only where the backend is a kernels::storable_matrices.
+packed_contents packed_contents_of(const checkpoint& tensors, const model_config& config, precision numbers,
+                                   const kernels::backend& backend);
+
 /// Checks, reads and packs all weights. What is read is given back before more is read. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the table of embeddings stays as stored.
+/// What `cache` has is not read and packed; what it has not is added to it.
 /// Throws as `check_tensors`, device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision numbers,
-                                                  const progress_fn& progress = {});
+                                                  const progress_fn& progress = {}, packed_cache* cache = nullptr);
 
 /// The decoder graph. Keeps the buffers of its activations, so that a step allocates nothing.
 /// The residual stream is f32; what linear ops read is of the compute type; logits are f32.

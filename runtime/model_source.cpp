@@ -46,16 +46,21 @@ model_source open_model(const std::string& model) {
   if (const auto file = gguf_file_of(model))
     return open_gguf(*file);
   const fs::path folder(model);
+  auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
+  auto tensors = quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder);
+  auto files = tensors->files();
+  files.push_back(std::move(config_file));
   // "folder/" and "." still have a name.
   const auto full = fs::weakly_canonical(folder);
   const auto named = full.filename() == "model" ? full.parent_path() : full;
   return {named.filename().string(),
           std::move(config),
           std::move(generation),
-          quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder),
+          std::move(tensors),
           [folder] { return tokenizer::load(folder); },
-          [folder] { return chat_template::load(folder); }};
+          [folder] { return chat_template::load(folder); },
+          std::move(files)};
 }
 
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -25,6 +26,8 @@ struct model_source {
   /// failure(not_found | bad_file | unsupported); the template may be nothing.
   std::function<std::shared_ptr<const tokenizer>()> load_tokenizer;
   std::function<std::optional<chat_template>()> load_chat_template;
+  /// All that weights follow from: those of `tensors`, and the configuration. None: a synthetic model.
+  std::vector<file_state> files = {};
 };
 
 /// Opens `model`: the path of a folder or of a .gguf file, or "synthetic:SHAPE". A folder without config.json that holds

@@ -26,6 +26,8 @@ public:
     return found == matrices_.end() ? stored_->read(tensor) : found->second.unpack();
   }
 
+  std::vector<file_state> files() const final { return stored_->files(); }
+
 protected:
   explicit rewritten_checkpoint(std::unique_ptr<const checkpoint> stored) : stored_(std::move(stored)) {}
 

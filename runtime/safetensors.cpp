@@ -201,6 +201,8 @@ public:
     return found == tensors_.end() ? name() : found->second.file->name;
   }
 
+  std::vector<file_state> files() const override { return files_; }
+
 private:
   struct shard {
     std::string name;
@@ -215,6 +217,7 @@ private:
 
   void add(const std::filesystem::path& file) {
     const auto opened = std::make_shared<const shard>(file);
+    files_.push_back(opened->map.state());
     for (auto& [tensor, entry] : read_safetensors_header(opened->map.bytes(), opened->name)) {
       const auto [place, added] = tensors_.try_emplace(tensor, located{opened, entry});
       if (!added)
@@ -252,6 +255,7 @@ private:
   }
 
   std::filesystem::path folder_;
+  std::vector<file_state> files_;
   std::map<std::string, located, std::less<>> tensors_;
 };
 

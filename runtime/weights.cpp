@@ -1,5 +1,6 @@
 #include "runtime/model.hpp"
 
+#include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/error.hpp"
 #include "runtime/weight_values.hpp"
 
@@ -115,11 +116,40 @@ quantization quantization_of_head(quantization weights) {
   return weights == quantization::none ? weights : quantization::int8;
 }
 
+/// Matrices that are packed as one, and go by the name of the first.
+struct packed_group {
+  std::vector<wanted> stacked;
+  quantization how = quantization::none;
+  bool gated = false; // gate and up
+};
+
+/// All of a model.
+std::vector<packed_group> packed_groups(const tensor_names& names, const model_config& config, precision numbers) {
+  std::vector<packed_group> groups;
+  for (int i = 0; i < config.layers; ++i) {
+    groups.push_back({names.qkv(i), numbers.weights});
+    groups.push_back({names.o(i), numbers.weights});
+    groups.push_back({names.gate_up(i), numbers.weights, true});
+    groups.push_back({names.down(i), numbers.weights});
+  }
+  groups.push_back({{names.head()}, quantization_of_head(numbers.weights)});
+  return groups;
+}
+
+std::size_t packed_bytes(const checkpoint& tensors, const packed_group& group, precision numbers,
+                         const kernels::backend& backend) {
+  std::vector<kernels::stored_matrix> parts;
+  for (const auto& w : group.stacked)
+    parts.push_back(described(tensors, w));
+  return backend.packed_bytes(parts, numbers.compute, group.how, group.gated);
+}
+
 class loader {
 public:
   loader(const checkpoint& tensors, kernels::backend& backend, precision numbers, model_weights& to,
-         const progress_fn& progress)
-    : tensors_(tensors), backend_(backend), numbers_(numbers), to_(to), names_(to.config), progress_(progress) {
+         const progress_fn& progress, packed_cache* cache)
+    : tensors_(tensors), backend_(backend), storable_(dynamic_cast<const kernels::storable_matrices*>(&backend)),
+      numbers_(numbers), to_(to), names_(to.config), progress_(progress), cache_(cache) {
     for (const auto& w : names_.all())
       total_ += checked(tensors, w).bytes;
   }
@@ -139,17 +169,17 @@ public:
         layer.q_norm = vector({names_.head_norm(i, "q_norm")});
         layer.k_norm = vector({names_.head_norm(i, "k_norm")});
       }
-      layer.qkv = matrix(names_.qkv(i), numbers_.weights);
+      layer.qkv = matrix({names_.qkv(i), numbers_.weights});
       layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
-      layer.o = matrix(names_.o(i), numbers_.weights);
+      layer.o = matrix({names_.o(i), numbers_.weights});
       layer.o_bias = bias(names_.o(i), config.o_bias);
-      layer.gate_up = gate_up(names_.gate_up(i));
+      layer.gate_up = matrix({names_.gate_up(i), numbers_.weights, true});
       layer.gate_up_bias = bias(names_.gate_up(i), config.mlp_bias);
-      layer.down = matrix(names_.down(i), numbers_.weights);
+      layer.down = matrix({names_.down(i), numbers_.weights});
       layer.down_bias = bias(names_.down(i), config.mlp_bias);
     }
     to_.final_norm = vector({names_.final_norm()});
-    to_.head = matrix({names_.head()}, quantization_of_head(numbers_.weights));
+    to_.head = matrix({{names_.head()}, quantization_of_head(numbers_.weights)});
   }
 
 private:
@@ -159,25 +189,35 @@ private:
     return matrix;
   }
 
-  std::unique_ptr<const kernels::matrix> matrix(const std::vector<wanted>& stacked, quantization how) {
-    return packed(stacked, [&](auto& parts) { return backend_.pack(parts, numbers_.compute, how); });
+  std::unique_ptr<const kernels::matrix> matrix(const packed_group& group) {
+    auto result = cache_ ? kept(group) : nullptr;
+    if (!result)
+      result = packed(group);
+    to_.bytes += result->bytes;
+    std::ranges::for_each(group.stacked, [&](const wanted& w) { step(w); });
+    return result;
   }
 
-  std::unique_ptr<const kernels::matrix> gate_up(const std::vector<wanted>& both) {
-    return packed(both, [&](auto& parts) {
-      return backend_.pack_gate_up(parts[0], parts[1], numbers_.compute, numbers_.weights);
-    });
+  /// Null where the cache does not have it.
+  std::unique_ptr<const kernels::matrix> kept(const packed_group& group) {
+    const auto bytes = cache_->find(group.stacked.front().name);
+    if (!bytes)
+      return nullptr;
+    std::vector<kernels::stored_matrix> parts;
+    for (const auto& w : group.stacked)
+      parts.push_back(described(tensors_, w));
+    return storable_->restore(parts, numbers_.compute, group.how, group.gated, bytes);
   }
 
-  template <class F>
-  std::unique_ptr<const kernels::matrix> packed(const std::vector<wanted>& stacked, const F& pack) {
+  std::unique_ptr<const kernels::matrix> packed(const packed_group& group) {
     std::vector<tensor_data> data; // owns what is packed, and gives it back at the end
     std::vector<kernels::stored_matrix> parts;
-    for (const auto& w : stacked)
+    for (const auto& w : group.stacked)
       parts.push_back(stored(w, data.emplace_back(tensors_.read(w.name))));
-    std::unique_ptr<const kernels::matrix> result = pack(parts);
-    to_.bytes += result->bytes;
-    std::ranges::for_each(stacked, [&](const wanted& w) { step(w); });
+    auto result = group.gated ? backend_.pack_gate_up(parts[0], parts[1], numbers_.compute, group.how)
+                              : backend_.pack(parts, numbers_.compute, group.how);
+    if (cache_)
+      cache_->add(group.stacked.front().name, storable_->bytes_of(*result));
     return result;
   }
 
@@ -213,10 +253,12 @@ private:
 
   const checkpoint& tensors_;
   kernels::backend& backend_;
+  const kernels::storable_matrices* storable_; // there where cache_ is
   precision numbers_;
   model_weights& to_;
   tensor_names names_;
   const progress_fn& progress_;
+  packed_cache* cache_; // or null
   std::set<std::string> done_names_;
   std::size_t done_ = 0;
   std::size_t total_ = 0;
@@ -254,22 +296,11 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
   const tensor_names names(config);
   const auto compute = numbers.compute;
   memory_need need;
-  const auto add = [&](const std::vector<wanted>& stacked, quantization how, bool gated = false) {
-    std::vector<kernels::stored_matrix> parts;
-    for (const auto& w : stacked)
-      parts.push_back(described(tensors, w));
-    need.weights += backend.packed_bytes(parts, compute, how, gated);
-  };
   for (const auto& w : names.all())
     if (checked(tensors, w).shape.size() == 1)
       need.weights += w.shape[0] * sizeof(float);
-  for (int i = 0; i < config.layers; ++i) {
-    add(names.qkv(i), numbers.weights);
-    add(names.o(i), numbers.weights);
-    add(names.gate_up(i), numbers.weights, true);
-    add(names.down(i), numbers.weights);
-  }
-  add({names.head()}, quantization_of_head(numbers.weights));
+  for (const auto& group : packed_groups(names, config, numbers))
+    need.weights += packed_bytes(tensors, group, numbers, backend);
   need.weights += checked(tensors, names.embedding()).bytes;
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
@@ -278,6 +309,18 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
   need.activations = size(max_rows) * row + size(max_context) * size(config.head_dim) * sizeof(float);
   need.kv_block = kv_shape_of(config, numbers, 1).block_bytes();
   return need;
+}
+
+packed_contents packed_contents_of(const checkpoint& tensors, const model_config& config, precision numbers,
+                                   const kernels::backend& backend) {
+  const auto& storable = dynamic_cast<const kernels::storable_matrices&>(backend);
+  packed_contents contents;
+  contents.numbers = std::string(kernels::to_string(numbers.compute)) + " " + to_string(numbers.weights);
+  contents.target = kernels::to_string(storable.instruction_set());
+  contents.layout = storable.layout_version();
+  for (const auto& group : packed_groups(tensor_names(config), config, numbers))
+    contents.matrices.push_back({group.stacked.front().name, packed_bytes(tensors, group, numbers, backend)});
+  return contents;
 }
 
 std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config) {
@@ -299,11 +342,13 @@ std::vector<std::string> check_tensors(const checkpoint& tensors, const model_co
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision numbers,
-                                                  const progress_fn& progress) {
+                                                  const progress_fn& progress, packed_cache* cache) {
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;
   weights->compute = numbers.compute;
-  loader(tensors, backend, numbers, *weights, progress).load();
+  loader(tensors, backend, numbers, *weights, progress, cache).load();
+  if (cache)
+    cache->finish();
   return weights;
 }
 

@@ -79,6 +79,23 @@ TEST_CASE("What is a GPU's alone is refused on a CPU") {
   }
 }
 
+TEST_CASE("What is a CPU's alone is refused on a GPU") {
+  int opened = 0;
+  const auto some = [&](const gpu_options&) {
+    ++opened;
+    return open_device({.device = "cpu", .threads = 1}, nullptr); // stands for it
+  };
+  for (const std::string name : {"cuda:0", "auto"})
+    try {
+      open_device({.device = name, .packed_cache = "cache"}, some);
+      FAIL("taken");
+    } catch (const failure& f) {
+      CHECK(f.what_failed().message == "`packed_cache` is for CPUs");
+    }
+  CHECK(opened == 1);
+  CHECK_NOTHROW(open_device({.device = "auto", .threads = 1, .packed_cache = "cache"}, nullptr));
+}
+
 TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused in one sentence") {
   const auto source = open_model(std::string(TROUPE_TEST_DATA) + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;

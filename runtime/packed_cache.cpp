@@ -1,0 +1,208 @@
+#include "runtime/packed_cache.hpp"
+
+#include "runtime/atomic_file.hpp"
+#include "runtime/error.hpp"
+#include "runtime/mapped_file.hpp"
+#include "runtime/memory_plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view magic = "troupe packed weights 1\n";
+constexpr std::size_t page = 4096;
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+
+/// FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/): the same in every process.
+std::string hash(std::string_view text) {
+  std::uint64_t value = 0xcbf29ce484222325;
+  for (const unsigned char c : text)
+    value = (value ^ c) * 0x100000001b3;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+/// For people who look into the folder.
+std::string readable(std::string_view model) {
+  std::string name(model.substr(0, 80));
+  std::ranges::replace_if(
+    name, [](unsigned char c) { return c <= ' ' || c >= 0x7f || c == '/'; }, '_');
+  return name;
+}
+
+fs::path file_of(const fs::path& folder, const packed_contents& contents) {
+  std::string identity = contents.numbers + "\n" + contents.target + "\n";
+  for (const auto& file : contents.files)
+    identity += file.path.string() + "\n";
+  return folder / (readable(contents.model) + "-" + hash(identity) + ".packed");
+}
+
+std::string head_of(const packed_contents& contents) {
+  std::string head(magic);
+  head += "numbers " + contents.numbers + "\ntarget " + contents.target + "\nlayout " +
+          std::to_string(contents.layout) + "\n";
+  for (const auto& file : contents.files)
+    head += "file " + std::to_string(file.bytes) + " " + std::to_string(file.modified_ns) + " " +
+            std::to_string(file.changed_ns) + " " + file.path.string() + "\n";
+  for (const auto& matrix : contents.matrices)
+    head += "matrix " + std::to_string(matrix.bytes) + " " + matrix.name + "\n";
+  head += "end\n";
+  head.resize(whole_pages(head.size()), '\0');
+  return head;
+}
+
+/// False where it can be neither found nor made. Throws failure(bad_request).
+bool make_folder(const fs::path& folder, std::string& why) {
+  std::error_code error, ignored;
+  fs::create_directories(folder, error);
+  if (fs::is_directory(folder, ignored))
+    return true;
+  if (fs::exists(folder, ignored) || error == std::errc::not_a_directory)
+    throw failure(errc::bad_request, "`packed_cache` must be a folder, which " + folder.string() + " is not",
+                  "packed_cache");
+  why = folder.string() + ": cannot be created: " + error.message();
+  return false;
+}
+
+} // namespace
+
+packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, line_sink say)
+  : say_(std::move(say)), file_(file_of(folder, contents)) {
+  lay_out(contents);
+  std::string why;
+  if (!make_folder(folder, why)) {
+    say_("packed weights are not kept: " + why);
+    return;
+  }
+  why = open();
+  if (kept_) {
+    say_("packed weights come from " + file_.string());
+    return;
+  }
+  if (!why.empty())
+    say_(why + "; weights are packed anew");
+  begin();
+}
+
+packed_cache::~packed_cache() = default;
+
+void packed_cache::lay_out(const packed_contents& contents) {
+  head_ = head_of(contents);
+  bytes_ = head_.size();
+  for (const auto& [name, bytes] : contents.matrices) {
+    if (!places_.emplace(name, place{bytes_, bytes}).second)
+      throw failure(errc::internal, "two packed matrices are called " + name);
+    bytes_ += whole_pages(bytes);
+  }
+}
+
+/// Says why a file that is there cannot be used.
+std::string packed_cache::open() {
+  try {
+    kept_ = std::make_shared<const mapped_file>(file_);
+  } catch (const failure& f) {
+    return f.what_failed().code == errc::not_found ? "" : f.what_failed().message;
+  }
+  auto why = difference();
+  if (!why.empty()) {
+    kept_ = nullptr;
+    why = file_.string() + " " + why;
+  }
+  return why;
+}
+
+/// What is wrong with the file that is mapped.
+std::string packed_cache::difference() const {
+  const auto bytes = kept_->bytes();
+  const std::string_view found(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), head_.size()));
+  const auto at = static_cast<std::size_t>(std::ranges::mismatch(found, head_).in1 - found.begin());
+  if (at < std::min(found.size(), magic.size()) || found.empty())
+    return "is not a file of packed weights";
+  if (at < found.size()) {
+    const auto line = std::string_view(head_).substr(head_.rfind('\n', at - 1) + 1);
+    return line.starts_with("layout ") ? "was made by another version of this program"
+           : line.starts_with("file ") ? "was made of the model's files before they changed"
+                                       : "is damaged";
+  }
+  if (bytes.size() != bytes_)
+    return "has " + std::to_string(bytes.size()) + " bytes, expected " + std::to_string(bytes_);
+  return {};
+}
+
+void packed_cache::begin() {
+  try {
+    writing_ = atomic_file::begin(file_, bytes_);
+    say_(writing_ ? "packed weights will be kept in " + file_.string()
+                  : "packed weights are not kept: another process is writing " + file_.string());
+  } catch (const failure& f) {
+    say_("packed weights are not kept: " + f.what_failed().message);
+  }
+}
+
+packed_cache::place packed_cache::place_of(std::string_view name) const {
+  const auto found = places_.find(name);
+  if (found == places_.end())
+    throw failure(errc::internal, "no packed matrix is called " + std::string(name));
+  return found->second;
+}
+
+kernels::buffer packed_cache::find(std::string_view name) {
+  if (!kept_)
+    return nullptr;
+  const auto [offset, bytes] = place_of(name);
+  const auto part = kept_->bytes().subspan(offset, bytes);
+  if (!kept_->populate(part)) {
+    say_(file_.string() + " cannot be read; weights are packed anew");
+    kept_ = nullptr;
+    return nullptr;
+  }
+  return {kept_, const_cast<std::byte*>(part.data())}; // kernels read it only
+}
+
+void packed_cache::add(std::string_view name, std::span<const std::span<const std::byte>> parts) {
+  if (!writing_)
+    return;
+  auto [offset, bytes] = place_of(name);
+  std::size_t found = 0;
+  for (const auto& part : parts)
+    found += part.size();
+  if (found != bytes)
+    throw failure(errc::internal, "the packed matrix " + std::string(name) + " has " + std::to_string(found) +
+                                    " bytes, expected " + std::to_string(bytes));
+  try {
+    for (const auto& part : parts) {
+      writing_->write(offset, part);
+      offset += part.size();
+    }
+    ++added_;
+  } catch (const failure& f) {
+    writing_ = nullptr;
+    say_("packed weights are not kept: " + f.what_failed().message);
+  }
+}
+
+void packed_cache::finish() {
+  if (!writing_)
+    return;
+  if (added_ != places_.size())
+    throw failure(errc::internal, std::to_string(added_) + " matrices were packed, expected " +
+                                    std::to_string(places_.size()));
+  try {
+    writing_->write(0, std::as_bytes(std::span(head_)));
+    writing_->commit();
+    say_("packed weights, " + to_size(bytes_) + ", are kept in " + file_.string());
+  } catch (const failure& f) {
+    say_("packed weights are not kept: " + f.what_failed().message);
+  }
+  writing_ = nullptr;
+}
+
+} // namespace troupe
