@@ -74,9 +74,13 @@ int run_model_bench(const bench_options& options) {
   progress shown;
   load_status status;
   status.line = "loading " + options.model;
-  model_bench bench(options, [&](std::size_t done, std::size_t total) {
+  const auto show = [&](std::size_t done, std::size_t total) {
     status.done_bytes = done;
     status.total_bytes = total;
+    shown.show(status);
+  };
+  model_bench bench(options, show, [&](std::string line) {
+    status.line = std::move(line);
     shown.show(status);
   });
   status.now = load_status::stage::ready;

@@ -72,6 +72,12 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
+    .add_option("--packed-cache", options.packed_cache,
+                "On a CPU, keep weights in this folder as they are multiplied, for the next start to be quick; made where "
+                "there is none")
+    ->type_name("FOLDER")
+    ->group(model_group);
+  command
     .add_flag("--deterministic", options.deterministic,
               "Make a GPU's results independent of the schedule, as a CPU's always are; slower")
     ->group(model_group);

@@ -121,7 +121,9 @@ private:
   }
 };
 
-model_bench::model_bench(const model_bench_options& options, const progress_fn& progress) : options_(options) {
+model_bench::model_bench(const model_bench_options& options, const progress_fn& progress,
+                         const packed_cache::line_sink& say)
+  : options_(options) {
   const auto start = clock::now();
   const auto source = open_model(options.model);
   const int context = options.prompt + options.generate;
@@ -142,7 +144,7 @@ model_bench::model_bench(const model_bench_options& options, const progress_fn& 
                                          ", but only " + to_size(available) + " are available");
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
-  weights_in_memory_ = load_weights(*source.tensors, source.config, *backend, numbers, progress);
+  weights_in_memory_ = load_weights(source, options, numbers, *backend, progress, say);
   load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
 }
 

@@ -71,7 +71,11 @@ int run_perplexity(const perplexity_options& options) {
     shown.show(status);
   };
   status.line = "loading " + source.name;
-  decoder graph(load_weights(*source.tensors, source.config, *backend, numbers, show), *backend, rows, context);
+  const auto say = [&](std::string line) {
+    status.line = std::move(line);
+    shown.show(status);
+  };
+  decoder graph(load_weights(source, options, numbers, *backend, show, say), *backend, rows, context);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, numbers, blocks));
   status.line = "reading " + options.text;
   const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);

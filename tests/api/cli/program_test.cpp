@@ -103,6 +103,7 @@ TEST_CASE("what a device cannot do is told in one line, with exit status 1") {
   CHECK(told({"--device", "cpu", "--quantize", "fp8"}) ==
         "troupe: `quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
   CHECK(told({"--device", "cpu", "--unified-maximum", "1"}) == "troupe: `unified_maximum` is for NVIDIA GPUs");
+  CHECK(told({"--packed-cache", "/proc/version"}) == "troupe: `packed_cache` must be a folder, which /proc/version is not");
   CHECK(told({"--device", "cuda:77"}).starts_with("troupe: there is no device `cuda:77`: "));
 }
 
@@ -158,6 +159,35 @@ TEST_CASE("run takes the prompt from stdin, and a seed gives the same text again
   CHECK(once.out.size() > 10);
   CHECK(ask("7").out == once.out);
   CHECK(ask("8").out != once.out);
+}
+
+TEST_CASE("run, bench model and bench perplexity give the same without a packed cache, with a cold one and a warm one") {
+  const temporary_folder folder;
+  const auto text = folder.write("text", "ROMEO: the sun, the moon and all the stars of heaven are not as bright.");
+  for (const std::string dtype : {"f32", "bf16"})
+    for (const auto& command : {strings{"run", "ROMEO:", "--raw", "--seed", "3", "--max-tokens", "40", "--ignore-eos"} + small,
+                                strings{"bench", "perplexity", "--text", text, "--json"}}) {
+      const auto with = [&](const strings& more) {
+        return run_troupe(command + strings{"--model", golden("llama-gqa"), "--quantize", "int8", "--dtype", dtype} + more);
+      };
+      const auto cache = (folder.path / (command[1] + dtype)).string();
+      const auto absent = with({}), cold = with({"--packed-cache", cache}), warm = with({"--packed-cache", cache});
+      INFO(cold.err << warm.err);
+      CHECK(absent.status == 0);
+      CHECK(absent.out.size() > 40);
+      CHECK(cold.out == absent.out);
+      CHECK(warm.out == absent.out);
+      CHECK(absent.err.find("packed weights") == std::string::npos);
+      CHECK(cold.err.find("packed weights will be kept in " + cache) != std::string::npos);
+      CHECK(cold.err.find(", are kept in " + cache) != std::string::npos);
+      CHECK(warm.err.find("packed weights come from " + cache) != std::string::npos);
+    }
+  const auto bench = [&] {
+    return run_troupe({"bench", "model", "--model", golden("llama-gqa"), "--prompt", "8", "--generate", "2", "--batch", "1",
+                       "--repeat", "1", "--packed-cache", (folder.path / "bench").string()});
+  };
+  CHECK(bench().err.find("packed weights will be kept in ") != std::string::npos);
+  CHECK(bench().err.find("packed weights come from ") != std::string::npos);
 }
 
 TEST_CASE("run -n prints each answer under its number") {

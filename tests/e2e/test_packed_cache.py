@@ -1,0 +1,52 @@
+"""Weights that are kept packed: a start with them answers as one without."""
+
+import pytest
+
+from expected import PROMPT
+from server import GOLDEN
+
+
+def answer(launch, *flags):
+    """Greedy and drawn tokens with their log-probabilities, and what the server said while it started."""
+    server = launch("--dtype", "bf16", *flags)
+    bodies = [{"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True, "logprobs": 3, **more}
+              for more in ({"temperature": 0}, {"temperature": 1, "seed": 5, "n": 3})]
+    choices = [choice for body in bodies for choice in server.post("/v1/completions", body).json()["choices"]]
+    assert server.stop() == 0
+    return [(choice["token_ids"], choice["logprobs"]) for choice in choices], "".join(server.err)
+
+
+@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
+def test_tokens_are_the_same_with_a_cold_and_a_warm_packed_cache(launch, tmp_path, quantize):
+    cache = tmp_path / "made" / "here"
+    expected, said = answer(launch, "--quantize", quantize)
+    assert "packed weights" not in said
+    cold, said = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
+    (file,) = cache.iterdir()
+    assert f"packed weights will be kept in {file}" in said and f"are kept in {file}" in said
+    warm, said = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
+    assert f"packed weights come from {file}" in said
+    assert len(expected) == 4 and all(len(tokens) == 60 for tokens, _ in expected)
+    assert cold == expected
+    assert warm == expected
+
+
+def test_a_packed_cache_that_was_cut_off_is_made_anew(launch, tmp_path):
+    expected, _ = answer(launch, "--packed-cache", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:len(whole) // 2])
+    again, said = answer(launch, "--packed-cache", str(tmp_path))
+    assert f"{file} has {len(whole) // 2} bytes, expected {len(whole)}; weights are packed anew" in said
+    assert again == expected
+    assert file.read_bytes() == whole
+
+
+def test_a_packed_cache_that_cannot_be_written_is_a_sentence(launch, tmp_path):
+    expected, _ = answer(launch, "--packed-cache", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    (tmp_path / (file.name + ".partial") / "in the way").mkdir(parents=True)
+    got, said = answer(launch, "--packed-cache", str(tmp_path))
+    assert said.count("packed weights are not kept: ") == 1
+    assert got == expected
