@@ -6,7 +6,7 @@ namespace troupe::kernels {
 
 const target& avx512_vnni_target() {
   static constexpr target table{
-    tile_rows, tile_rows, quantised_tile_rows, 512, true, wide_queries, narrow_queries,
+    tile_rows, tile_rows, quantised_tile_rows, 512, false, wide_queries, narrow_queries,
     linear, quantise, widen, rms_norm, rope_write_kv, attend_partition, merge, finish};
   return table;
 }

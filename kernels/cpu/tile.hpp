@@ -46,25 +46,6 @@ struct pair_operand {
   static vec accumulate(vec c, __m512i a, __m512i b) { return {_mm512_dpbf16_ps(c.v, (__m512bh)a, (__m512bh)b)}; }
 };
 
-#elif defined(__AVX512F__)
-
-/// Pairs of bf16, widened: the even input, then the odd one.
-struct pair_operand {
-  using element = std::uint32_t;
-  struct pair {
-    vec even, odd;
-  };
-  static pair column(const element* p) { return {even_bf16(p), odd_bf16(p)}; }
-  static pair row(const std::uint32_t* p) {
-    std::uint32_t pair;
-    std::memcpy(&pair, p, 4);
-    const std::uint32_t even = pair << 16;
-    const std::uint32_t odd = pair & 0xffff0000;
-    return {f32_operand::row(&even), f32_operand::row(&odd)};
-  }
-  static vec accumulate(vec c, const pair& a, const pair& b) { return fma(a.odd, b.odd, fma(a.even, b.even, c)); }
-};
-
 #endif
 
 /// c[r * c_stride + v * 16 + lane] = (that, or 0 with `fresh`) + sum over k < count, ascending, of
