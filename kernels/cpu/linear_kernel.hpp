@@ -10,9 +10,9 @@
 namespace troupe::kernels {
 namespace {
 
-/// Steps of k. The first row tile brings weights from memory, later ones find them in L2; the hardware does well by
-/// itself for a single row.
-inline constexpr std::size_t prefetch_distance = 16;
+/// How far ahead of their use weights are asked for, in bytes, where they come from memory: by the first row tile; later
+/// ones find them in L2.
+inline constexpr std::size_t float_fetch_distance = 8192;
 
 /// One panel and one row tile over one block of K.
 template <class Operand>
@@ -31,18 +31,17 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
   });
 }
 
-#if !defined(__AVX512F__)
-
 /// Row tiles from which on weights are widened once for all of them.
 inline constexpr std::size_t many_tiles = 3;
 
-/// The same sums for many rows: one vector of a panel at a time, widened to a block of f32 that stays in L1, while the
-/// next panel's block is fetched.
+/// The same sums for many rows: as many vectors of a panel at a time as a row tile takes, widened to a block of f32 near
+/// the core, while the next panel's block is fetched.
 template <class Operand>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
-  constexpr std::size_t vectors = panel_outputs / lanes;
-  alignas(64) float widened[k_block * lanes];
+  constexpr int V = tile_vectors(tile_rows);
+  constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
+  alignas(64) float widened[k_block * width];
   const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
@@ -53,20 +52,24 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
       const element* block = weights + (panel * op.words + k) * panel_outputs;
       const element* next =
           panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + k_block) * panel_outputs;
-      const std::size_t fetched = words * panel_outputs * sizeof(element) / (vectors * task.tiles);
-      for (std::size_t v = 0; v < vectors; ++v) {
+      const std::size_t fetched = words * panel_outputs * sizeof(element) / (parts * task.tiles);
+      for (std::size_t part = 0; part < parts; ++part) {
         for (std::size_t word = 0; word < words; ++word)
-          store(widened + word * lanes, Operand::column(block + word * panel_outputs + v * lanes));
+          for (int v = 0; v < V; ++v)
+            store(widened + word * width + v * lanes,
+                  Operand::column(block + word * panel_outputs + part * width + v * lanes));
         for (std::size_t i = 0; i < task.tiles; ++i) {
-          const char* from = reinterpret_cast<const char*>(next) + (v * task.tiles + i) * fetched;
+          const char* from = reinterpret_cast<const char*>(next) + (part * task.tiles + i) * fetched;
           for (std::size_t byte = 0; byte < fetched; byte += 64)
             __builtin_prefetch(from + byte, 0, 2);
           const std::size_t row = first_row_of(op, task.first_tile + i);
           with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
-            const float* b[1] = {widened};
-            accumulate_tile<f32_operand, R, 1>(scratch + (row - first_row) * c_stride + panel * panel_outputs + v * lanes,
-                                               c_stride, k == 0, activations + row * activation_stride,
-                                               activation_stride, b, lanes, words);
+            const float* b[V];
+            for (int v = 0; v < V; ++v)
+              b[v] = widened + v * lanes;
+            accumulate_tile<f32_operand, R, V>(
+                scratch + (row - first_row) * c_stride + panel * panel_outputs + part * width, c_stride, k == 0,
+                activations + row * activation_stride, activation_stride, b, width, words);
           });
         }
       }
@@ -74,16 +77,15 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
   }
 }
 
-#endif
-
 /// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
 template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
-#if !defined(__AVX512F__)
-  if (task.tiles >= many_tiles)
-    return accumulate_widened<Operand>(op, task, scratch);
-#endif
-  const auto* weights = static_cast<const typename Operand::element*>(op.weights);
+  if constexpr (Operand::in_f32)
+    if (task.tiles >= many_tiles)
+      return accumulate_widened<Operand>(op, task, scratch);
+  using element = typename Operand::element;
+  constexpr std::size_t fetched_ahead = float_fetch_distance / (panel_outputs * sizeof(element));
+  const auto* weights = static_cast<const element*>(op.weights);
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
   for (std::size_t k = 0; k < op.words; k += k_block) {
@@ -96,7 +98,7 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
         linear_block<Operand>(weights + ((task.first_panel + panel) * op.words + k) * panel_outputs,
                               activations + row * activation_stride, count, words, k == 0,
                               scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride,
-                              tile == task.first_tile && count > 1 ? prefetch_distance : 0);
+                              tile == task.first_tile ? fetched_ahead : 0);
     }
   }
 }

@@ -13,6 +13,7 @@ namespace {
 
 struct f32_operand {
   using element = float;
+  static constexpr bool in_f32 = true; // products of exactly widened weights
   static vec column(const element* p) { return load(p); }
   static vec row(const std::uint32_t* p) {
     float x;
@@ -37,6 +38,7 @@ struct bf16_operand : f32_operand {
 /// Pairs of bf16, rounded as VDPBF16PS does.
 struct pair_operand {
   using element = std::uint32_t;
+  static constexpr bool in_f32 = false;
   static __m512i column(const element* p) { return _mm512_loadu_si512(p); }
   static __m512i row(const std::uint32_t* p) {
     int pair;
@@ -65,7 +67,7 @@ accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t*
   for (std::size_t k = 0; k < count; ++k) {
     decltype(Operand::column(nullptr)) columns[V];
     for (int v = 0; v < V; ++v) {
-      if (ahead != 0)
+      if (ahead != 0 && v * lanes * sizeof(*column[v]) % 64 == 0) // once for each line
         __builtin_prefetch(column[v] + ahead * b_stride);
       columns[v] = Operand::column(column[v]);
       column[v] += b_stride;
