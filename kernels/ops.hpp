@@ -142,7 +142,7 @@ public:
   // -- weights ------------------------------------------------------------------------------------------------------
 
   /// Packs matrices that share their input, stacked along the outputs (q, k and v become one). Activations will come as
-  /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, they are rounded to bf16.
+  /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, rounded to it (on a CPU not from f16).
   /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says.
   /// On a CPU both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs,
   /// symmetrically, to nearest even; on a GPU activations stay as they are, and where rows are many, weights are

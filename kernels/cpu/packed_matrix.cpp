@@ -148,8 +148,11 @@ std::size_t words_of(weight_kind kind, std::size_t inputs) {
   return (inputs + in_word - 1) / in_word;
 }
 
+bool in_f16(const stored_matrix& m) { return m.format == weight_format::f16; }
+
+/// What is stored in f16 is never rounded to bf16.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, const target& kernels) {
-  if (compute == dtype::bf16)
+  if (compute == dtype::bf16 && std::none_of(stacked.begin(), stacked.end(), in_f16))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
   const auto format = stacked.front().format;
   const bool same = std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return m.format == format; });
@@ -163,11 +166,15 @@ std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const
     throw std::invalid_argument("no matrix to pack");
   if (gated)
     return {stacked};
+  const auto alike = [&](const stored_matrix& a, const stored_matrix& b) {
+    const auto kind = quantised_kind(a, how);
+    return kind == quantised_kind(b, how) && (kind || in_f16(a) == in_f16(b));
+  };
   std::vector<std::span<const stored_matrix>> parts;
   for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
     if (stacked[i].cols != stacked[0].cols)
       throw std::invalid_argument("matrices that are packed together must have the same inputs");
-    if (i + 1 < stacked.size() && quantised_kind(stacked[i + 1], how) == quantised_kind(stacked[first], how))
+    if (i + 1 < stacked.size() && alike(stacked[i + 1], stacked[first]))
       continue;
     parts.push_back(stacked.subspan(first, i + 1 - first));
     first = i + 1;

@@ -13,7 +13,7 @@ namespace troupe::kernels {
 
 /// Of the bytes that `pack_matrices` makes of given weights, on all targets: to be raised with every change of them, which
 /// packed_layout_test notices. Files that keep packed weights are then made anew.
-inline constexpr int packed_layout_version = 1;
+inline constexpr int packed_layout_version = 2;
 
 class packed_matrix : public matrix {
 public:

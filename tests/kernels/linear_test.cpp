@@ -19,7 +19,7 @@ struct weights {
 
   /// As they take part in a product of type `compute`.
   numbers rounded(dtype compute) const {
-    if (compute == dtype::f32)
+    if (compute == dtype::f32 || stored.type == dtype::f16)
       return stored;
     std::vector<float> x(stored.size());
     for (std::size_t i = 0; i < x.size(); ++i)
