@@ -86,7 +86,8 @@ reply health(const service& engine) {
                               ",\"total_bytes\":" + std::to_string(status.total_bytes) +
                               ",\"detail\":" + json_text(to_utf8(status.line)) + '}',
                             503);
-  result.headers.emplace_back("Retry-After", "1");
+  if (status.state == "loading")
+    result.headers.emplace_back("Retry-After", "1");
   return result;
 }
 

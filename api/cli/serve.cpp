@@ -48,7 +48,11 @@ int serve(const serve_options& options) {
   console terminal;
   terminal.catch_interrupts();
   const auto shown = std::make_shared<progress>(options.quiet);
-  const auto engine = engine::start(options.engine, [shown](const load_status& status) { shown->show(status); });
+  const auto engine = engine::start(options.engine, [shown, &terminal](const load_status& status) {
+    shown->show(status);
+    if (status.now == load_status::stage::failed && status.why) // while it loads, or for good afterwards
+      terminal.post(*status.why);
+  });
   engine_service service(engine);
   server listening(service, options.server);
   const auto url = url_of(options.server.host, listening.port());
@@ -64,22 +68,21 @@ int serve(const serve_options& options) {
       if (!options.quiet)
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
                   << example(url, *model, !options.server.api_keys.empty()) << std::endl;
-    } catch (const failure& f) {
-      terminal.post(f.what_failed());
+    } catch (const failure&) { // has been posted, or the server ends
     }
   });
-  // Nothing else is posted: either the model cannot be loaded, or somebody wants the server to end.
-  const auto failed_load = terminal.next_event();
+  // Nothing else is posted: either the engine has failed, or somebody wants the server to end.
+  const auto failed = terminal.next_event();
   terminal.let_interrupts_end_the_program();
-  if (!failed_load && !options.quiet)
+  if (!failed && !options.quiet)
     std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish"
               << std::endl;
   listening.stop();
   serving.join();
   engine.stop();
   loading.join();
-  if (failed_load) {
-    const auto& why = std::get<error>(*failed_load);
+  if (failed) {
+    const auto& why = std::get<error>(*failed);
     throw failure(why.code, why.message);
   }
   return 0;

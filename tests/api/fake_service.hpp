@@ -142,18 +142,13 @@ class fake_service : public service {
 public:
   std::shared_ptr<served_model> served = byte_model();
 
-  void set_loading() {
-    const std::lock_guard lock(mutex_);
-    ready_ = false;
-  }
+  void set_loading() { set_status({false, "loading", 2, 8, "reading weights"}); }
+  void set_failed() { set_status({false, "failed", 8, 8, "the device is lost"}); }
   service_status status() const override {
     const std::lock_guard lock(mutex_);
-    return ready_ ? service_status{true, "ready", 8, 8, ""} : service_status{false, "loading", 2, 8, "reading weights"};
+    return status_;
   }
-  std::shared_ptr<const served_model> model() const override {
-    const std::lock_guard lock(mutex_);
-    return ready_ ? served : nullptr;
-  }
+  std::shared_ptr<const served_model> model() const override { return status().ready ? served : nullptr; }
   std::unique_ptr<ticket> submit(generation request, event_sink sink) override {
     const std::lock_guard lock(mutex_);
     auto made = std::make_shared<fake_request>(std::move(request), std::move(sink));
@@ -187,10 +182,15 @@ public:
   }
 
 private:
+  void set_status(service_status to) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(to);
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::shared_ptr<fake_request>> submitted_;
-  bool ready_ = true;
+  service_status status_{true, "ready", 8, 8, ""};
 };
 
 } // namespace troupe::test

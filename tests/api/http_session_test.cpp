@@ -96,6 +96,7 @@ TEST_CASE("While the model loads, only health and metrics say more than 503") {
   const auto port = live.port();
   const auto health = get(port, "/health");
   CHECK(health.status == 503);
+  CHECK(health.headers.contains("retry-after"));
   CHECK(health.body ==
         R"({"status":"loading","progress":0.25,"done_bytes":2,"total_bytes":8,"detail":"reading weights"})");
   for (const auto* path : {"/v1/completions", "/v1/chat/completions", "/tokenize"}) {
@@ -108,6 +109,16 @@ TEST_CASE("While the model loads, only health and metrics say more than 503") {
   const auto metrics = get(port, "/metrics");
   CHECK(metrics.status == 200);
   CHECK(metrics.body.find("troupe_ready 0") != std::string::npos);
+}
+
+TEST_CASE("Where the engine has failed for good, health does not ask to come back") {
+  live_server live;
+  live.fake.set_failed();
+  const auto health = get(live.port(), "/health");
+  CHECK(health.status == 503);
+  CHECK(health.body.starts_with(R"({"status":"failed",)"));
+  CHECK(health.body.find("the device is lost") != std::string::npos);
+  CHECK_FALSE(health.headers.contains("retry-after"));
 }
 
 TEST_CASE("HEAD is GET without the body, OPTIONS tells the methods") {
