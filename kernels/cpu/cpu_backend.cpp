@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unistd.h>
 
 namespace troupe::kernels {
 
@@ -16,6 +17,19 @@ namespace {
 // Sizes of tasks; none of them can change a result.
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
 constexpr std::size_t outputs_per_linear_task = 256;
+constexpr std::size_t least_rows_per_linear_task = 64;
+
+/// Of L2. Targets say how many rows fit into as much; a larger one gets the same blocks.
+constexpr std::size_t most_cache = std::size_t(1) << 20;
+
+/// What a core has, at most `most_cache`.
+std::size_t l2_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  if (const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
+    return std::min(static_cast<std::size_t>(bytes), most_cache);
+#endif
+  return most_cache;
+}
 
 const target& find_target(isa wanted) {
   const auto available = available_isas();
@@ -82,7 +96,7 @@ class cpu_backend : public backend, public storable_matrices {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads),
-      plan_(pool_.size()) {
+      cache_(options.cache != 0 ? std::min(options.cache, most_cache) : l2_bytes()), plan_(pool_.size()) {
     linear_scratch_.resize(pool_.size());
     attention_scratch_.resize(pool_.size());
   }
@@ -365,6 +379,7 @@ private:
     op.add = how == store::add;
     op.out_bf16 = out.type == dtype::bf16;
     op.words = weights.words;
+    op.cached = cache_ / 2 / sizeof(std::uint32_t);
     op.rows = in.rows;
     const bool pairs = weights.kind == weight_kind::bf16_pairs;
     const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows
@@ -387,7 +402,8 @@ private:
     const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
     const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
-    const std::size_t row_tasks = ceil_div(in.rows, static_cast<std::size_t>(kernels_.task_rows));
+    const std::size_t fitting = std::max(kernels_.task_rows * cache_ / most_cache, least_rows_per_linear_task);
+    const std::size_t row_tasks = ceil_div(in.rows, fitting);
     const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
     for (auto& memory : linear_scratch_)
       memory.reserve(most_rows * panels * columns);
@@ -466,6 +482,7 @@ private:
   isa isa_;
   const target& kernels_;
   thread_pool pool_;
+  std::size_t cache_; // bytes of L2 that a task fills
   scratch<std::uint32_t> activations_;
   std::vector<scratch<float>> linear_scratch_; // of each thread
   scratch<float> states_;

@@ -25,6 +25,7 @@ std::vector<isa> available_isas();
 struct cpu_options {
   int threads = 0;                    // 0: one per core that this process may use
   isa target = available_isas().back();
+  std::size_t cache = 0;              // bytes of a core's L2, which blocks are cut to; 0: as the system says. changes no bit
 };
 
 /// What a CPU backend does beside the ops (dynamic_cast finds it): its packed matrices are plain bytes, which a file can

@@ -96,6 +96,7 @@ struct linear_op {
   std::size_t words = 0; // of K; quantised: groups
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0; // words from one block of K to the next
+  std::size_t cached = 0;           // words of activations that stay in L2, where weights are quantised
   std::size_t rows = 0;
   std::size_t row_tiles = 0; // tile t is the rows from t * tile_rows, the last tile may have fewer
   std::size_t tile_rows = 0;
@@ -194,7 +195,7 @@ struct target {
   int linear_rows;       // most rows of a tile
   int pair_rows;         // the same with weights in bf16_pairs
   int quantised_rows;    // the same with quantised weights
-  int task_rows;         // most rows of a task: their activations, sums and a block of weights stay in L2
+  int task_rows;         // most rows of a task: their activations, sums and a block of weights stay in an L2 of 1 MiB
   bool pairs;            // bf16 weights for bf16 activations are packed in pairs; else activations become f32
   int wide_queries;      // most queries of a tile, <= max_queries, where K and V are f32
   int narrow_queries;    // the same where they are bf16 or int8

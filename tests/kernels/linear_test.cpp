@@ -185,7 +185,7 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
         }
 }
 
-TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row") {
+TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row, whatever the cache") {
   const std::size_t inputs = 1300, outputs = 70, rows = 989;
   for (const isa target : tested_isas())
     for (const dtype compute : compute_types) {
@@ -194,8 +194,10 @@ TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row
       const stored_matrix view = w.view();
       const auto device = make_backend(target);
       const auto packed = device->pack({&view, 1}, compute);
-      numbers in(compute, random.normal(rows * inputs)), out(dtype::f32, rows * outputs);
+      numbers in(compute, random.normal(rows * inputs)), out(dtype::f32, rows * outputs), small = out;
       device->linear(out.rows(rows), in.rows(rows), *packed);
+      make_backend(target, 2, 128 << 10)->linear(small.rows(rows), in.rows(rows), *packed);
+      CHECK_MESSAGE(small == out, to_string(target), ", a small cache");
       for (const std::size_t r : {0, 1, 11, 12, 239, 240, 241, 500, 988}) {
         auto row = in.slice(r * inputs, inputs);
         numbers alone(dtype::f32, outputs);

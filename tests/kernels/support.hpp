@@ -16,10 +16,11 @@
 
 namespace troupe::kernels::testing {
 
-inline std::unique_ptr<backend> make_backend(isa target, int threads = 2) {
+inline std::unique_ptr<backend> make_backend(isa target, int threads = 2, std::size_t cache = 0) {
   cpu_options options;
   options.threads = threads;
   options.target = target;
+  options.cache = cache;
   return make_cpu_backend(options);
 }
 
