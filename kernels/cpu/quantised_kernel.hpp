@@ -8,9 +8,6 @@
 namespace troupe::kernels {
 namespace {
 
-/// Words of activations that a task walks through before it goes to its next panel: they stay in L2.
-inline constexpr std::size_t activations_in_cache = std::size_t(1) << 17;
-
 /// All rows of the task with one block of one panel. c: [rows][32].
 template <weight_kind Kind>
 inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t rows,
@@ -62,7 +59,7 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
 #if defined(__AMX_INT8__)
   const amx_tiles configured(in_amx_tiles<Kind> && rows >= amx_rows);
 #endif
-  const std::size_t blocks = activations_in_cache / (rows * activation_row) + 1;
+  const std::size_t blocks = op.cached / (rows * activation_row) + 1;
   for (std::size_t first = 0; first < op.words; first += blocks * group_block)
     for (std::size_t panel = 0; panel < task.panels; ++panel)
       for (std::size_t k = first; k < op.words && k < first + blocks * group_block; k += group_block) {
@@ -73,16 +70,55 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
       }
 }
 
-/// One group of activations: scale = largest magnitude / 127, codes to nearest even. What is not finite makes the scale
-/// infinite or NaN, and so the products.
-inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
-  std::uint32_t largest = 0; // as bits, where NaN is above all
+#if defined(__AVX512F__)
+
+/// The largest magnitude of 32 numbers as bits, where NaN is above all.
+inline std::uint32_t largest_magnitude(const float* from) {
+  const auto magnitude = _mm512_set1_epi32(0x7fffffff);
+  const auto a = _mm512_and_si512(_mm512_loadu_si512(from), magnitude);
+  const auto b = _mm512_and_si512(_mm512_loadu_si512(from + 16), magnitude);
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+}
+
+/// codes = 16 numbers * inverse, to nearest even; their sum.
+inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
+  const vec rounded = load(from) * broadcast(inverse) + broadcast(magic); // the integer is in the low bits
+  const auto bytes = _mm512_cvtepi32_epi8(_mm512_castps_si512(rounded.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), bytes);
+  return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(bytes));
+}
+
+#else
+
+inline std::uint32_t largest_magnitude(const float* from) {
+  std::uint32_t largest = 0;
   for (std::size_t i = 0; i < 32; ++i) {
     std::uint32_t bits;
     std::memcpy(&bits, from + i, 4);
     bits &= 0x7fffffff;
     largest = largest > bits ? largest : bits;
   }
+  return largest;
+}
+
+inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const float rounded = from[i] * inverse + magic;
+    std::uint32_t bits;
+    std::memcpy(&bits, &rounded, 4);
+    codes[i] = static_cast<std::int8_t>(bits);
+    sum += codes[i];
+  }
+  return sum;
+}
+
+#endif
+
+/// One group of activations: scale = largest magnitude / 127, codes to nearest even. What is not finite makes the scale
+/// infinite or NaN, and so the products.
+inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
+  const std::uint32_t largest = largest_magnitude(from);
   float most;
   std::memcpy(&most, &largest, 4);
   if (most < 1e-30f) // its inverse would overflow
@@ -90,18 +126,7 @@ inline void quantise_group(std::uint32_t* to, const float* from, int parts, int 
   const float scale = most / 127;
   const float inverse = most > 0 ? 127 / most : 0;
   std::int8_t codes[32];
-  std::int32_t halves[2] = {};
-  for (std::size_t half = 0; half < 2; ++half) {
-    std::int32_t sum = 0; // a local, so that the loop becomes vectors
-    for (std::size_t i = half * 16; i < half * 16 + 16; ++i) {
-      const float rounded = from[i] * inverse + magic; // the integer is in the low bits
-      std::uint32_t bits;
-      std::memcpy(&bits, &rounded, 4);
-      codes[i] = static_cast<std::int8_t>(bits);
-      sum += codes[i];
-    }
-    halves[half] = sum;
-  }
+  const std::int32_t halves[2] = {make_codes(codes, from, inverse), make_codes(codes + 16, from + 16, inverse)};
   std::memcpy(to, codes, sizeof codes);
   std::memcpy(to + 8, &scale, 4);
   const std::int32_t sum = halves[0] + halves[1];

@@ -10,7 +10,11 @@ template <class Operand>
 inline void widen_row(float* to, const void* from, std::size_t n) {
   using element = typename Operand::element;
   const auto* x = static_cast<const char*>(from); // a checkpoint may be unaligned
-  for (std::size_t i = 0; i < n; i += lanes) {
+  std::size_t i = 0;
+  if (reinterpret_cast<std::uintptr_t>(x) % sizeof(element) == 0)
+    for (; i + lanes <= n; i += lanes)
+      store(to + i, Operand::column(reinterpret_cast<const element*>(x) + i));
+  for (; i < n; i += lanes) {
     element some[lanes] = {};
     std::memcpy(some, x + i * sizeof(element), (n - i < lanes ? n - i : lanes) * sizeof(element));
     store_some(to + i, Operand::column(some), n - i);

@@ -55,6 +55,15 @@ inline vec load_bf16(const std::uint16_t* p) {
   const auto half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 }
+/// Sixteen times to_bf16.
+inline void store_bf16(std::uint16_t* p, vec x) {
+  const auto bits = _mm512_castps_si512(x.v), high = _mm512_srli_epi32(bits, 16);
+  const auto odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+  const auto rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+  const auto nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+  const auto words = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
+}
 /// The low and the high half of 16 words as bf16.
 inline vec even_bf16(const std::uint32_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
@@ -107,6 +116,17 @@ inline __m256 load_bf16_half(const std::uint16_t* p) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 inline vec load_bf16(const std::uint16_t* p) { return {load_bf16_half(p), load_bf16_half(p + 8)}; }
+inline __m256i bf16_words(__m256 x) {
+  const auto bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+  const auto odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+  const auto rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+  const auto nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+inline void store_bf16(std::uint16_t* p, vec x) {
+  const auto packed = _mm256_packus_epi32(bf16_words(x.a), bf16_words(x.b)); // 0-3, 8-11, 4-7, 12-15
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
+}
 inline __m256i load_words(const std::uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline vec even_bf16(const std::uint32_t* p) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(load_words(p), 16)),
@@ -208,6 +228,12 @@ inline vec load_f16(const std::uint16_t* p) {
     return quad{f16_value(p[4 * i]), f16_value(p[4 * i + 1]), f16_value(p[4 * i + 2]), f16_value(p[4 * i + 3])};
   });
 }
+inline void store_bf16(std::uint16_t* p, const vec& x) {
+  alignas(64) float all[lanes];
+  store(all, x);
+  for (int i = 0; i < lanes; ++i)
+    p[i] = to_bf16(all[i]);
+}
 
 #endif
 
@@ -231,10 +257,11 @@ inline void store_some(float* p, vec a, std::size_t n) {
 }
 
 inline void store_some(std::uint16_t* p, vec a, std::size_t n) {
-  alignas(64) float all[lanes];
-  store(all, a);
-  for (std::size_t i = 0; i < n && i < lanes; ++i)
-    p[i] = to_bf16(all[i]);
+  if (n >= lanes)
+    return store_bf16(p, a);
+  alignas(64) std::uint16_t all[lanes];
+  store_bf16(all, a);
+  std::memcpy(p, all, n * sizeof(std::uint16_t));
 }
 
 #if defined(__AVX512F__)

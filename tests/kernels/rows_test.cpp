@@ -1,5 +1,7 @@
 #include "tests/kernels/support.hpp"
 
+#include <bit>
+
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
 
@@ -25,6 +27,26 @@ TEST_CASE("rms_norm agrees with the reference, into f32 and bf16, for gathered r
           }
         check_close(all.values(), want, tolerance, std::string(to_string(target)) + " " + std::to_string(cols));
       }
+  }
+}
+
+TEST_CASE("numbers are rounded to bf16 to nearest even, NaN, infinities and denormals included") {
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    generator random;
+    std::vector<float> tricky{0x1.01p0f, 0x1.03p0f, -0x1.01p0f, 0x1.fffffep127f, INFINITY, -INFINITY, 1e-40f, -3e-39f, -0.0f};
+    for (const std::uint32_t bits : {0x7f800001u, 0xffbfffffu, 0x7fffffffu, 0x00008000u, 0x00018000u, 0x3f7fffffu})
+      tricky.push_back(std::bit_cast<float>(bits));
+    for (const std::size_t cols : {16, 48, 53}) {
+      // The same norm in f32 says what has to be rounded.
+      auto weight = random.normal(cols);
+      for (std::size_t i = 0; i < tricky.size(); ++i)
+        weight[(i * 7) % cols] = tricky[i];
+      numbers x(dtype::f32, std::vector<float>(cols, 1)), wide(dtype::f32, cols), narrow(dtype::bf16, cols);
+      device->rms_norm(wide.rows(1), x.rows(1), weight.data(), 0);
+      device->rms_norm(narrow.rows(1), x.rows(1), weight.data(), 0);
+      CHECK_MESSAGE(numbers(dtype::bf16, wide.wide) == narrow, to_string(target), ", ", cols, " columns");
+    }
   }
 }
 
