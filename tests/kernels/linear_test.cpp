@@ -1,5 +1,6 @@
 #include "tests/kernels/support.hpp"
 
+#include <algorithm>
 #include <array>
 
 using namespace troupe::kernels;
@@ -49,6 +50,15 @@ std::string name(isa target, dtype stored, dtype compute, std::size_t rows, std:
 }
 
 } // namespace
+
+TEST_CASE("the targets that this machine cannot run are named: nothing here tests them") {
+  const auto available = available_isas();
+  CHECK(available.front() == isa::portable);
+  CHECK(std::is_sorted(available.begin(), available.end()));
+  for (int i = 0; i <= static_cast<int>(isa::avx512_amx); ++i)
+    if (const auto target = static_cast<isa>(i); std::find(available.begin(), available.end(), target) == available.end())
+      MESSAGE("not tested on this machine: ", to_string(target));
+}
 
 TEST_CASE("linear agrees with the reference for every target, type and odd size") {
   struct shape {
