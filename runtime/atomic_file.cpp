@@ -30,7 +30,7 @@ bool is_named(int descriptor, const std::filesystem::path& file) {
 } // namespace
 
 std::unique_ptr<atomic_file> atomic_file::begin(const std::filesystem::path& file, std::size_t bytes) {
-  const auto beside = std::filesystem::path(file.string() + ".partial");
+  const auto beside = file.parent_path() / ("." + file.filename().string() + ".troupe-partial");
   for (;;) {
     const int opened = open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     std::unique_ptr<atomic_file> begun(new atomic_file(file, beside, opened));

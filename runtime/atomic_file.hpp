@@ -12,8 +12,9 @@ namespace troupe {
 
 class atomic_file {
 public:
-  /// Begins `file`, which will have `bytes` bytes; they are reserved where the file system can do that. What a process
-  /// that died has left is overwritten. Null where another is writing the file. Throws failure(bad_file) naming the file.
+  /// Begins `file`, which will have `bytes` bytes, zeros where nothing is written; they are reserved where the file
+  /// system can do that. What a process that died has left (".FILE.troupe-partial") is overwritten. Null where another
+  /// is writing the file. Throws failure(bad_file) naming the file.
   static std::unique_ptr<atomic_file> begin(const std::filesystem::path& file, std::size_t bytes);
 
   /// Without `commit`, nothing remains.

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cmath>
-#include <ostream>
 
 namespace troupe {
 
@@ -56,21 +55,19 @@ public:
 
   export_result write(gguf_writer& file, const fs::path& path, const std::vector<float>& divisors,
                       const progress_fn& progress) {
-    for (const auto& name : source_.tensors->tensors())
+    for (const auto& name : tensors_used(source_.config))
       add(file, name);
     if (!divisors.empty())
       file.add_tensor("rope_freqs.weight", tensor_type::f32, {divisors.size()});
     std::size_t done = 0;
-    file.write(path, [&](std::size_t index, std::ostream& out) {
-      if (index == tensors_.size()) {
-        out.write(reinterpret_cast<const char*>(divisors.data()),
-                  static_cast<std::streamsize>(divisors.size() * sizeof(float)));
-        return;
-      }
-      write_tensor(tensors_[index], out);
+    file.write(path, [&](std::size_t index) {
+      if (index == tensors_.size())
+        return std::as_bytes(std::span(divisors));
+      make_tensor(tensors_[index]);
       done += source_.tensors->find(tensors_[index].name)->bytes;
       if (progress)
         progress(done, result_.stored_bytes);
+      return std::as_bytes(std::span(written_));
     });
     result_.written_bytes = file.tensor_bytes();
     result_.relative_error = squares_ > 0 ? std::sqrt(errors_ / squares_) : 0;
@@ -80,15 +77,12 @@ public:
 private:
   void add(gguf_writer& file, const std::string& name) {
     const auto& config = source_.config;
-    const auto translated = gguf_tensor_name(name);
     const auto& info = *source_.tensors->find(name);
-    if (translated == name || (config.tied && name == "lm_head.weight"))
-      return; // nothing that a model of these families uses
     exported tensor{name, type_of(name, info)};
     const bool q = name.find(".q_proj.") != name.npos, k = name.find(".k_proj.") != name.npos;
     if ((q || k) && (config.family == "llama" || config.family == "mistral"))
       tensor.rotated_heads = static_cast<std::size_t>(q ? config.heads : config.kv_heads);
-    file.add_tensor(translated, tensor.type, info.shape);
+    file.add_tensor(gguf_tensor_name(name), tensor.type, info.shape);
     result_.stored_bytes += info.bytes;
     tensors_.push_back(std::move(tensor));
   }
@@ -103,19 +97,20 @@ private:
     return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
   }
 
-  void write_tensor(const exported& tensor, std::ostream& out) {
+  /// Its bytes, to `written_`.
+  void make_tensor(const exported& tensor) {
     const auto& info = *source_.tensors->find(tensor.name);
     const auto data = source_.tensors->read(tensor.name);
     const auto from = *weight_format_of(info.type), to = *weight_format_of(tensor.type);
     const auto cols = info.shape.back(), rows = info.shape.size() == 1 ? 1 : info.shape.front();
     const auto stored_row = row_bytes(from, cols), written_row = row_bytes(to, cols);
-    std::vector<char> written(rows * written_row);
+    written_.resize(rows * written_row);
     std::vector<double> squares(rows), errors(rows);
     const bool vector_of_rows = info.shape.size() == 1 && tensor.rotated_heads > 0;
     pool_.parallel_for(rows, [&](std::size_t row, int) {
       const auto source = vector_of_rows ? row : source_row(tensor, row, rows);
       const char* stored = static_cast<const char*>(data.get()) + source * stored_row;
-      char* place = written.data() + row * written_row;
+      char* place = written_.data() + row * written_row;
       if (from == to)
         return void(std::copy_n(stored, stored_row, place));
       std::vector<float> values(cols), back(cols);
@@ -128,12 +123,11 @@ private:
       }
     });
     if (vector_of_rows)
-      reorder_bias(tensor, written, cols);
+      reorder_bias(tensor, written_, cols);
     for (std::size_t row = 0; row < rows && info.shape.size() > 1; ++row) {
       squares_ += squares[row];
       errors_ += errors[row];
     }
-    out.write(written.data(), static_cast<std::streamsize>(written.size()));
   }
 
   /// Halves of a head become neighbours: where row `row` of what is written comes from.
@@ -156,23 +150,16 @@ private:
   tensor_type to_;
   kernels::thread_pool& pool_;
   std::vector<exported> tensors_;
+  std::vector<char> written_; // one tensor's
   export_result result_;
   double squares_ = 0, errors_ = 0;
 };
 
-/// Reads the tokenizer back from a file without tensors: what it makes of a text must be the same.
-void check_tokenizer(const gguf_writer& metadata, const fs::path& path, const tokenizer& tokens,
-                     const std::string& model) {
-  const fs::path trial = path.string() + ".metadata";
-  struct remover {
-    const fs::path& file;
-    ~remover() {
-      std::error_code ignored;
-      fs::remove(file, ignored);
-    }
-  } const remove{trial};
-  metadata.write(trial, [](std::size_t, std::ostream&) {});
-  const auto read = make_gguf_tokenizer(gguf_file(trial));
+/// Reads the tokenizer back from what the file will say of it: what it makes of a text must be the same.
+void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const std::string& model) {
+  const auto head = metadata.head();
+  const auto name = model + " as GGUF";
+  const auto read = make_gguf_tokenizer(read_gguf(std::as_bytes(std::span(head)), name).metadata, name);
   const auto check = [&](std::string_view text) {
     if (read->encode(text, true) != tokens.encode(text, true))
       throw failure(errc::unsupported, model + ": GGUF cannot say how its tokenizer cuts " + shown(text));
@@ -184,20 +171,38 @@ void check_tokenizer(const gguf_writer& metadata, const fs::path& path, const to
       check(text);
 }
 
+/// Only a file may be replaced: a link, a pipe or a device was hardly meant.
+void check_target(const fs::path& file) {
+  if (file.filename().empty())
+    throw failure(errc::bad_request, shown(file.string()) + " names no file");
+  std::error_code ignored;
+  const auto there = fs::symlink_status(file, ignored);
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    throw failure(errc::bad_request, file.string() + ": is there, and is " +
+                                       (fs::is_symlink(there)     ? "a link"
+                                        : fs::is_directory(there) ? "a folder"
+                                                                  : "not a regular file") +
+                                       "; name another file for the result");
+}
+
 } // namespace
 
 std::span<const export_format> export_formats() { return formats; }
 
 export_result export_gguf(const std::string& model, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
-                          const progress_fn& progress) {
+                          const progress_fn& progress, const line_sink& say) {
+  check_target(file);
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
-  check_tensors(*source.tensors, source.config);
+  for (auto& line : check_tensors(*source.tensors, source.config))
+    if (say)
+      say(std::move(line));
   gguf_writer out;
   auto divisors = rope_divisors(source.config);
   if (const auto original = gguf_file_of(model)) {
-    if (fs::exists(file) && fs::equivalent(*original, file))
+    std::error_code ignored; // there is no such file
+    if (fs::equivalent(*original, file, ignored))
       throw failure(errc::bad_request, file.string() + ": is the file that is read, name another for the result");
     const gguf_file opened(*original);
     for (const auto& [key, value] : opened.metadata().all())
@@ -207,7 +212,7 @@ export_result export_gguf(const std::string& model, tensor_type to, const fs::pa
   } else {
     const auto tokens = source.load_tokenizer();
     describe_model(out, model, source.config, source.generation, *tokens);
-    check_tokenizer(out, file, *tokens, model);
+    check_tokenizer(out, *tokens, model);
   }
   out.add("general.quantization_version", std::uint32_t{2});
   out.add("general.file_type", file_type(to));

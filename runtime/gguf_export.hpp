@@ -29,9 +29,11 @@ struct export_result {
 
 /// `model`: as open_model takes it, but not synthetic. Matrices that are stored as floats become `to`; the table of
 /// embeddings and the matrix that makes logits q8_0 at least; those in blocks stay as they are; where rows do not fill
-/// blocks, f16. Vectors become f32. The tokenizer is read back and compared before the file gets its name.
-/// Throws failure(unsupported) for what GGUF cannot say, and as open_model and gguf_writer.
+/// blocks, f16. Vectors become f32. Tensors that the model does not use are left out; `say` hears of them, where
+/// check_tensors does not refuse them. The tokenizer is read back and compared before anything is written.
+/// Throws failure(unsupported) for what GGUF cannot say, failure(bad_request) where `file` is there and is not a
+/// regular file, or is the one that is read, and as open_model and gguf_writer.
 export_result export_gguf(const std::string& model, tensor_type to, const std::filesystem::path& file,
-                          kernels::thread_pool& pool, const progress_fn& progress = {});
+                          kernels::thread_pool& pool, const progress_fn& progress = {}, const line_sink& say = {});
 
 } // namespace troupe

@@ -33,8 +33,11 @@ std::string gguf_tensor_name(std::string_view hugging_face);
 /// Models `gpt2` (byte-level BPE, with the pre-tokenizer that `tokenizer.ggml.pre` names) and `llama` (SentencePiece
 /// BPE). Of the latter, merges follow from scores: any two neighbours whose text together is a token may merge, the
 /// highest score first. Exact but for vocabularies with pieces of equal score or with characters that only occur within
-/// pieces. Throws failure(bad_file | unsupported) naming the file and the key.
-std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file);
+/// pieces. Throws failure(bad_file | unsupported) naming the `file` and the key.
+std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file);
+inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
+  return make_gguf_tokenizer(file.metadata(), file.name());
+}
 
 /// The name that files have for the way in which a tokenizer.json of byte-level BPE cuts texts into words, given its
 /// `pre_tokenizer` and `ignore_merges`; nothing where no file could say it. One that differs in `ignore_merges` alone

@@ -80,7 +80,7 @@ using special_ids = tokenizer::named_tokens;
 /// The vocabulary of a file, and what it becomes in a tokenizer.json.
 class vocabulary {
 public:
-  explicit vocabulary(const gguf_file& file) : metadata_(file.metadata()) {
+  explicit vocabulary(const gguf_metadata& metadata) : metadata_(metadata) {
     const auto tokens = metadata_.strings(tokens_key);
     if (!tokens || tokens->empty())
       throw failure(errc::bad_file, metadata_.label(tokens_key) + " is missing or empty");
@@ -314,16 +314,15 @@ std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, 
   return name;
 }
 
-std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
-  const auto& metadata = file.metadata();
+std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file) {
   const auto model = metadata.string(model_key);
   if (!model)
     throw failure(errc::bad_file, metadata.label(model_key) + " is missing");
-  const vocabulary words(file);
+  const vocabulary words(metadata);
   if (*model == "gpt2")
-    return make_byte_level(words, file.name());
+    return make_byte_level(words, file);
   if (*model == "llama")
-    return make_sentencepiece(words, file.name());
+    return make_sentencepiece(words, file);
   throw failure(errc::unsupported, metadata.label(model_key) + " is " + shown(*model) + ", supported are gpt2 and llama");
 }
 
@@ -332,7 +331,7 @@ std::optional<chat_template> make_gguf_chat_template(const gguf_file& file) {
   const auto source = metadata.string(template_key);
   if (!source)
     return std::nullopt;
-  const vocabulary words(file);
+  const vocabulary words(metadata);
   const auto special = special_ids_of(words);
   const auto text = [&](std::optional<token_id> id) { return id ? std::string(words.text(*id)) : std::string(); };
   try {

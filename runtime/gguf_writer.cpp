@@ -1,9 +1,8 @@
 #include "runtime/gguf_writer.hpp"
 
+#include "runtime/atomic_file.hpp"
+
 #include <bit>
-#include <cerrno>
-#include <fstream>
-#include <system_error>
 
 namespace troupe {
 
@@ -49,42 +48,6 @@ std::size_t bytes_of(tensor_type type, const std::vector<std::size_t>& shape) {
     bytes *= shape[i];
   return bytes;
 }
-
-/// A file that is removed unless it is put in its place.
-class unfinished_file {
-public:
-  explicit unfinished_file(std::filesystem::path to) : to_(std::move(to)), path_(to_.string() + ".part") {
-    out.open(path_, std::ios::binary | std::ios::trunc);
-    if (!out)
-      fail("cannot be written");
-  }
-  ~unfinished_file() {
-    std::error_code ignored;
-    if (!finished_)
-      std::filesystem::remove(path_, ignored);
-  }
-
-  void finish() {
-    out.close();
-    if (!out)
-      fail("cannot be written");
-    std::error_code error;
-    std::filesystem::rename(path_, to_, error);
-    if (error)
-      throw failure(errc::bad_file, to_.string() + ": cannot be written: " + error.message());
-    finished_ = true;
-  }
-
-  [[noreturn]] void fail(const char* what) const {
-    throw failure(errc::bad_file, to_.string() + ": " + what + ": " + std::generic_category().message(errno));
-  }
-
-  std::ofstream out;
-
-private:
-  std::filesystem::path to_, path_;
-  bool finished_ = false;
-};
 
 } // namespace
 
@@ -151,8 +114,7 @@ std::size_t gguf_writer::tensor_bytes() const {
   return bytes;
 }
 
-void gguf_writer::write(const std::filesystem::path& file,
-                        const std::function<void(std::size_t index, std::ostream& out)>& write_tensor) const {
+std::string gguf_writer::head() const {
   constexpr std::uint32_t version = 3;
   std::string head = "GGUF";
   pack(head, version);
@@ -170,21 +132,28 @@ void gguf_writer::write(const std::filesystem::path& file,
     offset += info.bytes + padding(info.bytes);
   }
   head.append(padding(head.size()), '\0');
+  return head;
+}
 
-  unfinished_file to(file);
-  to.out << head;
-  const std::string zeros(alignment, '\0');
+void gguf_writer::write(const std::filesystem::path& file, const tensor_bytes_fn& bytes_of_tensor) const {
+  const auto head = this->head();
+  auto size = head.size();
+  for (const auto& t : tensors_)
+    size += t.info.bytes + padding(t.info.bytes);
+  const auto to = atomic_file::begin(file, size); // padding is zeros, as all that is not written
+  if (!to)
+    throw failure(errc::bad_file, file.string() + ": another process is writing it");
+  to->write(0, std::as_bytes(std::span(head)));
+  auto offset = head.size();
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    const auto begin = to.out.tellp();
-    write_tensor(i, to.out);
-    if (!to.out)
-      to.fail("cannot be written");
     const auto& info = tensors_[i].info;
-    if (static_cast<std::size_t>(to.out.tellp() - begin) != info.bytes)
+    const auto bytes = bytes_of_tensor(i);
+    if (bytes.size() != info.bytes)
       throw failure(errc::internal, "GGUF writer: tensor " + shown(tensors_[i].name) + " does not fill its place");
-    to.out.write(zeros.data(), static_cast<std::streamsize>(padding(info.bytes)));
+    to->write(offset, bytes);
+    offset += info.bytes + padding(info.bytes);
   }
-  to.finish();
+  to->commit();
 }
 
 } // namespace troupe

@@ -4,9 +4,10 @@
 
 #include "runtime/gguf.hpp"
 
+#include <cstddef>
 #include <filesystem>
 #include <functional>
-#include <iosfwd>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,11 +30,16 @@ public:
   /// first.
   void add_tensor(std::string name, tensor_type type, std::vector<std::size_t> shape);
 
-  /// Has `write_tensor` write the bytes of each tensor, in the order in which they were added. The file appears under
-  /// its name when it is whole; what was there is replaced. Throws failure(bad_file) naming it, and what `write_tensor`
-  /// throws.
-  void write(const std::filesystem::path& file,
-             const std::function<void(std::size_t index, std::ostream& out)>& write_tensor) const;
+  /// Lends the bytes of tensor `index` until it is called again.
+  using tensor_bytes_fn = std::function<std::span<const std::byte>(std::size_t index)>;
+
+  /// Asks for the bytes of each tensor, in the order in which they were added. The file appears under its name when the
+  /// disk has all of it; what was there is replaced. Throws failure(bad_file) naming it, also where another process
+  /// writes it at the time, and what `bytes_of_tensor` throws.
+  void write(const std::filesystem::path& file, const tensor_bytes_fn& bytes_of_tensor) const;
+
+  /// The file up to the first tensor's bytes.
+  std::string head() const;
 
   std::size_t tensors() const { return tensors_.size(); }
   /// Of all tensors, without padding.

@@ -31,11 +31,13 @@ struct loaded_model {
 /// What to compute in. fp8 is for GPUs. Throws failure(bad_request).
 precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu);
 
-/// A source's weights, which `options.packed_cache` may have or will keep; `say` hears what becomes of that, in a line
-/// each. Throws as the other load_weights, and failure(bad_request) where that folder is none or the model is not in files.
+/// A source's weights, checked by `check_tensors`, which `options.packed_cache` may have or will keep; `say` hears of
+/// tensors that are not used or not quantised, and of the cache, in a line each. All that runs a model loads it here.
+/// Throws as the other load_weights and check_tensors, and failure(bad_request) where that folder is none or the model
+/// is not in files.
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision numbers, kernels::backend& backend,
-                                                  const progress_fn& progress, const packed_cache::line_sink& say);
+                                                  const progress_fn& progress, const line_sink& say);
 
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,15 +48,21 @@ kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization 
 /// The type that most bytes of the matrices will be in: "BF16", "Q4_K", or "int8" where floats are quantised.
 std::string weights_kind(const checkpoint& tensors, kernels::quantization weights);
 
+/// A sentence on the matrices that `numbers.weights` does not apply to; empty where there are none.
+std::string what_quantisation_leaves(const checkpoint& tensors, const model_config& config, precision numbers);
+
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
                           const kernels::backend& backend, int max_rows, int max_context);
 
 /// The KV cache that a decoder wants.
 kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std::size_t blocks);
 
-/// Finds every tensor that the configuration asks for, with its shape. Throws failure(bad_file | unsupported) naming
-/// the file, the tensor, what was found and what was expected. Returns what should be logged: tensors that nothing
-/// uses.
+/// Names of the tensors that a model is computed from.
+std::set<std::string> tensors_used(const model_config& config);
+
+/// Finds every tensor that the configuration asks for, with its shape, and looks at those that it does not ask for
+/// (runtime/unused_tensors.hpp). Throws failure(bad_file | unsupported) naming the file, the tensor, what was found and
+/// what was expected. Returns what should be told: tensors that are not used, though nothing is wrong without them.
 std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config);
 
 struct layer_weights {
@@ -87,7 +94,7 @@ packed_contents packed_contents_of(const checkpoint& tensors, const model_config
 /// Checks, reads and packs all weights. What is read is given back before more is read. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the table of embeddings stays as stored.
 /// What `cache` has is not read and packed; what it has not is added to it.
-/// Throws as `check_tensors`, device_error where memory runs out, and what `progress` throws.
+/// Throws as `check_tensors` (but unused tensors are not looked at), device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision numbers,
                                                   const progress_fn& progress = {}, packed_cache* cache = nullptr);

@@ -25,6 +25,9 @@ namespace troupe {
 class atomic_file;
 class mapped_file;
 
+/// Hears what should be told of a load, a line each.
+using line_sink = std::function<void(std::string)>;
+
 struct packed_entry {
   std::string name;      // of its first tensor
   std::size_t bytes = 0; // as packed
@@ -43,8 +46,6 @@ struct packed_contents {
 
 class packed_cache {
 public:
-  using line_sink = std::function<void(std::string)>;
-
   /// Looks into `folder`, which is created, for a file of these contents; where there is none, begins one. `say` hears
   /// here and later, in a line each, what becomes of that, and why: a file that cannot be read or written is no error,
   /// weights are then packed as if there were no cache. Throws failure(bad_request) where `folder` is no folder.

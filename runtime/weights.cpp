@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/error.hpp"
+#include "runtime/unused_tensors.hpp"
 #include "runtime/weight_values.hpp"
 
 #include <algorithm>
@@ -323,21 +324,34 @@ packed_contents packed_contents_of(const checkpoint& tensors, const model_config
   return contents;
 }
 
-std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config) {
+std::string what_quantisation_leaves(const checkpoint& tensors, const model_config& config, precision numbers) {
+  if (numbers.weights == quantization::none)
+    return {};
+  std::size_t all = 0, floats = 0;
+  for (const auto& group : packed_groups(tensor_names(config), config, numbers))
+    for (const auto& w : group.stacked) {
+      const auto type = checked(tensors, w).type;
+      ++all;
+      floats += !has_blocks(type) || type == tensor_type::fp8_rows;
+    }
+  const auto option = std::string("`quantize` ") + to_string(numbers.weights);
+  return floats == all ? std::string()
+         : floats == 0 ? option + " changes nothing: all matrices are in blocks already"
+                       : option + " is for " + std::to_string(floats) + " of " + std::to_string(all) +
+                           " matrices: the others are in blocks already";
+}
+
+std::set<std::string> tensors_used(const model_config& config) {
   std::set<std::string> used;
-  for (const auto& w : tensor_names(config).all()) {
-    checked(tensors, w);
+  for (const auto& w : tensor_names(config).all())
     used.insert(w.name);
-  }
-  std::vector<std::string> warnings;
-  for (const auto& name : tensors.tensors()) {
-    // Old checkpoints store the rotation's frequencies, and some a tied head twice.
-    const bool known = name.ends_with(".rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
-    if (!known && !used.contains(name))
-      warnings.push_back(tensors.where(name) + ": tensor " + shown(name) + " is not used by a " + config.family +
-                         " model");
-  }
-  return warnings;
+  return used;
+}
+
+std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config) {
+  for (const auto& w : tensor_names(config).all())
+    checked(tensors, w);
+  return check_unused_tensors(tensors, config, tensors_used(config));
 }
 
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,

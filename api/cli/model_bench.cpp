@@ -122,7 +122,7 @@ private:
 };
 
 model_bench::model_bench(const model_bench_options& options, const progress_fn& progress,
-                         const packed_cache::line_sink& say)
+                         const line_sink& say)
   : options_(options) {
   const auto start = clock::now();
   const auto source = open_model(options.model);

@@ -33,7 +33,7 @@ struct model_bench_result {
 class model_bench {
 public:
   /// Loads the model; `say` hears of the packed cache. Throws failure or device_error.
-  model_bench(const model_bench_options& options, const progress_fn& progress, const packed_cache::line_sink& say);
+  model_bench(const model_bench_options& options, const progress_fn& progress, const line_sink& say);
 
   /// `batch` sequences: their prompts one after the other in steps of up to `step_tokens` rows, then `generate` steps
   /// of one row each. Throws failure(out_of_memory) where the machine has no room for it.

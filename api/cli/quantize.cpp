@@ -41,7 +41,12 @@ int quantize(const quantize_options& options) {
     status.total_bytes = all;
     shown.show(status);
   };
-  const auto result = export_gguf(options.model, format.type, options.out, pool, show);
+  const auto say = [&](std::string line) {
+    status.line = std::move(line);
+    shown.show(status);
+  };
+  shown.show(status);
+  const auto result = export_gguf(options.model, format.type, options.out, pool, show, say);
   status.now = load_status::stage::ready;
   shown.show(status);
   if (options.json)

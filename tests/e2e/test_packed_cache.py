@@ -46,7 +46,7 @@ def test_a_packed_cache_that_cannot_be_written_is_a_sentence(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
     (file,) = tmp_path.iterdir()
     file.unlink()
-    (tmp_path / (file.name + ".partial") / "in the way").mkdir(parents=True)
+    (tmp_path / f".{file.name}.troupe-partial" / "in the way").mkdir(parents=True)
     got, said = answer(launch, "--packed-cache", str(tmp_path))
     assert said.count("packed weights are not kept: ") == 1
     assert got == expected

@@ -307,7 +307,7 @@ TEST_CASE("Logits do not depend on chunks, neighbours, block tables, shared pref
 
 namespace {
 
-/// A checkpoint with one tensor changed or hidden, or one more.
+/// A checkpoint with one tensor changed or hidden.
 class altered final : public checkpoint {
 public:
   altered(const checkpoint& base, std::string name, std::optional<tensor_info> info)
@@ -360,18 +360,6 @@ TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are ref
         "m.safetensors: tensor `model.embed_tokens.weight` has the shape [112, 720], expected [720, 112]");
   CHECK(said("model.norm.weight", tensor_info{tensor_type::f8_e4m3, {112}, 112}) ==
         "m.safetensors: tensor `model.norm.weight` is stored as F8_E4M3, supported are F32, F16 and BF16");
-}
-
-TEST_CASE("Tensors that nothing uses are reported, harmless ones are not") {
-  const auto source = open("golden/qwen2");
-  const auto warnings = [&](const std::string& tensor) {
-    return check_tensors(altered(*source.tensors, tensor, tensor_info{tensor_type::f32, {1}, 4}), source.config);
-  };
-  CHECK(warnings("lm_head.weight").empty()); // tied
-  CHECK(warnings("model.layers.0.self_attn.rotary_emb.inv_freq").empty());
-  CHECK(warnings("model.layers.0.self_attn.o_proj.bias") ==
-        std::vector<std::string>{
-          "m.safetensors: tensor `model.layers.0.self_attn.o_proj.bias` is not used by a qwen2 model"});
 }
 
 TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs the memory it said") {

@@ -1,5 +1,6 @@
 #include "tests/runtime/model_test_data.hpp"
 
+#include "runtime/atomic_file.hpp"
 #include "runtime/gguf_export.hpp"
 #include "runtime/gguf_model.hpp"
 #include "runtime/loader.hpp"
@@ -9,6 +10,7 @@
 
 #include <cmath>
 #include <random>
+#include <sys/stat.h>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -89,8 +91,7 @@ TEST_CASE("A model written as GGUF reads as the same model: configuration, token
         worst = std::max(worst, error);
       }
       CHECK(said.relative_error <= worst);
-      CHECK_FALSE(std::filesystem::exists(file.string() + ".part"));
-      CHECK_FALSE(std::filesystem::exists(file.string() + ".metadata"));
+      CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
     }
 }
 
@@ -139,6 +140,43 @@ TEST_CASE("What GGUF cannot say is refused, and leaves no file behind") {
   CHECK(failure_of([&] { export_gguf(golden("qwen3"), tensor_type::q8_0, folder.path() / "none" / "m.gguf", pool); })
           .find("cannot be written: No such file") != std::string::npos);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // the copy
+}
+
+TEST_CASE("Only a regular file is replaced by an export, and only by a whole one") {
+  namespace fs = std::filesystem;
+  kernels::thread_pool pool(1);
+  const temp_folder folder;
+  const auto at = [&](const char* name) { return folder.path() / name; };
+  const auto written = [&](const fs::path& file) { export_gguf(golden("qwen3"), tensor_type::q8_0, file, pool); };
+  REQUIRE(mkfifo(at("pipe").c_str(), 0600) == 0);
+  fs::create_symlink("nowhere", at("link"));
+  fs::create_directory(at("folder"));
+  const std::string another = "; name another file for the result";
+  CHECK(failure_of([&] { written(at("pipe")); }) ==
+        at("pipe").string() + ": is there, and is not a regular file" + another);
+  CHECK(failure_of([&] { written(at("link")); }) == at("link").string() + ": is there, and is a link" + another);
+  CHECK(failure_of([&] { written(at("folder")); }) == at("folder").string() + ": is there, and is a folder" + another);
+  CHECK(failure_of([&] { written(""); }) == "`` names no file");
+  CHECK(fs::is_fifo(at("pipe")));
+  CHECK(fs::is_symlink(at("link")));
+  CHECK(!fs::exists(at("nowhere")));
+
+  const auto file = at("m.gguf");
+  const std::vector<fs::path> bystanders{at("m.gguf.part"), at("m.gguf.partial"), at("m.gguf.metadata")};
+  for (const auto& bystander : bystanders)
+    write(bystander, "keep me");
+  write(file, "old");
+  { // who writes it in another process
+    const auto other = atomic_file::begin(file, 8);
+    REQUIRE(other);
+    CHECK(failure_of([&] { written(file); }) == file.string() + ": another process is writing it");
+  }
+  CHECK(content(file) == "old");
+  written(file);
+  CHECK(failure_of([&] { open_model(file.string()); }).empty());
+  for (const auto& bystander : bystanders)
+    CHECK(content(bystander) == "keep me");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 7);
 }
 
 TEST_CASE("4-bit codes are searched for: the error is below that of the plain scale, special values survive") {

@@ -229,7 +229,7 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
   CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);
-  fs::create_directories(file.string() + ".partial/full");
+  fs::create_directories(folder.path() / ("." + file.filename().string() + ".troupe-partial") / "full");
   CHECK(lines(folder.path()) == std::vector<std::string>{"packed weights are not kept: " + file.string() +
                                                          ": cannot be written: Is a directory"});
 }

@@ -70,7 +70,10 @@ loaded load(const fs::path& model, const fs::path& cache, precision numbers,
     result.done = done;
     result.total = total;
   };
-  const auto say = [&](std::string line) { result.lines.push_back(std::move(line)); };
+  const auto say = [&](std::string line) {
+    if (line.find("packed weights") != line.npos || line.find("packed anew") != line.npos)
+      result.lines.push_back(std::move(line));
+  };
   result.weights = load_weights(source, {.packed_cache = cache.string()}, numbers, *backend, progress, say);
   CHECK(result.done == result.total);
   CHECK(result.weights->bytes == memory_needed(*source.tensors, source.config, numbers, *backend, 8, 64).weights);

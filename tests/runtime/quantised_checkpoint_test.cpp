@@ -121,7 +121,7 @@ TEST_CASE("GPTQ and AWQ checkpoints with missing, misshapen or mistyped parts ar
         "model.safetensors: tensor `" + stem + "scales` has the shape [128, 2], expected [2, 128]");
   CHECK(refusal("gptq-g64", "\"shape\": [16, 128]", "\"shape\": [128, 16]") ==
         "model.safetensors: tensor `" + stem + "qzeros` has the shape [2, 16], expected [16, 2]");
-  CHECK(refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx", "model.layers.0.self_attn.q_proj.bias1") == "");
+  CHECK(refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx", "model.layers.9.self_attn.q_proj.g_idx") == "");
   // A group that does not exist: the last g_idx is in the data.
   std::string plain;
   for (int i = 0; i < 128; ++i)
