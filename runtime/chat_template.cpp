@@ -1,5 +1,6 @@
 #include "runtime/chat_template.hpp"
 
+#include "runtime/file_state.hpp"
 #include "runtime/json.hpp"
 
 #include <fstream>
@@ -45,7 +46,7 @@ std::string member_string(json::value object, std::string_view key, const std::s
 }
 
 std::optional<sources> from_json_file(const fs::path& file) {
-  if (!fs::exists(file))
+  if (!is_there(file))
     return std::nullopt;
   const auto document = json::document::load(file);
   const auto found = json::find(document.root(), "chat_template");
@@ -77,17 +78,17 @@ std::optional<sources> from_json_file(const fs::path& file) {
 
 std::optional<sources> from_text_file(const fs::path& folder) {
   const auto file = folder / "chat_template.jinja", tools = folder / "additional_chat_templates" / "tool_use.jinja";
-  if (!fs::exists(file))
+  if (!is_there(file))
     return std::nullopt;
   sources result{read_text(file), file.string(), std::nullopt, tools.string()};
-  if (fs::exists(tools))
+  if (is_there(tools))
     result.tool_use = read_text(tools);
   return result;
 }
 
 /// Adds the special tokens of one file, each a string or an object with the string as `content`.
 void add_tokens(jinja::dict& tokens, const fs::path& file) {
-  if (!fs::exists(file))
+  if (!is_there(file))
     return;
   const auto document = json::document::load(file);
   for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {

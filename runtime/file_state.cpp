@@ -35,4 +35,9 @@ file_state state_of(const std::filesystem::path& file, int descriptor) {
   return checked(file, fstat(descriptor, &info), info);
 }
 
+bool is_there(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
+}
+
 } // namespace troupe

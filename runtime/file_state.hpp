@@ -19,4 +19,7 @@ file_state state_of(const std::filesystem::path& file);
 /// The same of a file that is open.
 file_state state_of(const std::filesystem::path& file, int descriptor);
 
+/// Whether there is something of that name. Where that cannot be told there is: who opens it will hear why not.
+bool is_there(const std::filesystem::path& file);
+
 } // namespace troupe

@@ -137,7 +137,7 @@ model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
   auto tensors = make_gguf_checkpoint(file, config);
-  return {path.stem().string(),
+  return {(has_gguf_extension(path) ? path.stem() : path.filename()).string(),
           std::move(config),
           parse_gguf_generation(*file),
           std::move(tensors),

@@ -242,7 +242,7 @@ generation_defaults parse_generation_config(const json::document* generation, co
 checkpoint_config read_config(const std::filesystem::path& folder) {
   const auto config = json::document::load(folder / "config.json");
   std::optional<json::document> generation;
-  if (const auto file = folder / "generation_config.json"; std::filesystem::exists(file))
+  if (const auto file = folder / "generation_config.json"; is_there(file))
     generation = json::document::load(file);
   return {parse_model_config(config), parse_generation_config(generation ? &*generation : nullptr, config),
           parse_quantised_storage(config)};

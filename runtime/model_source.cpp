@@ -3,6 +3,11 @@
 #include "runtime/error.hpp"
 #include "runtime/safetensors.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <system_error>
+
 namespace troupe {
 
 namespace {
@@ -11,30 +16,49 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view synthetic_prefix = "synthetic:";
 
-bool is_gguf(const fs::path& file) { return file.extension() == ".gguf" && fs::is_regular_file(file); }
+/// Blobs of download caches have no extension.
+bool begins_as_gguf(const fs::path& file) {
+  char magic[4] = {};
+  std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) == "GGUF";
+}
 
 } // namespace
 
+bool has_gguf_extension(const fs::path& file) {
+  auto extension = file.extension().string();
+  std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
 std::optional<fs::path> gguf_file_of(const std::string& model) {
   const fs::path path(model);
-  if (fs::is_regular_file(path)) {
-    if (is_gguf(path))
-      return path;
-    throw failure(errc::unsupported, model + ": a model is a folder or a .gguf file, not a file of another kind");
-  }
-  if (!fs::is_directory(path))
+  std::error_code error;
+  const auto there = fs::status(path, error);
+  if (there.type() == fs::file_type::not_found)
     throw failure(errc::not_found, model +
                                      ": no such folder; a model is a folder with config.json, model.safetensors and "
                                      "tokenizer.json, or a .gguf file");
-  if (fs::exists(path / "config.json"))
+  if (error)
+    throw failure(errc::not_found, model + ": cannot be read: " + error.message());
+  if (fs::is_regular_file(there) && (has_gguf_extension(path) || begins_as_gguf(path)))
+    return path;
+  if (!fs::is_directory(there))
+    throw failure(errc::unsupported, model + ": a model is a folder or a .gguf file, not a file of another kind");
+  if (is_there(path / "config.json"))
     return std::nullopt;
   std::optional<fs::path> only;
-  for (const auto& entry : fs::directory_iterator(path))
-    if (is_gguf(entry.path())) {
-      if (only)
-        throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
-      only = entry.path();
-    }
+  auto entry = fs::directory_iterator(path, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (!has_gguf_extension(entry->path()) || !entry->is_regular_file(ignored))
+      continue;
+    if (only)
+      throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
+    only = entry->path();
+  }
+  if (error)
+    throw failure(errc::bad_file, model + ": cannot be read: " + error.message());
   return only;
 }
 
@@ -52,7 +76,8 @@ model_source open_model(const std::string& model) {
   auto files = tensors->files();
   files.push_back(std::move(config_file));
   // "folder/" and "." still have a name.
-  const auto full = fs::weakly_canonical(folder);
+  std::error_code ignored;
+  const auto full = fs::weakly_canonical(folder, ignored);
   const auto named = full.filename() == "model" ? full.parent_path() : full;
   return {named.filename().string(),
           std::move(config),

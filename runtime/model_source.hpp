@@ -30,8 +30,8 @@ struct model_source {
   std::vector<file_state> files = {};
 };
 
-/// Opens `model`: the path of a folder or of a .gguf file, or "synthetic:SHAPE". A folder without config.json that holds
-/// one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
+/// Opens `model`: the path of a folder or of a GGUF file, known by its extension or its first bytes, or
+/// "synthetic:SHAPE". A folder without config.json that holds one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);
 
 /// The GGUF file that `model` stands for, or nothing where it is a folder of another kind. Throws as `open_model`.
@@ -39,6 +39,9 @@ std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
 
 /// The tokenizer alone, of a folder that need not hold more than that, or of a .gguf file. Throws as `open_model`.
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
+
+/// ".gguf", in letters of whatever case.
+bool has_gguf_extension(const std::filesystem::path& file);
 
 /// A model in one GGUF file: runtime/gguf_model.hpp. Throws failure(not_found | bad_file | unsupported).
 model_source open_gguf(const std::filesystem::path& file);

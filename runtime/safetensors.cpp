@@ -159,9 +159,9 @@ class safetensors_checkpoint final : public checkpoint {
 public:
   explicit safetensors_checkpoint(const std::filesystem::path& folder) : folder_(folder) {
     const auto single = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
-    if (std::filesystem::exists(single))
+    if (is_there(single))
       add(single);
-    else if (std::filesystem::exists(index))
+    else if (is_there(index))
       add_index(index);
     else
       throw failure(errc::not_found,

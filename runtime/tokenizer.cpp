@@ -1,5 +1,6 @@
 #include "runtime/tokenizer.hpp"
 
+#include "runtime/file_state.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
 #include "runtime/tokenizer/bpe.hpp"
 #include "runtime/tokenizer/decoder.hpp"
@@ -63,7 +64,7 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
   const auto document = json::document::load(folder / "tokenizer.json");
   auto result = std::make_unique<parts>(field(document));
   const auto config_file = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(config_file)) {
+  if (is_there(config_file)) {
     const auto config_document = json::document::load(config_file);
     const field config(config_document);
     const auto named = [&](std::string_view key) -> std::optional<token_id> {

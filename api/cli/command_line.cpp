@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
@@ -137,6 +138,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
     return complain(e.what(), failed);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", failed);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return complain(e.path1().string() + ": " + e.code().message(), failed);
   } catch (const std::exception& e) {
     return complain(std::string("internal error: ") + e.what(), failed);
   }

@@ -32,8 +32,9 @@ void add_model_option(CLI::App& command, std::string& model) {
   model = bundled_model();
   command
     .add_option("--model", model,
-                "Folder of a Hugging Face checkpoint, or synthetic:llama-135m, -1b or -8b for random weights")
-    ->type_name("FOLDER")
+                "Folder of a Hugging Face checkpoint, a .gguf file, or synthetic:llama-135m, -1b or -8b for random "
+                "weights")
+    ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);
 }
@@ -154,7 +155,7 @@ std::string bundled_model() {
 
 void require_model(const std::string& model) {
   if (model.empty())
-    throw failure(errc::not_found, "there is no bundled model here; name one with --model FOLDER");
+    throw failure(errc::not_found, "there is no bundled model here; name one with --model PATH");
 }
 
 } // namespace troupe::cli

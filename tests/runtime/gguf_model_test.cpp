@@ -242,6 +242,56 @@ TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and 
           " (`token_embd.weight`): tensor `model.embed_tokens.weight` is missing, expected with the shape [800, 128]");
 }
 
+TEST_CASE("A GGUF file is known by its extension, in whatever case, or by its first bytes") {
+  const temp_folder folder;
+  const std::map<std::string, std::string> names{
+    {"Q.GGUF", "Q"}, {"sha256-0.a1", "sha256-0.a1"}, {"v1.5.gguf", "v1.5"}};
+  for (const auto& [file, name] : names) {
+    CAPTURE(file);
+    std::filesystem::copy(gguf("qwen2-bf16"), folder.path() / file);
+    CHECK(open_model((folder.path() / file).string()).name == name);
+    CHECK(open_tokenizer((folder.path() / file).string())->vocab_size() == 720);
+  }
+  std::filesystem::remove(folder.path() / "v1.5.gguf");
+  CHECK(open_model(folder.path().string()).name == "Q"); // in a folder, by its extension
+  const auto loop = folder.path() / "loop";
+  std::filesystem::create_symlink("loop", loop);
+  CHECK(failure_of([&] { open_model(loop.string()); }) ==
+        loop.string() + ": cannot be read: Too many levels of symbolic links");
+  const auto copy = folder.path() / "copy";
+  std::filesystem::copy(data() / "golden/qwen2", copy);
+  for (const char* name : {"tokenizer_config.json", "generation_config.json", "model.safetensors"}) {
+    CAPTURE(std::string(name));
+    std::filesystem::remove(copy / name);
+    std::filesystem::create_symlink(name, copy / name);
+    const auto said = failure_of([&] {
+      open_model(copy.string());
+      open_tokenizer(copy.string());
+    });
+    CHECK(said.starts_with((copy / name).string() + ": "));
+    std::filesystem::remove(copy / name);
+  }
+}
+
+TEST_CASE("Matrices in blocks, which --quantize does not apply to, are told of") {
+  const auto lines = [](const std::filesystem::path& model, kernels::quantization how) {
+    const auto source = open_model(model.string());
+    const auto backend = kernels::make_cpu_backend({.threads = 1});
+    std::vector<std::string> said;
+    const auto say = [&](std::string line) { said.push_back(std::move(line)); };
+    load_weights(source, {}, {dtype::bf16, how}, *backend, {}, say);
+    return said;
+  };
+  using said = std::vector<std::string>;
+  using kernels::quantization;
+  CHECK(lines(gguf("llama3-q8_0"), quantization::none).empty());
+  CHECK(lines(gguf("llama3-q8_0"), quantization::int8) ==
+        said{"`quantize` int8 changes nothing: all matrices are in blocks already"});
+  CHECK(lines(gguf("mixed"), quantization::int4) ==
+        said{"`quantize` int4 is for 1 of 8 matrices: the others are in blocks already"});
+  CHECK(lines(gguf("qwen2-bf16"), quantization::int8).empty());
+}
+
 TEST_CASE("GGUF configurations: keys become the decoder's sizes, positions, windows and stops") {
   const auto plain = config_with([](entries&) {});
   CHECK(plain.family == "llama");
