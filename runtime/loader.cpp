@@ -1,5 +1,6 @@
 #include "runtime/loader.hpp"
 
+#include "kernels/cpu/thread_pool.hpp"
 #include "runtime/memory_plan.hpp"
 
 #include <algorithm>
@@ -66,7 +67,8 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
   auto contents = packed_contents_of(*source.tensors, source.config, numbers, backend);
   contents.model = source.name;
   contents.files = source.files;
-  packed_cache cache(options.packed_cache, contents, say);
+  kernels::thread_pool pool(options.threads); // the backend's own sleeps meanwhile
+  packed_cache cache(options.packed_cache, contents, pool, say);
   return load_weights(*source.tensors, source.config, backend, numbers, progress, &cache);
 }
 

@@ -1,6 +1,9 @@
 #include "runtime/packed_cache.hpp"
 
+#include "kernels/cpu/thread_pool.hpp"
 #include "runtime/atomic_file.hpp"
+#include "runtime/checkpoint.hpp"
+#include "runtime/checksum.hpp"
 #include "runtime/error.hpp"
 #include "runtime/mapped_file.hpp"
 #include "runtime/memory_plan.hpp"
@@ -8,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 
 namespace troupe {
 
@@ -15,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view magic = "troupe packed weights 1\n";
+constexpr std::string_view magic = "troupe packed weights 2\n";
 constexpr std::size_t page = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
@@ -74,7 +78,8 @@ bool make_folder(const fs::path& folder, std::string& why) {
 
 } // namespace
 
-packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, line_sink say)
+packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
+                           line_sink say)
   : say_(std::move(say)), file_(file_of(folder, contents)) {
   lay_out(contents);
   std::string why;
@@ -82,7 +87,7 @@ packed_cache::packed_cache(const fs::path& folder, const packed_contents& conten
     say_("packed weights are not kept: " + why);
     return;
   }
-  why = open();
+  why = open(pool);
   if (kept_) {
     say_("packed weights come from " + file_.string());
     return;
@@ -96,22 +101,25 @@ packed_cache::~packed_cache() = default;
 
 void packed_cache::lay_out(const packed_contents& contents) {
   head_ = head_of(contents);
-  bytes_ = head_.size();
+  sums_.resize(contents.matrices.size());
+  bytes_ = head_.size() + whole_pages(sums_.size() * sizeof sums_[0]);
   for (const auto& [name, bytes] : contents.matrices) {
-    if (!places_.emplace(name, place{bytes_, bytes}).second)
+    if (!places_.emplace(name, place{bytes_, bytes, places_.size()}).second)
       throw failure(errc::internal, "two packed matrices are called " + name);
     bytes_ += whole_pages(bytes);
   }
 }
 
 /// Says why a file that is there cannot be used.
-std::string packed_cache::open() {
+std::string packed_cache::open(kernels::thread_pool& pool) {
   try {
     kept_ = std::make_shared<const mapped_file>(file_);
   } catch (const failure& f) {
     return f.what_failed().code == errc::not_found ? "" : f.what_failed().message;
   }
   auto why = difference();
+  if (why.empty())
+    why = damage(pool);
   if (!why.empty()) {
     kept_ = nullptr;
     why = file_.string() + " " + why;
@@ -124,16 +132,50 @@ std::string packed_cache::difference() const {
   const auto bytes = kept_->bytes();
   const std::string_view found(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), head_.size()));
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(found, head_).in1 - found.begin());
-  if (at < std::min(found.size(), magic.size()) || found.empty())
+  const auto version = magic.size() - 2; // begins there
+  if (at < std::min(found.size(), version) || found.empty())
     return "is not a file of packed weights";
   if (at < found.size()) {
     const auto line = std::string_view(head_).substr(head_.rfind('\n', at - 1) + 1);
-    return line.starts_with("layout ") ? "was made by another version of this program"
+    return at < magic.size() || line.starts_with("layout ") ? "was made by another version of this program"
            : line.starts_with("file ") ? "was made of the model's files before they changed"
                                        : "is damaged";
   }
   if (bytes.size() != bytes_)
     return "has " + std::to_string(bytes.size()) + " bytes, expected " + std::to_string(bytes_);
+  return {};
+}
+
+/// The same, of the matrices; reads all of them.
+std::string packed_cache::damage(kernels::thread_pool& pool) const {
+  struct chunk {
+    std::span<const std::byte> bytes;
+    std::uint64_t sum = 0;
+    bool read = false;
+  };
+  std::vector<chunk> chunks;
+  for (const auto& [name, place] : places_)
+    for (std::size_t at = 0; at < place.bytes; at += checksum::chunk)
+      chunks.push_back({kept_->bytes().subspan(place.offset + at, std::min(checksum::chunk, place.bytes - at))});
+  pool.parallel_for(chunks.size(), [&](std::size_t index, int) {
+    auto& c = chunks[index];
+    c.read = kept_->populate(c.bytes);
+    if (c.read)
+      c.sum = checksum::of_chunk(c.bytes);
+  });
+  auto c = chunks.begin();
+  for (const auto& [name, place] : places_) {
+    checksum found;
+    for (std::size_t at = 0; at < place.bytes; at += checksum::chunk, ++c) {
+      if (!c->read)
+        return "cannot be read";
+      found.add_chunk(c->sum);
+    }
+    std::uint64_t expected;
+    std::memcpy(&expected, kept_->bytes().data() + head_.size() + place.index * sizeof expected, sizeof expected);
+    if (found.value() != expected)
+      return "is damaged, in the matrix " + shown(name);
+  }
   return {};
 }
 
@@ -157,20 +199,15 @@ packed_cache::place packed_cache::place_of(std::string_view name) const {
 kernels::buffer packed_cache::find(std::string_view name) {
   if (!kept_)
     return nullptr;
-  const auto [offset, bytes] = place_of(name);
+  const auto [offset, bytes, index] = place_of(name);
   const auto part = kept_->bytes().subspan(offset, bytes);
-  if (!kept_->populate(part)) {
-    say_(file_.string() + " cannot be read; weights are packed anew");
-    kept_ = nullptr;
-    return nullptr;
-  }
   return {kept_, const_cast<std::byte*>(part.data())}; // kernels read it only
 }
 
 void packed_cache::add(std::string_view name, std::span<const std::span<const std::byte>> parts) {
   if (!writing_)
     return;
-  auto [offset, bytes] = place_of(name);
+  auto [offset, bytes, index] = place_of(name);
   std::size_t found = 0;
   for (const auto& part : parts)
     found += part.size();
@@ -178,10 +215,13 @@ void packed_cache::add(std::string_view name, std::span<const std::span<const st
     throw failure(errc::internal, "the packed matrix " + std::string(name) + " has " + std::to_string(found) +
                                     " bytes, expected " + std::to_string(bytes));
   try {
+    checksum sum;
     for (const auto& part : parts) {
+      sum.add(part);
       writing_->write(offset, part);
       offset += part.size();
     }
+    sums_[index] = sum.value();
     ++added_;
   } catch (const failure& f) {
     writing_ = nullptr;
@@ -196,6 +236,7 @@ void packed_cache::finish() {
     throw failure(errc::internal, std::to_string(added_) + " matrices were packed, expected " +
                                     std::to_string(places_.size()));
   try {
+    writing_->write(head_.size(), std::as_bytes(std::span(sums_)));
     writing_->write(0, std::as_bytes(std::span(head_)));
     writing_->commit();
     say_("packed weights, " + to_size(bytes_) + ", are kept in " + file_.string());

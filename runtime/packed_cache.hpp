@@ -1,16 +1,16 @@
 // Packed weights on disk, which a later start maps instead of packing a checkpoint again. Made for one load, and used by
 // its thread; the memory it lends outlives it and is for any thread.
 //
-// A file begins with text that says what it was made of; then comes each matrix as a backend packed it, from a multiple
-// of 4 KiB on. All of that text, sizes included, follows from the model and the options, so it is compared and nothing in
-// it is believed. The bytes of the matrices are trusted, as a checkpoint's are: the file got its name when they were on
-// the disk.
+// A file begins with text that says what it was made of; then come a checksum for each matrix, and each matrix as a
+// backend packed it, from a multiple of 4 KiB on. All of that text, sizes included, follows from the model and the
+// options, so it is compared and nothing in it is believed; the bytes of the matrices must have their checksums.
 #pragma once
 
 #include "kernels/ops.hpp"
 #include "runtime/file_state.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -21,6 +21,10 @@
 #include <vector>
 
 namespace troupe {
+
+namespace kernels {
+class thread_pool;
+}
 
 class atomic_file;
 class mapped_file;
@@ -46,10 +50,12 @@ struct packed_contents {
 
 class packed_cache {
 public:
-  /// Looks into `folder`, which is created, for a file of these contents; where there is none, begins one. `say` hears
-  /// here and later, in a line each, what becomes of that, and why: a file that cannot be read or written is no error,
-  /// weights are then packed as if there were no cache. Throws failure(bad_request) where `folder` is no folder.
-  packed_cache(const std::filesystem::path& folder, const packed_contents& contents, line_sink say);
+  /// Looks into `folder`, which is created, for a file of these contents, which `pool` reads and checks; where there is
+  /// none, begins one. `say` hears here and later, in a line each, what becomes of that, and why: a file that cannot be
+  /// read or written is no error, weights are then packed as if there were no cache. Throws failure(bad_request) where
+  /// `folder` is no folder.
+  packed_cache(const std::filesystem::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
+               line_sink say);
   ~packed_cache();
   packed_cache(const packed_cache&) = delete;
   packed_cache& operator=(const packed_cache&) = delete;
@@ -68,12 +74,13 @@ public:
 
 private:
   struct place {
-    std::size_t offset = 0, bytes = 0;
+    std::size_t offset = 0, bytes = 0, index = 0; // `index`: among the checksums
   };
 
   void lay_out(const packed_contents& contents);
-  std::string open();
+  std::string open(kernels::thread_pool& pool);
   std::string difference() const;
+  std::string damage(kernels::thread_pool& pool) const;
   void begin();
   place place_of(std::string_view name) const;
 
@@ -81,7 +88,8 @@ private:
   std::filesystem::path file_;
   std::string head_; // padded with zeros
   std::map<std::string, place, std::less<>> places_;
-  std::size_t bytes_ = 0; // of the file
+  std::vector<std::uint64_t> sums_; // of the matrices that were added; in the file, after the head
+  std::size_t bytes_ = 0;           // of the file
   std::shared_ptr<const mapped_file> kept_;
   std::unique_ptr<atomic_file> writing_;
   std::size_t added_ = 0;

@@ -42,6 +42,19 @@ def test_a_packed_cache_that_was_cut_off_is_made_anew(launch, tmp_path):
     assert file.read_bytes() == whole
 
 
+def test_a_packed_cache_with_a_byte_changed_is_made_anew(launch, tmp_path):
+    expected, _ = answer(launch, "--packed-cache", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 16
+    file.write_bytes(changed)
+    again, said = answer(launch, "--packed-cache", str(tmp_path))
+    assert f"{file} is damaged, in the matrix `model." in said and "weights are packed anew" in said
+    assert again == expected
+    assert file.read_bytes() == whole
+
+
 def test_a_packed_cache_that_cannot_be_written_is_a_sentence(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
     (file,) = tmp_path.iterdir()

@@ -1,11 +1,13 @@
 #include "runtime/packed_cache.hpp"
 
-#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/thread_pool.hpp"
 #include "runtime/atomic_file.hpp"
 #include "tests/runtime/model_test_data.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -47,7 +49,8 @@ struct outcome {
 /// A load: what is not found is added.
 outcome attempt(const fs::path& folder, const packed_contents& contents = some_contents()) {
   outcome result;
-  packed_cache cache(folder, contents, [&](std::string line) { result.lines.push_back(std::move(line)); });
+  kernels::thread_pool pool(2);
+  packed_cache cache(folder, contents, pool, [&](std::string line) { result.lines.push_back(std::move(line)); });
   result.file = cache.file();
   for (const auto& entry : contents.matrices) {
     const matrix_bytes made(entry);
@@ -100,9 +103,9 @@ TEST_CASE("Packed weights that one load keeps are found by the next, bit for bit
   const auto name = cold.file.string();
   CHECK(cold.found == 0);
   CHECK(cold.lines == std::vector<std::string>{"packed weights will be kept in " + name,
-                                               "packed weights, 20.0 KiB, are kept in " + name});
+                                               "packed weights, 24.0 KiB, are kept in " + name});
   CHECK(cold.file.filename().string().starts_with("tiny_model-"));
-  CHECK(fs::file_size(cold.file) == 5 * page);
+  CHECK(fs::file_size(cold.file) == 6 * page);
   for (int i = 0; i < 2; ++i) {
     const auto warm = load(deep);
     CHECK(warm.found == 3);
@@ -116,7 +119,8 @@ TEST_CASE("What a packed cache lends outlives it, and the file's removal") {
   const auto file = load(folder.path()).file;
   kernels::buffer third;
   {
-    packed_cache cache(folder.path(), some_contents(), [](auto) {});
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), some_contents(), pool, [](auto) {});
     third = cache.find("third");
     REQUIRE(third);
   }
@@ -170,7 +174,7 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
   const auto file = load(folder.path()).file;
   const auto good = content(file);
   const std::string alien = "is not a file of packed weights", damaged = "is damaged";
-  const auto size = [&](std::size_t bytes) { return "has " + std::to_string(bytes) + " bytes, expected 20480"; };
+  const auto size = [&](std::size_t bytes) { return "has " + std::to_string(bytes) + " bytes, expected 24576"; };
   const auto with = [&](std::string_view old, std::string_view text) {
     auto bad = good;
     REQUIRE(bad.find(old) != bad.npos);
@@ -179,22 +183,23 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
   std::vector<std::pair<std::string, std::string>> bad{
     {"", alien},
     {"GGUF", alien},
-    {std::string(5 * page, '\0'), alien},
-    {with("weights 1", "weights 2"), alien},
+    {std::string(6 * page, '\0'), alien},
+    {with("weights 2", "weights 1"), "was made by another version of this program"},
+    {with("weights 2", "weightz 2"), alien},
     {with("numbers bf16", "numbers f16 "), damaged},
     {with("layout 3", "layout 2"), "was made by another version of this program"},
     {with("matrix 128 ", "matrix 129 "), damaged},
     {with("matrix 8192 second", "matrix 18446744073709551615 second"), damaged},
     {with("matrix 192 third\nend\n", "matrix -1 third\nend\n  "), damaged},
     {with("end\n", std::string(4, '\0')), damaged},
-    {good + "x", size(5 * page + 1)},
-    {good + good, size(10 * page)},
+    {good + "x", size(6 * page + 1)},
+    {good + good, size(12 * page)},
   };
   auto padding = good;
   padding[page - 1] = 1;
   bad.emplace_back(padding, damaged);
   const auto text = good.find('\0');
-  for (const auto length : {text, page - 1, page, page + 1, 2 * page - 1, 2 * page, 4 * page - 1, 4 * page, 5 * page - 1})
+  for (const auto length : {text, page - 1, page, page + 1, 2 * page - 1, 2 * page, 5 * page - 1, 5 * page, 6 * page - 1})
     bad.emplace_back(good.substr(0, length), size(length));
   for (std::size_t length = 1; length < text; ++length)
     bad.emplace_back(good.substr(0, length), size(length));
@@ -206,6 +211,47 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
     CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed anew");
     CHECK(content(file) == good);
   }
+  CHECK(load(folder.path()).found == 3);
+}
+
+TEST_CASE("A file of packed weights any bit of which has changed is not used, and replaced") {
+  const temp_folder folder;
+  const auto file = load(folder.path()).file;
+  const auto good = content(file);
+  std::map<std::string, std::pair<std::size_t, std::size_t>> matrices; // first byte, bytes
+  auto begin = 2 * page;
+  for (const auto& [name, bytes] : some_contents().matrices) {
+    matrices[name] = {begin, bytes};
+    begin += (bytes + page - 1) / page * page;
+  }
+  const auto check = [&](const std::string& bad, const std::string& matrix) {
+    write(file, bad);
+    const auto again = load(folder.path());
+    CHECK(again.found == 0);
+    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed anew");
+    CHECK(content(file) == good);
+  };
+  for (const auto& [name, place] : matrices)
+    for (std::size_t i = 0; i < place.second; i = i * 3 / 2 + 1)
+      for (const int bit : {0, 7}) {
+        CAPTURE(i);
+        auto bad = good;
+        bad[place.first + i] = static_cast<char>(bad[place.first + i] ^ 1 << bit);
+        check(bad, name);
+      }
+  auto bad = good; // two highest bits of words that one lane holds
+  bad[2 * page + 7] ^= '\x80';
+  bad[2 * page + 64 + 7] ^= '\x80';
+  check(bad, "first");
+  bad = good; // words that have changed places
+  std::swap_ranges(bad.begin() + 3 * page, bad.begin() + 3 * page + 8, bad.begin() + 3 * page + 64);
+  check(bad, "second");
+  bad = good;
+  std::fill(bad.begin() + 3 * page, bad.begin() + 4 * page, '\0');
+  check(bad, "second");
+  bad = good;
+  bad[page + 8] ^= 1; // of the checksums
+  check(bad, "second");
   CHECK(load(folder.path()).found == 3);
 }
 
@@ -247,7 +293,8 @@ TEST_CASE("A disk that is full, at once or later, leaves no file behind") {
   std::vector<std::string> lines;
   {
     const auto contents = some_contents();
-    packed_cache cache(folder.path(), contents, [&](std::string line) { lines.push_back(std::move(line)); });
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), contents, pool, [&](std::string line) { lines.push_back(std::move(line)); });
     cache.add("first", matrix_bytes(contents.matrices[0]).parts);
     CHECK(files_in(folder.path()) == 1);
     const small_disk disk(2 * page);
@@ -275,7 +322,8 @@ TEST_CASE("Of two loads at once one writes; one that is given up leaves nothing"
   std::vector<std::string> lines;
   fs::path file;
   {
-    packed_cache given_up(folder.path(), contents, [](auto) {});
+    kernels::thread_pool pool(1);
+    packed_cache given_up(folder.path(), contents, pool, [](auto) {});
     file = given_up.file();
     given_up.add("first", matrix_bytes(contents.matrices[0]).parts);
     CHECK(load(folder.path()).lines ==
@@ -293,7 +341,8 @@ TEST_CASE("What a process left that died while it wrote is taken over") {
   const auto child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    packed_cache cache(folder.path(), contents, [](auto) {});
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), contents, pool, [](auto) {});
     cache.add("first", matrix_bytes(contents.matrices[0]).parts);
     _exit(0); // as when it is killed: no destructors
   }
@@ -303,7 +352,7 @@ TEST_CASE("What a process left that died while it wrote is taken over") {
   CHECK(files_in(folder.path()) == 1);
   const auto taken = load(folder.path());
   CHECK(taken.found == 0);
-  CHECK(taken.lines.back() == "packed weights, 20.0 KiB, are kept in " + taken.file.string());
+  CHECK(taken.lines.back() == "packed weights, 24.0 KiB, are kept in " + taken.file.string());
   CHECK(files_in(folder.path()) == 1);
   CHECK(load(folder.path()).found == 3);
 }
