@@ -1,6 +1,8 @@
 // The program `troupe`.
+#include "api/cli/bus_errors.hpp"
 #include "api/cli/command_line.hpp"
 
 int main(int count, char** arguments) {
+  troupe::cli::explain_bus_errors();
   return troupe::cli::run_command_line({arguments + (count > 0 ? 1 : 0), arguments + count});
 }

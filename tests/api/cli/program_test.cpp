@@ -223,6 +223,20 @@ TEST_CASE("Ctrl-C ends an answer with exit status 130") {
   CHECK(result.out.ends_with('\n'));
 }
 
+TEST_CASE("A model's file that is cut short while it is used ends the program with a sentence") {
+  const temporary_folder folder;
+  const auto model = folder.path / "model";
+  std::filesystem::copy(golden("llama-gqa"), model);
+  program endless(TROUPE_PROGRAM, {"run", "Once", "--raw", "--quiet", "--model", model.string(), "--max-tokens",
+                                   "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
+                                   "--threads", "1", "--temperature", "0"});
+  REQUIRE(endless.prints(" "));
+  std::filesystem::resize_file(model / "model.safetensors", 0);
+  const auto result = endless.wait();
+  CHECK(result.status == 1);
+  CHECK(only_line(result.err) == "troupe: a file of the model was cut short or became unreadable while it was in use");
+}
+
 TEST_CASE("loading says what is done, and what memory it will take") {
   const auto result =
     run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} + small);
