@@ -33,7 +33,11 @@ CASES = {
     "gptq-whole-mislabelled": {"quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": False, "sym": True},
     "awq-g32": {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"},
     "awq-g128": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
+    "gptq-g64-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": True, "sym": False},
+    "gptq-g128-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True},
+    "awq-g64": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"},
 }  # fmt: skip
+FFN = {"gptq-g128-act-order": 256}  # so that one matrix has two groups; else 128
 
 
 def words(codes, order=range(8)):
@@ -84,16 +88,19 @@ def main():
     expected = {}
     for seed, (name, quantisation) in enumerate(CASES.items()):
         random = np.random.default_rng(seed)
+        ffn = FFN.get(name, 128)
+        config = CONFIG | {"intermediate_size": ffn}
+        shapes = SHAPES | {"mlp.gate_proj": (ffn, 128), "mlp.up_proj": (ffn, 128), "mlp.down_proj": (128, ffn)}
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": quantisation}, indent=1) + "\n")
+        (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantisation}, indent=1) + "\n")
         floats = {"model.embed_tokens.weight": random.standard_normal((32, 128))}
         for norm in ("model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"):
             floats[norm + ".weight"] = 1 + 0.1 * random.standard_normal(128)
         stored = {n: v.astype(np.float16) for n, v in floats.items()}
         held = dict(stored)
         samples = {}
-        for short, (rows, cols) in SHAPES.items():
+        for short, (rows, cols) in shapes.items():
             stem = "model.layers.0." + short
             parts, values, held[stem + ".weight"] = quantised(random, name, quantisation, rows, cols)
             stored |= {f"{stem}.{part}": v for part, v in parts.items()}
@@ -102,8 +109,9 @@ def main():
         write_safetensors(folder / "model.safetensors", stored)
         ids = random.integers(0, 32, 20).tolist()
         # What is not kept in blocks is multiplied as floats, like the tied head.
-        plain = ["proj", "embed"] if quantisation.get("desc_act") else ["embed"]
-        expected[name] = {"samples": samples, "ids": ids, "logits": forward(CONFIG, held, ids, floats=plain)}
+        # Where a matrix has one group, the order of inputs does not matter.
+        plain = (["down_proj"] if ffn == 256 else ["proj"] if quantisation.get("desc_act") else []) + ["embed"]
+        expected[name] = {"samples": samples, "ids": ids, "logits": forward(config, held, ids, floats=plain)}
     (out / "quantised.json").write_text(json.dumps(expected) + "\n")
 
 

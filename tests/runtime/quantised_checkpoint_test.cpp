@@ -70,7 +70,8 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
     {"gptq-g32-sym", tensor_type::q4_0},           {"gptq-g64", tensor_type::q4_1},
     {"gptq-g128-v2", tensor_type::q4_1},           {"gptq-g32-act-order", tensor_type::f16},
     {"gptq-whole-mislabelled", tensor_type::q4_0}, {"awq-g32", tensor_type::q4_1},
-    {"awq-g128", tensor_type::q4_1},
+    {"awq-g64", tensor_type::q4_1},                {"awq-g128", tensor_type::q4_1},
+    {"gptq-g64-act-order", tensor_type::f16},      {"gptq-g128-act-order", tensor_type::f16},
   };
   const auto expected = json::document::load(data() / "quantised/quantised.json");
   for (const auto& [name, type] : types) {
@@ -78,10 +79,12 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
     const auto source = open_model(folder_of(name).string());
     CHECK(check_tensors(*source.tensors, source.config).empty());
     const auto about = expected.root()[name];
+    const bool mixed = name == "gptq-g128-act-order"; // all but one matrix have one group, whose order does not matter
     std::size_t compared = 0;
     for (const auto [tensor, samples] : about["samples"].get_object()) {
       CAPTURE(std::string(tensor));
-      CHECK(source.tensors->find(tensor)->type == type);
+      const bool one_group = mixed && !tensor.ends_with("down_proj.weight");
+      CHECK(source.tensors->find(tensor)->type == (one_group ? tensor_type::q4_0 : type));
       for (json::value sample : samples.get_array()) {
         const auto row = sample.at(0).get_uint64().value(), col = sample.at(1).get_uint64().value();
         const double wanted = sample.at(2).get_double().value();
@@ -93,7 +96,7 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
       }
     }
     CHECK(compared == 7 * 24);
-    CHECK(natural_compute(*source.tensors) == (type == tensor_type::f16 ? dtype::f32 : dtype::bf16));
+    CHECK(natural_compute(*source.tensors) == (type == tensor_type::f16 && !mixed ? dtype::f32 : dtype::bf16));
     std::vector<token_id> ids;
     for (json::value id : about["ids"].get_array())
       ids.push_back(static_cast<token_id>(id.get_int64().value()));
