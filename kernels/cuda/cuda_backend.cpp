@@ -248,27 +248,39 @@ public:
 
   void save_block(const stream& on, const kv_cache& cache, std::int32_t block, void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_rows(on, host, memory.block_bytes(), block_address(memory, block), memory.layer_bytes(),
-              memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
+    copy_layers(on, static_cast<unsigned char*>(host), memory.block_bytes(), block_address(memory, block),
+                memory.layer_bytes(), memory.block_bytes(), cache.shape.layers);
   }
 
   void restore_block(const stream& on, kv_cache& cache, std::int32_t block, const void* host) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    copy_rows(on, block_address(memory, block), memory.layer_bytes(), host, memory.block_bytes(),
-              memory.block_bytes(), static_cast<std::size_t>(cache.shape.layers));
+    copy_layers(on, block_address(memory, block), memory.layer_bytes(), static_cast<const unsigned char*>(host),
+                memory.block_bytes(), memory.block_bytes(), cache.shape.layers);
   }
 
 private:
   static device_info selected(int device) {
-    const int count = device_count();
+    std::string why_none;
+    const int count = device_count(&why_none);
     if (device < 0 || device >= count)
-      throw device_error("there is no CUDA device " + std::to_string(device) + "; there are " + std::to_string(count));
+      throw device_error("there is no CUDA device " + std::to_string(device) + ": " +
+                         (count == 0 ? why_none : "there are " + std::to_string(count)));
     return select_device(device);
   }
 
   static unsigned char* block_address(const device_kv_cache& memory, std::int32_t block) {
     expect(block >= 0 && static_cast<std::size_t>(block) < memory.shape.blocks, "a block outside the KV cache");
     return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
+  }
+
+  /// All at once, unless the cache is so large that its layers lie further apart than such copies may step.
+  static void copy_layers(const stream& on, unsigned char* to, std::size_t to_pitch, const unsigned char* from,
+                          std::size_t from_pitch, std::size_t bytes, int layers) {
+    const auto count = static_cast<std::size_t>(layers);
+    if (std::max(to_pitch, from_pitch) <= most_pitch)
+      return copy_rows(on, to, to_pitch, from, from_pitch, bytes, count);
+    for (std::size_t i = 0; i < count; ++i)
+      copy_rows(on, to + i * to_pitch, bytes, from + i * from_pitch, bytes, bytes, 1);
   }
 
   void copy_together(const stream& on, kv_cache& cache, std::span<const block_copy> copies) {

@@ -20,8 +20,8 @@ struct device_info {
   std::size_t available = 0; // are free now
 };
 
-/// 0 where there is no GPU or no driver.
-int device_count();
+/// 0 where there is no GPU or no driver; then `why_none`, if given, says what the driver says.
+int device_count(std::string* why_none = nullptr);
 
 /// Whether kernels run on the host.
 bool is_emulated();
@@ -79,7 +79,7 @@ void wait_for(const stream& on, const event& e);
 /// not use the device.
 void call_on_host(const stream& on, std::function<void()> f);
 
-/// Zeroed device memory, aligned to 256 bytes.
+/// Zeroed device memory, aligned to 256 bytes. Waits for its own zeros only, so that other threads may be recording.
 buffer allocate(std::size_t bytes);
 
 /// Host memory that the device copies from and to without a detour.
@@ -89,6 +89,9 @@ buffer allocate_pinned(std::size_t bytes);
 void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes);
 void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes);
 void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes);
+
+/// The most bytes that rows may lie apart where they are copied together.
+inline constexpr std::size_t most_pitch = (std::size_t(1) << 31) - 1;
 
 /// `rows` pieces of `bytes`, which lie a pitch apart on either side; in any direction.
 void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,

@@ -34,6 +34,7 @@ void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Ke
     check(cudaFuncSetAttribute(run_kernel<Kernel>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute", Kernel::name);
+  cudaGetLastError(); // of calls before, whose callers have been told
   run_kernel<Kernel><<<dim3(grid.x, grid.y), Kernel::threads, shared_bytes,
                        static_cast<cudaStream_t>(on.native())>>>(kernel);
   check(cudaGetLastError(), "launch", Kernel::name);

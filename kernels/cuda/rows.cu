@@ -109,8 +109,11 @@ void silu_gate(const stream& on, const silu_gate_params& params) {
 }
 
 void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows) {
+  constexpr std::size_t most = 65535; // blocks in that direction
   const auto blocks = ceil_div(cols, std::size_t(add_bias_kernel::threads));
-  launch(on, {extent(blocks), extent(rows)}, 0, add_bias_kernel{x, stride, bias, cols});
+  for (std::size_t first = 0; first < rows; first += most)
+    launch(on, {extent(blocks), extent(rows - first < most ? rows - first : most)}, 0,
+           add_bias_kernel{x + first * stride, stride, bias, cols});
 }
 
 void copy_blocks(const stream& on, const copy_blocks_params& params) {

@@ -85,10 +85,10 @@ private:
 } // namespace
 
 std::shared_ptr<const device> open_gpu(const gpu_options& options) {
-  if (const int count = cuda::device_count(); options.index >= count)
+  std::string why_none;
+  if (const int count = cuda::device_count(&why_none); options.index >= count)
     throw failure(errc::bad_request, "there is no device `cuda:" + std::to_string(options.index) + "`: " +
-                  (count == 0 ? "no NVIDIA GPU with a driver was found" : "the last is cuda:" + std::to_string(count - 1)),
-                  "device");
+                  (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)), "device");
   return std::make_shared<gpu_device>(options);
 }
 

@@ -68,6 +68,29 @@ TEST_CASE("CUDA: what is filled in pieces by several threads arrives whole, with
   }
 }
 
+TEST_CASE("CUDA: blocks of a cache whose layers lie further apart than rows of a copy may are saved and restored") {
+  const kv_shape shape{2, 8, 256, kv_type::bf16, 16400}; // 2.1 GB each
+  const auto device = make_device();
+  if (!cuda::is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
+    MESSAGE("left out: the GPU has too little memory");
+    return;
+  }
+  const auto cache = device->make_kv_cache(shape);
+  REQUIRE(shape.block_bytes() / 2 * shape.blocks > cuda::most_pitch);
+  const auto bytes = shape.block_bytes();
+  const auto host = cuda::allocate_pinned(4 * bytes);
+  auto* at = static_cast<unsigned char*>(host.get());
+  for (std::size_t i = 0; i < 2 * bytes; ++i)
+    at[i] = static_cast<unsigned char>(i * 7 / 5);
+  const std::int32_t last = static_cast<std::int32_t>(shape.blocks) - 1;
+  device->restore_block(device->queue(), *cache, 0, at);
+  device->restore_block(device->queue(), *cache, last, at + bytes);
+  device->save_block(device->queue(), *cache, 0, at + 2 * bytes);
+  device->save_block(device->queue(), *cache, last, at + 3 * bytes);
+  device->queue().synchronise();
+  CHECK(std::equal(at, at + 2 * bytes, at + 2 * bytes));
+}
+
 TEST_CASE("CUDA: a step that was staged ahead gives what it gives when its inputs are uploaded by the ops, and replays") {
   generator random(3);
   const int dim = 64, heads = 4, kv_heads = 2, blocks = 40, hidden = 64;

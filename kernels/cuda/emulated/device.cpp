@@ -299,7 +299,7 @@ void count_replay() { ++device().replays; }
 
 using emulated::device;
 
-int device_count() { return 1; }
+int device_count(std::string*) { return 1; }
 
 bool is_emulated() { return true; }
 

@@ -10,9 +10,27 @@ cudaStream_t handle(const stream& s) { return static_cast<cudaStream_t>(s.native
 
 } // namespace
 
-int device_count() {
+int device_count(std::string* why_none) {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  const auto status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0)
+    return count;
+  if (why_none != nullptr) {
+    int driver = 0; // 0: there is none; without one, the status speaks of an insufficient version
+    cudaDriverGetVersion(&driver);
+    const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+    if (driver == 0)
+      *why_none = "no NVIDIA driver was found";
+    else if (status == cudaErrorInsufficientDriver)
+      *why_none = "the NVIDIA driver is for CUDA " + version(driver) + ", this program needs one for CUDA " +
+                  version(CUDART_VERSION) + " or later";
+    else if (status == cudaSuccess || status == cudaErrorNoDevice)
+      *why_none = "the NVIDIA driver knows no GPU";
+    else
+      *why_none = std::string("the NVIDIA driver says: ") + cudaGetErrorString(status);
+  }
+  cudaGetLastError(); // has been reported
+  return 0;
 }
 
 bool is_emulated() { return false; }
@@ -107,8 +125,9 @@ buffer allocate(std::size_t bytes) {
   const auto size = std::to_string(bytes) + " bytes";
   check(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc", size.c_str());
   buffer owner(memory, [](void* p) { cudaFree(p); });
-  check(cudaMemset(memory, 0, bytes), "cudaMemset", size.c_str());
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); // streams that do not wait for the default one may follow
+  const stream clearing; // of its own: no other stream is waited for, which somebody may be recording
+  fill_zero(clearing, memory, bytes);
+  clearing.synchronise();
   return owner;
 }
 

@@ -14,6 +14,7 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr std::size_t workspace_bytes = std::size_t(64) << 20;
+constexpr std::size_t plan_alignment = 16; // bytes: what plans know of the alignment of activations
 
 /// The functions used of the library, of the major version that this was compiled for.
 struct functions {
@@ -93,7 +94,9 @@ private:
   };
 
   plan& plan_of(const product& p) {
-    const auto alignment = [](const void* at) { return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % 16); };
+    const auto alignment = [](const void* at) {
+      return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % plan_alignment);
+    };
     const key shape{p.rows,       p.outputs, p.inputs, p.out_stride, p.in_stride, p.weight_stride, p.add,
                     p.fp8, p.row_scales != nullptr, alignment(p.out), alignment(p.in)};
     const auto [found, added] = plans_.try_emplace(shape);
@@ -124,9 +127,9 @@ private:
       lt_.check(lt_.preference_set(preference, attribute, &value, sizeof value),
                 "cublasLtMatmulPreferenceSetAttribute");
     };
-    const auto aligned = [](const void* at) {
+    const auto aligned = [](const void* at) { // no more than the plan's key says
       const auto address = reinterpret_cast<std::uintptr_t>(at);
-      return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+      return static_cast<std::uint32_t>(std::min<std::uintptr_t>(plan_alignment, address & (~address + 1)));
     };
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned(p.in));

@@ -9,17 +9,30 @@
 
 namespace troupe::kernels::cuda {
 
-/// Errors of single calls leave the context as it was; after those of kernels and of the device nothing works any more.
+/// Whether nothing works any more in this process. Of these, the run-time library's documentation says so (enum cudaError:
+/// "the process must be terminated and relaunched"), or they mean that hardware failed or that there is no context. All
+/// others are of single calls, wrong arguments among them, and leave the context as it was.
 inline bool is_lost(cudaError_t status) {
-  switch (status) {
-    case cudaErrorMemoryAllocation:
-    case cudaErrorInvalidValue:
-    case cudaErrorInvalidConfiguration:
-    case cudaErrorLaunchOutOfResources:
-    case cudaErrorStreamCaptureUnsupported:
-    case cudaErrorStreamCaptureInvalidated:
-    case cudaErrorGraphExecUpdateFailure: return false;
-    default: return true;
+  switch (static_cast<int>(status)) {
+    case cudaErrorCudartUnloading:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case 226: // cudaErrorContained, unknown to older toolkits
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case 721: // cudaErrorTensorMemoryLeak, likewise
+    case cudaErrorMpsClientTerminated:
+    case 911: // cudaErrorExternalDevice
+    case cudaErrorUnknown: return true;
+    default: return false;
   }
 }
 
