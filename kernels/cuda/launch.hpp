@@ -44,7 +44,9 @@ void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Ke
 
 template <class Kernel>
 void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Kernel& kernel) {
-  emulated::count_launch();
+  if (grid.x == 0 || grid.y == 0)
+    return;
+  emulated::begin_launch(Kernel::name, grid.x, grid.y, Kernel::threads, shared_bytes);
   emulated::enqueue(on, [=] { emulated::run_grid(grid.x, grid.y, Kernel::threads, shared_bytes, [&] { kernel(); }); });
 }
 

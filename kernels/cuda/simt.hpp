@@ -152,7 +152,10 @@ T shuffle_xor(T value, int mask) {
   return emulated::exchange(value, emulated::thread() % warp_lanes ^ static_cast<unsigned>(mask));
 }
 
-inline words4 load_streamed(const void* from) { return *static_cast<const words4*>(from); }
+inline words4 load_streamed(const void* from) {
+  emulated::expect_aligned(from, sizeof(words4));
+  return *static_cast<const words4*>(from);
+}
 
 inline void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) { emulated::mma(d, a, b); }
 

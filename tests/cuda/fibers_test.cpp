@@ -7,6 +7,7 @@ using namespace troupe::kernels::cuda;
 namespace {
 
 struct rotate_kernel {
+  static constexpr const char* name = "rotate";
   static constexpr unsigned threads = 96;
   int* data;
   bool barrier;
@@ -20,6 +21,7 @@ struct rotate_kernel {
 };
 
 struct divergent_kernel {
+  static constexpr const char* name = "divergent";
   static constexpr unsigned threads = 64;
   bool whole_block;
   void operator()() const {
@@ -34,6 +36,7 @@ struct divergent_kernel {
 
 /// Passes data on through shared memory; what is there before a thread waits is the emulation's to choose.
 struct copying_kernel {
+  static constexpr const char* name = "copying";
   static constexpr unsigned threads = 32;
   const std::uint32_t* from;
   std::uint32_t *to, *early;
@@ -52,6 +55,7 @@ struct copying_kernel {
 };
 
 struct throwing_kernel {
+  static constexpr const char* name = "throwing";
   static constexpr unsigned threads = 32;
   void operator()() const {
     if (simt::thread() == 3)

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -99,6 +100,8 @@ public:
   }
 
   void copy(void* to, const void* from) {
+    expect_aligned(to, copy_bytes);
+    expect_aligned(from, copy_bytes);
     if (copies_at_once_)
       std::memcpy(to, from, copy_bytes);
     fibers_[current_]->copies.emplace_back(to, from);
@@ -262,6 +265,11 @@ void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes
   for (block_index.y = 0; block_index.y < y; ++block_index.y)
     for (block_index.x = 0; block_index.x < x; ++block_index.x)
       runner().run(threads, shared_bytes, body, descending);
+}
+
+void expect_aligned(const void* at, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0)
+    throw std::logic_error("an address that is not a multiple of " + std::to_string(bytes));
 }
 
 unsigned thread() { return runner().current(); }

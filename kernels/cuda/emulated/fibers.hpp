@@ -24,6 +24,9 @@ unsigned grid_x();
 unsigned char* shared();
 void sync_block();
 
+/// Throws where a GPU would: what is loaded or copied at once is aligned to its size.
+void expect_aligned(const void* at, std::size_t bytes);
+
 /// 16 bytes that arrive when the thread waits for them or, every other launch, at once: as late and as early as on a GPU.
 void copy_async(void* to, const void* from);
 void wait_for_copies();

@@ -11,7 +11,7 @@ graph::graph(const stream& on, const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    emulated::take_recording(on);
+    emulated::drop_recording(on);
     throw;
   }
   instance_ = new recording(emulated::take_recording(on));

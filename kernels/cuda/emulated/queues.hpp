@@ -17,9 +17,11 @@ using work = std::function<void()>;
 /// Does `what` when its turn comes. In a stream that is being recorded, it becomes part of the recording.
 void enqueue(const stream& on, work what);
 
-/// What is queued on the stream from now on is kept instead of done, until the recording is taken.
+/// What is queued on the stream from now on is kept instead of done, until the recording is taken. Meanwhile the thread
+/// may not allocate, free or wait, nor anyone wait for the stream: such calls throw, and so does taking what they spoilt.
 void start_recording(const stream& on);
 std::vector<work> take_recording(const stream& on);
+void drop_recording(const stream& on);
 
 /// While one lives, work is done later, in an order that `seed` chooses. Its end waits for all of it. Work that throws
 /// fails the device, as on a GPU: all that is queued is dropped, and whatever is asked of it throws device_error.
@@ -34,6 +36,11 @@ public:
   void fail_after(std::uint64_t n);
 };
 
+/// Throws device_error where, since the program's start, something was written behind a piece of device or pinned memory
+/// or to one of those last freed. Waiting for a stream looks behind pieces, too.
+void check_memory();
+void forget_what_was_written();
+
 /// What the host has done so far, in all threads.
 struct host_counts {
   std::uint64_t waits = 0;       // for streams and events
@@ -42,7 +49,13 @@ struct host_counts {
   std::uint64_t allocations = 0; // of device and pinned memory
 };
 host_counts counted();
-void count_launch();
+
+/// Limits that all GPUs of compute capability 8.0 and later have in common; the shared memory is that of 8.6.
+inline constexpr unsigned most_grid_x = (1u << 31) - 1, most_grid_y = 65535, most_threads = 1024;
+inline constexpr std::size_t most_shared_bytes = 99 << 10;
+
+/// Counts a launch. Throws device_error where a GPU would refuse it.
+void begin_launch(const char* kernel, unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes);
 void count_replay();
 
 } // namespace troupe::kernels::cuda::emulated
