@@ -33,12 +33,14 @@ std::size_t rounded(std::size_t n) {
   return (n + step - 1) / step * step;
 }
 
-/// Adds works that do nothing, so that plans of nearly the same size make the same launches.
-void pad(attention_plan& plan) {
+/// Adds works that do nothing and slots that nobody uses, so that plans of nearly the same size make the same launches,
+/// with the same memory for states.
+void pad(attention_plan& plan, std::size_t most_slots) {
   if (plan.slabs.size() != 1)
     return;
   plan.small.resize(rounded(plan.small.size()));
   plan.large.resize(rounded(plan.large.size()));
+  plan.slots = std::max(plan.slots, std::min(rounded(plan.slots), most_slots));
   plan.slabs.front().small = plan.small.size();
   plan.slabs.front().large = plan.large.size();
 }
@@ -86,7 +88,7 @@ void step_memory::stage(const stream& aside, const stream& current, const step_i
   for (const auto& options : wanted) {
     auto& to = plan(options);
     if (inputs.repeatable)
-      pad(to.plan);
+      pad(to.plan, options.most_slots);
     to.rows = all.add(to.rows_memory, to.plan.rows);
     to.list = all.add(to.list_memory, to.plan.list);
     point_works(to, all.add(to.work_memory, works_of(to.plan)));
@@ -130,6 +132,7 @@ std::vector<std::uint64_t> step_memory::launch_shape() const {
       return {};
     shape.push_back(plan.small.size());
     shape.push_back(plan.large.size());
+    shape.push_back(plan.slots);
   }
   return shape;
 }

@@ -21,15 +21,19 @@ public:
       return work();
     if (moves_ != on.memory_moves() || recorded_.size() > most) // recordings name memory that is no longer there
       recorded_.clear();
-    const auto [found, added] = recorded_.try_emplace(shape);
-    if (added) {
-      work();
-    } else {
+    moves_ = on.memory_moves();
+    if (const auto found = recorded_.find(shape); found != recorded_.end()) {
       if (!found->second)
         found->second = std::make_unique<kernels::cuda::graph>(on.queue(), work);
       found->second->replay(on.queue());
+      return;
     }
-    moves_ = on.memory_moves();
+    work();
+    if (moves_ != on.memory_moves()) { // it made memory move
+      recorded_.clear();
+      moves_ = on.memory_moves();
+    }
+    recorded_.try_emplace(shape);
   }
 
 private:
