@@ -7,12 +7,16 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace troupe {
 
 namespace {
 
 namespace cuda = kernels::cuda;
+
+constexpr std::size_t most_under_way = 2;               // draws
+constexpr std::size_t usual_list_bytes = 8 << 10;       // of a sequence: some thousand tokens to penalise, bias or mask
 
 template <class T>
 std::size_t bytes_of(const std::vector<T>& v) {
@@ -23,9 +27,20 @@ std::size_t bytes_of(const std::vector<T>& v) {
 
 gpu_step_drawer::gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences,
                                  std::function<void()> drawn)
-  : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)), drawn_(std::move(drawn)),
-    slots_(std::static_pointer_cast<std::int32_t>(
-      cuda::allocate(static_cast<std::size_t>(max_sequences) * sizeof(std::int32_t)))) {}
+  : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)),
+    max_sequences_(static_cast<std::size_t>(max_sequences)), drawn_(std::move(drawn)),
+    slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
+    results_(cuda::allocate(max_sequences_ * sizeof(cuda::sampled_row))),
+    edited_(cuda::allocate(max_sequences_ * vocab_ * sizeof(float))) {
+  std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
+  const auto bytes = max_sequences_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
+  inputs_.reserve(bytes);
+  for (std::size_t i = 0; i < most_under_way; ++i) {
+    pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
+    pinned_results_.push_back({cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)),
+                               max_sequences_ * sizeof(cuda::sampled_row)});
+  }
+}
 
 gpu_step_drawer::~gpu_step_drawer() {
   try {
@@ -37,6 +52,8 @@ gpu_step_drawer::~gpu_step_drawer() {
 step_tokens gpu_step_drawer::draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   draw_under_way d{plan, logits.logits, {}, nullptr, nullptr, std::make_shared<cuda::event>()};
   image inputs;
+  if (plan->samples.size() > max_sequences_)
+    throw failure(errc::internal, "a step draws more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
     if (auto& start = demand.start)
       sequences_.insert_or_assign(
@@ -55,8 +72,8 @@ step_tokens gpu_step_drawer::draw(const std::shared_ptr<const step_plan>& plan, 
   tokens->record(stream_);
   if (!d.demands.empty()) {
     const auto bytes = d.demands.size() * sizeof(cuda::sampled_row);
-    d.results = pinned(bytes);
-    cuda::copy_to_host(stream_, d.results.get(), results_.reserve(0), bytes);
+    d.results = lend(pinned_results_, bytes);
+    cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
   cuda::call_on_host(stream_, drawn_);
   d.done->record(stream_);
@@ -74,17 +91,21 @@ void gpu_step_drawer::add(image& to, const sample_demand& demand, sequence& s) c
   row.slot = demand.slot;
   if (state.uses_counts()) {
     row.pending = s.under_way > 0;
+    const auto before = to.counts.size();
     for (const auto& entry : state.counts().distinct())
-      to.counts.push_back({entry.id, entry.generated});
-    row.counted = static_cast<std::int32_t>(state.counts().distinct().size());
+      if (is_known(entry.id))
+        to.counts.push_back({entry.id, entry.generated});
+    row.counted = static_cast<std::int32_t>(to.counts.size() - before);
   }
+  const auto biases_before = to.biases.size();
   for (const auto& [id, bias] : p.logit_bias)
-    to.biases.push_back({id, bias});
-  row.bias_count = static_cast<std::int32_t>(p.logit_bias.size());
+    if (is_known(id))
+      to.biases.push_back({id, bias});
+  row.bias_count = static_cast<std::int32_t>(to.biases.size() - biases_before);
   if (state.emitted() + static_cast<std::uint64_t>(s.under_way) < static_cast<std::uint64_t>(p.min_tokens)) {
     const auto before = to.masked.size();
     to.masked.insert(to.masked.end(), state.eos_ids().begin(), state.eos_ids().end());
-    to.masked.insert(to.masked.end(), p.stop_token_ids.begin(), p.stop_token_ids.end());
+    std::ranges::copy_if(p.stop_token_ids, std::back_inserter(to.masked), [&](token_id id) { return is_known(id); });
     row.masked_count = static_cast<std::int32_t>(to.masked.size() - before);
   }
   to.rows.push_back(row);
@@ -105,7 +126,7 @@ void gpu_step_drawer::run(const image& inputs, draw_under_way& d, std::size_t vo
     row.masked = mask;
     bias += row.bias_count, count += row.counted, mask += row.masked_count;
   }
-  d.inputs = pinned(bytes);
+  d.inputs = lend(pinned_inputs_, bytes);
   auto* host = static_cast<char*>(d.inputs.get());
   const auto put = [&](std::size_t at, const auto& v) {
     if (!v.empty())
@@ -118,8 +139,8 @@ void gpu_step_drawer::run(const image& inputs, draw_under_way& d, std::size_t vo
   p.stride = vocab;
   p.vocab = static_cast<std::int32_t>(vocab_);
   p.rows = reinterpret_cast<const cuda::sampling_row*>(device);
-  p.out = results_.reserve<cuda::sampled_row>(rows.size() * sizeof(cuda::sampled_row));
-  p.edited = edited_.reserve<float>(rows.size() * vocab_ * sizeof(float));
+  p.out = static_cast<cuda::sampled_row*>(results_.get());
+  p.edited = static_cast<float*>(edited_.get());
   p.slot_tokens = slots_.get();
   cuda::sample(stream_, p, rows.size());
 }
@@ -176,13 +197,13 @@ void gpu_step_drawer::check() const {
 }
 
 // Pinned memory takes long to get: what a draw has given back serves the next.
-kernels::buffer gpu_step_drawer::pinned(std::size_t bytes) {
-  for (auto& p : pinned_)
+kernels::buffer gpu_step_drawer::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
+  for (auto& p : pool)
     if (p.memory.use_count() == 1 && p.bytes >= bytes)
       return p.memory;
-  std::erase_if(pinned_, [](auto& p) { return p.memory.use_count() == 1; });
-  pinned_.push_back({cuda::allocate_pinned(std::bit_ceil(bytes)), std::bit_ceil(bytes)});
-  return pinned_.back().memory;
+  std::erase_if(pool, [](auto& p) { return p.memory.use_count() == 1; });
+  pool.push_back({cuda::allocate_pinned(std::bit_ceil(bytes)), std::bit_ceil(bytes)});
+  return pool.back().memory;
 }
 
 } // namespace troupe

@@ -18,7 +18,9 @@ namespace troupe {
 
 class gpu_step_drawer final : public step_drawer {
 public:
-  /// For at most two draws under way at a time.
+  /// For at most two draws under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
+  /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be drawn and
+  /// are ignored.
   gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> drawn);
   ~gpu_step_drawer() override;
 
@@ -49,22 +51,25 @@ private:
     std::vector<std::int32_t> masked;
   };
 
+  bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
   void add(image& to, const sample_demand& demand, sequence& s) const;
   void run(const image& inputs, draw_under_way& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
-  kernels::buffer pinned(std::size_t bytes);
 
-  std::vector<token_id> eos_ids_;
-  std::size_t vocab_;
-  std::function<void()> drawn_;
-  kernels::cuda::stream stream_;
-  std::shared_ptr<std::int32_t> slots_;        // device memory, [max_sequences]
-  kernels::cuda::device_scratch inputs_, results_, edited_;
   struct pinned_buffer {
     kernels::buffer memory;
     std::size_t bytes = 0;
   };
-  std::vector<pinned_buffer> pinned_;          // lent while somebody else has them, too
+  static kernels::buffer lend(std::vector<pinned_buffer>& pool, std::size_t bytes);
+
+  std::vector<token_id> eos_ids_;
+  std::size_t vocab_, max_sequences_;
+  std::function<void()> drawn_;
+  kernels::cuda::stream stream_;
+  std::shared_ptr<std::int32_t> slots_;        // device memory, [max_sequences]
+  kernels::buffer results_, edited_;           // device memory, [max_sequences] and [max_sequences, vocab]
+  kernels::cuda::device_scratch inputs_;
+  std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
   std::map<sequence_id, sequence> sequences_;
   std::deque<draw_under_way> under_way_;
 };

@@ -147,3 +147,51 @@ TEST_CASE("draws that are queued before the last token is known are those of the
       CHECK(tokens.back().slots.get()[d.slot] == d.token.id);
   }
 }
+
+TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is allocated while tokens are drawn") {
+  const std::vector<token_id> strange{5, vocab, vocab + 3, -1};
+  gpu_step_drawer on_device(strange, vocab, max_sequences, [] {});
+  step_sampler on_host(strange);
+  const cuda::stream compute;
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal(0, 2);
+  const auto memory = std::static_pointer_cast<float>(cuda::allocate(vocab * max_sequences * sizeof(float)));
+  std::vector<std::shared_ptr<const step_plan>> plans;
+  const auto before = cuda::emulated::counted().allocations;
+  for (int step = 0; step < 6; ++step) {
+    auto plan = std::make_shared<step_plan>();
+    plan->step = static_cast<std::uint64_t>(step + 1);
+    for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
+      sample_demand d{{static_cast<std::uint64_t>(slot), 0}, slot, slot, nullptr};
+      if (step == 0) {
+        sampling_params p;
+        p.temperature = slot % 2 == 0 ? 0 : 0.9f;
+        p.repetition_penalty = slot % 3 == 0 ? 1.2f : 1;
+        p.min_tokens = p.max_tokens = 10;
+        d.start = std::make_shared<const sampling_start>(
+          sampling_start{std::make_shared<const sampling_params>(p),
+                         std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2}), {}});
+      }
+      plan->logit_rows.push_back(slot);
+      plan->samples.push_back(std::move(d));
+    }
+    std::vector<float> logits(vocab * max_sequences);
+    for (auto& x : logits)
+      x = normal(rng);
+    for (std::size_t row = 0; row < max_sequences; ++row) {
+      logits[row * vocab] = 20;     // what is masked in the row before must not reach it
+      logits[row * vocab + 5] = 30; // masked
+    }
+    const auto want = on_host.draw(*plan, logits);
+    cuda::copy_to_device(compute, memory.get(), logits.data(), logits.size() * sizeof(float));
+    auto ready = std::make_shared<cuda::event>();
+    ready->record(compute);
+    on_device.draw(plan, {memory, vocab, ready});
+    const auto got = on_device.collect();
+    REQUIRE(got.drawn.size() == want.drawn.size());
+    for (std::size_t i = 0; i < got.drawn.size(); ++i)
+      CHECK(same(got.drawn[i].token, want.drawn[i].token));
+  }
+  CHECK(cuda::emulated::counted().allocations == before);
+  cuda::emulated::check_memory();
+}
