@@ -21,7 +21,8 @@ public:
   std::string description() const override { return description_; }
   std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
   std::size_t available_memory() const override { return troupe::available_memory(); }
-  std::size_t step_memory(int, int) const override { return 0; } // logits come and go
+  int decode_rows(int sequences) const override { return sequences; }
+  std::size_t step_memory(const run_sizes&) const override { return 0; } // logits come and go
   bool schedule_invariant() const override { return true; }
   bool works_by_itself() const override { return false; }
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }

@@ -15,6 +15,14 @@ namespace troupe {
 
 struct loaded_model;
 
+/// What the memory of steps depends on.
+struct run_sizes {
+  int vocab = 0;
+  int max_sequences = 0;
+  int max_context = 0;      // tokens
+  std::size_t kv_block = 0; // bytes of one block of the KV cache
+};
+
 class device {
 public:
   virtual ~device() = default;
@@ -28,8 +36,11 @@ public:
   /// Bytes that can still be taken of the memory where weights and K/V live.
   virtual std::size_t available_memory() const = 0;
 
-  /// Bytes of it that steps need beside a decoder's activations and the KV cache.
-  virtual std::size_t step_memory(int vocab, int max_sequences) const = 0;
+  /// Rows of a step in which so many sequences decode: it may be padded.
+  virtual int decode_rows(int sequences) const = 0;
+
+  /// Bytes of it that runner and drawer need beside a decoder's activations, what the backend's ops take, and the KV cache.
+  virtual std::size_t step_memory(const run_sizes& sizes) const = 0;
 
   /// Whether a row's results depend on that row alone, and not on the other rows of a step, on chunks or on what is cached.
   virtual bool schedule_invariant() const = 0;

@@ -111,8 +111,10 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.schedule_invariant = model->device->schedule_invariant();
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, options.step_tokens, context);
-  need.activations += model->device->step_memory(info.vocab_size, options.max_sequences);
+  const int decodes = model->device->decode_rows(options.max_sequences);
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(options.step_tokens, decodes),
+                            context, decodes);
+  need.activations += model->device->step_memory({info.vocab_size, options.max_sequences, context, need.kv_block});
   const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory());
   say(info.weights + " " + plan.line);
   info.max_context = plan.max_context;

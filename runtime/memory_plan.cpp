@@ -71,7 +71,7 @@ memory_plan plan_memory(const engine_options& options, const memory_need& need, 
   const auto left = available - fixed;
   if (options.kv_cache_bytes > left)
     throw failure(errc::out_of_memory, "a KV cache of " + to_size(options.kv_cache_bytes) + " was asked for, but beside " +
-                  "the weights only " + to_size(left) + " of memory are available", "kv_cache");
+                  "the weights and what steps need only " + to_size(left) + " of memory are available", "kv_cache");
 
   const auto blocks_for = [](std::size_t tokens) { return (tokens + kernels::block_tokens - 1) / kernels::block_tokens; };
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));

@@ -24,7 +24,7 @@ using progress_fn = std::function<void(std::size_t done, std::size_t total)>;
 /// Device memory in bytes, known before any is allocated.
 struct memory_need {
   std::size_t weights = 0;     // packed, and the embedding table
-  std::size_t activations = 0; // for max_rows rows, rope table included
+  std::size_t activations = 0; // for max_rows rows, rope table and what ops take in passing included
   std::size_t kv_block = 0;    // per block of the KV cache
 };
 
@@ -51,8 +51,9 @@ std::string weights_kind(const checkpoint& tensors, kernels::quantization weight
 /// A sentence on the matrices that `numbers.weights` does not apply to; empty where there are none.
 std::string what_quantisation_leaves(const checkpoint& tensors, const model_config& config, precision numbers);
 
+/// For steps of up to `max_rows` rows, `logit_rows` of them with logits and of as many sequences at most.
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
-                          const kernels::backend& backend, int max_rows, int max_context);
+                          const kernels::backend& backend, int max_rows, int max_context, int logit_rows = 1);
 
 /// The KV cache that a decoder wants.
 kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std::size_t blocks);

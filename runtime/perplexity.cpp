@@ -25,6 +25,11 @@ double loss_of(std::span<const float> logits, token_id token) {
 
 double perplexity_result::perplexity() const { return std::exp(loss); }
 
+std::size_t perplexity_logit_rows(int vocab, int max_rows) {
+  return std::clamp(most_logit_bytes / (static_cast<std::size_t>(vocab) * sizeof(float)), std::size_t(1),
+                    static_cast<std::size_t>(max_rows));
+}
+
 perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, kernels::kv_cache& cache,
                                      std::span<const token_id> tokens, int context, int stride,
                                      const progress_fn& progress) {
@@ -34,8 +39,7 @@ perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, 
   if (context < 2 || stride < 1 || stride >= context)
     throw failure(errc::internal, "perplexity: windows must hold 2 tokens and overlap");
   const auto vocab = static_cast<std::size_t>(graph.weights().config.vocab);
-  const auto step = std::clamp(most_logit_bytes / (vocab * sizeof(float)), std::size_t(1),
-                               static_cast<std::size_t>(graph.max_rows()));
+  const auto step = perplexity_logit_rows(graph.weights().config.vocab, graph.max_rows());
   const auto memory = backend.allocate(step * vocab * sizeof(float));
   std::vector<float> logits(step * vocab);
   std::vector<std::int32_t> blocks(cache.shape.blocks), wanted;

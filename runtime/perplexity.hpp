@@ -16,6 +16,9 @@ struct perplexity_result {
   double perplexity() const; // e^loss
 };
 
+/// Rows of a step of `measure_perplexity`, whose logits it keeps: of `max_rows`, as many as 64 MiB hold.
+std::size_t perplexity_logit_rows(int vocab, int max_rows);
+
 /// Windows of `context` tokens (at least 2), each `stride` (1 to context - 1) further on. A token counts in the first
 /// window that holds it, so that it is predicted from context - stride tokens at least, and every token but the first
 /// of the text counts once. `graph` must allow `context` positions. `progress` hears of tokens done, of all.

@@ -1,6 +1,7 @@
 #include "runtime/model.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/planned_memory.hpp"
 #include "runtime/error.hpp"
 #include "runtime/unused_tensors.hpp"
 #include "runtime/weight_values.hpp"
@@ -143,6 +144,30 @@ std::size_t packed_bytes(const checkpoint& tensors, const packed_group& group, p
   for (const auto& w : group.stacked)
     parts.push_back(described(tensors, w));
   return backend.packed_bytes(parts, numbers.compute, group.how, group.gated);
+}
+
+kernels::planned_steps largest_steps(const checkpoint& tensors, const model_config& config, precision numbers,
+                                     int max_rows, int max_context, int logit_rows) {
+  const auto size = [](int n) { return static_cast<std::size_t>(n); };
+  kernels::planned_steps steps;
+  steps.compute = numbers.compute;
+  steps.rows = size(max_rows);
+  steps.logit_rows = steps.sequences = std::min(size(logit_rows), steps.rows);
+  steps.context = size(max_context);
+  steps.heads = config.heads;
+  steps.cache = kv_shape_of(config, numbers, 0);
+  const std::set<int> windows(config.windows.begin(), config.windows.end());
+  steps.windows.assign(windows.begin(), windows.end());
+  for (const auto& group : packed_groups(tensor_names(config), config, numbers)) {
+    auto& m = steps.matrices.emplace_back();
+    for (const auto& w : group.stacked)
+      m.stacked.push_back(described(tensors, w));
+    m.how = group.how;
+    m.gated = group.gated;
+    m.rows = steps.rows;
+  }
+  steps.matrices.back().rows = steps.logit_rows; // the head
+  return steps;
 }
 
 class loader {
@@ -293,7 +318,8 @@ kernels::kv_shape kv_shape_of(const model_config& config, precision numbers, std
 }
 
 memory_need memory_needed(const checkpoint& tensors, const model_config& config, precision numbers,
-                          const kernels::backend& backend, int max_rows, int max_context) {
+                          const kernels::backend& backend, int max_rows, int max_context, int logit_rows) {
+  const auto* own_memory = dynamic_cast<const kernels::planned_memory*>(&backend);
   const tensor_names names(config);
   const auto compute = numbers.compute;
   memory_need need;
@@ -302,13 +328,17 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
       need.weights += w.shape[0] * sizeof(float);
   for (const auto& group : packed_groups(names, config, numbers))
     need.weights += packed_bytes(tensors, group, numbers, backend);
-  need.weights += checked(tensors, names.embedding()).bytes;
+  need.weights += own_memory ? own_memory->table_bytes(described(tensors, names.embedding()))
+                             : checked(tensors, names.embedding()).bytes;
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
   const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +
                           (q + size(config.ffn)) * size_of(compute);
   need.activations = size(max_rows) * row + size(max_context) * size(config.head_dim) * sizeof(float);
   need.kv_block = kv_shape_of(config, numbers, 1).block_bytes();
+  if (own_memory)
+    need.activations +=
+      own_memory->scratch_bytes(largest_steps(tensors, config, numbers, max_rows, max_context, logit_rows));
   return need;
 }
 

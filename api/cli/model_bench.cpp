@@ -170,7 +170,7 @@ model_bench_result model_bench::measure(int batch) {
   const auto& config = weights_in_memory_->config;
   const auto shape = kv_shape_of(config, numbers_, size(batch) * size(blocks_each));
   const auto need = shape.blocks * shape.block_bytes() + size(batch) * size(config.vocab) * sizeof(float) +
-                    device_->step_memory(config.vocab, batch);
+                    device_->step_memory({config.vocab, batch, context, shape.block_bytes()});
   const auto available = device_->available_memory();
   if (need > available)
     throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(need) +

@@ -58,7 +58,9 @@ int run_perplexity(const perplexity_options& options) {
   const auto numbers = precision_of(options, *source.tensors, device->works_by_itself());
   const auto backend = device->open();
   const int rows = std::min(context, step_rows);
-  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context);
+  const auto logit_rows = perplexity_logit_rows(source.config.vocab, rows);
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context, static_cast<int>(logit_rows));
+  need.activations += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
   const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
   if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > device->available_memory())
     throw failure(errc::out_of_memory, source.name + " needs " + to_size(all) + ", but only " +

@@ -7,8 +7,10 @@
 #include "kernels/cuda/linear_chooser.hpp"
 #include "kernels/cuda/rope.hpp"
 #include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weights.hpp"
+#include "kernels/planned_memory.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -19,8 +21,6 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr int most_head_dim = 256;
-constexpr std::size_t state_memory = std::size_t(256) << 20; // bytes, of attention's partial states
-constexpr std::size_t passing_rows = 1024; // of a product that is kept in f32 before it is gated or scaled
 
 void expect(bool holds, const char* message) {
   if (!holds)
@@ -46,7 +46,7 @@ private:
   buffer data_;
 };
 
-class backend_on_device final : public cuda_backend {
+class backend_on_device final : public cuda_backend, public planned_memory {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options), info_(selected(options.device)),
@@ -100,10 +100,16 @@ public:
 
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                            bool gated) const override {
-    return cuda::packed_bytes(stacked, compute, how, gated);
+    return plan_weights(stacked, compute, how, gated)->bytes;
   }
 
   std::unique_ptr<matrix> load_table(const stored_matrix& table) override { return pack_table(weights_upload_, table); }
+
+  std::size_t table_bytes(const stored_matrix& table) const override { return plan_table(table)->bytes; }
+
+  std::size_t scratch_bytes(const planned_steps& steps) const override {
+    return cuda::scratch_bytes(steps, library_ != nullptr, options_.expanded_memory);
+  }
 
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
     const auto& from = dynamic_cast<const device_table&>(table);
@@ -337,28 +343,43 @@ private:
            linear_method::library;
   }
 
-  /// Rows of a product at a time where products pass through memory before they are finished: pieces of similar size.
-  static std::size_t piece_of(std::size_t rows) {
-    const std::size_t pieces = std::max<std::size_t>(1, (rows + passing_rows - 1) / passing_rows);
-    return (rows + pieces - 1) / pieces;
-  }
-
   /// False where the library cannot.
   bool multiply_by_library(const weight_part& part, const linear_params& params) {
     if (part.kind == weight_kind::fp8 && info_.major * 10 + info_.minor >= 89 && multiply_fp8(part, params))
       return true;
+    if (is_grouped(part.kind) || part.kind == weight_kind::fp8)
+      return multiply_expanded(part, params);
     product p;
     p.inputs = part.inputs;
     p.in_stride = params.in_stride;
     p.weights = part.codes.get();
     p.weight_stride = part.stride;
-    if (is_grouped(part.kind) || part.kind == weight_kind::fp8) {
-      p.weight_stride = part.chunks() * chunk_inputs;
-      auto* expanded = expanded_.reserve<std::uint16_t>(part.tiles * tile_outputs * p.weight_stride * 2);
-      dequantise_part(stream_, part, expanded, p.weight_stride);
-      p.weights = expanded;
-    }
     return multiply_pieces(part, params, p, part.gated ? piece_of(params.rows) : params.rows, part.gated);
+  }
+
+  /// Weights become bf16 first, some of the outputs at a time.
+  bool multiply_expanded(const weight_part& part, const linear_params& params) {
+    const auto tiles = expanded_tiles(part, options_.expanded_memory);
+    for (std::size_t first = 0; first < part.tiles; first += tiles) {
+      const auto piece = part.slice(first, std::min(tiles, part.tiles - first));
+      const auto skipped = piece.first - part.first;
+      product p;
+      p.inputs = part.inputs;
+      p.in_stride = params.in_stride;
+      p.weight_stride = part.chunks() * chunk_inputs;
+      auto* expanded = expanded_.reserve<std::uint16_t>(tiles * expanded_tile_bytes(part));
+      dequantise_part(stream_, piece, expanded, p.weight_stride);
+      p.weights = expanded;
+      auto of_piece = params;
+      of_piece.out = static_cast<char*>(params.out) + skipped * size_of(part.gated ? dtype::bf16 : dtype::f32);
+      of_piece.bias = params.bias != nullptr ? params.bias + skipped : nullptr;
+      if (!multiply_pieces(piece, of_piece, p, part.gated ? piece_of(params.rows) : params.rows, part.gated)) {
+        if (first > 0)
+          throw device_error("cublasLtMatmul: takes some outputs of a product, but not others");
+        return false;
+      }
+    }
+    return true;
   }
 
   /// Activations as codes, too: with their scales and the weights' where the library takes such, else these follow.
@@ -413,7 +434,7 @@ private:
                                  params.add && !part.gated});
       if (part.gated)
         silu_gate(stream_, {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16,
-                            params.out_stride, p.out, p.out_stride, params.bias, part.outputs, p.rows});
+                            params.out_stride, p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows});
       else if (params.bias != nullptr)
         add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
     }

@@ -21,6 +21,8 @@ struct cuda_options {
   /// A number near which a model's attention scores are: partitions' sums of exponentials then are relative to it, not to
   /// their own largest score. Rows whose scores are too far from it (40) are computed twice. None: off.
   std::optional<float> unified_maximum = {};
+  /// Bytes of quantised weights that are expanded at a time, where they go through the library.
+  std::size_t expanded_memory = std::size_t(128) << 20;
 };
 
 /// What a forward pass reads from the host.

@@ -16,7 +16,7 @@ public:
   T* reserve(std::size_t bytes) {
     if (bytes > size_) {
       memory_.reset();
-      size_ = std::bit_ceil(std::max(bytes, least));
+      size_ = reserved(bytes);
       memory_ = allocate(size_);
       ++growths_;
     }
@@ -32,6 +32,9 @@ public:
     copy_to_device(on, to, values, count * sizeof(T));
     return to;
   }
+
+  /// What `reserve` makes of a size.
+  static constexpr std::size_t reserved(std::size_t bytes) { return std::bit_ceil(std::max(bytes, least)); }
 
   /// How often the memory has moved.
   std::uint64_t growths() const { return growths_; }

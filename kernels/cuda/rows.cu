@@ -56,7 +56,7 @@ struct silu_gate_kernel {
       return;
     const float* x = p.x + row * p.x_stride + o / 8 * 16 + o % 8;
     const float gate = x[0] + (p.bias != nullptr ? p.bias[o] : 0);
-    const float up = x[8] + (p.bias != nullptr ? p.bias[p.outputs + o] : 0);
+    const float up = x[8] + (p.bias != nullptr ? p.bias[p.bias_up + o] : 0);
     store_float(p.out, p.out_type, row * p.out_stride + o, gate / (1 + simt::exp(-gate)) * up);
   }
 };

@@ -41,8 +41,8 @@ struct rms_norm_params {
 };
 void rms_norm(const stream& on, const rms_norm_params& params);
 
-/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases [2 * outputs] or null added before. x holds tiles of 16
-/// columns: 8 of gate, then the same 8 of up.
+/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases, or null, added before: gate's, and `bias_up` further on up's.
+/// x holds tiles of 16 columns: 8 of gate, then the same 8 of up.
 struct silu_gate_params {
   void* out = nullptr;
   dtype out_type = dtype::f32;
@@ -50,6 +50,7 @@ struct silu_gate_params {
   const float* x = nullptr;
   std::size_t x_stride = 0;
   const float* bias = nullptr;
+  std::size_t bias_up = 0;
   std::size_t outputs = 0;
   std::size_t rows = 0;
 };

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/unpack.hpp"
 
 #include <array>
@@ -89,7 +90,7 @@ private:
   bool repeatable_ = false;
   std::vector<std::int32_t> staged_tokens_, staged_gathered_; // as the ops will name them
   const std::int32_t *tokens_ = nullptr, *gathered_ = nullptr;
-  std::array<staging, 3> stagings_;
+  std::array<staging, step_stagings> stagings_;
   std::size_t next_staging_ = 0;
   staging* current_ = nullptr;
 };

@@ -273,9 +273,25 @@ table_group table_group_of(const weight_group& from) {
   return to;
 }
 
-/// What a matrix will consist of: its parts without their memory.
-std::unique_ptr<device_matrix> shape_weights(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                             bool gated) {
+} // namespace
+
+weight_part weight_part::slice(std::size_t first_tile, std::size_t count) const {
+  const auto within = [&](const buffer& memory, std::size_t bytes) {
+    return buffer(memory, static_cast<char*>(memory.get()) + first_tile * (bytes / tiles));
+  };
+  auto part = *this;
+  const std::size_t tile = gated ? tile_outputs / 2 : tile_outputs;
+  part.first = first + first_tile * tile;
+  part.outputs = std::min(outputs - first_tile * tile, count * tile);
+  part.tiles = count;
+  part.codes = within(codes, code_bytes(*this));
+  if (scales)
+    part.scales = within(scales, scale_bytes(*this));
+  return part;
+}
+
+std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                            bool gated) {
   expect(!stacked.empty(), "no matrix to pack");
   expect(compute != dtype::f16, "matrices are packed for f32 or bf16, not for f16");
   for (const auto& m : stacked) {
@@ -321,11 +337,9 @@ std::unique_ptr<device_matrix> shape_weights(std::span<const stored_matrix> stac
   return to;
 }
 
-} // namespace
-
 std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const stored_matrix> stacked, dtype compute,
                                             quantization how, bool gated) {
-  auto to = shape_weights(stacked, compute, how, gated);
+  auto to = plan_weights(stacked, compute, how, gated);
   std::size_t first = 0;
   for (auto& part : to->parts) {
     const auto same = stacked.subspan(first, part.stored);
@@ -340,36 +354,35 @@ std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const
   return to;
 }
 
-std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated) {
-  return shape_weights(stacked, compute, how, gated)->bytes;
-}
-
-std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table) {
+std::unique_ptr<device_table> plan_table(const stored_matrix& table) {
   expect(table.cols % block_inputs(table.format) == 0, "load_table: the columns must fill the format's blocks");
   auto to = std::make_unique<device_table>();
   to->outputs = table.rows;
   to->inputs = table.cols;
   to->grouped = has_groups(table.format);
-  const bool as_stored = is_float(table.format);
-  to->type = as_stored ? dtype_of(table.format) : dtype::f32;
-  const std::size_t groups = table.cols / group_inputs;
-  const std::size_t row_size = to->grouped  ? groups * sizeof(table_group)
-                               : as_stored ? row_bytes(table.format, table.cols)
+  to->type = is_float(table.format) ? dtype_of(table.format) : dtype::f32;
+  to->row_bytes = to->grouped             ? table.cols / group_inputs * sizeof(table_group)
+                  : is_float(table.format) ? row_bytes(table.format, table.cols)
                                            : table.cols * sizeof(float);
-  to->bytes = table.rows * row_size;
+  to->bytes = table.rows * to->row_bytes;
+  return to;
+}
+
+std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table) {
+  auto to = plan_table(table);
   to->data = allocate(to->bytes);
-  const uploader::target target[] = {{to->data.get(), row_size}};
+  const uploader::target target[] = {{to->data.get(), to->row_bytes}};
   to_device.upload(target, table.rows, [&](std::size_t first, std::size_t count, std::span<std::uint8_t* const> at) {
     for (std::size_t r = 0; r < count; ++r) {
-      auto* row = at[0] + r * row_size;
+      auto* row = at[0] + r * to->row_bytes;
       const void* from = table.row(first + r);
       if (to->grouped)
-        for (std::size_t i = 0; i < groups; ++i) {
+        for (std::size_t i = 0; i < table.cols / group_inputs; ++i) {
           const auto group = table_group_of(stored_group(table.format, from, i));
           std::memcpy(row + i * sizeof group, &group, sizeof group);
         }
-      else if (as_stored)
-        std::memcpy(row, from, row_size);
+      else if (is_float(table.format))
+        std::memcpy(row, from, to->row_bytes);
       else
         expand(table.format, from, 0, table.cols, reinterpret_cast<float*>(row));
     }

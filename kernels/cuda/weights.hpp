@@ -58,6 +58,9 @@ struct weight_part {
   buffer scales;
 
   std::size_t chunks() const { return (inputs + chunk_inputs - 1) / chunk_inputs; }
+
+  /// `count` tiles from `first_tile` on, in the same memory.
+  weight_part slice(std::size_t first_tile, std::size_t count) const;
 };
 
 class device_matrix : public matrix {
@@ -72,15 +75,19 @@ class device_table : public matrix {
 public:
   dtype type = dtype::f32;
   bool grouped = false;
+  std::size_t row_bytes = 0;
   buffer data;
 };
 
-/// See backend::pack. With f32 activations, quantised weights become f32.
+/// What a matrix will consist of: its parts without their memory. See backend::pack. With f32 activations, quantised
+/// weights become f32.
+std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stacked, dtype compute, quantization how,
+                                            bool gated);
 std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const stored_matrix> stacked, dtype compute,
                                             quantization how, bool gated);
 
-/// The bytes that the above will have.
-std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated);
+/// A table without its memory.
+std::unique_ptr<device_table> plan_table(const stored_matrix& table);
 
 std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table);
 

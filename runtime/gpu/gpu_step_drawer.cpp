@@ -25,6 +25,15 @@ std::size_t bytes_of(const std::vector<T>& v) {
 
 } // namespace
 
+std::size_t gpu_step_drawer::memory(const run_sizes& sizes) {
+  const auto rows = static_cast<std::size_t>(sizes.max_sequences), vocab = static_cast<std::size_t>(sizes.vocab),
+             counted = std::min(vocab, static_cast<std::size_t>(sizes.max_context));
+  const auto lists = std::max(usual_list_bytes, vocab * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
+  const auto inputs = sizeof(cuda::sampling_row) + lists;
+  return rows * (sizeof(std::int32_t) + sizeof(cuda::sampled_row) + vocab * sizeof(float)) +
+         cuda::device_scratch::reserved(rows * inputs);
+}
+
 gpu_step_drawer::gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences,
                                  std::function<void()> drawn)
   : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)),

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/sampling.hpp"
+#include "runtime/device.hpp"
 #include "runtime/sampler.hpp"
 #include "runtime/step_runner.hpp"
 
@@ -18,6 +19,9 @@ namespace troupe {
 
 class gpu_step_drawer final : public step_drawer {
 public:
+  /// Bytes of device memory that it takes at most, unless logits are biased for more tokens than there are.
+  static std::size_t memory(const run_sizes& sizes);
+
   /// For at most two draws under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
   /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be drawn and
   /// are ignored.

@@ -55,7 +55,8 @@ public:
   std::string description() const override { return real_->description(); }
   std::unique_ptr<kernels::backend> open() const override { return real_->open(); }
   std::size_t available_memory() const override { return real_->available_memory(); }
-  std::size_t step_memory(int vocab, int max_sequences) const override { return real_->step_memory(vocab, max_sequences); }
+  int decode_rows(int sequences) const override { return real_->decode_rows(sequences); }
+  std::size_t step_memory(const run_sizes& sizes) const override { return real_->step_memory(sizes); }
   bool schedule_invariant() const override { return real_->schedule_invariant(); }
   bool works_by_itself() const override { return real_->works_by_itself(); }
   swap_rates measure_moves(const kernels::kv_shape& shape) const override { return real_->measure_moves(shape); }

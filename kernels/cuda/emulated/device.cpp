@@ -1,5 +1,6 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/emulated/memory.hpp"
 #include "kernels/cuda/emulated/queues.hpp"
 
 #include <algorithm>
@@ -459,7 +460,7 @@ int device_count(std::string*) { return 1; }
 
 bool is_emulated() { return true; }
 
-device_info select_device(int) { return {"emulated", 9, 0, 4, std::size_t(1) << 32, std::size_t(1) << 32}; }
+device_info select_device(int) { return {"emulated", 9, 0, 4, emulated::memory_size, emulated::available_memory()}; }
 
 stream::stream() {
   auto* made = new emulated::queue;
@@ -516,7 +517,9 @@ void wait_for(const stream& on, const event& e) { device().push(emulated::of(on)
 
 void call_on_host(const stream& on, std::function<void()> f) { emulated::enqueue(on, std::move(f)); }
 
-buffer allocate(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMalloc"); }
+buffer allocate(std::size_t bytes) {
+  return emulated::count_memory(bytes, [&] { return emulated::allocate_known(bytes, "cudaMalloc"); });
+}
 
 buffer allocate_pinned(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMallocHost"); }
 

@@ -1,0 +1,95 @@
+#include "kernels/cuda/scratch_plan.hpp"
+
+#include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/linear_chooser.hpp"
+#include "kernels/cuda/unpack.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+template <class... Sizes>
+std::size_t reserved(Sizes... bytes) {
+  return (device_scratch::reserved(bytes) + ...);
+}
+
+/// Of linear layers that go through the library; 0: not taken.
+struct linear_bytes {
+  std::size_t trial = 0, expanded = 0, products = 0, codes = 0, row_scales = 0;
+
+  void cover(const weight_part& part, std::size_t rows, std::size_t expanded_memory) {
+    const auto raise = [](std::size_t& to, std::size_t bytes) { to = std::max(to, bytes); };
+    if (rows <= linear_chooser::always_flat)
+      return;
+    const bool fp8 = part.kind == weight_kind::fp8;
+    raise(trial, std::min(rows, linear_chooser::always_library - 1) * part.outputs * sizeof(float));
+    if (is_grouped(part.kind) || fp8)
+      raise(expanded, expanded_tiles(part, expanded_memory) * expanded_tile_bytes(part));
+    if (part.gated || fp8)
+      raise(products, std::min(rows, passing_rows) * part.tiles * tile_outputs * sizeof(float));
+    if (fp8) {
+      raise(codes, rows * part.stride);
+      raise(row_scales, rows * sizeof(float));
+    }
+  }
+
+  std::size_t all() const {
+    std::size_t sum = 0;
+    for (const auto bytes : {trial, expanded, products, codes, row_scales})
+      sum += bytes > 0 ? device_scratch::reserved(bytes) : 0;
+    return sum;
+  }
+};
+
+/// What steps' inputs and attention take.
+std::size_t step_bytes(const planned_steps& steps) {
+  const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
+                    partitions = ceil_div(steps.context, partition_tokens),
+                    group = static_cast<std::size_t>(steps.heads / steps.cache.kv_heads),
+                    state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
+  const auto most_slots = std::max<std::size_t>(1, state_memory / state);
+  const auto slots = rows * partitions, slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
+  // Every sequence has at most one more tile in a partition than its rows fill, in every slab that it is in. Plans of
+  // steps to be repeated are padded by up to a quarter, tiles and slots.
+  const auto tiles = partitions * (rows * group / large_tile + sequences + slabs), flash = rows * group / flash_tile + sequences;
+  const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),
+                    works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
+  const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
+                    places = rows * sizeof(row_place),
+                    tables = sequences * ceil_div(steps.context, block_tokens) * sizeof(std::int32_t);
+  const auto plans = steps.windows.size();
+  const auto data = tokens + gathered + places + tables + plans * (of_rows + list + works);
+  const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 4 + 3 * plans;
+  return reserved(tokens, gathered, places, tables) + plans * reserved(of_rows, list, works) +
+         step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
+         reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
+         2 * reserved(sequences * sizeof(block_copy));
+}
+
+} // namespace
+
+std::size_t expanded_tile_bytes(const weight_part& part) {
+  return tile_outputs * part.chunks() * chunk_inputs * sizeof(std::uint16_t);
+}
+
+std::size_t expanded_tiles(const weight_part& part, std::size_t expanded_memory) {
+  const auto most = std::max<std::size_t>(1, expanded_memory / expanded_tile_bytes(part));
+  const auto pieces = std::max<std::size_t>(1, ceil_div(part.tiles, most));
+  return ceil_div(part.tiles, pieces);
+}
+
+std::size_t scratch_bytes(const planned_steps& steps, bool library, std::size_t expanded_memory) {
+  linear_bytes linear;
+  if (library && steps.compute != dtype::f32)
+    for (const auto& m : steps.matrices) {
+      const auto packed = plan_weights(m.stacked, steps.compute, m.how, m.gated);
+      for (const auto& part : packed->parts)
+        linear.cover(part, m.rows, expanded_memory);
+    }
+  return linear.all() + step_bytes(steps);
+}
+
+} // namespace troupe::kernels::cuda
