@@ -27,6 +27,10 @@ public:
   bool works_by_itself() const override { return false; }
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
 
+  ceilings measure_ceilings(kernels::dtype compute, bool quantised) const override {
+    return ceilings_of(kernels::measure_machine(options_.threads), compute, quantised);
+  }
+
   std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
     return std::make_unique<cpu_step_runner>(std::move(model), open());
   }
@@ -71,10 +75,31 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 
 } // namespace
 
+ceilings ceilings_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised) {
+  ceilings found{peaks.read, "memory read", 0, ""};
+  const auto take = [&](double rate, const char* name) {
+    if (found.operations == 0 && rate > 0) {
+      found.operations = rate;
+      found.operations_of = name;
+    }
+  };
+  if (quantised) {
+    take(peaks.int8_amx, "int8 AMX");
+    take(peaks.int8_dot, "int8 dot");
+    return found;
+  }
+  if (compute == kernels::dtype::bf16) {
+    take(peaks.bf16_amx, "bf16 AMX");
+    take(peaks.bf16_dot, "bf16 dot");
+  }
+  take(peaks.f32_fma, "f32 FMA");
+  return found;
+}
+
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
                                           std::string* why) {
   const auto& name = options.device;
-  gpu_options gpu{0, options.deterministic, options.graphs, options.unified_maximum};
+  gpu_options gpu{0, options.deterministic, options.graphs, options.unified_maximum, options.time_steps};
   if (name == "cpu")
     return open_cpu(options);
   if (name == "auto") {

@@ -2,6 +2,7 @@
 // and sampler actors use. Immutable; any thread.
 #pragma once
 
+#include "kernels/cpu/machine.hpp"
 #include "runtime/step_runner.hpp"
 #include "runtime/swap_policy.hpp"
 
@@ -21,6 +22,14 @@ struct run_sizes {
   int max_sequences = 0;
   int max_context = 0;      // tokens
   std::size_t kv_block = 0; // bytes of one block of the KV cache
+};
+
+/// What a device can do at most, measured: times are judged by it. 0: not known.
+struct ceilings {
+  double bandwidth = 0;      // bytes per second of the memory where weights and K/V live
+  std::string bandwidth_of;  // "memory read"
+  double operations = 0;     // per second; a multiplication and an addition are two
+  std::string operations_of; // "int8 dot"
 };
 
 class device {
@@ -51,17 +60,26 @@ public:
   /// How fast K/V blocks of this shape go to host memory and come back; zero where the memory is the same.
   virtual swap_rates measure_moves(const kernels::kv_shape& shape) const = 0;
 
+  /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else should
+  /// run. Throws device_error.
+  virtual ceilings measure_ceilings(kernels::dtype compute, bool quantised) const = 0;
+
   /// What runs the model's steps, and draws from their logits; made by the thread that will use it. `drawn` is called,
   /// on any thread, once for each draw that can be collected.
   virtual std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const = 0;
   virtual std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const = 0;
 };
 
+/// Of a CPU: the fastest instruction that weights of that kind can be multiplied with. (Floats in bf16 are, where there is
+/// none for them, multiplied in f32.)
+ceilings ceilings_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised);
+
 struct gpu_options {
   int index = 0;
   bool deterministic = false;
   bool graphs = true;
   std::optional<float> unified_maximum = {};
+  bool time_steps = false;
 };
 
 /// Opens GPU `index`. Throws failure(bad_request) where there is no such device. Null: this program has none.
@@ -78,6 +96,7 @@ struct compute_options {
   bool deterministic = false;                     // of a GPU: schedule-invariant, at some cost; a CPU is that anyway
   bool graphs = true;                             // of a GPU: replay the launches of decode steps
   std::optional<float> unified_maximum = {};      // of a GPU: a number near which attention scores are (FlashDecoding++)
+  bool time_steps = false;                        // of a GPU: its runner knows how long steps took there
 };
 
 /// "auto": the first GPU, else the CPU, and `why`, where it is not null, gets the reason. Throws failure(bad_request)

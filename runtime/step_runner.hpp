@@ -35,6 +35,10 @@ public:
 
   /// One forward pass. Plans come in their order.
   virtual step_output run(const step_plan& plan) = 0;
+
+  /// Milliseconds that steps have taken on the device so far, each from when it could begin there to its end; waits for
+  /// the last. 0 where that is not measured.
+  virtual double device_ms() { return 0; }
 };
 
 class step_drawer {

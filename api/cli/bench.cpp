@@ -3,12 +3,14 @@
 #include "api/cli/model_bench.hpp"
 #include "api/cli/progress.hpp"
 #include "api/cli/values.hpp"
+#include "api/gpu.hpp"
 #include "api/json_text.hpp"
 #include "runtime/error.hpp"
 #include "runtime/memory_plan.hpp"
 
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <limits>
@@ -49,21 +51,52 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"decode_tps\":" << json_number(r.decode_tps) << ",\"prefill_ms\":" << json_number(r.prefill_ms)
             << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
             << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes
-            << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds << "}"
-            << std::endl;
+            << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds
+            << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
+            << ",\"prefill_operations\":" << json_number(r.prefill_operations);
+  if (options.ceilings)
+    std::cout << ",\"bandwidth_gbps\":" << json_number(bench.ceilings().bandwidth / 1e9)
+              << ",\"bandwidth_of\":" << json_text(bench.ceilings().bandwidth_of)
+              << ",\"peak_gops\":" << json_number(bench.ceilings().operations / 1e9)
+              << ",\"peak_of\":" << json_text(bench.ceilings().operations_of)
+              << ",\"decode_bandwidth_share\":" << json_number(r.decode_bandwidth_share)
+              << ",\"prefill_peak_share\":" << json_number(r.prefill_peak_share);
+  if (bench.times_steps())
+    std::cout << ",\"device_ms_per_step\":" << json_number(r.device_ms_per_step)
+              << ",\"step_overhead_share\":" << json_number(r.step_overhead_share);
+  std::cout << "}" << std::endl;
 }
 
 void print_heading(const model_bench& bench, const bench_options& options) {
   std::printf("%s, weights %s, computed in %s on %s; loaded in %.2f s\n"
-              "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n\n"
-              "batch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory\n",
+              "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n",
               bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
+  if (const auto& c = bench.ceilings(); options.ceilings)
+    std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
+                c.operations > 0 ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
+                                 : "no rate of products to compare with");
+  std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
+              options.ceilings ? "  prefill of peak  decode of bandwidth" : "",
+              bench.times_steps() ? "  between steps" : "");
 }
 
-void print_row(const model_bench_result& r) {
-  std::printf("%5d  %16.1f  %15.1f  %14.2f  %11s\n", r.batch, r.prefill_tps, r.decode_tps, r.decode_ms_per_step,
+/// "12.3 %", or a dash where there is nothing to measure or to compare with.
+std::string percent(double share) {
+  char text[32] = "-";
+  if (share != 0)
+    std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+void print_row(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
+  std::printf("%5d  %16.1f  %15.1f  %14.2f  %11s", r.batch, r.prefill_tps, r.decode_tps, r.decode_ms_per_step,
               to_size(r.peak_rss_bytes).c_str());
+  if (options.ceilings)
+    std::printf("  %15s  %19s", percent(r.prefill_peak_share).c_str(), percent(r.decode_bandwidth_share).c_str());
+  if (bench.times_steps())
+    std::printf("  %13s", percent(r.step_overhead_share).c_str());
+  std::printf("\n");
   std::fflush(stdout);
 }
 
@@ -79,7 +112,7 @@ int run_model_bench(const bench_options& options) {
     status.total_bytes = total;
     shown.show(status);
   };
-  model_bench bench(options, show, [&](std::string line) {
+  model_bench bench(options, built_in_gpus(), show, [&](std::string line) {
     status.line = std::move(line);
     shown.show(status);
   });
@@ -92,7 +125,7 @@ int run_model_bench(const bench_options& options) {
     if (options.json)
       print_json(bench, options, result);
     else
-      print_row(result);
+      print_row(bench, options, result);
   }
   return 0;
 }
@@ -117,10 +150,17 @@ command add_bench_model(CLI::App& bench) {
   count("--repeat", options->repeat, 1, "Measure this many times and take medians");
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
+  app->add_flag("--ceilings", options->ceilings,
+                "First measure what the device can do (seconds), and show what share of it was reached")
+    ->group(output_group);
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);
   add_common_options(*app);
   app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
+              "With --ceilings: of peak, the operations that prompts need by their shape, against the fastest product\n"
+              "for such weights (on a GPU cuBLASLt's in bf16); of bandwidth, the bytes that a decode step must read\n"
+              "(weights once, K and V of every sequence), against reading memory (on a GPU copying it, both\n"
+              "directions counted); between steps, the share of a decode step's time in which a GPU worked on none.\n"
               "Examples:\n"
               "  troupe bench model --model synthetic:llama-1b --threads 2\n"
               "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");

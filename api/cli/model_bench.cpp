@@ -1,6 +1,5 @@
 #include "api/cli/model_bench.hpp"
 
-#include "api/gpu.hpp"
 #include "runtime/error.hpp"
 #include "runtime/loader.hpp"
 #include "runtime/memory_plan.hpp"
@@ -121,62 +120,65 @@ private:
   }
 };
 
-model_bench::model_bench(const model_bench_options& options, const progress_fn& progress,
+model_bench::model_bench(const model_bench_options& options, const gpu_opener& open_gpu, const progress_fn& progress,
                          const line_sink& say)
   : options_(options) {
-  const auto start = clock::now();
-  const auto source = open_model(options.model);
+  options_.time_steps = options.ceilings;
+  const auto opening = clock::now();
+  source_ = open_model(options.model);
+  load_seconds_ = std::chrono::duration<double>(clock::now() - opening).count();
+  const auto& source = source_;
   const int context = options.prompt + options.generate;
   if (context > source.config.max_context)
     throw failure(errc::bad_request, "a prompt of " + std::to_string(options.prompt) + " and " +
                                        std::to_string(options.generate) + " generated tokens exceed the " +
                                        std::to_string(source.config.max_context) + " that " + source.name + " allows");
   name_ = source.name;
-  device_ = open_device(options, built_in_gpus());
+  device_ = open_device(options_, open_gpu);
   const auto numbers = precision_of(options, *source.tensors, device_->works_by_itself());
   numbers_ = numbers;
   weights_ = weights_kind(*source.tensors, numbers.weights);
-  const auto backend = device_->open();
-  const auto need = memory_needed(*source.tensors, source.config, numbers, *backend, options.step_tokens, context);
+  if (options.ceilings) {
+    say("measuring what " + device_->description() + " can do");
+    const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
+    ceilings_ = device_->measure_ceilings(numbers.compute,
+                                          !stored_as_floats || numbers.weights != kernels::quantization::none);
+  }
+  const auto loading = clock::now();
+  const auto needed = need(1, options.step_tokens);
   const auto available = device_->available_memory();
-  if (need.weights + need.activations > available)
-    throw failure(errc::out_of_memory, name_ + " needs " + to_size(need.weights + need.activations) +
+  if (needed.weights + needed.activations > available)
+    throw failure(errc::out_of_memory, name_ + " needs " + to_size(needed.weights + needed.activations) +
                                          ", but only " + to_size(available) + " are available");
+  const auto backend = device_->open();
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
   weights_in_memory_ = load_weights(source, options, numbers, *backend, progress, say);
-  load_seconds_ = std::chrono::duration<double>(clock::now() - start).count();
+  load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
 }
 
-model_bench::weight_work model_bench::work_per_token() const {
-  weight_work work;
-  const auto add = [&](const kernels::matrix& m, std::size_t parts) {
-    work.bytes += m.bytes;
-    work.multiply_adds += parts * m.outputs * m.inputs;
-  };
-  for (const auto& layer : weights_in_memory_->layers) {
-    add(*layer.qkv, 1);
-    add(*layer.o, 1);
-    add(*layer.gate_up, 2);
-    add(*layer.down, 1);
-  }
-  add(*weights_in_memory_->head, 1);
-  return work;
+memory_need model_bench::need(int batch, int max_rows) const {
+  const auto rows = device_->decode_rows(batch);
+  const auto& config = source_.config;
+  const int context = options_.prompt + options_.generate;
+  auto need = memory_needed(*source_.tensors, config, numbers_, *device_->open(), std::max(max_rows, rows), context, rows);
+  need.activations += device_->step_memory({config.vocab, batch, context, need.kv_block});
+  return need;
 }
 
 model_bench_result model_bench::measure(int batch) {
   const int context = options_.prompt + options_.generate;
   const int blocks_each = (context + kernels::block_tokens - 1) / kernels::block_tokens;
   const auto& config = weights_in_memory_->config;
-  const auto shape = kv_shape_of(config, numbers_, size(batch) * size(blocks_each));
-  const auto need = shape.blocks * shape.block_bytes() + size(batch) * size(config.vocab) * sizeof(float) +
-                    device_->step_memory({config.vocab, batch, context, shape.block_bytes()});
-  const auto available = device_->available_memory();
-  if (need > available)
-    throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(need) +
-                                         " for its KV cache and logits, but only " + to_size(available) +
-                                         " are available");
   const int prompt_rows = std::min(options_.step_tokens, batch * options_.prompt);
+  const auto of_steps = need(batch, std::max(prompt_rows, batch));
+  const auto needed = size(batch) * (size(blocks_each) * of_steps.kv_block + size(config.vocab) * sizeof(float)) +
+                      of_steps.activations;
+  const auto available = device_->available_memory();
+  if (needed > available)
+    throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(needed) +
+                                         " for its steps and KV cache, but only " + to_size(available) +
+                                         " are available");
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 
   // What is touched for the first time is not to be measured.
@@ -188,10 +190,12 @@ model_bench_result model_bench::measure(int batch) {
   work.finish();
 
   std::vector<double> prefills, decodes, steps;
+  double on_device = 0;
   for (int i = 0; i < options_.repeat; ++i) {
     if (options_.prompt > 0)
       prefills.push_back(work.prefill());
     double all = 0;
+    const double device_before = work.runner->device_ms();
     for (int g = 0; g < options_.generate; ++g) {
       const auto start = clock::now();
       work.decode_step(options_.prompt + g);
@@ -200,6 +204,7 @@ model_bench_result model_bench::measure(int batch) {
       steps.push_back(milliseconds(clock::now() - start).count());
       all += steps.back();
     }
+    on_device += work.runner->device_ms() - device_before;
     if (options_.generate > 0)
       decodes.push_back(all);
   }
@@ -212,6 +217,19 @@ model_bench_result model_bench::measure(int batch) {
   result.decode_ms_per_step = median(steps);
   result.decode_tps = rate(options_.generate, median(decodes));
   result.peak_rss_bytes = peak_rss();
+
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
+  double bytes = 0;
+  for (int g = 0; g < options_.generate; ++g)
+    bytes += static_cast<double>(decode_bytes(*weights_in_memory_, numbers_.kv, batch, options_.prompt + g + 1));
+  result.decode_bytes_per_step = share(bytes, options_.generate);
+  result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
+  result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), ceilings_.bandwidth);
+  result.prefill_peak_share = share(share(result.prefill_operations, result.prefill_ms / 1000), ceilings_.operations);
+  const double wall = std::accumulate(decodes.begin(), decodes.end(), 0.0);
+  result.device_ms_per_step = share(on_device, options_.repeat * options_.generate);
+  if (times_steps())
+    result.step_overhead_share = share(wall - on_device, wall);
   return result;
 }
 

@@ -56,7 +56,8 @@ private:
 /// A point in a stream's work. Recorded by one thread, waited for by any.
 class event final : public device_event {
 public:
-  event();
+  /// `timed`: it keeps when it happened.
+  explicit event(bool timed = false);
   ~event() override;
 
   /// After all that is queued on the stream now.
@@ -71,6 +72,9 @@ public:
 private:
   void* native_ = nullptr;
 };
+
+/// Between two timed events that have happened.
+float milliseconds_between(const event& from, const event& to);
 
 /// What is queued on the stream from now on waits for what was last recorded.
 void wait_for(const stream& on, const event& e);

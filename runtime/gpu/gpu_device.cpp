@@ -4,6 +4,7 @@
 #include "runtime/gpu/gpu_step_runner.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/machine.hpp"
 #include "runtime/error.hpp"
 #include "runtime/gpu/decode_buckets.hpp"
 #include "runtime/loader.hpp"
@@ -65,8 +66,13 @@ public:
             rate([&](std::int32_t i, void* from) { backend->restore_block(timed, *cache, i, from); })};
   }
 
+  ceilings measure_ceilings(kernels::dtype, bool) const override {
+    const auto peaks = cuda::measure_gpu(options_.index);
+    return {peaks.copy, "device copy", peaks.bf16_product, peaks.bf16_product > 0 ? "cuBLASLt bf16" : ""};
+  }
+
   std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
-    return std::make_unique<gpu_step_runner>(std::move(model), open_cuda(), options_.graphs);
+    return std::make_unique<gpu_step_runner>(std::move(model), open_cuda(), options_.graphs, options_.time_steps);
   }
 
   std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const override {

@@ -26,8 +26,8 @@ const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynami
 } // namespace
 
 gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model,
-                                 std::unique_ptr<cuda::cuda_backend> backend, bool graphs)
-  : model_(std::move(model)), backend_(std::move(backend)), graphs_wanted_(graphs),
+                                 std::unique_ptr<cuda::cuda_backend> backend, bool graphs, bool timed)
+  : model_(std::move(model)), backend_(std::move(backend)), graphs_wanted_(graphs), timed_(timed),
     vocab_(static_cast<std::size_t>(model_->info.vocab_size)), most_decodes_(bucket_of(model_->limits.max_sequences)),
     decoder_(model_->weights, *backend_, std::max(model_->limits.step_tokens, most_decodes_), model_->info.max_context),
     cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->numbers,
@@ -57,6 +57,9 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   move_blocks(plan);
   if (plan.after_tokens_of > 0)
     cuda::wait_for(backend_->queue(), on_device(tokens_of_last_draw_.ready));
+  const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
+  if (began)
+    began->record(backend_->queue());
   backend_->begin_step(tokens_of_last_draw_.slots.get());
 
   auto lent = logits_.lend(static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float),
@@ -70,10 +73,20 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   if (!shape.empty())
     cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
 
-  auto done = std::make_shared<cuda::event>();
+  auto done = std::make_shared<cuda::event>(timed_);
   done->record(backend_->queue());
+  if (timed_)
+    timings_.push_back({began, done});
   hazards_.add(plan, done);
   return {std::static_pointer_cast<const float>(lent), vocab_, done};
+}
+
+double gpu_step_runner::device_ms() {
+  for (; !timings_.empty(); timings_.pop_front()) {
+    timings_.front().done->synchronise();
+    device_ms_ += cuda::milliseconds_between(*timings_.front().began, *timings_.front().done);
+  }
+  return device_ms_;
 }
 
 void gpu_step_runner::lay_out(const step_plan& plan, int rows) {

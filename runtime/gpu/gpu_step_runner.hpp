@@ -12,6 +12,7 @@
 #include "runtime/model.hpp"
 #include "runtime/step_runner.hpp"
 
+#include <deque>
 #include <vector>
 
 namespace troupe {
@@ -24,20 +25,25 @@ public:
   static constexpr std::size_t logits_buffers = 3;
 
   gpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::cuda::cuda_backend> backend,
-                  bool graphs);
+                  bool graphs, bool timed = false);
   ~gpu_step_runner() override;
 
   void take(const step_tokens& tokens) override { tokens_of_last_draw_ = tokens; }
   step_output run(const step_plan& plan) override;
+  double device_ms() override;
 
 private:
+  struct timed_step {
+    std::shared_ptr<kernels::cuda::event> began, done;
+  };
+
   void move_blocks(const step_plan& plan);
   void copy_blocks();
   void lay_out(const step_plan& plan, int rows);
 
   std::shared_ptr<const loaded_model> model_;
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
-  bool graphs_wanted_;
+  bool graphs_wanted_, timed_;
   std::size_t vocab_;
   int most_decodes_;                    // rows of the largest padded decode step
   decoder decoder_;
@@ -49,6 +55,8 @@ private:
   step_tokens tokens_of_last_draw_;
   block_hazards hazards_;
   step_graphs graphs_;
+  std::deque<timed_step> timings_;      // not yet added up
+  double device_ms_ = 0;
 
   // Of the step being run, with its spare rows.
   std::vector<token_id> slots_or_tokens_, tokens_; // placeholders as they came, and as 0

@@ -6,7 +6,7 @@
 #include "kernels/cuda/fp8.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/linear.hpp"
-#include "kernels/cuda/graph.hpp"
+#include "kernels/cuda/machine.hpp"
 #include "kernels/cuda/sampling.hpp"
 
 #include <algorithm>
@@ -38,27 +38,6 @@ std::vector<target> targets;
 
 void report(const std::string& what, double value, double least, bool time = false) {
   targets.push_back({what, value, least, time});
-}
-
-/// Seconds of one call of `work`, which gets the number of the call; `calls` of them make a graph.
-template <class F>
-double seconds(stream& on, int calls, const F& work) {
-  work(0); // plans and choices are made here
-  on.synchronise();
-  const graph recorded(on, [&] {
-    for (int i = 0; i < calls; ++i)
-      work(i);
-  });
-  std::vector<double> times;
-  for (int i = 0; i < 23; ++i) {
-    on.start_timer();
-    recorded.replay(on);
-    const double t = on.stop_timer() * 1e-3 / calls;
-    if (i >= 3)
-      times.push_back(t);
-  }
-  std::nth_element(times.begin(), times.begin() + 10, times.end());
-  return times[10];
 }
 
 std::mt19937& engine() {
@@ -99,26 +78,6 @@ buffer random_floats(const stream& on, std::size_t count) {
     copy_to_device(on, static_cast<float*>(memory.get()) + at, x.data(), std::min(count - at, x.size()) * 4);
   on.synchronise();
   return memory;
-}
-
-double copy_bandwidth(stream& on) {
-  const std::size_t bytes = std::size_t(2) << 30;
-  const auto from = random_memory(on, bytes, random_bf16), to = allocate(bytes);
-  const double t = seconds(on, 4, [&](int) { copy_on_device(on, to.get(), from.get(), bytes); });
-  const double rate = 2.0 * double(bytes) / t;
-  std::printf("device copy: %.2f TB/s, read and written\n", rate / 1e12);
-  return rate;
-}
-
-double matrix_rate(stream& on, gemm_library& library) {
-  const std::size_t n = 8192;
-  const auto a = random_memory(on, n * n * 2, random_bf16), b = random_memory(on, n * n * 2, random_bf16),
-             c = allocate(n * n * 4);
-  product p{static_cast<float*>(c.get()), n, a.get(), n, b.get(), n, n, n, n, false};
-  const double t = seconds(on, 4, [&](int) { library.multiply(on, p); });
-  const double rate = 2.0 * double(n) * double(n) * double(n) / t;
-  std::printf("cuBLASLt bf16, 8192 x 8192 x 8192: %.0f TFLOP/s\n", rate / 1e12);
-  return rate;
 }
 
 weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs, std::size_t inputs) {
@@ -174,7 +133,7 @@ void few_rows(stream& on, double bandwidth) {
       bytes += bytes_of(copies[0]);
       std::printf("linear %s %zu x %zu:", name(kind), s.outputs, s.inputs);
       for (int i = 0; i < 5; ++i) {
-        const double t = seconds(on, static_cast<int>(copies.size()), [&](int call) {
+        const double t = seconds_per_call(on, static_cast<int>(copies.size()), [&](int call) {
           const auto& part = copies[static_cast<std::size_t>(call)];
           auto p = params_of(part);
           p.out = out.get();
@@ -218,9 +177,9 @@ void many_rows(stream& on, gemm_library& library) {
       p.in = in.get();
       p.in_stride = inputs;
       p.rows = rows;
-      const double flat = seconds(on, 2, [&](int) { linear_flat(on, part, p); });
+      const double flat = seconds_per_call(on, 2, [&](int) { linear_flat(on, part, p); });
       bool there = true;
-      const double other = seconds(on, 2, [&](int) {
+      const double other = seconds_per_call(on, 2, [&](int) {
         product q;
         q.out = static_cast<float*>(out.get());
         q.out_stride = q.outputs = outputs;
@@ -278,7 +237,7 @@ struct attention_case {
     out = allocate(rows * heads * head_dim * 2);
     const tensor q{qkv.get(), dtype::f32, rows, columns, columns};
     const tensor to{out.get(), dtype::bf16, rows, heads * head_dim, heads * head_dim};
-    return seconds(const_cast<stream&>(device->queue()), calls, [&](int) {
+    return seconds_per_call(const_cast<stream&>(device->queue()), calls, [&](int) {
       device->attention(to, q, heads, 0.0883f, 0, *cache, 0, {sequences, tables});
     });
   }
@@ -360,7 +319,7 @@ void sampling(stream& on) {
     const sampling_params p{static_cast<const float*>(logits.get()), vocab, static_cast<std::int32_t>(vocab),
                             static_cast<const sampling_row*>(memory.get()), static_cast<sampled_row*>(out.get()),
                             static_cast<float*>(edited.get())};
-    return 1e6 * seconds(on, 4, [&](int) { sample(on, p, rows); });
+    return 1e6 * seconds_per_call(on, 4, [&](int) { sample(on, p, rows); });
   };
   const auto top_p = [](sampling_row& r) { r.top_p = static_cast<std::uint64_t>(0.9 * 0x1p32); };
   const double top_p_time = measure(top_p);
@@ -391,7 +350,12 @@ int main(int argc, char** argv) {
     const auto library = open_gemm_library();
     if (!library)
       std::printf("cuBLASLt is not there: no bf16 rate, no comparison with it\n");
-    const double bandwidth = copy_bandwidth(on), rate = library ? matrix_rate(on, *library) : NAN;
+    const auto peaks = measure_gpu(0);
+    const double bandwidth = peaks.copy, rate = library ? peaks.bf16_product : NAN;
+    std::printf("device copy of %zu MiB: %.2f TB/s, read and written\n", peaks.copied >> 20, bandwidth / 1e12);
+    if (library)
+      std::printf("cuBLASLt bf16, %zu x %zu x %zu: %.0f TFLOP/s\n", peaks.product_size, peaks.product_size,
+                  peaks.product_size, rate / 1e12);
     if (parts.find('l') != std::string::npos) {
       few_rows(on, bandwidth);
       if (library)

@@ -32,7 +32,15 @@ using clock = std::chrono::steady_clock;
 constexpr const char* while_recording = ": operation not permitted when stream is capturing";
 
 /// An event's last recording.
-using moment = std::shared_ptr<std::atomic<bool>>;
+struct recording : std::atomic<bool> {
+  using std::atomic<bool>::atomic;
+  void operator=(bool) {
+    at = clock::now();
+    store(true);
+  }
+  clock::time_point at;
+};
+using moment = std::shared_ptr<recording>;
 
 struct step {
   work run;
@@ -491,13 +499,13 @@ float stream::stop_timer() {
   return std::chrono::duration<float, std::milli>(emulated::clock::now() - emulated::of(*this).timer).count();
 }
 
-event::event() : native_(new emulated::moment(std::make_shared<std::atomic<bool>>(true))) {}
+event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::recording>(true))) {}
 event::~event() { delete &emulated::of(*this); }
 
 void event::record(const stream& on) {
   if (device().is_recorded(emulated::of(on))) // that would be a fork within the recording
     throw device_error("cudaEventRecord: into a recording, which this emulation does not know");
-  auto now = std::make_shared<std::atomic<bool>>(false);
+  auto now = std::make_shared<emulated::recording>(false);
   emulated::of(*this) = now;
   emulated::enqueue(on, [now] { *now = true; });
 }
@@ -538,6 +546,10 @@ void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* fro
   if (std::max(to_pitch, from_pitch) > most_pitch || bytes > std::min(to_pitch, from_pitch))
     throw device_error("cudaMemcpy2DAsync: invalid pitch argument");
   emulated::copy(on, to, to_pitch, from, from_pitch, bytes, rows);
+}
+
+float milliseconds_between(const event& from, const event& to) {
+  return std::chrono::duration<float, std::milli>(emulated::of(to)->at - emulated::of(from)->at).count();
 }
 
 void fill_zero(const stream& on, void* at, std::size_t bytes) {

@@ -79,9 +79,9 @@ float stream::stop_timer() {
   return milliseconds;
 }
 
-event::event() {
+event::event(bool timed) {
   cudaEvent_t made = nullptr;
-  check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check(cudaEventCreateWithFlags(&made, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags");
   native_ = made;
 }
 
@@ -104,6 +104,13 @@ bool event::happened() const {
 
 void event::synchronise() const {
   check(cudaEventSynchronize(static_cast<cudaEvent_t>(native_)), "cudaEventSynchronize");
+}
+
+float milliseconds_between(const event& from, const event& to) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from.native()), static_cast<cudaEvent_t>(to.native())),
+        "cudaEventElapsedTime");
+  return milliseconds;
 }
 
 void wait_for(const stream& on, const event& e) {

@@ -363,6 +363,32 @@ TEST_CASE("bench model prints one JSON object per batch size") {
   CHECK(batches == std::vector<std::int64_t>{1, 3});
 }
 
+TEST_CASE("bench model --ceilings measures the machine first, and shows what share of it was reached") {
+  const strings command{"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "16", "--generate", "2",
+                        "--batch", "1", "--repeat", "1", "--threads", "1", "--device", "cpu"};
+  const auto with = run_troupe(command + strings{"--ceilings", "--json"});
+  CHECK(with.status == 0);
+  CHECK(with.err.find("measuring what cpu, ") != std::string::npos);
+  const auto object = json::document::parse(only_line(with.out), "bench");
+  const auto root = object.root();
+  CHECK(std::string_view(root["bandwidth_of"]) == "memory read");
+  const auto number = [&](const char* key) { return root[key].get_double().value(); };
+  CHECK(number("decode_bandwidth_share") ==
+        doctest::Approx(number("decode_bytes_per_step") * number("decode_tps") / number("bandwidth_gbps") / 1e9));
+  if (number("peak_gops") > 0) {
+    CHECK(!std::string_view(root["peak_of"]).empty());
+    CHECK(number("prefill_peak_share") ==
+          doctest::Approx(number("prefill_operations") / number("prefill_ms") * 1e3 / number("peak_gops") / 1e9));
+  }
+  for (const char* key : {"device_ms_per_step", "step_overhead_share"}) // of a GPU
+    CHECK(root[key].error() != simdjson::SUCCESS);
+  const auto table = run_troupe(command + strings{"--ceilings"}), without = run_troupe(command);
+  CHECK(table.out.find("\nmemory read ") != std::string::npos);
+  CHECK(table.out.find("prefill of peak  decode of bandwidth\n") != std::string::npos);
+  CHECK(without.out.find("of bandwidth") == std::string::npos);
+  CHECK(without.err.find("measuring") == std::string::npos);
+}
+
 TEST_CASE("bench model refuses what exceeds the model's context, and nothing to do") {
   const auto told = [](const std::string& prompt, const std::string& generate) {
     const auto result =
