@@ -1,3 +1,5 @@
+#include "api/cli/serve.hpp"
+
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/console.hpp"
@@ -62,9 +64,8 @@ int serve(const serve_options& options) {
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();
-      if (!model->schedule_invariant)
-        std::cerr << "On this device results depend on what else runs; --deterministic makes them independent of it"
-                  << std::endl;
+      if (const auto warning = schedule_warning(*model); !warning.empty())
+        std::cerr << warning << std::endl;
       if (!options.quiet)
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
                   << example(url, *model, !options.server.api_keys.empty()) << std::endl;
@@ -135,6 +136,12 @@ void add_server_options(CLI::App& command, server_options& options) {
 }
 
 } // namespace
+
+std::string schedule_warning(const model_info& model) {
+  if (model.schedule_invariant)
+    return {};
+  return "On this device results depend on what else runs; --deterministic makes them independent of it";
+}
 
 command add_serve(CLI::App& troupe) {
   const auto options = std::make_shared<serve_options>();

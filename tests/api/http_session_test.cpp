@@ -82,6 +82,17 @@ TEST_CASE("Models are listed and found, also with an encoded slash") {
   CHECK(get(port, "/v1/models/%ff").status == 404);
 }
 
+TEST_CASE("Models say whether their results depend on what else runs") {
+  live_server live;
+  const auto about = [&](const std::string& path) { return get(live.port(), path).body; };
+  for (const bool invariant : {true, false}) {
+    live.fake.served->schedule_invariant = invariant;
+    const auto field = std::string(R"("schedule_invariant":)") + (invariant ? "true" : "false");
+    CHECK(about("/v1/models").find(field) != std::string::npos);
+    CHECK(about("/v1/models/org/bytes").find(field) != std::string::npos);
+  }
+}
+
 TEST_CASE("Text goes to tokens and back") {
   live_server live;
   const auto port = live.port();
