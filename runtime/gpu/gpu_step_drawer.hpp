@@ -19,9 +19,6 @@ namespace troupe {
 
 class gpu_step_drawer final : public step_drawer {
 public:
-  /// Bytes of device memory that it takes at most, unless logits are biased for more tokens than there are.
-  static std::size_t memory(const run_sizes& sizes);
-
   /// For at most two draws under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
   /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be drawn and
   /// are ignored.
@@ -31,6 +28,9 @@ public:
   step_tokens draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
   void check() const override;
+
+  /// Bytes of device memory that it takes at most, with bias for every token.
+  static std::size_t memory(const run_sizes& sizes);
 
 private:
   struct sequence {
