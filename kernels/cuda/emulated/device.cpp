@@ -409,6 +409,8 @@ buffer allocate_known(std::size_t bytes, const char* call) {
 /// As the run-time library does, reads what is in pageable memory before it returns, and has written there by then.
 void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
           std::size_t rows) {
+  if (bytes == 0)
+    return;
   const auto rows_copied = [=](const void* source, std::size_t pitch) {
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
