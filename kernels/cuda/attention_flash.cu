@@ -6,13 +6,14 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A block has 128 packed queries, each warp 32; they go through the context a stage of 32 tokens at a time.
+/// A block has 128 packed queries, each warp 32 or, where registers do not hold their sums, 16; they go through the
+/// context a stage of 32 tokens, or of as many as fit beside q, at a time.
 template <class Cells, int Dim>
 struct flash_attention_kernel {
   static constexpr const char* name = "flash attention";
-  static constexpr int tiles = 2, warp_queries = 16 * tiles, warps = flash_tile / warp_queries;
+  static constexpr int tiles = Dim <= 128 ? 2 : 1, warp_queries = 16 * tiles, warps = flash_tile / warp_queries;
   static constexpr unsigned threads = warps * warp_lanes;
-  static constexpr int stage_blocks = 2, stage_tokens = stage_blocks * block_tokens;
+  static constexpr int stage_blocks = Dim <= 192 ? 2 : 1, stage_tokens = stage_blocks * block_tokens;
   using part = tensor_attention<Cells, Dim, tiles, stage_blocks>;
   static constexpr int row_bytes = Dim * Cells::bytes, value_bytes = block_tokens * row_bytes;
   static constexpr int head_bytes = 2 * value_bytes + (Cells::scaled ? 2 * block_tokens * int(sizeof(float)) : 0);
@@ -117,7 +118,7 @@ struct flash_attention_kernel {
           o[i][d][2 * half + 1] *= keep;
         }
       }
-    warp.add_values(heads, at_most(warp_end - from, stage_tokens), scores, o);
+    warp.add_values(heads, 0, at_most(warp_end - from, stage_tokens), scores, o);
   }
 
   TROUPE_DEVICE void store(const part& warp, int query, int half, const float (&o)[part::dims][4], float l) const {
@@ -137,7 +138,7 @@ struct flash_attention_kernel {
 
 void attend_flash(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
   with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
-    launch_works<flash_attention_kernel<decltype(cells), dim.value>>(on, params, works, count);
+    launch_works(on, flash_attention_kernel<decltype(cells), dim.value>{params, works}, count);
   });
 }
 

@@ -9,6 +9,10 @@ inline constexpr int warp_blocks = 4; // of tokens, that a warp has at once
 inline constexpr int warp_tokens = warp_blocks * block_tokens;
 inline constexpr int most_warps = partition_tokens / warp_tokens;
 
+/// Where there is a kernel for tiles of 32 queries, too, of which each takes seconds to compile. Elsewhere two blocks
+/// share such a tile, and K and V are read twice.
+constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
+
 /// A block has a tile and a partition, each of its four warps a quarter of that; quarters merge in order.
 template <class Cells, int Dim, int Tiles>
 struct split_attention_kernel {
@@ -16,16 +20,25 @@ struct split_attention_kernel {
   static constexpr unsigned threads = most_warps * warp_lanes;
   static constexpr int queries = 16 * Tiles;
   static_assert(queries <= static_cast<int>(warp_lanes));
-  static constexpr int o_stride = Dim + 4;
+  /// Dimensions of o that are computed, and merged, at a time: more fit neither registers nor shared memory.
+  static constexpr int pass_dims = Dim <= 128 ? Dim : Dim / 2, eights = pass_dims / 8;
+  static_assert(pass_dims % 8 == 0);
+  static constexpr int o_stride = pass_dims + 4;
   using part = tensor_attention<Cells, Dim, Tiles, warp_blocks>;
   static constexpr std::size_t state_bytes = std::size_t(most_warps) * queries * (o_stride + 2) * sizeof(float);
   static constexpr std::size_t query_bytes = std::size_t(queries) * part::q_stride * 2;
   static constexpr std::size_t shared_bytes = state_bytes > query_bytes ? state_bytes : query_bytes;
   attention_params p;
   const attention_work* works;
+  unsigned parts; // blocks that share a work, each with its next 16 * Tiles queries
 
   TROUPE_DEVICE void operator()() const {
-    const attention_work work = works[simt::block_x()];
+    attention_work work = works[simt::block_x() / parts];
+    const int others = static_cast<int>(simt::block_x() % parts) * queries;
+    work.packed += others;
+    work.count = at_most(work.count - others, queries);
+    if (work.count <= 0)
+      return;
     const part warp{p, work, static_cast<int>(simt::block_y())};
     auto* q = reinterpret_cast<std::uint16_t*>(simt::shared());
     warp.stage_queries(q, queries);
@@ -45,14 +58,13 @@ struct split_attention_kernel {
       warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
     const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
 
-    float o[Tiles][part::dims][4] = {}, m[Tiles][2], l[Tiles][2] = {};
+    float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};
     for (int i = 0; i < Tiles; ++i)
       m[i][0] = m[i][1] = -simt::infinity();
+    const std::int32_t* blocks = p.tables + work.table + quarter * warp_blocks;
+    const int count = ceil_div(last, block_tokens); // of blocks that hold any
+    const auto heads = [&](int b) { return p.cache.head(blocks[b < count ? b : 0], warp.kv_head); };
     if (last > 0) {
-      const std::int32_t* blocks = p.tables + work.table + quarter * warp_blocks;
-      float scores[Tiles][part::columns][4];
-      const int count = ceil_div(last, block_tokens); // of blocks that hold any
-      const auto heads = [&](int b) { return p.cache.head(blocks[b < count ? b : 0], warp.kv_head); };
       warp.score(q, heads, 0, scores);
 #pragma unroll
       for (int i = 0; i < Tiles; ++i)
@@ -62,15 +74,20 @@ struct split_attention_kernel {
           m[i][half] = p.unified ? p.maximum : part::row_max(highest);
           l[i][half] = warp.exponentiate(scores[i], half, m[i][half]);
         }
-      warp.add_values(heads, last, scores, o);
     }
-    simt::sync_block(); // q is no longer needed: states take its place
-    keep(o, m, l);
-    simt::sync_block();
-    merge(warp);
+#pragma unroll 1
+    for (int first = 0; first < Dim; first += pass_dims) {
+      float o[Tiles][eights][4] = {};
+      if (last > 0)
+        warp.add_values(heads, first, last, scores, o);
+      simt::sync_block(); // q, or what was merged before, is no longer needed: states take its place
+      keep(o, m, l);
+      simt::sync_block();
+      merge(warp, first);
+    }
   }
 
-  /// Shared memory: [warps][queries][o_stride] of o, then [warps][queries][2] of m and l.
+  /// Shared memory: [warps][queries][o_stride] of o, of a pass; then [warps][queries][2] of m and l.
   TROUPE_DEVICE static float* o_of(int warp, int query) {
     return reinterpret_cast<float*>(simt::shared()) + (warp * queries + query) * o_stride;
   }
@@ -78,7 +95,7 @@ struct split_attention_kernel {
     return reinterpret_cast<float*>(simt::shared()) + most_warps * queries * o_stride + (warp * queries + query) * 2;
   }
 
-  TROUPE_DEVICE static void keep(const float (&o)[Tiles][part::dims][4], const float (&m)[Tiles][2],
+  TROUPE_DEVICE static void keep(const float (&o)[Tiles][eights][4], const float (&m)[Tiles][2],
                                  const float (&l)[Tiles][2]) {
     const int warp = static_cast<int>(simt::warp());
     const int g = static_cast<int>(part::group_lane()), t = static_cast<int>(part::thread_lane());
@@ -88,7 +105,7 @@ struct split_attention_kernel {
       for (int half = 0; half < 2; ++half) {
         const int query = 16 * i + 8 * half + g;
 #pragma unroll
-        for (int d = 0; d < part::dims; ++d) {
+        for (int d = 0; d < eights; ++d) {
           o_of(warp, query)[8 * d + 2 * t] = o[i][d][2 * half];
           o_of(warp, query)[8 * d + 2 * t + 1] = o[i][d][2 * half + 1];
         }
@@ -99,9 +116,10 @@ struct split_attention_kernel {
       }
   }
 
-  TROUPE_DEVICE void merge(const part& tile) const {
-    for (int i = static_cast<int>(simt::thread()); i < tile.work.count * Dim; i += threads) {
-      const int query = i / Dim, d = i % Dim;
+  /// The quarters' pass_dims dimensions from `first` on.
+  TROUPE_DEVICE void merge(const part& tile, int first) const {
+    for (int i = static_cast<int>(simt::thread()); i < tile.work.count * pass_dims; i += threads) {
+      const int query = i / pass_dims, d = i % pass_dims;
       const std::int32_t index = tile.row_of(query);
       const attention_row row = p.rows[index];
       if (tile.work.partition < row.first_partition || tile.work.partition > row.position / partition_tokens)
@@ -119,8 +137,8 @@ struct split_attention_kernel {
       }
       const std::size_t slot = row.slot + tile.work.partition - row.first_partition;
       float* state = p.states + (slot * p.heads + tile.head_of(query)) * state_floats(Dim);
-      state[d] = o;
-      if (d == 0) {
+      state[first + d] = o;
+      if (first + d == 0) {
         state[Dim] = m;
         state[Dim + 1] = l;
       }
@@ -137,10 +155,13 @@ bool has_tensor_attention(kv_type type, int head_dim) {
 void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
             int tile) {
   with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
+    using small = split_attention_kernel<decltype(cells), dim.value, 1>;
+    using large = split_attention_kernel<decltype(cells), dim.value, has_large_tiles(dim.value) ? 2 : 1>;
+    const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
     if (tile == small_tile)
-      launch_works<split_attention_kernel<decltype(cells), dim.value, 1>>(on, params, works, count);
+      launch_works(on, small{params, works, parts}, count * parts);
     else
-      launch_works<split_attention_kernel<decltype(cells), dim.value, 2>>(on, params, works, count);
+      launch_works(on, large{params, works, parts}, count * parts);
   });
 }
 

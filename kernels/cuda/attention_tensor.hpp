@@ -1,8 +1,8 @@
-// Attention on tensor cores: what a warp does with 16 or 32 packed queries and some blocks of tokens at once: scores, their
-// softmax, the weighted sum of V. K and V come from memory, or from a copy in shared memory, straight into the operands
-// (kv_layout.hpp), codes through registers that make bf16 of them; q comes from shared memory. Tokens of a block of 16 are numbered so that what a lane gets as scores
-// is what it needs as the operand of the second product: column n of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j
-// + n % 2. Only for kernels.
+// Attention on tensor cores: what a warp does with 16 or 32 packed queries and some blocks of tokens at once: scores,
+// their softmax, the weighted sum of V. K and V come from memory, or from a copy in shared memory, straight into the
+// operands (kv_layout.hpp), codes through registers that make bf16 of them; q comes from shared memory. Tokens of a block
+// of 16 are numbered so that what a lane gets as scores is what it needs as the operand of the second product: column n
+// of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/attention.hpp"
@@ -45,7 +45,12 @@ using fp8_cells = code_cells<fp8_pair>;
 /// `heads` are given what finds the head_block of the i-th of these.
 template <class Cells, int Dim, int Tiles, int Blocks>
 struct tensor_attention {
-  static constexpr int q_stride = Dim + 8; // of shared memory, in elements: rows start in different banks
+  static_assert(Dim % 16 == 0);
+  /// Of q in shared memory, in elements. Eight lanes read 64 bytes of two neighbouring rows at a time: these lie in
+  /// different banks because odd rows start half of the banks away, or, where they do not, have their halves of 128 bytes
+  /// exchanged (offsets xor q_swizzle).
+  static constexpr int q_stride = (Dim + 31) / 32 * 32;
+  static constexpr int q_swizzle = q_stride % 64 == 0 ? 32 : 0;
   static constexpr int dims = Dim / 8;
   static constexpr int columns = 2 * Blocks; // tiles of 8 tokens
   static constexpr int tokens = Blocks * block_tokens;
@@ -70,7 +75,7 @@ struct tensor_attention {
       const int query = i / Dim, d = i % Dim;
       const std::int32_t row = row_of(query);
       const float x = row < 0 ? 0 : p.q[row * p.q_stride + std::size_t(head_of(query)) * Dim + d];
-      q[query * q_stride + Cells::place(d)] = simt::float_to_bf16(x);
+      q[query * q_stride + (Cells::place(d) ^ query % 2 * q_swizzle)] = simt::float_to_bf16(x);
     }
   }
 
@@ -79,7 +84,7 @@ struct tensor_attention {
   TROUPE_DEVICE void score(const std::uint16_t* q, const Heads& heads, unsigned swizzle,
                            float (&scores)[Tiles][columns][4]) const {
     const unsigned g = group_lane(), t = thread_lane();
-    const unsigned flip = g % 2 * swizzle; // the lane's rows are all odd or all even
+    const unsigned flip = g % 2 * swizzle, q_flip = g % 2 * q_swizzle; // the lane's rows are all odd or all even
     const unsigned char* keys[Blocks];
     words4 scales[Blocks]; // of the lane's four tokens
 #pragma unroll
@@ -95,11 +100,11 @@ struct tensor_attention {
       for (int c = 0; c < columns; ++c)
         scores[i][c][0] = scores[i][c][1] = scores[i][c][2] = scores[i][c][3] = 0;
 #pragma unroll
-    for (int d = 0; d < Dim; d += 32) {
+    for (int d = 0; d + 32 <= Dim; d += 32) {
       words4 upper[Tiles], lower[Tiles];
 #pragma unroll
       for (int i = 0; i < Tiles; ++i) {
-        const std::uint16_t* from = q + (16 * i + g) * q_stride + d + 8 * t;
+        const std::uint16_t* from = q + (16 * i + g) * q_stride + ((d + 8 * t) ^ q_flip);
         upper[i] = *reinterpret_cast<const words4*>(from);
         lower[i] = *reinterpret_cast<const words4*>(from + 8 * q_stride);
       }
@@ -114,6 +119,24 @@ struct tensor_attention {
         }
       }
     }
+    if constexpr (Dim % 32 != 0) { // the last 16
+      constexpr int d = Dim - 16;
+      words2 upper[Tiles], lower[Tiles];
+#pragma unroll
+      for (int i = 0; i < Tiles; ++i) {
+        const std::uint16_t* from = q + (16 * i + g) * q_stride + ((d + 4 * t) ^ q_flip);
+        upper[i] = *reinterpret_cast<const words2*>(from);
+        lower[i] = *reinterpret_cast<const words2*>(from + 8 * q_stride);
+      }
+#pragma unroll
+      for (int c = 0; c < columns; ++c) {
+        const words2 k =
+          Cells::four(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes + ((d + 4 * t) * Cells::bytes ^ flip));
+#pragma unroll
+        for (int i = 0; i < Tiles; ++i)
+          simt::mma(scores[i][c], {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, {k.x, k.y});
+      }
+    }
     if constexpr (Cells::scaled)
 #pragma unroll
       for (int i = 0; i < Tiles; ++i)
@@ -124,7 +147,8 @@ struct tensor_attention {
             scores[i][c][j] *= simt::bits_to_float(word_of(scales[c / 2], c % 2 * 2 + j % 2));
   }
 
-  /// Scales the scores of query row `half` of tile i and hides those outside [from, to), counted from the first token; returns the lane's largest.
+  /// Scales the scores of query row `half` of tile i and hides those outside [from, to), counted from the first token;
+  /// returns the lane's largest.
   TROUPE_DEVICE float limit(float (&scores)[columns][4], int half, int from, int to) const {
     float highest = -simt::infinity();
 #pragma unroll
@@ -160,11 +184,12 @@ struct tensor_attention {
     return sum + simt::shuffle_xor(sum, 2);
   }
 
-  /// o += scores * V. Slots at and after `last` of the tokens have never been written for this sequence: V there may
-  /// be anything, and counts as zero; codes are numbers whatever they are, so it is their scales that do.
-  template <class Heads>
-  TROUPE_DEVICE void add_values(const Heads& heads, int last, const float (&scores)[Tiles][columns][4],
-                                float (&o)[Tiles][dims][4]) const {
+  /// o += scores * V, of 8 * Eights dimensions from `first_dim` on. Slots at and after `last` of the tokens have never been
+  /// written for this sequence: V there may be anything, and counts as zero; codes are numbers whatever they are, so it is
+  /// their scales that do.
+  template <class Heads, int Eights>
+  TROUPE_DEVICE void add_values(const Heads& heads, int first_dim, int last, const float (&scores)[Tiles][columns][4],
+                                float (&o)[Tiles][Eights][4]) const {
     const unsigned g = group_lane(), t = thread_lane();
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
@@ -195,9 +220,10 @@ struct tensor_attention {
             weights[i][2 + row] = simt::float_to_bf16_pair(second[0], second[1]);
           }
         }
-      const unsigned char* values = from.data + (block_tokens * Dim + g * block_tokens + 4 * t) * Cells::bytes;
+      const unsigned char* values =
+        from.data + (block_tokens * (Dim + first_dim) + g * block_tokens + 4 * t) * Cells::bytes;
 #pragma unroll
-      for (int d = 0; d < dims; ++d) {
+      for (int d = 0; d < Eights; ++d) {
         const words2 v = Cells::four(values + 8 * d * block_tokens * Cells::bytes);
 #pragma unroll
         for (int i = 0; i < Tiles; ++i)
@@ -218,9 +244,12 @@ template <class F>
 bool with_shape(kv_type type, int head_dim, const F& f) {
   const auto with_dim = [&](auto cells) {
     switch (head_dim) {
+      case 32: f(cells, std::integral_constant<int, 32>()); return true;
       case 64: f(cells, std::integral_constant<int, 64>()); return true;
+      case 80: f(cells, std::integral_constant<int, 80>()); return true;
       case 96: f(cells, std::integral_constant<int, 96>()); return true;
       case 128: f(cells, std::integral_constant<int, 128>()); return true;
+      case 256: f(cells, std::integral_constant<int, 256>()); return true;
       default: return false;
     }
   };
@@ -233,10 +262,14 @@ bool with_shape(kv_type type, int head_dim, const F& f) {
   return false;
 }
 
+/// Dynamic shared memory that a block can have on every GPU that is built for; 8.6 and 8.9 have the least.
+inline constexpr std::size_t most_shared_bytes = 99 << 10;
+
 template <class Kernel>
-void launch_works(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
-  launch(on, {static_cast<unsigned>(count), static_cast<unsigned>(params.cache.kv_heads)}, Kernel::shared_bytes,
-         Kernel{params, works});
+void launch_works(const stream& on, const Kernel& kernel, std::size_t blocks) {
+  static_assert(Kernel::shared_bytes <= most_shared_bytes);
+  launch(on, {static_cast<unsigned>(blocks), static_cast<unsigned>(kernel.p.cache.kv_heads)}, Kernel::shared_bytes,
+         kernel);
 }
 
 } // namespace troupe::kernels::cuda

@@ -163,7 +163,8 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type k
 constexpr kv_type all_kv_types[] = {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8};
 
 bool on_tensor_cores(const shape& s, kv_type type) {
-  return type != kv_type::f32 && (s.head_dim == 64 || s.head_dim == 96 || s.head_dim == 128);
+  const int dim = s.head_dim;
+  return type != kv_type::f32 && (dim == 32 || dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256);
 }
 
 dtype out_type(kv_type type) { return type == kv_type::f32 ? dtype::f32 : dtype::bf16; }
@@ -247,8 +248,8 @@ TEST_CASE("CUDA: the attention of a step is planned so that every row has each o
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
 TEST_CASE("CUDA: attention agrees with the reference for every head shape, cache type and window") {
-  for (const auto& s : {shape{1, 1, 8}, {2, 2, 14}, {7, 1, 16}, {8, 1, 48}, {4, 2, 64}, {3, 3, 80}, {6, 2, 96},
-                        {14, 2, 128}, {2, 1, 250}, {32, 1, 64}})
+  for (const auto& s : {shape{1, 1, 8}, {2, 2, 14}, {7, 1, 16}, {8, 2, 32}, {8, 1, 48}, {4, 2, 64}, {3, 3, 80},
+                        {5, 1, 80}, {6, 2, 96}, {14, 2, 128}, {2, 1, 250}, {6, 2, 256}, {32, 1, 64}})
     for (const kv_type type : all_kv_types)
       for (const int window : {0, 37})
         for (const bool deterministic : {false, true}) {
@@ -258,7 +259,7 @@ TEST_CASE("CUDA: attention agrees with the reference for every head shape, cache
           const sequence from(s, tokens, 3);
           machine m(s, type, tokens, deterministic);
           const bool norm = s.head_dim == 128;
-          const auto chunks = tokens > 111 ? std::vector<int>{111, tokens - 111} : std::vector<int>{tokens};
+          const auto chunks = tokens > 111 ? std::vector<int>{111, tokens - 111} : std::vector<int>{47, 1, 2};
           const auto out = m.run(from, out_type(type), window, chunks, norm);
           check_against_reference(out, from, type, window, norm, name(s, type, tokens, window));
         }
@@ -336,6 +337,49 @@ TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for
         CHECK(attend({&alone, 1}, wholes[i].rows(wholes[i].tokens - alone.rows, alone.rows), alone.rows) == mine);
     }
   }
+}
+
+TEST_CASE("CUDA: a long chunk and single rows in one step get what each gets alone") {
+  struct member {
+    int position, rows;
+  };
+  constexpr member members[] = {{3, 1}, {230, 67}, {270, 1}}; // the chunk's packed queries are more than flash_tile
+  for (const auto& [dim, type] : {std::pair{64, kv_type::fp8}, {80, kv_type::bf16}, {256, kv_type::int8}})
+    for (const int window : {0, 100}) {
+      const shape s{4, 2, dim};
+      machine m(s, type, 300, false, 3, 20);
+      std::vector<sequence> wholes;
+      std::vector<sequence_rows> batch;
+      std::vector<float> together;
+      std::int32_t first_block = 0;
+      for (const auto& [position, rows] : members) {
+        const sequence whole(s, position + rows, 30 + unsigned(position));
+        const device_tensor before(*m.device, wide(whole.rows(0, position)), position);
+        const sequence_rows who{0, position, 0, first_block};
+        m.device->rope_write_kv(before.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {{&who, 1}, m.table});
+        batch.push_back({batch.empty() ? 0 : batch.back().first_row + batch.back().rows, rows, position, first_block});
+        const auto now = whole.rows(position, rows);
+        together.insert(together.end(), now.begin(), now.end());
+        first_block += whole.tokens / block_tokens + 1;
+        wholes.push_back(whole);
+      }
+      const auto attend = [&](std::span<const sequence_rows> who, const std::vector<float>& values, int count) {
+        const device_tensor qkv(*m.device, wide(values), count), out(*m.device, dtype::f32, count, s.width());
+        m.device->rope_write_kv(qkv.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {who, m.table});
+        m.device->attention(out.view, qkv.view, s.heads, 1 / std::sqrt(float(dim)), window, *m.cache, 1,
+                            {who, m.table});
+        return out.read();
+      };
+      const auto all = attend(batch, together, batch.back().first_row + batch.back().rows);
+      for (std::size_t i = 0; i < batch.size(); ++i) {
+        auto alone = batch[i];
+        const auto mine = all.slice(std::size_t(alone.first_row) * s.width(), std::size_t(alone.rows) * s.width());
+        alone.first_row = 0;
+        const auto what = name(s, type, wholes[i].tokens, window);
+        check_against_reference(mine, wholes[i], type, window, false, what, alone.first_position);
+        CHECK_MESSAGE(attend({&alone, 1}, wholes[i].rows(alone.first_position, alone.rows), alone.rows) == mine, what);
+      }
+    }
 }
 
 TEST_CASE("CUDA: a decode row over many partitions agrees with the reference, and their states fold in order") {
