@@ -24,15 +24,7 @@ struct flat_kernel {
 
   TROUPE_DEVICE void operator()() const {
     float sums[Columns][4] = {};
-    if constexpr (is_grouped(Kind)) {
-      add_groups(sums);
-    } else {
-      for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps)
-        if constexpr (Kind == weights::fp8)
-          add_fp8(chunk, sums);
-        else
-          add_floats(chunk, sums);
-    }
+    add_chunks(sums);
     auto* shared = reinterpret_cast<float*>(simt::shared()); // [warps][rows][16 outputs]
     const unsigned g = simt::lane() / 4, t = simt::lane() % 4;
     for (int c = 0; c < Columns; ++c)
@@ -44,21 +36,31 @@ struct flat_kernel {
       finish(shared, i / outputs, i % outputs);
   }
 
-  /// 16 outputs x 128 inputs of row-major bf16: a lane reads 8 inputs of two outputs at a time.
-  TROUPE_DEVICE void add_floats(std::size_t chunk, float (&sums)[Columns][4]) const {
-    const std::size_t row = std::size_t(simt::block_x()) * tile_outputs + simt::lane() / 4;
-    const auto* from = static_cast<const std::uint16_t*>(p.codes) + chunk * chunk_inputs + 8 * (simt::lane() % 4);
-    words4 w[chunk_groups][2];
-#pragma unroll
-    for (int group = 0; group < chunk_groups; ++group)
-      if (chunk * chunk_inputs + 32 * group < p.stride)
-        for (int half = 0; half < 2; ++half)
-          w[group][half] = simt::load_streamed(from + (row + 8 * half) * p.stride + 32 * group);
+  /// The warp's chunks, each loaded while the one before it is computed with: a chunk of 4-bit codes is 1 KiB, one of
+  /// bf16 4 KiB, too little to wait for alone.
+  TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
+    weight_chunk<Kind> now, next;
+    if (simt::warp() < p.chunks)
+      next.load(p, simt::block_x(), simt::warp());
+    for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
+      now = next;
+      if (chunk + warps < p.chunks)
+        next.load(p, simt::block_x(), chunk + warps);
+      if constexpr (is_grouped(Kind))
+        add_codes(now, chunk, sums);
+      else if constexpr (Kind == weights::fp8)
+        add_fp8(now, chunk, sums);
+      else
+        add_floats(now, chunk, sums);
+    }
+  }
+
+  TROUPE_DEVICE void add_floats(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
 #pragma unroll
     for (int group = 0; group < chunk_groups; ++group) {
       if (chunk * chunk_inputs + 32 * group >= p.stride)
         return;
-      const words4 &a = w[group][0], &b = w[group][1];
+      const words4 &a = w.w[group][0], &b = w.w[group][1];
       const std::uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
       for (int c = 0; c < Columns; ++c) {
@@ -70,22 +72,14 @@ struct flat_kernel {
     }
   }
 
-  /// 16 outputs x 128 inputs of row-major fp8: a lane reads 16 inputs of two outputs at a time. Scales come at the end.
-  TROUPE_DEVICE void add_fp8(std::size_t chunk, float (&sums)[Columns][4]) const {
-    constexpr int halves = chunk_inputs / 64;
-    const std::size_t row = std::size_t(simt::block_x()) * tile_outputs + simt::lane() / 4;
+  /// Scales come at the end.
+  TROUPE_DEVICE void add_fp8(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
     const std::size_t first = chunk * chunk_inputs + 16 * (simt::lane() % 4);
-    const auto* from = static_cast<const std::uint8_t*>(p.codes) + first;
-    words4 w[halves][2];
 #pragma unroll
-    for (int i = 0; i < halves; ++i)
-      for (int half = 0; half < 2; ++half)
-        w[i][half] = simt::load_streamed(from + (row + 8 * half) * p.stride + 64 * i);
-#pragma unroll
-    for (int i = 0; i < halves; ++i)
+    for (int i = 0; i < weight_chunk<Kind>::halves; ++i)
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const std::uint32_t upper = word_of(w[i][0], j), lower = word_of(w[i][1], j);
+        const std::uint32_t upper = word_of(w.w[i][0], j), lower = word_of(w.w[i][1], j);
         const std::uint32_t a[4] = {fp8_pair(upper, 0), fp8_pair(lower, 0), fp8_pair(upper, 1), fp8_pair(lower, 1)};
 #pragma unroll
         for (int c = 0; c < Columns; ++c) {
@@ -95,49 +89,30 @@ struct flat_kernel {
       }
   }
 
-  /// The warp's chunks, each loaded while the one before it is computed with: a chunk of 4-bit codes is 1 KiB, too little
-  /// to wait for alone.
-  TROUPE_DEVICE void add_groups(float (&sums)[Columns][4]) const {
-    if constexpr (is_grouped(Kind)) {
-      weight_chunk<Kind> now, next;
-      if (simt::warp() < p.chunks)
-        next.load(p, simt::block_x(), simt::warp());
-      for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
-        now = next;
-        if (chunk + warps < p.chunks)
-          next.load(p, simt::block_x(), chunk + warps);
-        add_codes(now, chunk, sums);
-      }
-    }
-  }
-
-  template <class Fragments>
-  TROUPE_DEVICE void add_codes(const Fragments& w, std::size_t chunk, float (&sums)[Columns][4]) const {
-    if constexpr (is_grouped(Kind)) {
-      using fragments = Fragments;
+  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+    using fragments = weight_chunk<Kind>;
 #pragma unroll
-      for (int group = 0; group < chunk_groups; ++group) {
-        group_operand a;
-        w.operand(group, a);
+    for (int group = 0; group < chunk_groups; ++group) {
+      group_operand a;
+      w.operand(group, a);
 #pragma unroll
-        for (int c = 0; c < Columns; ++c) {
-          const std::size_t k = chunk * chunk_inputs + 32 * group + 4 * (simt::lane() % 4);
-          const words2 x = activations(c, k), y = activations(c, k + 16);
-          float part[4] = {};
-          simt::mma(part, a.step[0], {x.x, x.y});
-          if constexpr (fragments::scale_per_step) {
-            add_scaled(sums[c], part, w.scale(0, group, 0), w.scale(1, group, 0));
-            part[0] = part[1] = part[2] = part[3] = 0;
-          }
-          simt::mma(part, a.step[1], {y.x, y.y});
-          add_scaled(sums[c], part, w.scale(0, group, 1), w.scale(1, group, 1));
-          if constexpr (fragments::has_minimum) {
-            constexpr std::uint32_t one = 0x3f803f80u;
-            float inputs[4] = {};
-            simt::mma(inputs, {one, one, one, one}, {x.x, x.y});
-            simt::mma(inputs, {one, one, one, one}, {y.x, y.y});
-            add_scaled(sums[c], inputs, w.minimum(0, group), w.minimum(1, group));
-          }
+      for (int c = 0; c < Columns; ++c) {
+        const std::size_t k = chunk * chunk_inputs + 32 * group + 4 * (simt::lane() % 4);
+        const words2 x = activations(c, k), y = activations(c, k + 16);
+        float part[4] = {};
+        simt::mma(part, a.step[0], {x.x, x.y});
+        if constexpr (fragments::scale_per_step) {
+          add_scaled(sums[c], part, w.scale(0, group, 0), w.scale(1, group, 0));
+          part[0] = part[1] = part[2] = part[3] = 0;
+        }
+        simt::mma(part, a.step[1], {y.x, y.y});
+        add_scaled(sums[c], part, w.scale(0, group, 1), w.scale(1, group, 1));
+        if constexpr (fragments::has_minimum) {
+          constexpr std::uint32_t one = 0x3f803f80u;
+          float inputs[4] = {};
+          simt::mma(inputs, {one, one, one, one}, {x.x, x.y});
+          simt::mma(inputs, {one, one, one, one}, {y.x, y.y});
+          add_scaled(sums[c], inputs, w.minimum(0, group), w.minimum(1, group));
         }
       }
     }

@@ -13,6 +13,7 @@ struct group_operand {
   std::uint32_t step[2][4];
 };
 
+/// A lane's share, which can be loaded while that of another chunk is computed with.
 template <weight_kind Kind>
 struct weight_chunk {
   static constexpr bool four_bits = code_bits(Kind) == 4;
@@ -93,6 +94,39 @@ struct weight_chunk {
       return half_of(s[0], 1) * byte_of(s[2], group);
     else
       return half_of(s[group % scale_words], 1);
+  }
+};
+
+/// Row by row: 8 inputs of two outputs at a time. Rows may end within the last chunk.
+template <>
+struct weight_chunk<weight_kind::bf16> {
+  words4 w[chunk_groups][2];
+
+  TROUPE_DEVICE void load(const linear_params& p, std::size_t tile, std::size_t chunk) {
+    const std::size_t row = tile * tile_outputs + simt::lane() / 4, first = chunk * chunk_inputs;
+    const auto* from = static_cast<const std::uint16_t*>(p.codes) + row * p.stride + first + 8 * (simt::lane() % 4);
+#pragma unroll
+    for (int group = 0; group < chunk_groups; ++group)
+      if (first + 32 * group < p.stride)
+        for (int half = 0; half < 2; ++half)
+          w[group][half] = simt::load_streamed(from + 8 * half * p.stride + 32 * group);
+  }
+};
+
+/// Row by row: 16 inputs of two outputs at a time.
+template <>
+struct weight_chunk<weight_kind::fp8> {
+  static constexpr int halves = chunk_inputs / 64;
+  words4 w[halves][2];
+
+  TROUPE_DEVICE void load(const linear_params& p, std::size_t tile, std::size_t chunk) {
+    const std::size_t row = tile * tile_outputs + simt::lane() / 4;
+    const auto* from =
+      static_cast<const std::uint8_t*>(p.codes) + row * p.stride + chunk * chunk_inputs + 16 * (simt::lane() % 4);
+#pragma unroll
+    for (int i = 0; i < halves; ++i)
+      for (int half = 0; half < 2; ++half)
+        w[i][half] = simt::load_streamed(from + 8 * half * p.stride + 64 * i);
   }
 };
 
