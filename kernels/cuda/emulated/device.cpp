@@ -96,6 +96,14 @@ struct piece {
 /// The device: all streams, the memory it knows of, and the thread that works where work is deferred.
 class machine {
 public:
+  machine() = default;
+  ~machine() {
+    for (const auto& p : returned_)
+      release(p);
+  }
+  machine(const machine&) = delete;
+  machine& operator=(const machine&) = delete;
+
   void add(queue* q) {
     std::lock_guard lock(mutex_);
     queues_.push_back(q);
@@ -233,6 +241,8 @@ public:
     const auto p = found->second;
     look_behind(p);
     known_.erase(found);
+    if (p.bytes > most_returned_bytes)
+      return release(p);
     forbid(p.memory, p.bytes);
     returned_.push_back(p);
     returned_bytes_ += p.bytes;
@@ -241,8 +251,7 @@ public:
       returned_.pop_front();
       returned_bytes_ -= oldest.bytes;
       look_into(oldest);
-      allow(oldest.memory, oldest.bytes + guard_bytes);
-      std::free(oldest.given);
+      release(oldest);
     }
   }
 
@@ -286,6 +295,11 @@ private:
   }
 
   static constexpr std::size_t most_returned_bytes = 16 << 20, most_returned = 1024;
+
+  static void release(const piece& p) {
+    allow(p.memory, p.bytes + guard_bytes);
+    std::free(p.given);
+  }
 
   void look_behind(const piece& p) {
     if (!is_untouched(p.memory + p.bytes, guard_bytes))
