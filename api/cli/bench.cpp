@@ -74,8 +74,9 @@ void print_heading(const model_bench& bench, const bench_options& options) {
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
   if (const auto& c = bench.ceilings(); options.ceilings)
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
-                c.operations > 0 ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
-                                 : "no rate of products to compare with");
+                c.operations > 0
+                  ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
+                  : "no rate of products to compare with");
   std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
               options.ceilings ? "  prefill of peak  decode of bandwidth" : "",
               bench.times_steps() ? "  between steps" : "");

@@ -54,7 +54,8 @@ std::size_t step_bytes(const planned_steps& steps) {
   const auto slots = rows * partitions, slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
   // Every sequence has at most one more tile in a partition than its rows fill, in every slab that it is in. Plans of
   // steps to be repeated are padded by up to a quarter, tiles and slots.
-  const auto tiles = partitions * (rows * group / large_tile + sequences + slabs), flash = rows * group / flash_tile + sequences;
+  const auto tiles = partitions * (rows * group / large_tile + sequences + slabs);
+  const auto flash = rows * group / flash_tile + sequences;
   const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
