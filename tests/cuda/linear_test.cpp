@@ -176,6 +176,8 @@ TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, t
           const bool chosen = compute == dtype::bf16 && rows > 8; // between two methods, unless deterministic
           if (cuda::is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
             continue; // the same kernels, slowly
+          if (is_sanitized && (compute == dtype::f32 || inputs < 1024))
+            continue; // where each warp has several chunks
           generator random;
           const random_weights w(random, k.format, k.how, outputs, fitting(k, inputs));
           const auto bias = random.normal(outputs);

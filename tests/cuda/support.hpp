@@ -13,6 +13,13 @@ using namespace troupe::kernels::testing;
 
 inline bool no_device() { return device_count() == 0; }
 
+/// Under AddressSanitizer threads are so slow that few cases must do.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool is_sanitized = true;
+#else
+inline constexpr bool is_sanitized = false;
+#endif
+
 inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false, std::optional<float> unified_maximum = {}) {
   return make_cuda_backend({.device = 0, .deterministic = deterministic, .unified_maximum = unified_maximum});
 }

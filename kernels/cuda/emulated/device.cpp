@@ -31,8 +31,8 @@ using clock = std::chrono::steady_clock;
 
 constexpr const char* while_recording = ": operation not permitted when stream is capturing";
 
-/// An event's last recording.
-struct recording : std::atomic<bool> {
+/// What an event was last recorded as: whether the stream has come there, and when.
+struct event_state : std::atomic<bool> {
   using std::atomic<bool>::atomic;
   void operator=(bool) {
     at = clock::now();
@@ -40,7 +40,7 @@ struct recording : std::atomic<bool> {
   }
   clock::time_point at;
 };
-using moment = std::shared_ptr<recording>;
+using moment = std::shared_ptr<event_state>;
 
 struct step {
   work run;
@@ -515,13 +515,13 @@ float stream::stop_timer() {
   return std::chrono::duration<float, std::milli>(emulated::clock::now() - emulated::of(*this).timer).count();
 }
 
-event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::recording>(true))) {}
+event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::event_state>(true))) {}
 event::~event() { delete &emulated::of(*this); }
 
 void event::record(const stream& on) {
   if (device().is_recorded(emulated::of(on))) // that would be a fork within the recording
     throw device_error("cudaEventRecord: into a recording, which this emulation does not know");
-  auto now = std::make_shared<emulated::recording>(false);
+  auto now = std::make_shared<emulated::event_state>(false);
   emulated::of(*this) = now;
   emulated::enqueue(on, [now] { *now = true; });
 }
