@@ -10,7 +10,8 @@ would. The plot needs Debian's python3-matplotlib.
 
 Three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and decode of
 --batch sequences together, each after a prompt of --batch-prompt. Engines take turns run by run, so that
-a machine whose speed drifts treats them alike; a figure is the median over --runs.
+a machine whose speed drifts treats them alike; a figure is the median over --runs. Below them, what share
+of the machine's own limits Troupe reached, which each run measures first.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import sys
 from pathlib import Path
 
 FIGURES = {"prefill": "prefill, {prompt} tokens", "decode": "decode, batch 1", "batched": "decode, batch {batch}, total"}
+SHARES = {"prefill_peak_share": "prefill, of the machine's peak", "decode_bandwidth_share": "decode, of its bandwidth"}
 
 
 def output_of(command, with_log=False):
@@ -40,18 +42,18 @@ class Troupe:
     def __init__(self, command, options):
         self.command, self.options = shlex.split(command), options
 
-    def bench(self, model, prompt, generate, batch):
+    def bench(self, model, prompt, generate, batch, *more):
         words = [*self.command, "bench", "model", "--model", model, "--prompt", str(prompt), "--generate", str(generate),
-                 "--batch", str(batch), "--threads", str(self.options.threads), "--repeat", "1", "--json"]
+                 "--batch", str(batch), "--threads", str(self.options.threads), "--repeat", "1", "--json", *more]
         return json.loads(output_of(words).splitlines()[-1])
 
     def measure(self, model):
         o = self.options
-        one = self.bench(model, o.prompt, o.generate, 1)
+        one = self.bench(model, o.prompt, o.generate, 1, "--ceilings")
         many = self.bench(model, o.batch_prompt, o.batch_generate, o.batch)
         return {"prefill": one["prefill_tps"], "decode": one["decode_tps"], "batched": many["decode_tps"],
                 "weight_bytes": one["weight_bytes"], "multiply_adds": one["multiply_adds_per_token"],
-                "device": one["device"]}
+                "device": one["device"], **{key: one.get(key) for key in SHARES}}
 
     def peaks(self):
         """Of all threads together; the last line, after that of one thread."""
@@ -121,6 +123,9 @@ def table(results, options):
             cells = (f"{m[peer][key]:.1f} ({m['Troupe'][key] / m[peer][key]:.2f}×)" if m[peer][key] else "–"
                      for m in middle.values())
             lines.append(f"| | {peer} | " + " | ".join(cells) + " |")
+    for key, title in SHARES.items():
+        shares = [statistics.median(run[key] or 0 for run in results[model]["Troupe"]) for model in results]
+        lines.append(f"| {title} | Troupe | " + " | ".join(f"{100 * share:.0f} %" for share in shares) + " |")
     return "\n".join(lines) + "\n"
 
 
