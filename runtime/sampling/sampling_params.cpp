@@ -2,6 +2,7 @@
 
 #include "runtime/error.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <string_view>
 
@@ -31,6 +32,14 @@ void expect_id(std::string_view field, token_id id, std::size_t vocab_size) {
     refuse(field, "made of token ids from 0 to " + std::to_string(vocab_size - 1), id);
 }
 
+void expect_distinct(std::string_view field, std::vector<std::pair<token_id, float>> ids) {
+  std::ranges::sort(ids);
+  const auto twice = std::ranges::adjacent_find(ids, {}, &std::pair<token_id, float>::first);
+  if (twice != ids.end())
+    throw failure(errc::bad_request, "`" + std::string(field) + "` names token " + std::to_string(twice->first) +
+                                       " more than once.", std::string(field));
+}
+
 } // namespace
 
 void sampling_params::validate(std::size_t vocab_size) const {
@@ -47,6 +56,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
     expect_id("logit_bias", id, vocab_size);
     expect_within("logit_bias", bias, -100.f, 100.f);
   }
+  expect_distinct("logit_bias", logit_bias);
   if (max_tokens < 1)
     refuse("max_tokens", "at least 1", max_tokens);
   if (min_tokens < 0 || min_tokens > max_tokens)

@@ -268,6 +268,7 @@ TEST_CASE("parameters out of range are refused by the field's name") {
   CHECK(field({.frequency_penalty = -2.5f}) == "frequency_penalty");
   CHECK(field({.logit_bias = {{100, 1.f}}}) == "logit_bias");
   CHECK(field({.logit_bias = {{1, 101.f}}}) == "logit_bias");
+  CHECK(field({.logit_bias = {{7, 1.f}, {3, 1.f}, {7, 2.f}}}) == "logit_bias");
   CHECK(field({.max_tokens = 0}) == "max_tokens");
   CHECK(field({.min_tokens = -1}) == "min_tokens");
   CHECK(field({.max_tokens = 5, .min_tokens = 6}) == "min_tokens");
