@@ -2,24 +2,19 @@
 
 #include "kernels/cuda/emulated/memory.hpp"
 #include "kernels/cuda/emulated/queues.hpp"
+#include "kernels/cuda/emulated/watched_memory.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace troupe::kernels::cuda {
 
@@ -60,50 +55,9 @@ struct queue {
   clock::time_point timer;
 };
 
-/// Memory that nobody may touch: what is behind every piece, and what has been given back. Whoever writes there is found
-/// out at the next wait or look; AddressSanitizer sees at once who reads or writes there.
-constexpr std::size_t guard_bytes = 1024;
-constexpr unsigned char forbidden_byte = 0xff; // NaN
-
-void forbid(unsigned char* at, std::size_t bytes) {
-  std::memset(at, forbidden_byte, bytes);
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_poison_memory_region(at, bytes);
-#endif
-}
-
-void allow([[maybe_unused]] unsigned char* at, [[maybe_unused]] std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(at, bytes);
-#endif
-}
-
-bool is_untouched([[maybe_unused]] const unsigned char* at, [[maybe_unused]] std::size_t bytes) {
-#if defined(__SANITIZE_ADDRESS__)
-  return true;
-#else
-  return std::all_of(at, at + bytes, [](unsigned char b) { return b == forbidden_byte; });
-#endif
-}
-
-/// Memory as it came from the host, and the device's piece of it.
-struct piece {
-  void* given = nullptr;
-  unsigned char* memory = nullptr;
-  std::size_t bytes = 0;
-};
-
-/// The device: all streams, the memory it knows of, and the thread that works where work is deferred.
+/// The device: all streams, its memory, and the thread that works where work is deferred.
 class machine {
 public:
-  machine() = default;
-  ~machine() {
-    for (const auto& p : returned_)
-      release(p);
-  }
-  machine(const machine&) = delete;
-  machine& operator=(const machine&) = delete;
-
   void add(queue* q) {
     std::lock_guard lock(mutex_);
     queues_.push_back(q);
@@ -227,93 +181,13 @@ public:
     complain();
   }
 
-  // -- memory -----------------------------------------------------------------------------------------------------------
-
-  void own(const piece& p) {
-    std::lock_guard lock(mutex_);
-    known_.emplace(p.memory, p);
-  }
-
-  /// What was given back last stays for a while, forbidden to all.
-  void disown(unsigned char* memory) {
-    std::lock_guard lock(mutex_);
-    const auto found = known_.find(memory);
-    const auto p = found->second;
-    look_behind(p);
-    known_.erase(found);
-    if (p.bytes > most_returned_bytes)
-      return release(p);
-    forbid(p.memory, p.bytes);
-    returned_.push_back(p);
-    returned_bytes_ += p.bytes;
-    while (returned_bytes_ > most_returned_bytes || returned_.size() > most_returned) {
-      const auto oldest = returned_.front();
-      returned_.pop_front();
-      returned_bytes_ -= oldest.bytes;
-      look_into(oldest);
-      release(oldest);
-    }
-  }
-
-  void look_behind_all() {
-    std::lock_guard lock(mutex_);
-    for (const auto& [at, p] : known_)
-      look_behind(p);
-    say_what_was_written();
-  }
-
-  void forget_what_was_written() {
-    std::lock_guard lock(mutex_);
-    written_.clear();
-  }
-
-  void look_everywhere() {
-    std::lock_guard lock(mutex_);
-    for (const auto& [at, p] : known_)
-      look_behind(p);
-    for (const auto& p : returned_)
-      look_into(p);
-    say_what_was_written();
-  }
-
-  /// Whether it is device or pinned memory.
-  bool knows(const void* at) {
-    std::lock_guard lock(mutex_);
-    auto next = known_.upper_bound(static_cast<const unsigned char*>(at));
-    if (next == known_.begin())
-      return false;
-    --next;
-    return static_cast<const unsigned char*>(at) < next->first + next->second.bytes;
-  }
-
+  watched_memory memory; // and pinned memory
   std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
 
 private:
   void complain() const {
     if (failed_)
       throw device_error("cudaLaunchKernel: " + why_, true);
-  }
-
-  static constexpr std::size_t most_returned_bytes = 16 << 20, most_returned = 1024;
-
-  static void release(const piece& p) {
-    allow(p.memory, p.bytes + guard_bytes);
-    std::free(p.given);
-  }
-
-  void look_behind(const piece& p) {
-    if (!is_untouched(p.memory + p.bytes, guard_bytes))
-      written_ = "something was written beyond the " + std::to_string(p.bytes) + " bytes of a piece of device memory";
-  }
-
-  void look_into(const piece& p) {
-    if (!is_untouched(p.memory, p.bytes + guard_bytes))
-      written_ = "something was written to " + std::to_string(p.bytes) + " bytes of device memory that had been freed";
-  }
-
-  void say_what_was_written() const {
-    if (!written_.empty())
-      throw device_error(written_);
   }
 
   void work_on() {
@@ -374,10 +248,6 @@ private:
   std::recursive_mutex running_;
   std::condition_variable wake_, idle_;
   std::vector<queue*> queues_;
-  std::map<const unsigned char*, piece> known_;
-  std::deque<piece> returned_;
-  std::size_t returned_bytes_ = 0;
-  std::string written_; // where it must not be
   std::thread worker_;
   std::mt19937_64 random_;
   clock::time_point last_push_;
@@ -396,27 +266,20 @@ queue& of(const stream& s) { return *static_cast<queue*>(s.native()); }
 
 moment& of(const event& e) { return *static_cast<moment*>(e.native()); }
 
-/// Zeros, of which only those that are written take memory.
 buffer allocate_known(std::size_t bytes, const char* call) {
-  constexpr std::size_t most = std::size_t(1) << 34, alignment = 256;
   device().refuse_while_recording(call);
   device().check();
-  piece p{nullptr, nullptr, bytes};
-  p.given = bytes > most ? nullptr : std::calloc(alignment + bytes + guard_bytes, 1);
-  if (p.given == nullptr)
+  auto* at = device().memory.allocate(bytes);
+  if (at == nullptr)
     throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
-  p.memory = static_cast<unsigned char*>(p.given);
-  p.memory += alignment - reinterpret_cast<std::uintptr_t>(p.memory) % alignment;
-  forbid(p.memory + bytes, guard_bytes);
-  device().own(p);
   ++device().allocations;
-  return {p.memory, [](void* memory) {
+  return {at, [](void* memory) {
             device().spoil_recordings(); // may not be called then; nobody looks at what it returns
             try {
               device().wait_for_all(); // as cudaFree does
             } catch (const device_error&) { // whoever uses the device hears of it
             }
-            device().disown(static_cast<unsigned char*>(memory));
+            device().memory.give_back(memory);
           }};
 }
 
@@ -429,11 +292,11 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
   };
-  if (!device().knows(from) && device().is_recorded(of(on)))
+  if (!device().memory.knows(from) && device().is_recorded(of(on)))
     throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
-  if (device().knows(from)) {
+  if (device().memory.knows(from)) {
     enqueue(on, [=] { rows_copied(from, from_pitch); });
-    if (!device().knows(to))
+    if (!device().memory.knows(to))
       on.synchronise();
     return;
   }
@@ -453,9 +316,9 @@ std::vector<work> take_recording(const stream& on) { return device().take_record
 
 void drop_recording(const stream& on) { device().drop_recording(of(on)); }
 
-void check_memory() { device().look_everywhere(); }
+void check_memory() { device().memory.look_everywhere(); }
 
-void forget_what_was_written() { device().forget_what_was_written(); }
+void forget_what_was_written() { device().memory.forget_what_was_written(); }
 
 deferred_work::deferred_work(std::uint64_t seed) { device().defer(seed); }
 deferred_work::~deferred_work() { device().undefer(); }
@@ -502,7 +365,7 @@ void stream::synchronise() const {
   ++device().waits;
   device().refuse_while_recording("cudaStreamSynchronize", &emulated::of(*this));
   device().wait_until([&] { return emulated::of(*this).steps.empty(); });
-  device().look_behind_all();
+  device().memory.look_behind_all();
 }
 
 void stream::start_timer() {
