@@ -32,7 +32,7 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
 }
 
 /// Row tiles from which on weights are widened once for all of them.
-inline constexpr std::size_t many_tiles = 3;
+inline constexpr std::size_t many_tiles = tile_vectors(tile_rows) == 1 ? 3 : 5;
 
 /// The same sums for many rows: as many vectors of a panel at a time as a row tile takes, widened to a block of f32 near
 /// the core, while the next panel's block is fetched.
