@@ -141,7 +141,8 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   if (options.ceilings) {
     say("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
-    ceilings_ = device_->measure_ceilings(numbers.compute,
+    const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : numbers.compute; // f16 is never rounded to bf16
+    ceilings_ = device_->measure_ceilings(multiplied,
                                           !stored_as_floats || numbers.weights != kernels::quantization::none);
   }
   const auto loading = clock::now();
