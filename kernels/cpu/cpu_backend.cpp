@@ -348,8 +348,8 @@ private:
   /// The same for quantised weights: int8, in blocks of groups. A last group that the inputs do not fill has zeros.
   void quantise_activations(linear_op& op, const tensor& in) {
     constexpr std::size_t block_inputs = group_block * group_inputs;
-    constexpr std::size_t row_words = group_block * activation_record;
-    op.activation_block = in.rows * row_words;
+    const std::size_t stride = op.tile_rows * activation_record;
+    op.activation_block = op.row_tiles * group_block * stride;
     auto* words = activations_.reserve(ceil_div(op.words, group_block) * op.activation_block);
     op.activations = words;
     const auto type = exact_kind(in.type);
@@ -361,7 +361,8 @@ private:
         const std::size_t groups = ceil_div(inputs, group_inputs);
         kernels_.widen(type, wide, from + first * size_of(in.type), inputs);
         std::fill(wide + inputs, wide + groups * group_inputs, 0.0f);
-        kernels_.quantise(op.kind, words + first / block_inputs * op.activation_block + r * row_words, wide, groups);
+        auto* to = words + first / block_inputs * op.activation_block + r / op.tile_rows * group_block * stride;
+        kernels_.quantise(op.kind, to + r % op.tile_rows * activation_record, stride, wide, groups);
       }
     });
   }
@@ -382,12 +383,12 @@ private:
     op.cached = cache_ / 2 / sizeof(std::uint32_t);
     op.rows = in.rows;
     const bool pairs = weights.kind == weight_kind::bf16_pairs;
-    const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows
+    const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows(weights.kind)
                                   : pairs             ? kernels_.pair_rows
                                                       : kernels_.linear_rows;
-    // Tiles with as many rows each; those of 32 take as long for any number up to 16 or 32.
+    // Tiles with as many rows each; those of tile registers take as long for any number up to 16 or 32.
     op.row_tiles = ceil_div(in.rows, tile_rows);
-    op.tile_rows = tile_rows == 32 ? 32 : ceil_div(in.rows, op.row_tiles);
+    op.tile_rows = tile_rows >= 16 ? std::min(tile_rows, in.rows) : ceil_div(in.rows, op.row_tiles);
     op.outputs = weights.outputs;
     op.bias = bias;
     op.out = out.data;

@@ -1,6 +1,7 @@
 // Linear layers on one tile of work. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/linear_store.hpp"
 #include "kernels/cpu/quantised_kernel.hpp"
 #include "kernels/cpu/tile.hpp"
 #if defined(__AMX_BF16__)
@@ -103,52 +104,13 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
   }
 }
 
-template <class Out>
-inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
-  const std::size_t n = op.outputs - output;
-  vec x = load(c);
-  if (op.bias != nullptr)
-    x = x + load_some(op.bias + output, n);
-  if constexpr (sizeof(Out) == sizeof(float))
-    if (op.add)
-      x = load_some(out + output, n) + x;
-  store_some(out + output, x, n);
-}
-
-template <class Out>
-inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output) {
-  const std::size_t n = op.outputs - output;
-  vec gate = load(c);
-  vec up = load(c + width);
-  if (op.bias != nullptr) {
-    gate = gate + load_some(op.bias + output, n);
-    up = up + load_some(op.bias + op.outputs + output, n);
-  }
-  const vec one = broadcast(1.0f);
-  store_some(out + output, gate / (one + exp(zero() - gate)) * up, n);
-}
-
-template <class Out>
+/// The sums of accumulate_linear, [rows][panels][columns].
 void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
-  const bool quantised = op.kind >= weight_kind::q8;
-  const std::size_t columns = quantised ? quantised_panel_outputs : panel_outputs;
-  const std::size_t width = op.gated ? columns / 2 : columns; // outputs of a panel
-  const std::size_t row_stride = quantised ? columns : task.panels * columns;
-  const std::size_t panel_stride = quantised ? (last - first) * columns : columns;
-  for (std::size_t row = first; row < last; ++row) {
-    Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
-    for (std::size_t panel = 0; panel < task.panels; ++panel) {
-      const float* c = scratch + (row - first) * row_stride + panel * panel_stride;
-      const std::size_t output = (task.first_panel + panel) * width;
-      for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
-        if (op.gated)
-          gate_and_store(op, out, c + i, width, output + i);
-        else
-          add_bias_and_store(op, out, c + i, output + i);
-    }
-  }
+  for (std::size_t row = first; row < last; ++row)
+    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs)
+      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1, scratch);
 }
 
 void linear(const linear_op& op, const linear_task& task, float* scratch) {
@@ -163,19 +125,9 @@ void linear(const linear_op& op, const linear_task& task, float* scratch) {
 #else
     case weight_kind::bf16_pairs: break; // never packed for this target
 #endif
-    case weight_kind::q8: accumulate_quantised<weight_kind::q8>(op, task, scratch); break;
-    case weight_kind::q5: accumulate_quantised<weight_kind::q5>(op, task, scratch); break;
-    case weight_kind::q5_min: accumulate_quantised<weight_kind::q5_min>(op, task, scratch); break;
-    case weight_kind::q4: accumulate_quantised<weight_kind::q4>(op, task, scratch); break;
-    case weight_kind::q4_min: accumulate_quantised<weight_kind::q4_min>(op, task, scratch); break;
-    case weight_kind::q4_k: accumulate_quantised<weight_kind::q4_k>(op, task, scratch); break;
-    case weight_kind::q5_k: accumulate_quantised<weight_kind::q5_k>(op, task, scratch); break;
-    case weight_kind::q6_k: accumulate_quantised<weight_kind::q6_k>(op, task, scratch); break;
+    default: return linear_quantised(op, task, scratch);
   }
-  if (op.out_bf16)
-    store_linear<std::uint16_t>(op, task, scratch);
-  else
-    store_linear<float>(op, task, scratch);
+  store_linear(op, task, scratch);
 }
 
 } // namespace

@@ -3,52 +3,96 @@
 // cannot change a bit, nor can the instructions that make the dots. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/linear_store.hpp"
 #include "kernels/cpu/quantised_tiles.hpp"
 
 namespace troupe::kernels {
 namespace {
 
-/// All rows of the task with one block of one panel. c: [rows][32].
+/// Most rows of a tile.
 template <weight_kind Kind>
-inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t rows,
-                             const unsigned char* block, std::size_t groups, quantised_scratch& scratch) {
-  std::size_t row = 0;
+constexpr int quantised_tile_rows() {
+#if defined(__AMX_INT8__)
+  if (in_amx_tiles<Kind>)
+    return amx_rows;
+#endif
+  return register_rows<Kind>;
+}
+
+/// Calls f.template operator()<Kind>() with the quantised kind.
+template <class F>
+inline auto with_kind(weight_kind kind, const F& f) {
+  switch (kind) {
+    case weight_kind::q8: return f.template operator()<weight_kind::q8>();
+    case weight_kind::q5: return f.template operator()<weight_kind::q5>();
+    case weight_kind::q5_min: return f.template operator()<weight_kind::q5_min>();
+    case weight_kind::q4: return f.template operator()<weight_kind::q4>();
+    case weight_kind::q4_min: return f.template operator()<weight_kind::q4_min>();
+    case weight_kind::q4_k: return f.template operator()<weight_kind::q4_k>();
+    case weight_kind::q5_k: return f.template operator()<weight_kind::q5_k>();
+    default: return f.template operator()<weight_kind::q6_k>();
+  }
+}
+
+int quantised_rows(weight_kind kind) {
+  return with_kind(kind, []<weight_kind Kind>() { return quantised_tile_rows<Kind>(); });
+}
+
+/// All rows of the task, in tiles of `tile_rows`, with one block of one panel. c: [rows][32]. `finish(row, rows)` is
+/// called for rows whose sums are there.
+template <weight_kind Kind, class Finish>
+inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
+                             std::size_t rows, const unsigned char* block, std::size_t groups,
+                             quantised_scratch& scratch, const Finish& finish) {
+  std::size_t done = 0;
 #if defined(__AMX_INT8__)
   if constexpr (in_amx_tiles<Kind>)
     if (rows >= amx_rows) {
-      row = rows / amx_rows * amx_rows;
-      accumulate_amx<Kind>(c, fresh, activations, row, block, groups, scratch);
+      done = rows / amx_rows * amx_rows;
+      accumulate_amx<Kind>(c, fresh, activations, done, block, groups, scratch);
+      finish(0, done);
     }
 #endif
-  constexpr int R = register_rows<Kind>;
-  const std::size_t tiles = (rows - row + R - 1) / R;
-  const auto run = [&](const auto& weights, const auto& fetch_behind) {
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      const std::size_t count = (rows - row + tiles - tile - 1) / (tiles - tile);
-      fetch_behind(tile);
-      with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
-        constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order;
-        for (int v = 0; v < quantised_vectors; v += V)
-          accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh,
-                                     activations + row * activation_row, weights, v, groups, tile == 0 && v == 0);
-      });
-      row += count;
+  constexpr std::size_t R = register_rows<Kind>;
+  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) {
+    for (std::size_t tile = done; tile < rows; tile += tile_rows) {
+      const std::size_t end = rows - tile < tile_rows ? rows : tile + tile_rows;
+      const std::uint32_t* records = activations + tile * activation_row;
+      for (std::size_t row = tile; row < end;) {
+        const std::size_t left = end - row, count = left <= R ? left : left < 2 * R ? (left + 1) / 2 : R;
+        const auto weights = next_weights();
+        with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
+          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order;
+          for (int v = 0; v < quantised_vectors; v += V)
+            accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
+                                       tile_rows * activation_record, weights, v, groups,
+                                       row < fetching_rows && v == 0);
+        });
+        finish(row, count);
+        row += count;
+        records += count * activation_record;
+      }
     }
   };
-  if (tiles > 3) {
+  if (rows - done > 2 * R) {
     unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
-    const std::size_t bytes = layout_of(Kind).bytes(groups);
-    run(unpacked_groups<Kind>{scratch.weights}, [&](std::size_t tile) {
-      for (std::size_t i = bytes * tile / tiles & ~std::size_t(63); i < bytes * (tile + 1) / tiles; i += 64)
-        __builtin_prefetch(block + bytes + i, 0, 2);
-    });
+    const std::size_t bytes = layout_of(Kind).bytes(groups), steps = (rows - done + R - 1) / R * groups;
+    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63);
+    const unsigned char* ahead = block + bytes;
+    const auto next_weights = [&] {
+      const unpacked_groups<Kind> weights(scratch.weights, ahead, step);
+      ahead += groups * step;
+      return weights;
+    };
+    run(next_weights, done + (bytes / (groups * step) + 1) * R);
   } else {
-    run(stored_groups<Kind>(block), [](std::size_t) {});
+    run([&] { return stored_groups<Kind>(block); }, done + 1);
   }
 }
 
 /// Blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows' in L2 for all
-/// panels. Leaves the sums as [panels][rows][32].
+/// panels. Sums are [panels][rows][32]; each goes where it is wanted as soon as it is complete, while others still are
+/// being made.
 template <weight_kind Kind>
 void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
   constexpr auto layout = layout_of(Kind);
@@ -65,9 +109,20 @@ void accumulate_quantised(const linear_op& op, const linear_task& task, float* s
       for (std::size_t k = first; k < op.words && k < first + blocks * group_block; k += group_block) {
         const std::size_t groups = op.words - k < group_block ? op.words - k : group_block;
         const auto* activations = op.activations + k / group_block * op.activation_block + first_row * activation_row;
-        accumulate_block<Kind>(sums + panel * rows * quantised_panel_outputs, k == 0, activations, rows,
-                               weights + panel * layout.bytes(op.words) + layout.bytes(k), groups, scratch);
+        float* c = sums + panel * rows * quantised_panel_outputs;
+        const bool last = k + groups == op.words;
+        accumulate_block<Kind>(c, k == 0, activations, op.tile_rows, rows,
+                               weights + panel * layout.bytes(op.words) + layout.bytes(k), groups, scratch,
+                               [&](std::size_t row, std::size_t count) {
+                                 if (last)
+                                   store_panel<quantised_panel_outputs>(op, task.first_panel + panel, first_row + row,
+                                                                        count, c + row * quantised_panel_outputs);
+                               });
       }
+}
+
+void linear_quantised(const linear_op& op, const linear_task& task, float* sums) {
+  with_kind(op.kind, [&]<weight_kind Kind>() { accumulate_quantised<Kind>(op, task, sums); });
 }
 
 #if defined(__AVX512F__)
@@ -136,11 +191,11 @@ inline void quantise_group(std::uint32_t* to, const float* from, int parts, int 
   std::memcpy(to + 11, &scaled_sum, 4);
 }
 
-void quantise(weight_kind kind, std::uint32_t* to, const float* from, std::size_t groups) {
+void quantise(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups) {
   const auto layout = layout_of(kind);
   const int zero_code = wide_codes_are_signed && layout.zero == 128 ? 0 : layout.zero;
   for (std::size_t group = 0; group < groups; ++group)
-    quantise_group(to + group * activation_record, from + group * 32, layout.parts, zero_code);
+    quantise_group(to + group * stride, from + group * 32, layout.parts, zero_code);
 }
 
 } // namespace

@@ -11,13 +11,13 @@ namespace {
 
 inline constexpr int quantised_vectors = 2; // of a panel
 
-// Rows and vectors of a tile: the integer sums stay in registers. Up to `few_rows`, which memory keeps waiting, take both
+// Rows and vectors of a tile: the integer sums stay in registers. Up to two rows, which memory keeps waiting, take both
 // vectors of a panel at once, so that it is read in order. `fetch_distance` is how far ahead of their use stored weights
 // are asked for, in bytes.
 #if defined(__AVX512F__)
 template <weight_kind>
 inline constexpr int register_rows = 6;
-inline constexpr int register_vectors = 2, few_rows = 0;
+inline constexpr int register_vectors = 2;
 inline constexpr std::size_t fetch_distance = 8192;
 #elif defined(TROUPE_PAIR_SUMS)
 template <weight_kind Kind> // of 5 bits, sums of pairs and of dots are both in registers
@@ -25,27 +25,20 @@ inline constexpr int register_rows = layout_of(Kind).code_bits == 4   ? 6
                                      : layout_of(Kind).code_bits == 5 ? 3
                                      : layout_of(Kind).code_bits == 6 ? 5
                                                                       : 4;
-inline constexpr int register_vectors = 1, few_rows = 2;
+inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 1024;
 #else
 template <weight_kind>
 inline constexpr int register_rows = 3;
-inline constexpr int register_vectors = 1, few_rows = 0;
+inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 8192;
-#endif
-
-/// Rows that tasks are made of.
-#if defined(__AMX_INT8__)
-inline constexpr int quantised_tile_rows = amx_rows;
-#else
-inline constexpr int quantised_tile_rows = register_rows<weight_kind::q4>;
 #endif
 
 /// Codes of 8 bits, of which 128 is weight 0.
 template <weight_kind Kind>
 inline constexpr bool wide = layout_of(Kind).zero == 128;
 
-/// Words from one row's activations to the next's.
+/// Words of activations of a row in a block of K.
 inline constexpr std::size_t activation_row = group_block * activation_record;
 
 /// The groups of a panel, as they are stored.
@@ -82,10 +75,10 @@ public:
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
     return layout.super ? m * load_bytes(factors() + quantised_panel_outputs + vector * lanes) : m;
   }
-  /// Asks for what lies `distance` bytes behind this group.
-  void fetch(std::size_t distance) const {
+  /// Asks for what is wanted after some more groups.
+  void fetch() const {
     for (std::size_t i = 0; i < layout.group_bytes; i += 64)
-      __builtin_prefetch(group_ + distance + i);
+      __builtin_prefetch(group_ + fetch_distance + i);
   }
   void next() {
     group_ += layout.group_bytes;
@@ -114,13 +107,15 @@ struct unpacked_block {
   alignas(64) float minima[group_block][quantised_panel_outputs];
 };
 
-/// The same from an unpacked block.
+/// The same from an unpacked block. Meanwhile what follows the block comes into L2, from `ahead` on, `step` bytes with
+/// each group: more at once would keep other loads waiting.
 template <weight_kind Kind>
 class unpacked_groups {
 public:
   static constexpr auto layout = layout_of(Kind);
 
-  explicit unpacked_groups(const unpacked_block& block) : block_(&block) {}
+  unpacked_groups(const unpacked_block& block, const unsigned char* ahead, std::size_t step)
+    : block_(&block), ahead_(ahead), step_(step) {}
 
   auto prepared(int line, int vector) const {
     const ivec codes = load_ints(block_->codes[index_][line][vector]);
@@ -131,11 +126,19 @@ public:
   }
   vec factor(int part, int vector) const { return load(&block_->factors[index_][part][vector * lanes]); }
   vec minimum(int vector) const { return load(&block_->minima[index_][vector * lanes]); }
-  void fetch(std::size_t) const {}
-  void next() { ++index_; }
+  void fetch() const {
+    for (std::size_t i = 0; i < step_; i += 64)
+      __builtin_prefetch(ahead_ + i, 0, 2);
+  }
+  void next() {
+    ++index_;
+    ahead_ += step_;
+  }
 
 private:
   const unpacked_block* block_;
+  const unsigned char* ahead_;
+  std::size_t step_;
   std::size_t index_ = 0;
 };
 
@@ -164,7 +167,7 @@ template <int R, int V, class Groups>
                                                 const std::uint32_t* rows) {
   constexpr auto layout = Groups::layout;
   constexpr int lines = 8 / layout.parts;
-  const auto start = [&](int r) { return broadcast_word(rows + r * activation_row + 9 + part); };
+  const auto start = [&](int r) { return broadcast_word(rows + r * activation_record + 9 + part); };
   const auto line_of = [&](int i) {
     return layout.code_bits == 8 || layout.parts == 2 ? part * lines + i : i / 2 + i % 2 * 4;
   };
@@ -178,7 +181,7 @@ template <int R, int V, class Groups>
       for (int v = 0; v < V; ++v)
         codes[v] = weights.prepared(line_of(i), vector + v);
       for (int r = 0; r < R; ++r) {
-        const auto x = broadcast_word(rows + r * activation_row + line_of(i));
+        const auto x = broadcast_word(rows + r * activation_record + line_of(i));
         for (int v = 0; v < V; ++v)
           sums[r][v] = i % fitting == 0 ? pairs(codes[v], x) : sums[r][v] + pairs(codes[v], x);
       }
@@ -199,27 +202,27 @@ template <int R, int V, class Groups>
     for (int v = 0; v < V; ++v)
       codes[v] = weights.prepared(line_of(i), vector + v);
     for (int r = 0; r < R; ++r) {
-      const auto x = broadcast_word(rows + r * activation_row + line_of(i));
+      const auto x = broadcast_word(rows + r * activation_record + line_of(i));
       for (int v = 0; v < V; ++v)
         dots[r][v] = dot(dots[r][v], codes[v], x);
     }
   }
 }
 
-/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups. `fetch`: the weights come from
-/// memory, else from L1.
+/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups, whose records are `stride` words
+/// apart. `fetch`: more weights are asked for meanwhile.
 template <int R, int V, class Groups>
-inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, Groups weights, int vector,
-                              std::size_t groups, bool fetch) {
+inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride, Groups weights,
+                              int vector, std::size_t groups, bool fetch) {
   constexpr auto layout = Groups::layout;
   constexpr std::size_t c_stride = quantised_panel_outputs;
   vec sums[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
-  for (std::size_t group = 0; group < groups; ++group, weights.next(), rows += activation_record) {
+  for (std::size_t group = 0; group < groups; ++group, weights.next(), rows += stride) {
     if (fetch)
-      weights.fetch(fetch_distance);
+      weights.fetch();
 #pragma GCC unroll 2
     for (int part = 0; part < layout.parts; ++part) {
       ivec dots[R][V];
@@ -228,7 +231,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
       for (int v = 0; v < V; ++v)
         factors[v] = make_scale(weights.factor(part, vector + v));
       for (int r = 0; r < R; ++r) {
-        const vec x = f32_operand::row(rows + r * activation_row + 8);
+        const vec x = f32_operand::row(rows + r * activation_record + 8);
         for (int v = 0; v < V; ++v)
           sums[r][v] = fma(scaled(dots[r][v], factors[v]), x, sums[r][v]);
       }
@@ -238,7 +241,7 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, G
       for (int v = 0; v < V; ++v)
         minima[v] = weights.minimum(vector + v);
       for (int r = 0; r < R; ++r) {
-        const vec sum = f32_operand::row(rows + r * activation_row + 11);
+        const vec sum = f32_operand::row(rows + r * activation_record + 11);
         for (int v = 0; v < V; ++v)
           sums[r][v] = fma(minima[v], sum, sums[r][v]);
       }
@@ -319,7 +322,7 @@ struct amx_index {};
 /// Dots of 16 rows and 16 outputs over one scale's inputs: those of a step in turn, vector by vector.
 template <int Index>
 inline void make_dots(const std::uint32_t* activations, const unsigned char* codes) {
-  constexpr long row_bytes = activation_row * 4, line_bytes = quantised_vectors * 64;
+  constexpr long row_bytes = activation_record * 4, line_bytes = quantised_vectors * 64;
   if constexpr (Index % 2 == 0)
     tile_load<4 + Index / 2>(activations, row_bytes);
   tile_load<6 + Index % 2>(codes + Index % 2 * 64, line_bytes);
@@ -335,7 +338,7 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
                      const amx_dots* dots, std::size_t first, std::size_t count, std::size_t first_row) {
   constexpr int R = amx_rows / 4, V = quantised_vectors;
   c += first_row * quantised_panel_outputs;
-  rows += first_row * activation_row;
+  rows += first_row * activation_record;
   vec sums[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
@@ -345,7 +348,7 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
     for (int v = 0; v < V; ++v)
       factors[v] = make_scale(load(&weights.factors[group][0][v * lanes]));
     for (int r = 0; r < R; ++r) {
-      const vec x = f32_operand::row(rows + r * activation_row + group * activation_record + 8);
+      const vec x = f32_operand::row(rows + (group * amx_rows + r) * activation_record + 8);
       for (int v = 0; v < V; ++v)
         sums[r][v] = fma(scaled(add_magic(load_ints((*dots)[v][first_row + r])), factors[v]), x, sums[r][v]);
     }
@@ -379,7 +382,7 @@ inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activation
       store_dots<Index>(scratch.dots[step % 2][Index / 2]);
       const std::size_t group = made.group + Index / 2;
       if (step < steps && group < groups)
-        make_dots<Index>(activations + made.row * activation_row + group * activation_record,
+        make_dots<Index>(activations + made.row * activation_row + group * amx_rows * activation_record,
                          scratch.weights.codes[group][0][0]);
     };
     const auto add = [&](std::size_t quarter) {

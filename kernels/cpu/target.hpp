@@ -86,7 +86,7 @@ inline constexpr std::size_t group_block = 16;
 
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
-/// [blocks of K][rows][group_block][activation_record].
+/// [blocks of K][row tiles][group_block][tile_rows][activation_record].
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
@@ -194,7 +194,6 @@ constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std:
 struct target {
   int linear_rows;       // most rows of a tile
   int pair_rows;         // the same with weights in bf16_pairs
-  int quantised_rows;    // the same with quantised weights
   int task_rows;         // most rows of a task: their activations, sums and a block of weights stay in an L2 of 1 MiB
   bool pairs;            // bf16 weights for bf16 activations are packed in pairs; else activations become f32
   int wide_queries;      // most queries of a tile, <= max_queries, where K and V are f32
@@ -203,8 +202,11 @@ struct target {
   /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);
 
-  /// `groups` groups of 32 activations of one row as records for `kind`, which is quantised.
-  void (*quantise)(weight_kind kind, std::uint32_t* to, const float* from, std::size_t groups);
+  /// Most rows of a tile with weights of `kind`, which is quantised.
+  int (*quantised_rows)(weight_kind kind);
+
+  /// `groups` groups of 32 activations of one row as records for `kind`, which is quantised, `stride` words apart.
+  void (*quantise)(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups);
 
   /// n stored numbers as f32; kinds f32, f16 and bf16.
   void (*widen)(weight_kind, float* to, const void* from, std::size_t n);
