@@ -118,15 +118,19 @@ struct int8_cells {
   static void widen(vec (&to)[1], const element* p) { to[0] = load_bytes(p); }
 };
 
-/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane].
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, one is
+/// fetched, `ahead[v]` bytes behind it.
 template <class Cells, int R, int V>
 [[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
                                               const typename Cells::element* const (&b)[V], std::size_t b_stride,
-                                              int count) {
+                                              int count, const std::ptrdiff_t (&ahead)[V]) {
   for (int k = 0; k < count; k += Cells::steps) {
     vec columns[V][Cells::steps];
-    for (int v = 0; v < V; ++v)
-      Cells::widen(columns[v], b[v] + k / Cells::steps * b_stride);
+    for (int v = 0; v < V; ++v) {
+      const auto* column = b[v] + k / Cells::steps * b_stride;
+      __builtin_prefetch(reinterpret_cast<const char*>(column) + ahead[v]);
+      Cells::widen(columns[v], column);
+    }
     for (int step = 0; step < Cells::steps; ++step)
       for (int r = 0; r < R; ++r) {
         const vec x = broadcast(a[r * a_stride + k + step]);
@@ -190,15 +194,16 @@ private:
   void score_blocks(const partition_blocks& blocks, int block) const {
     vec sums[R][V];
     const element* k[V];
+    std::ptrdiff_t ahead[V];
     for (int v = 0; v < V; ++v) {
       k[v] = reinterpret_cast<const element*>(blocks.keys(block + v));
-      blocks.after_keys(block + v).fetch();
+      ahead[v] = distance(k[v], blocks.after_keys(block + v));
       if constexpr (scaled)
         blocks.load_scales(scratch_, block + v);
       for (int r = 0; r < R; ++r)
         sums[r][v] = zero();
     }
-    accumulate<Cells>(sums, scratch_.q[0], row_stride, k, block_size, dim_);
+    accumulate<Cells>(sums, scratch_.q[0], row_stride, k, block_size, dim_, ahead);
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);
@@ -212,17 +217,23 @@ private:
       for (int v = 0; v < V; ++v)
         sums[r][v] = zero();
     for (int block = first; block < last; ++block) {
-      if (d == 0)
-        blocks.after_values(block).fetch();
-      const auto* values = reinterpret_cast<const element*>(blocks.values(block)) + d;
+      const auto* values = reinterpret_cast<const element*>(blocks.values(block));
       const element* columns[V];
-      for (int v = 0; v < V; ++v)
-        columns[v] = values + v * lanes;
-      accumulate<Cells>(sums, &scratch_.p[0][block * block_size], row_stride, columns, dim_, block_size);
+      std::ptrdiff_t ahead[V];
+      for (int v = 0; v < V; ++v) {
+        columns[v] = values + d + v * lanes;
+        ahead[v] = distance(values, blocks.after_values(block));
+      }
+      accumulate<Cells>(sums, &scratch_.p[0][block * block_size], row_stride, columns, dim_, block_size, ahead);
     }
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         store(o + r * stride + d + v * lanes, sums[r][v]);
+  }
+
+  /// From what is read to what is fetched meanwhile: bytes; 0 where there is nothing.
+  static std::ptrdiff_t distance(const element* from, const stretch& to) {
+    return to.data == nullptr ? 0 : to.data - reinterpret_cast<const char*>(from);
   }
 
   int count_, dim_;
