@@ -19,7 +19,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import statistics
 import subprocess
 import sys
@@ -61,6 +60,15 @@ class Troupe:
         return json.loads(output_of(words).splitlines()[-1])
 
 
+def runs(command):
+    """Whether there is such a program; it may be one in a folder that `chroot` makes the root."""
+    try:
+        done = subprocess.run([*command, "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        return False
+    return done.returncode not in (126, 127)
+
+
 class Peer:
     def __init__(self, command, options):
         self.command, self.options = shlex.split(command), options
@@ -78,7 +86,7 @@ class Peer:
         if index is None:
             return None
         program = Path(self.command[index]).with_name("llama-batched-bench")
-        if not shutil.which(program):
+        if not runs([*self.command[:index], str(program)]):
             return None
         tokens = o.batch * (o.batch_prompt + o.batch_generate)
         words = [*self.command[:index], str(program), *(["-rtr"] if "-rtr" in self.command else []), "-m", model,
