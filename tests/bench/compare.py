@@ -152,13 +152,13 @@ def roofline(results, peaks, options):
     middle = medians(results)
     markers = dict(zip(["Troupe", *options.peers], "o^sv*"))
     rows = {"prefill": options.prompt, "decode": 1, "batched": options.batch}
-    for model, engines in middle.items():
+    for index, (model, engines) in enumerate(middle.items()): # a colour for each model, a marker for each engine
         first = results[model]["Troupe"][0]
         for engine, figures in engines.items():
             known = [f for f in FIGURES if figures[f] is not None]
             x = [2 * first["multiply_adds"] * rows[f] / first["weight_bytes"] for f in known]
             y = [2 * first["multiply_adds"] * figures[f] / 1e9 for f in known]
-            axes.plot(x, y, markers[engine], markersize=4, label=f"{engine}, {Path(model).stem}")
+            axes.plot(x, y, markers[engine], color=f"C{index + 2}", markersize=4, label=f"{engine}, {Path(model).stem}")
     axes.set(xscale="log", yscale="log", xlabel="operations per byte of weights", ylabel="10⁹ operations/s", title=machine())
     axes.legend(fontsize=5, ncols=2)
     figure.savefig(options.out / "roofline.svg")
