@@ -54,7 +54,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
     }
 #endif
   constexpr std::size_t R = register_rows<Kind>;
-  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) {
+  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) { // tiles of the first so many rows fetch
     for (std::size_t tile = done; tile < rows; tile += tile_rows) {
       const std::size_t end = rows - tile < tile_rows ? rows : tile + tile_rows;
       const std::uint32_t* records = activations + tile * activation_row;
@@ -62,7 +62,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
         const std::size_t left = end - row, count = left <= R ? left : left < 2 * R ? (left + 1) / 2 : R;
         const auto weights = next_weights();
         with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
-          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order;
+          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order
           for (int v = 0; v < quantised_vectors; v += V)
             accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
                                        tile_rows * activation_record, weights, v, groups,
@@ -77,7 +77,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
   if (rows - done > 2 * R) {
     unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
     const std::size_t bytes = layout_of(Kind).bytes(groups), steps = (rows - done + R - 1) / R * groups;
-    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63);
+    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63); // whole lines: the last tiles may have none left
     const unsigned char* ahead = block + bytes;
     const auto next_weights = [&] {
       const unpacked_groups<Kind> weights(scratch.weights, ahead, step);
