@@ -18,6 +18,7 @@ namespace {
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
 constexpr std::size_t outputs_per_linear_task = 256;
 constexpr std::size_t least_rows_per_linear_task = 64;
+constexpr int most_rows_with_sums = 256; // in L2, beside their activations in f32
 
 /// Of L2. Targets say how many rows fit into as much; a larger one gets the same blocks.
 constexpr std::size_t most_cache = std::size_t(1) << 20;
@@ -403,7 +404,9 @@ private:
     const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
     const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
-    const std::size_t fitting = std::max(kernels_.task_rows * cache_ / most_cache, least_rows_per_linear_task);
+    const int task_rows =
+        weights.quantised() || pairs ? kernels_.task_rows : std::min(kernels_.task_rows, most_rows_with_sums);
+    const std::size_t fitting = std::max(task_rows * cache_ / most_cache, least_rows_per_linear_task);
     const std::size_t row_tasks = ceil_div(in.rows, fitting);
     const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
     for (auto& memory : linear_scratch_)

@@ -15,62 +15,70 @@ namespace {
 /// ones find them in L2.
 inline constexpr std::size_t float_fetch_distance = 8192;
 
-/// One panel and one row tile over one block of K.
+/// One panel and one row tile over one block of K, `ahead` words of which are fetched before their use.
 template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
                          std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
-  using element = typename Operand::element;
   with_rows(count, [&]<int R>() {
     constexpr int V = tile_vectors(R);
-    for (std::size_t column = 0; column < panel_outputs; column += V * lanes) {
-      const element* b[V];
-      for (int v = 0; v < V; ++v)
-        b[v] = weights + column + v * lanes;
-      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, b, panel_outputs, words,
-                                     ahead);
-    }
+    for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
+      accumulate_tile<Operand, R, V>(
+          c + column, c_stride, fresh, rows, activation_stride, words, [&](std::size_t k, int v) {
+            const auto* from = weights + k * panel_outputs + column + v * lanes;
+            if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once for each line
+              __builtin_prefetch(from + ahead * panel_outputs);
+            return Operand::column(from);
+          });
   });
 }
 
-/// Row tiles from which on weights are widened once for all of them.
-inline constexpr std::size_t many_tiles = tile_vectors(tile_rows) == 1 ? 3 : 5;
+/// Words of K that are widened at a time: they, 16 KiB, and the activations of a tile stay in L1.
+inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
 
-/// The same sums for many rows: as many vectors of a panel at a time as a row tile takes, widened to a block of f32 near
-/// the core, while the next panel's block is fetched.
+/// The same sums for more rows: as many vectors of a panel at a time as a full tile takes, which the first tile widens
+/// and keeps as f32 near the core for the others, while all fetch the next panel's block, each its share, evenly over
+/// its words.
 template <class Operand>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
   constexpr int V = tile_vectors(tile_rows);
   constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
-  alignas(64) float widened[k_block * width];
+  alignas(64) float widened[widened_words * width];
   const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
-  for (std::size_t k = 0; k < op.words; k += k_block) {
-    const std::size_t words = op.words - k < k_block ? op.words - k : k_block;
-    const auto* activations = op.activations + k / k_block * op.activation_block;
+  const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes, with a word
+  for (std::size_t k = 0; k < op.words; k += widened_words) {
+    const std::size_t words = op.words - k < widened_words ? op.words - k : widened_words;
+    const auto* activations = op.activations + k / k_block * op.activation_block + k % k_block;
     for (std::size_t panel = 0; panel < task.panels; ++panel) {
       const element* block = weights + (panel * op.words + k) * panel_outputs;
-      const element* next =
-          panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + k_block) * panel_outputs;
-      const std::size_t fetched = words * panel_outputs * sizeof(element) / (parts * task.tiles);
+      const auto* next = reinterpret_cast<const char*>(
+          panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + widened_words) * panel_outputs);
       for (std::size_t part = 0; part < parts; ++part) {
-        for (std::size_t word = 0; word < words; ++word)
-          for (int v = 0; v < V; ++v)
-            store(widened + word * width + v * lanes,
-                  Operand::column(block + word * panel_outputs + part * width + v * lanes));
-        for (std::size_t i = 0; i < task.tiles; ++i) {
-          const char* from = reinterpret_cast<const char*>(next) + (part * task.tiles + i) * fetched;
-          for (std::size_t byte = 0; byte < fetched; byte += 64)
-            __builtin_prefetch(from + byte, 0, 2);
+        for (std::size_t i = 0; i < task.tiles; ++i, next += words * fetched) {
           const std::size_t row = first_row_of(op, task.first_tile + i);
+          const auto* a = activations + row * activation_stride;
+          float* c = scratch + (row - first_row) * c_stride + panel * panel_outputs + part * width;
+          const auto fetch = [&](std::size_t word) { __builtin_prefetch(next + word * fetched, 0, 2); };
           with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
-            const float* b[V];
-            for (int v = 0; v < V; ++v)
-              b[v] = widened + v * lanes;
-            accumulate_tile<f32_operand, R, V>(
-                scratch + (row - first_row) * c_stride + panel * panel_outputs + part * width, c_stride, k == 0,
-                activations + row * activation_stride, activation_stride, b, width, words);
+            if (i == 0)
+              accumulate_tile<f32_operand, R, V>(
+                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
+                    if (v == 0)
+                      fetch(word);
+                    const vec x = Operand::column(block + word * panel_outputs + part * width + v * lanes);
+                    if (task.tiles > 1)
+                      store(widened + word * width + v * lanes, x);
+                    return x;
+                  });
+            else
+              accumulate_tile<f32_operand, R, V>(
+                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
+                    if (v == 0)
+                      fetch(word);
+                    return load(widened + word * width + v * lanes);
+                  });
           });
         }
       }
@@ -82,7 +90,7 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
 template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
   if constexpr (Operand::in_f32)
-    if (task.tiles >= many_tiles)
+    if (tile_vectors(static_cast<int>(op.tile_rows)) == tile_vectors(tile_rows))
       return accumulate_widened<Operand>(op, task, scratch);
   using element = typename Operand::element;
   constexpr std::size_t fetched_ahead = float_fetch_distance / (panel_outputs * sizeof(element));

@@ -51,31 +51,23 @@ struct pair_operand {
 #endif
 
 /// c[r * c_stride + v * 16 + lane] = (that, or 0 with `fresh`) + sum over k < count, ascending, of
-/// a[r * a_stride + k] * b[v][k * b_stride + lane]. b is fetched `ahead` steps of k before its use.
-template <class Operand, int R, int V>
+/// a[r * a_stride + k] * columns(k, v)[lane].
+template <class Operand, int R, int V, class Columns>
 [[gnu::always_inline]] inline void // the strides are mostly constants, which then cost no registers
 accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a, std::size_t a_stride,
-                            const typename Operand::element* const* b, std::size_t b_stride, std::size_t count,
-                std::size_t ahead = 0) {
+                std::size_t count, const Columns& columns) {
   vec sums[R][V];
-  const typename Operand::element* column[V];
-  for (int v = 0; v < V; ++v)
-    column[v] = b[v];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
       sums[r][v] = fresh ? zero() : load(c + r * c_stride + v * lanes);
   for (std::size_t k = 0; k < count; ++k) {
-    decltype(Operand::column(nullptr)) columns[V];
-    for (int v = 0; v < V; ++v) {
-      if (ahead != 0 && v * lanes * sizeof(*column[v]) % 64 == 0) // once for each line
-        __builtin_prefetch(column[v] + ahead * b_stride);
-      columns[v] = Operand::column(column[v]);
-      column[v] += b_stride;
-    }
+    decltype(Operand::column(nullptr)) b[V];
+    for (int v = 0; v < V; ++v)
+      b[v] = columns(k, v);
     for (int r = 0; r < R; ++r) {
       const auto x = Operand::row(a + r * a_stride + k);
       for (int v = 0; v < V; ++v)
-        sums[r][v] = Operand::accumulate(sums[r][v], x, columns[v]);
+        sums[r][v] = Operand::accumulate(sums[r][v], x, b[v]);
     }
   }
   for (int r = 0; r < R; ++r)
