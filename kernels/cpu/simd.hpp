@@ -148,69 +148,69 @@ struct vec {
 };
 
 template <class Op>
-inline vec each(Op op) {
+[[gnu::always_inline]] inline vec each(Op op) {
   return {{op(0), op(1), op(2), op(3)}};
 }
 
-inline vec broadcast(float x) {
+[[gnu::always_inline]] inline vec broadcast(float x) {
   return each([=](int) { return quad{x, x, x, x}; });
 }
-inline vec zero() { return broadcast(0); }
-inline vec load(const float* p) {
+[[gnu::always_inline]] inline vec zero() { return broadcast(0); }
+[[gnu::always_inline]] inline vec load(const float* p) {
   vec x;
   std::memcpy(x.q, p, sizeof x.q);
   return x;
 }
-inline void store(float* p, const vec& x) { std::memcpy(p, x.q, sizeof x.q); }
-inline vec operator+(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline void store(float* p, const vec& x) { std::memcpy(p, x.q, sizeof x.q); }
+[[gnu::always_inline]] inline vec operator+(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] + y.q[i]; });
 }
-inline vec operator-(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec operator-(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] - y.q[i]; });
 }
-inline vec operator*(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec operator*(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] * y.q[i]; });
 }
-inline vec operator/(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec operator/(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] / y.q[i]; });
 }
-inline vec fma(const vec& x, const vec& y, const vec& z) {
+[[gnu::always_inline]] inline vec fma(const vec& x, const vec& y, const vec& z) {
   return each([&](int i) { return x.q[i] * y.q[i] + z.q[i]; });
 }
-inline vec max(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec max(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] > y.q[i] ? x.q[i] : y.q[i]; });
 }
-inline vec min(const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec min(const vec& x, const vec& y) {
   return each([&](int i) { return x.q[i] < y.q[i] ? x.q[i] : y.q[i]; });
 }
-inline vec select(int from, int to, const vec& x, const vec& y) {
+[[gnu::always_inline]] inline vec select(int from, int to, const vec& x, const vec& y) {
   vec r = y;
   for (int i = from < 0 ? 0 : from; i < to && i < lanes; ++i)
     r.q[i / 4][i % 4] = x.q[i / 4][i % 4];
   return r;
 }
-inline vec power_of_two(const vec& magic) {
+[[gnu::always_inline]] inline vec power_of_two(const vec& magic) {
   return each([&](int i) { return (quad)(((quad_bits)magic.q[i] << 23) + (127u << 23)); });
 }
 
-inline vec load_bf16(const std::uint16_t* p) {
+[[gnu::always_inline]] inline vec load_bf16(const std::uint16_t* p) {
   return each([=](int i) {
     return (quad)quad_bits{std::uint32_t(p[4 * i]) << 16, std::uint32_t(p[4 * i + 1]) << 16,
                            std::uint32_t(p[4 * i + 2]) << 16, std::uint32_t(p[4 * i + 3]) << 16};
   });
 }
 
-inline vec even_bf16(const std::uint32_t* p) {
+[[gnu::always_inline]] inline vec even_bf16(const std::uint32_t* p) {
   return each([=](int i) { return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} << 16); });
 }
-inline vec odd_bf16(const std::uint32_t* p) {
+[[gnu::always_inline]] inline vec odd_bf16(const std::uint32_t* p) {
   return each(
       [=](int i) { return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} & 0xffff0000); });
 }
 
 /// f16 to f32: shift into place, then scale by 2^112, which also normalises denormals; infinity and NaN keep their
 /// exponent of all ones.
-inline float f16_value(std::uint16_t h) {
+[[gnu::always_inline]] inline float f16_value(std::uint16_t h) {
   const std::uint32_t magnitude = std::uint32_t(h & 0x7fff) << 13;
   float x;
   std::memcpy(&x, &magnitude, 4);
@@ -223,12 +223,12 @@ inline float f16_value(std::uint16_t h) {
   std::memcpy(&x, &bits, 4);
   return x;
 }
-inline vec load_f16(const std::uint16_t* p) {
+[[gnu::always_inline]] inline vec load_f16(const std::uint16_t* p) {
   return each([=](int i) {
     return quad{f16_value(p[4 * i]), f16_value(p[4 * i + 1]), f16_value(p[4 * i + 2]), f16_value(p[4 * i + 3])};
   });
 }
-inline void store_bf16(std::uint16_t* p, const vec& x) {
+[[gnu::always_inline]] inline void store_bf16(std::uint16_t* p, const vec& x) {
   alignas(64) float all[lanes];
   store(all, x);
   for (int i = 0; i < lanes; ++i)

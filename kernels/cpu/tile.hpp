@@ -80,9 +80,12 @@ accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t*
 #if defined(__AVX512F__)
 inline constexpr int tile_rows = 12;
 constexpr int tile_vectors(int rows) { return 2 * rows <= tile_rows ? 4 : 2; }
-#else
+#elif defined(__AVX2__)
 inline constexpr int tile_rows = 6;
 constexpr int tile_vectors(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
+#else
+inline constexpr int tile_rows = 3;
+constexpr int tile_vectors(int rows) { return rows == 1 ? 2 : 1; }
 #endif
 
 inline std::size_t first_row_of(const linear_op& op, std::size_t tile) {
