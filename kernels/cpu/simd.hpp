@@ -147,7 +147,7 @@ struct vec {
   quad q[4];
 };
 
-template <class Op>
+template <class Op> // always inlined, as all here: in large functions GCC would call each of them
 [[gnu::always_inline]] inline vec each(Op op) {
   return {{op(0), op(1), op(2), op(3)}};
 }
