@@ -1,81 +1,48 @@
 #include "runtime/checksum.hpp"
 
-#include "runtime/error.hpp"
+#include <xxhash.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
+#include <new>
 
 namespace troupe {
 
 namespace {
 
-/// The round of XXH64 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): one to one for a given state,
-/// and for a given word.
-std::uint64_t mixed(std::uint64_t state, std::uint64_t word) {
-  return std::rotl(state + word * 0xc2b2ae3d27d4eb4f, 31) * 0x9e3779b185ebca87;
-}
-
-std::uint64_t word(const std::byte* words, std::size_t index) {
-  std::uint64_t value;
-  std::memcpy(&value, words + index * sizeof value, sizeof value);
-  return value;
-}
-
-void check_whole(std::span<const std::byte> stripes) {
-  if (stripes.size() % checksum::stripe != 0)
-    throw failure(errc::internal, "a checksum is of whole stripes of " + std::to_string(checksum::stripe) + " bytes");
+std::uint64_t with_chunk(std::uint64_t before, std::uint64_t sum) {
+  return XXH3_64bits_withSeed(&sum, sizeof sum, before);
 }
 
 } // namespace
 
-void checksum::absorb(lanes& to, std::span<const std::byte> stripes) {
-  auto [a, b, c, d, e, f, g, h] = to; // kept in registers
-  for (std::size_t at = 0; at < stripes.size(); at += stripe) {
-    const auto* words = stripes.data() + at;
-    a = mixed(a, word(words, 0));
-    b = mixed(b, word(words, 1));
-    c = mixed(c, word(words, 2));
-    d = mixed(d, word(words, 3));
-    e = mixed(e, word(words, 4));
-    f = mixed(f, word(words, 5));
-    g = mixed(g, word(words, 6));
-    h = mixed(h, word(words, 7));
-  }
-  to = {a, b, c, d, e, f, g, h};
+void checksum::free_state::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
+
+checksum::checksum() : current_(XXH3_createState()) {
+  if (!current_)
+    throw std::bad_alloc();
+  XXH3_64bits_reset(current_.get());
 }
 
-std::uint64_t checksum::folded(const lanes& from) {
-  std::uint64_t sum = 0;
-  for (const auto lane : from)
-    sum = mixed(sum, lane);
-  return sum;
-}
-
-std::uint64_t checksum::of_chunk(std::span<const std::byte> bytes) {
-  check_whole(bytes);
-  auto of_this = start;
-  absorb(of_this, bytes);
-  return folded(of_this);
-}
+std::uint64_t checksum::of_chunk(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 void checksum::add(std::span<const std::byte> bytes) {
-  check_whole(bytes);
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), chunk - in_chunk_));
-    absorb(current_, part);
+    XXH3_64bits_update(current_.get(), part.data(), part.size());
     in_chunk_ += part.size();
     bytes = bytes.subspan(part.size());
     if (in_chunk_ == chunk) {
-      add_chunk(folded(current_));
-      current_ = start;
+      add_chunk(XXH3_64bits_digest(current_.get()));
+      XXH3_64bits_reset(current_.get());
       in_chunk_ = 0;
     }
   }
 }
 
-void checksum::add_chunk(std::uint64_t sum) { sum_ = mixed(sum_, sum); }
+void checksum::add_chunk(std::uint64_t sum) { sum_ = with_chunk(sum_, sum); }
 
-std::uint64_t checksum::value() const { return in_chunk_ == 0 ? sum_ : mixed(sum_, folded(current_)); }
+std::uint64_t checksum::value() const {
+  return in_chunk_ == 0 ? sum_ : with_chunk(sum_, XXH3_64bits_digest(current_.get()));
+}
 
 } // namespace troupe

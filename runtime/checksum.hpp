@@ -1,11 +1,12 @@
-// A checksum that tells damage, not malice: the rounds of XXH64 over eight lanes of 64 bits, which plain C++ does at
-// the speed of memory. A change of any 8 bytes from a multiple of 8 on is noticed for certain.
+// A checksum that tells damage, not malice: XXH3 of chunks, and of their sums.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+
+struct XXH3_state_s;
 
 namespace troupe {
 
@@ -13,10 +14,10 @@ class checksum {
 public:
   /// Data are cut into chunks of so many bytes, of which each has a sum of its own: several threads can share the work.
   static constexpr std::size_t chunk = 1 << 20;
-  /// What is added must come in multiples of so many bytes.
-  static constexpr std::size_t stripe = 64;
 
-  /// More bytes of one stream of data. Throws failure(internal) where they are not whole stripes.
+  checksum();
+
+  /// More bytes of one stream of data.
   void add(std::span<const std::byte> bytes);
 
   /// A whole chunk of the stream, the last one may be shorter, by its sum; not after an `add` that ended within one.
@@ -29,17 +30,13 @@ public:
   std::uint64_t value() const;
 
 private:
-  using lanes = std::array<std::uint64_t, 8>;
+  struct free_state {
+    void operator()(XXH3_state_s* state) const;
+  };
 
-  static constexpr lanes start{0x9ae16a3b2f90404f, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9, 0x27d4eb2f165667c5,
-                               0x85ebca77c2b2ae63, 0x2545f4914f6cdd1d, 0xd6e8feb86659fd93, 0xff51afd7ed558ccd};
-
-  static void absorb(lanes& to, std::span<const std::byte> stripes);
-  static std::uint64_t folded(const lanes& from);
-
-  lanes current_ = start;    // of the chunk that is not whole
-  std::size_t in_chunk_ = 0; // its bytes
-  std::uint64_t sum_ = 0;    // of the whole ones
+  std::unique_ptr<XXH3_state_s, free_state> current_; // of the chunk that is not whole
+  std::size_t in_chunk_ = 0;                          // its bytes
+  std::uint64_t sum_ = 0;                             // of the whole ones
 };
 
 } // namespace troupe

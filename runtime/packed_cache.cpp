@@ -19,18 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view magic = "troupe packed weights 2\n";
+constexpr std::string_view magic = "troupe packed weights 3\n";
 constexpr std::size_t page = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv/): the same in every process.
+/// The same in every process.
 std::string hash(std::string_view text) {
-  std::uint64_t value = 0xcbf29ce484222325;
-  for (const unsigned char c : text)
-    value = (value ^ c) * 0x100000001b3;
   char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(checksum::of_chunk(std::as_bytes(std::span(text)))));
   return digits;
 }
 
