@@ -27,8 +27,7 @@ inline void configure_tiles(int rows, std::size_t words) {
     to.set(tile, rows, tile == 4 ? static_cast<int>(words) * 4 : 64);
   to.set(6, static_cast<int>(words), 64);
   to.set(7, static_cast<int>(words), 64);
-  visible(&to);
-  _tile_loadconfig(&to);
+  tile_configure(to);
 }
 
 /// Weights that will be needed, of which each product fetches some.
@@ -47,36 +46,36 @@ struct upcoming_weights {
 inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
                              upcoming_weights& next, bool soon) {
   if (fresh) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
   } else {
-    _tile_loadd(0, c, panel_row_bytes);
-    _tile_loadd(1, c + 16, panel_row_bytes);
-    _tile_loadd(2, c + 32, panel_row_bytes);
-    _tile_loadd(3, c + 48, panel_row_bytes);
+    tile_load<0>(c, panel_row_bytes);
+    tile_load<1>(c + 16, panel_row_bytes);
+    tile_load<2>(c + 32, panel_row_bytes);
+    tile_load<3>(c + 48, panel_row_bytes);
   }
   for (std::size_t k = 0; k < words; k += amx_words) {
-    _tile_loadd(4, a + k, activation_stride * 4);
+    tile_load<4>(a + k, activation_stride * 4);
     next.fetch(soon);
-    _tile_loadd(6, b, panel_row_bytes);
-    _tile_dpbf16ps(0, 4, 6);
+    tile_load<6>(b, panel_row_bytes);
+    tile_dot_bf16<0, 4, 6>();
     next.fetch(soon);
-    _tile_loadd(7, b + 64, panel_row_bytes);
-    _tile_dpbf16ps(1, 4, 7);
+    tile_load<7>(b + 64, panel_row_bytes);
+    tile_dot_bf16<1, 4, 7>();
     next.fetch(soon);
-    _tile_loadd(6, b + 128, panel_row_bytes);
-    _tile_dpbf16ps(2, 4, 6);
+    tile_load<6>(b + 128, panel_row_bytes);
+    tile_dot_bf16<2, 4, 6>();
     next.fetch(soon);
-    _tile_loadd(7, b + 192, panel_row_bytes);
-    _tile_dpbf16ps(3, 4, 7);
+    tile_load<7>(b + 192, panel_row_bytes);
+    tile_dot_bf16<3, 4, 7>();
     b += amx_words * panel_row_bytes;
   }
-  _tile_stored(0, c, panel_row_bytes);
-  _tile_stored(1, c + 16, panel_row_bytes);
-  _tile_stored(2, c + 32, panel_row_bytes);
-  _tile_stored(3, c + 48, panel_row_bytes);
+  tile_store<0>(c, panel_row_bytes);
+  tile_store<1>(c + 16, panel_row_bytes);
+  tile_store<2>(c + 32, panel_row_bytes);
+  tile_store<3>(c + 48, panel_row_bytes);
 }
 
 /// All panels and row tiles of the task over `words` of K from `first`, a multiple of 16 words or fewer than 16.
@@ -111,7 +110,7 @@ void accumulate_pairs(const linear_op& op, const linear_task& task, float* scrat
     accumulate_pairs(op, task, scratch, k, whole - k < pair_words ? whole - k : pair_words);
   if (whole < op.words)
     accumulate_pairs(op, task, scratch, whole, op.words - whole);
-  _tile_release();
+  tile_release();
 }
 
 /// What accumulate_pairs left.

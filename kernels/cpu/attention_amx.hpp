@@ -41,7 +41,6 @@ public:
 
   void score(const partition_blocks& blocks, int first, int last) const {
     configure(16, 64);
-    visible(scratch_.q);
     int block = first;
     if (count_ > 16) {
       for (; block + 2 <= last; block += 2)
@@ -63,7 +62,6 @@ public:
 
   void weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
     configure(8, 32);
-    visible(scratch_.p);
     const auto o_bytes = static_cast<long>(stride * sizeof(float));
     int d = 0;
     if (count_ > 16) {
@@ -77,7 +75,7 @@ public:
       for (; d < dim_; d += 16)
         weigh_16_by_1(blocks, first, last, o + d, o_bytes, d);
     }
-    _tile_release();
+    tile_release();
   }
 
 private:
@@ -99,8 +97,7 @@ private:
       tiles.set(5, inner, 64);
     tiles.set(6, inner, 64);
     tiles.set(7, inner, 64);
-    visible(&tiles);
-    _tile_loadconfig(&tiles);
+    tile_configure(tiles);
   }
 
   const char* queries(int query, int step) const {
@@ -120,7 +117,6 @@ private:
       auto* to = wide_[i];
       for (int row = 0; row < dim_ / 2; ++row)
         widen_pairs(to + row * 16, codes + row * 32, codes + row * 32 + 16);
-      visible(to);
       return reinterpret_cast<const char*>(to);
     } else {
       return blocks.keys(block);
@@ -142,7 +138,6 @@ private:
           const auto* even = codes + 2 * row * dim_ + tile * 16;
           widen_pairs(to + (tile * 8 + row) * 16, even, even + dim_);
         }
-      visible(to);
       return {reinterpret_cast<const char*>(to), 64, 512};
     } else {
       return {blocks.values(block) + d * 4, dim_ * 4, 64};
@@ -157,43 +152,43 @@ private:
       if constexpr (!Int8)
         next[i] = blocks.after_keys(block + i);
     }
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
     for (int step = 0; step < steps_; ++step) {
-      _tile_loadd(4, queries(0, step), row_bytes);
-      _tile_loadd(5, k[0] + step * 1024, 64);
+      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<5>(k[0] + step * 1024, 64);
       next[0].fetch(step, steps_);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, k[1] + step * 1024, 64);
+      tile_dot_bf16<0, 4, 5>();
+      tile_load<6>(k[1] + step * 1024, 64);
       next[1].fetch(step, steps_);
-      _tile_dpbf16ps(1, 4, 6);
-      _tile_loadd(7, k[2] + step * 1024, 64);
+      tile_dot_bf16<1, 4, 6>();
+      tile_load<7>(k[2] + step * 1024, 64);
       next[2].fetch(step, steps_);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, k[3] + step * 1024, 64);
+      tile_dot_bf16<2, 4, 7>();
+      tile_load<5>(k[3] + step * 1024, 64);
       next[3].fetch(step, steps_);
-      _tile_dpbf16ps(3, 4, 5);
+      tile_dot_bf16<3, 4, 5>();
     }
     float* p = scratch_.p[0] + block * 16;
-    _tile_stored(0, p, row_bytes);
-    _tile_stored(1, p + 16, row_bytes);
-    _tile_stored(2, p + 32, row_bytes);
-    _tile_stored(3, p + 48, row_bytes);
+    tile_store<0>(p, row_bytes);
+    tile_store<1>(p + 16, row_bytes);
+    tile_store<2>(p + 32, row_bytes);
+    tile_store<3>(p + 48, row_bytes);
   }
 
   void score_16_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
     if constexpr (!Int8)
       blocks.after_keys(block).fetch();
-    _tile_zero(0);
+    tile_zero<0>();
     for (int step = 0; step < steps_; ++step) {
-      _tile_loadd(4, queries(0, step), row_bytes);
-      _tile_loadd(6, k + step * 1024, 64);
-      _tile_dpbf16ps(0, 4, 6);
+      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<6>(k + step * 1024, 64);
+      tile_dot_bf16<0, 4, 6>();
     }
-    _tile_stored(0, scratch_.p[0] + block * 16, row_bytes);
+    tile_store<0>(scratch_.p[0] + block * 16, row_bytes);
   }
 
   void score_32_by_2(const partition_blocks& blocks, int block) const {
@@ -202,126 +197,126 @@ private:
       blocks.after_keys(block).fetch();
       blocks.after_keys(block + 1).fetch();
     }
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
     for (int step = 0; step < steps_; ++step) {
-      _tile_loadd(4, queries(0, step), row_bytes);
-      _tile_loadd(6, k[0] + step * 1024, 64);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(7, k[1] + step * 1024, 64);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, queries(16, step), row_bytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<6>(k[0] + step * 1024, 64);
+      tile_dot_bf16<0, 4, 6>();
+      tile_load<7>(k[1] + step * 1024, 64);
+      tile_dot_bf16<1, 4, 7>();
+      tile_load<5>(queries(16, step), row_bytes);
+      tile_dot_bf16<2, 5, 6>();
+      tile_dot_bf16<3, 5, 7>();
     }
     float* p = scratch_.p[0] + block * 16;
     float* other = scratch_.p[16] + block * 16;
-    _tile_stored(0, p, row_bytes);
-    _tile_stored(1, p + 16, row_bytes);
-    _tile_stored(2, other, row_bytes);
-    _tile_stored(3, other + 16, row_bytes);
+    tile_store<0>(p, row_bytes);
+    tile_store<1>(p + 16, row_bytes);
+    tile_store<2>(other, row_bytes);
+    tile_store<3>(other + 16, row_bytes);
   }
 
   void score_32_by_1(const partition_blocks& blocks, int block) const {
     const char* k = keys(blocks, block, 0);
     if constexpr (!Int8)
       blocks.after_keys(block).fetch();
-    _tile_zero(0);
-    _tile_zero(2);
+    tile_zero<0>();
+    tile_zero<2>();
     for (int step = 0; step < steps_; ++step) {
-      _tile_loadd(6, k + step * 1024, 64);
-      _tile_loadd(4, queries(0, step), row_bytes);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(5, queries(16, step), row_bytes);
-      _tile_dpbf16ps(2, 5, 6);
+      tile_load<6>(k + step * 1024, 64);
+      tile_load<4>(queries(0, step), row_bytes);
+      tile_dot_bf16<0, 4, 6>();
+      tile_load<5>(queries(16, step), row_bytes);
+      tile_dot_bf16<2, 5, 6>();
     }
-    _tile_stored(0, scratch_.p[0] + block * 16, row_bytes);
-    _tile_stored(2, scratch_.p[16] + block * 16, row_bytes);
+    tile_store<0>(scratch_.p[0] + block * 16, row_bytes);
+    tile_store<2>(scratch_.p[16] + block * 16, row_bytes);
   }
 
   void weigh_16_by_4(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
     for (int block = first; block < last; ++block) {
       const auto v = values(blocks, block, d, 4);
       const auto next = d == 0 ? blocks.after_values(block) : stretch{};
-      _tile_loadd(4, weights(0, block), row_bytes);
-      _tile_loadd(5, v.data, v.stride);
+      tile_load<4>(weights(0, block), row_bytes);
+      tile_load<5>(v.data, v.stride);
       next.fetch(0, 4);
-      _tile_dpbf16ps(0, 4, 5);
-      _tile_loadd(6, v.data + v.next, v.stride);
+      tile_dot_bf16<0, 4, 5>();
+      tile_load<6>(v.data + v.next, v.stride);
       next.fetch(1, 4);
-      _tile_dpbf16ps(1, 4, 6);
-      _tile_loadd(7, v.data + 2 * v.next, v.stride);
+      tile_dot_bf16<1, 4, 6>();
+      tile_load<7>(v.data + 2 * v.next, v.stride);
       next.fetch(2, 4);
-      _tile_dpbf16ps(2, 4, 7);
-      _tile_loadd(5, v.data + 3 * v.next, v.stride);
+      tile_dot_bf16<2, 4, 7>();
+      tile_load<5>(v.data + 3 * v.next, v.stride);
       next.fetch(3, 4);
-      _tile_dpbf16ps(3, 4, 5);
+      tile_dot_bf16<3, 4, 5>();
     }
-    _tile_stored(0, o, o_bytes);
-    _tile_stored(1, o + 16, o_bytes);
-    _tile_stored(2, o + 32, o_bytes);
-    _tile_stored(3, o + 48, o_bytes);
+    tile_store<0>(o, o_bytes);
+    tile_store<1>(o + 16, o_bytes);
+    tile_store<2>(o + 32, o_bytes);
+    tile_store<3>(o + 48, o_bytes);
   }
 
   void weigh_16_by_1(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    _tile_zero(0);
+    tile_zero<0>();
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 1);
-      _tile_loadd(4, weights(0, block), row_bytes);
-      _tile_loadd(6, v.data, v.stride);
-      _tile_dpbf16ps(0, 4, 6);
+      tile_load<4>(weights(0, block), row_bytes);
+      tile_load<6>(v.data, v.stride);
+      tile_dot_bf16<0, 4, 6>();
     }
-    _tile_stored(0, o, o_bytes);
+    tile_store<0>(o, o_bytes);
   }
 
   void weigh_32_by_2(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 2);
-      _tile_loadd(4, weights(0, block), row_bytes);
-      _tile_loadd(6, v.data, v.stride);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(7, v.data + v.next, v.stride);
-      _tile_dpbf16ps(1, 4, 7);
-      _tile_loadd(5, weights(16, block), row_bytes);
-      _tile_dpbf16ps(2, 5, 6);
-      _tile_dpbf16ps(3, 5, 7);
+      tile_load<4>(weights(0, block), row_bytes);
+      tile_load<6>(v.data, v.stride);
+      tile_dot_bf16<0, 4, 6>();
+      tile_load<7>(v.data + v.next, v.stride);
+      tile_dot_bf16<1, 4, 7>();
+      tile_load<5>(weights(16, block), row_bytes);
+      tile_dot_bf16<2, 5, 6>();
+      tile_dot_bf16<3, 5, 7>();
     }
     char* other = reinterpret_cast<char*>(o) + 16 * o_bytes;
-    _tile_stored(0, o, o_bytes);
-    _tile_stored(1, o + 16, o_bytes);
-    _tile_stored(2, other, o_bytes);
-    _tile_stored(3, other + 64, o_bytes);
+    tile_store<0>(o, o_bytes);
+    tile_store<1>(o + 16, o_bytes);
+    tile_store<2>(other, o_bytes);
+    tile_store<3>(other + 64, o_bytes);
   }
 
   void weigh_32_by_1(const partition_blocks& blocks, int first, int last, float* o, long o_bytes, int d) const {
-    _tile_zero(0);
-    _tile_zero(2);
+    tile_zero<0>();
+    tile_zero<2>();
     for (int block = first; block < last; ++block) {
       if (d == 0)
         blocks.after_values(block).fetch();
       const auto v = values(blocks, block, d, 1);
-      _tile_loadd(6, v.data, v.stride);
-      _tile_loadd(4, weights(0, block), row_bytes);
-      _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(5, weights(16, block), row_bytes);
-      _tile_dpbf16ps(2, 5, 6);
+      tile_load<6>(v.data, v.stride);
+      tile_load<4>(weights(0, block), row_bytes);
+      tile_dot_bf16<0, 4, 6>();
+      tile_load<5>(weights(16, block), row_bytes);
+      tile_dot_bf16<2, 5, 6>();
     }
-    _tile_stored(0, o, o_bytes);
-    _tile_stored(2, reinterpret_cast<char*>(o) + 16 * o_bytes, o_bytes);
+    tile_store<0>(o, o_bytes);
+    tile_store<2>(reinterpret_cast<char*>(o) + 16 * o_bytes, o_bytes);
   }
 
   int count_, dim_, steps_; // of 32 dimensions

@@ -17,6 +17,7 @@ namespace {
 // Sizes of tasks; none of them can change a result.
 constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
 constexpr std::size_t outputs_per_linear_task = 256;
+constexpr std::size_t tile_register_rows = 16; // take as long as fewer rows; tiles in vectors share rows evenly
 constexpr std::size_t least_rows_per_linear_task = 64;
 constexpr int most_rows_with_sums = 256; // in L2, beside their activations in f32
 
@@ -387,9 +388,8 @@ private:
     const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows(weights.kind)
                                   : pairs             ? kernels_.pair_rows
                                                       : kernels_.linear_rows;
-    // Tiles with as many rows each; those of tile registers take as long for any number up to 16 or 32.
     op.row_tiles = ceil_div(in.rows, tile_rows);
-    op.tile_rows = tile_rows >= 16 ? std::min(tile_rows, in.rows) : ceil_div(in.rows, op.row_tiles);
+    op.tile_rows = tile_rows == tile_register_rows ? std::min(tile_rows, in.rows) : ceil_div(in.rows, op.row_tiles);
     op.outputs = weights.outputs;
     op.bias = bias;
     op.out = out.data;

@@ -282,11 +282,11 @@ public:
     tile_configuration shapes;
     for (int tile = 0; tile < 8; ++tile)
       shapes.set(tile, tile < 6 ? amx_rows : 8, tile == 4 || tile == 5 ? 32 : 64);
-    asm volatile("ldtilecfg %0" : : "m"(shapes));
+    tile_configure(shapes);
   }
   ~amx_tiles() {
     if (needed_)
-      asm volatile("tilerelease");
+      tile_release();
   }
   amx_tiles(const amx_tiles&) = delete;
   amx_tiles& operator=(const amx_tiles&) = delete;
@@ -294,21 +294,6 @@ public:
 private:
   bool needed_;
 };
-
-// GCC's own macros take no template arguments.
-template <int Tile>
-inline void tile_load(const void* from, long stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(Tile) : "memory");
-}
-template <int Tile>
-inline void tile_store(void* to, long stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(Tile) : "memory");
-}
-/// Dots = those of signed activations and codes.
-template <int Dots, int Activations, int Codes>
-inline void tile_dot() {
-  asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Dots), "i"(Activations), "i"(Codes));
-}
 
 /// The code of weight 0 becomes 0.
 template <int Zero>
@@ -326,7 +311,8 @@ inline void make_dots(const std::uint32_t* activations, const unsigned char* cod
   if constexpr (Index % 2 == 0)
     tile_load<4 + Index / 2>(activations, row_bytes);
   tile_load<6 + Index % 2>(codes + Index % 2 * 64, line_bytes);
-  tile_dot<Index, 4 + Index / 2, 6 + Index % 2>();
+  tile_zero<Index>();
+  tile_dot_int8<Index, 4 + Index / 2, 6 + Index % 2>();
 }
 template <int Index>
 inline void store_dots(amx_dots& to) {
