@@ -61,18 +61,18 @@ built() { (build "$@") || ! failed=$((failed + 1)); }
 
 unit() {
   built release -- || return
-  run_tests unit ctest --preset release --verbose --timeout 900
+  run_tests unit ctest --preset release --parallel "$(nproc)" --verbose --timeout 900
 }
 
 asan() {
   built asan -- || return
   run_tests asan env ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
-    ctest --preset asan --verbose --timeout 1800
+    ctest --preset asan --parallel "$(nproc)" --verbose --timeout 1800
 }
 
 tsan() {
   built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
-  run_tests tsan ctest --preset tsan --verbose --timeout 1800
+  run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 1800
 }
 
 e2e() {
