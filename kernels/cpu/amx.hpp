@@ -1,4 +1,4 @@
-// The tile registers of AMX, their shapes and instructions. Only for target units.
+// The tile registers of AMX, their shapes and instructions.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // A tile instruction takes up to 16 rows of activations, 16 words of K and 16 outputs: it sums the even inputs and the
 // odd ones apart, in order, adds the two and adds that to the sum so far; denormals count as zero. It takes as long for
-// one row as for 16, and keeps the rows apart, so that a row's bits do not depend on the others. For any number
-// it is faster than memory, hence there is no other way for one row.
+// one row as for 16, and keeps the rows apart, so that a row's bits do not depend on the others. For few rows, too, it is
+// faster than memory, hence there is no other way for one.
 #pragma once
 
 #include "kernels/cpu/amx.hpp"

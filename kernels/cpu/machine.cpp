@@ -10,6 +10,8 @@
 #include <vector>
 
 #if defined(__x86_64__)
+#include "kernels/cpu/amx.hpp"
+
 #include <immintrin.h>
 #endif
 
@@ -127,44 +129,39 @@ struct dot_loop {
     asm volatile("" : : "v"(sum));
 }
 
-/// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
-struct alignas(64) tile_configuration {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-[[gnu::target("amx-tile")]] void load_configuration() {
-  static const tile_configuration all;
-  asm volatile("ldtilecfg %0" : : "m"(all));
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  _tile_zero(4);
-  _tile_zero(5);
+void configure_tiles() {
+  tile_configuration all;
+  for (int tile = 0; tile < 8; ++tile)
+    all.set(tile, amx_rows, 64);
+  tile_configure(all);
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<3>();
+  tile_zero<4>();
+  tile_zero<5>();
 }
 
-[[gnu::target("amx-tile,amx-bf16")]] void bf16_tiles() {
-  load_configuration();
+void bf16_tiles() {
+  configure_tiles();
   for (int i = 0; i < loops / 4; ++i) {
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_dpbf16ps(1, 4, 5);
-    _tile_dpbf16ps(2, 4, 5);
-    _tile_dpbf16ps(3, 4, 5);
+    tile_dot_bf16<0, 4, 5>();
+    tile_dot_bf16<1, 4, 5>();
+    tile_dot_bf16<2, 4, 5>();
+    tile_dot_bf16<3, 4, 5>();
   }
-  _tile_release();
+  tile_release();
 }
 
-[[gnu::target("amx-tile,amx-int8")]] void int8_tiles() {
-  load_configuration();
+void int8_tiles() {
+  configure_tiles();
   for (int i = 0; i < loops / 4; ++i) {
-    _tile_dpbusd(0, 4, 5);
-    _tile_dpbusd(1, 4, 5);
-    _tile_dpbusd(2, 4, 5);
-    _tile_dpbusd(3, 4, 5);
+    tile_dot_int8<0, 4, 5>();
+    tile_dot_int8<1, 4, 5>();
+    tile_dot_int8<2, 4, 5>();
+    tile_dot_int8<3, 4, 5>();
   }
-  _tile_release();
+  tile_release();
 }
 
 [[gnu::target("avx2")]] void read_256(const std::uint64_t* p, std::size_t words) {
