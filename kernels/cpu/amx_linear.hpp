@@ -35,8 +35,9 @@ struct upcoming_weights {
   const char* at;
   const char* end;
   int lines; // of 64 bytes, with a product
+  bool soon; // into L1, else L2
 
-  void fetch(bool soon) {
+  void fetch() {
     for (int i = 0; i < lines && at < end; ++i, at += 64)
       soon ? __builtin_prefetch(at, 0, 3) : __builtin_prefetch(at, 0, 2);
   }
@@ -44,7 +45,7 @@ struct upcoming_weights {
 
 /// Up to 16 rows by a panel: sums += activations * weights over `words`; c is [rows][panel_outputs].
 inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
-                             upcoming_weights& next, bool soon) {
+                             upcoming_weights& next) {
   if (fresh) {
     tile_zero<0>();
     tile_zero<1>();
@@ -58,16 +59,16 @@ inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t 
   }
   for (std::size_t k = 0; k < words; k += amx_words) {
     tile_load<4>(a + k, activation_stride * 4);
-    next.fetch(soon);
+    next.fetch();
     tile_load<6>(b, panel_row_bytes);
     tile_dot_bf16<0, 4, 6>();
-    next.fetch(soon);
+    next.fetch();
     tile_load<7>(b + 64, panel_row_bytes);
     tile_dot_bf16<1, 4, 7>();
-    next.fetch(soon);
+    next.fetch();
     tile_load<6>(b + 128, panel_row_bytes);
     tile_dot_bf16<2, 4, 6>();
-    next.fetch(soon);
+    next.fetch();
     tile_load<7>(b + 192, panel_row_bytes);
     tile_dot_bf16<3, 4, 7>();
     b += amx_words * panel_row_bytes;
@@ -91,13 +92,13 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
     const char* following = panel + 1 < task.panels ? b + per_panel : weights + bytes;
     if (once)
       following = b + amx_words * panel_row_bytes;
-    upcoming_weights next{following, following + bytes, static_cast<int>((16 - 1) / task.tiles + 1)};
+    upcoming_weights next{following, following + bytes, static_cast<int>((16 - 1) / task.tiles + 1), once};
     for (std::size_t tile = task.first_tile; tile < task.first_tile + task.tiles; ++tile) {
       const std::size_t row = first_row_of(op, tile);
       const int rows = static_cast<int>(first_row_of(op, tile + 1) - row);
       if (rows != configured)
         configure_tiles(configured = rows, words < amx_words ? words : amx_words);
-      accumulate_panel(activations + row * activation_stride, b, words, first == 0, scratch, next, once);
+      accumulate_panel(activations + row * activation_stride, b, words, first == 0, scratch, next);
       scratch += rows * panel_outputs;
     }
   }
