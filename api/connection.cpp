@@ -14,6 +14,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t most_read_ahead = 64 << 10;
+constexpr auto look_interval = std::chrono::milliseconds(100); // for a client that has left
 constexpr auto linger_time = std::chrono::seconds(2);
 
 std::string http_date() {
@@ -41,8 +42,9 @@ http::response<Body> response(unsigned status, std::string_view content_type, co
 
 } // namespace
 
-connection::connection(tcp::socket socket, server_context& context)
-  : socket_(std::move(socket)), context_(context), deadline_(socket_.get_executor()) {}
+connection::connection(byte_stream bytes, server_context& context)
+  : bytes_(std::move(bytes)), context_(context), deadline_(bytes_.get_executor()),
+    buffer_(2 * most_read_ahead + context.options.max_header_bytes) {}
 
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
   auto out = response<http::string_body>(what.status, what.content_type, form);
@@ -55,9 +57,9 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
   http::response_serializer<http::string_body> serializer(out);
   expect_within(context_.options.write_timeout);
   if (form.head)
-    co_await http::async_write_header(socket_, serializer, asio::use_awaitable);
+    co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   else
-    co_await http::async_write(socket_, serializer, asio::use_awaitable);
+    co_await http::async_write(bytes_, serializer, asio::use_awaitable);
   expect_no_more();
 }
 
@@ -71,7 +73,7 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   context_.counted.answered(200);
   http::response_serializer<http::empty_body> serializer(out);
   expect_within(context_.options.write_timeout);
-  co_await http::async_write_header(socket_, serializer, asio::use_awaitable);
+  co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   expect_no_more();
 }
 
@@ -100,32 +102,35 @@ asio::awaitable<void> connection::send_continue() {
 
 asio::awaitable<void> connection::write(std::string_view bytes) {
   expect_within(context_.options.write_timeout);
-  co_await asio::async_write(socket_, asio::buffer(bytes), asio::use_awaitable);
+  co_await asio::async_write(bytes_, asio::buffer(bytes), asio::use_awaitable);
   expect_no_more();
 }
 
 asio::awaitable<void> connection::watch() {
+  asio::steady_timer pause(bytes_.get_executor());
   boost::system::error_code ec;
   while (!ec) {
     if (buffer_.size() >= most_read_ahead) {
-      // A client that sends this much ahead is there; whether it stays shows when the answer is written.
-      asio::steady_timer never(socket_.get_executor(), asio::steady_timer::time_point::max());
-      co_await never.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-      co_return;
+      // A client that sends this much ahead waits for its turn; that it has left shows without reading.
+      if (bytes_.peer_has_left())
+        co_return;
+      pause.expires_after(look_interval);
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      continue;
     }
     const auto room = buffer_.prepare(4096);
-    const auto count = co_await socket_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
+    const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
     buffer_.commit(count);
   }
 }
 
 asio::awaitable<void> connection::linger() {
   boost::system::error_code ec;
-  socket_.shutdown(tcp::socket::shutdown_send, ec);
+  bytes_.shutdown_send();
   expect_within(linger_time);
   std::vector<char> ignored(16 << 10);
   while (!ec)
-    co_await socket_.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+    co_await bytes_.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
   expect_no_more();
 }
 
@@ -137,7 +142,7 @@ void connection::expect_within(std::chrono::milliseconds limit) {
     if (ec || !self || self->epoch_ != epoch)
       return;
     self->timed_out_ = true;
-    self->socket_.cancel(ec);
+    self->bytes_.cancel();
   });
 }
 
@@ -148,9 +153,7 @@ void connection::expect_no_more() {
 
 void connection::close() {
   expect_no_more();
-  boost::system::error_code ec;
-  socket_.shutdown(tcp::socket::shutdown_both, ec);
-  socket_.close(ec);
+  bytes_.close();
 }
 
 } // namespace troupe

@@ -1,7 +1,8 @@
-// One HTTP connection's socket: bytes in, replies out, every wait with a time limit. Used on the connection's strand
+// One HTTP connection: bytes in, replies out, every wait with a time limit. Used on the connection's strand
 // alone.
 #pragma once
 
+#include "api/byte_stream.hpp"
 #include "api/routes.hpp"
 #include "api/server_context.hpp"
 
@@ -25,7 +26,7 @@ struct answer_form {
 
 class connection : public std::enable_shared_from_this<connection> {
 public:
-  connection(tcp::socket socket, server_context& context);
+  connection(byte_stream bytes, server_context& context);
 
   /// Writes a whole response. Throws system_error where the client is gone.
   asio::awaitable<void> send(const reply& what, const answer_form& form);
@@ -49,16 +50,16 @@ public:
   bool timed_out() const { return timed_out_; }
   void close();
 
-  tcp::socket& socket() { return socket_; }
+  byte_stream& bytes() { return bytes_; }
   boost::beast::flat_buffer& buffer() { return buffer_; }
 
 private:
   asio::awaitable<void> write(std::string_view bytes);
 
-  tcp::socket socket_;
+  byte_stream bytes_;
   server_context& context_;
   asio::steady_timer deadline_;
-  boost::beast::flat_buffer buffer_;
+  boost::beast::flat_buffer buffer_; // bounded: a parser may ask for any number of bytes ahead
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
 };

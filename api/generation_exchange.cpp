@@ -130,7 +130,7 @@ struct closing {
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, dialect speaks, std::string body,
                                           answer_form form) {
   using namespace asio::experimental::awaitable_operators;
-  const auto requests = std::make_shared<request_set>(link.socket().get_executor(), context.engine, context.counted,
+  const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
   const closing at_end{*requests};
   const auto first = co_await (link.watch() ||

@@ -18,7 +18,9 @@ namespace {
 
 /// How long to wait where the system has no more sockets to give.
 constexpr auto accept_pause = std::chrono::milliseconds(100);
+/// Surplus connections that are told so hold a socket each until their client has hung up, or for this long.
 constexpr auto refusal_time = std::chrono::seconds(2);
+constexpr int most_turned_away = 64;
 
 [[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
   const auto address = options.host + ":" + std::to_string(options.port);
@@ -47,7 +49,7 @@ void listen(server_context& context) {
 }
 
 /// Tells a client too many that it is one, and lets it read that.
-asio::awaitable<void> turn_away(tcp::socket socket) {
+asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
   const auto why = reply::of({errc::unavailable, "too many connections", {}});
   const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
                     "Connection: close\r\nContent-Length: " + std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
@@ -63,12 +65,14 @@ asio::awaitable<void> turn_away(tcp::socket socket) {
   char ignored[1024];
   while (!ec)
     co_await socket.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+  --context.turned_away;
 }
 
 asio::awaitable<void> accept_all(server_context& context) {
   boost::system::error_code ec;
   while (context.acceptor.is_open()) {
-    tcp::socket socket(asio::make_strand(context.io));
+    const auto strand = asio::make_strand(context.io);
+    tcp::socket socket(strand);
     co_await context.acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
     if (ec == asio::error::operation_aborted || context.draining)
       co_return;
@@ -81,9 +85,11 @@ asio::awaitable<void> accept_all(server_context& context) {
     // The kernel's own idea of a send buffer would hold megabytes for a client that does not read.
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
     if (context.session_count() < context.options.max_connections)
-      start_http_session(context, std::move(socket));
+      start_http_session(context, byte_stream(std::move(socket)));
+    else if (++context.turned_away <= most_turned_away)
+      asio::co_spawn(strand, turn_away(context, std::move(socket)), asio::detached);
     else
-      co_await turn_away(std::move(socket));
+      --context.turned_away; // hung up on
   }
 }
 

@@ -56,9 +56,9 @@ std::optional<reply> malformed(boost::system::error_code ec, std::size_t max_bod
 
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
-  http_session(server_context& context, tcp::socket socket)
-    : context_(context), strand_(socket.get_executor()),
-      link_(std::make_shared<connection>(std::move(socket), context)) {
+  http_session(server_context& context, byte_stream bytes)
+    : context_(context), strand_(bytes.get_executor()),
+      link_(std::make_shared<connection>(std::move(bytes), context)) {
     context_.counted.connection_opened();
   }
 
@@ -131,7 +131,7 @@ asio::awaitable<bool> http_session::await_request() {
   link_->expect_within(context_.options.idle_timeout);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
-  const auto count = co_await link_->socket().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
+  const auto count = co_await link_->bytes().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
   link_->expect_no_more();
   buffer.commit(count);
   idle_ = false;
@@ -230,7 +230,7 @@ asio::awaitable<bool> http_session::read_body(request_parser& parser) {
     co_await link_->send_continue();
   link_->expect_within(context_.options.body_timeout);
   boost::system::error_code ec;
-  co_await http::async_read(link_->socket(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
+  co_await http::async_read(link_->bytes(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
   link_->expect_no_more();
   if (!ec)
     co_return true;
@@ -246,7 +246,7 @@ asio::awaitable<bool> http_session::serve_one() {
   parser.body_limit(context_.options.max_body_bytes);
   link_->expect_within(context_.options.header_timeout);
   boost::system::error_code ec;
-  co_await http::async_read_header(link_->socket(), link_->buffer(), parser,
+  co_await http::async_read_header(link_->bytes(), link_->buffer(), parser,
                                    asio::redirect_error(asio::use_awaitable, ec));
   link_->expect_no_more();
   if (ec)
@@ -305,7 +305,7 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
     co_return form.keep_alive;
   }
   context_.counted.answered(101);
-  auto socket = make_websocket_session(context_, std::move(link_->socket()));
+  auto socket = make_websocket_session(context_, std::move(link_->bytes()));
   websocket_ = socket;
   if (draining_)
     socket->drain();
@@ -315,9 +315,9 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
 
 } // namespace
 
-void start_http_session(server_context& context, tcp::socket socket) {
-  const auto strand = socket.get_executor();
-  const auto started = std::make_shared<http_session>(context, std::move(socket));
+void start_http_session(server_context& context, byte_stream bytes) {
+  const auto strand = bytes.get_executor();
+  const auto started = std::make_shared<http_session>(context, std::move(bytes));
   context.enter(started);
   asio::co_spawn(
     strand, [started]() -> asio::awaitable<void> { co_await started->run(); }, asio::detached);

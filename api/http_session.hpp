@@ -2,11 +2,12 @@
 // endpoint. Runs as one coroutine on a strand of its own.
 #pragma once
 
+#include "api/byte_stream.hpp"
 #include "api/server_context.hpp"
 
 namespace troupe {
 
-/// Serves `socket` until it is closed. The socket's executor must be a strand.
-void start_http_session(server_context& context, tcp::socket socket);
+/// Serves a client until its connection is closed. The executor of `bytes` must be a strand.
+void start_http_session(server_context& context, byte_stream bytes);
 
 } // namespace troupe

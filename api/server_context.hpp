@@ -52,6 +52,7 @@ struct server_context {
   std::vector<std::shared_ptr<session>> sessions() const;
   std::size_t session_count() const;
   std::atomic<bool> draining = false;
+  std::atomic<int> turned_away = 0; // connections that are being told to come back
 
 private:
   mutable std::mutex mutex_;

@@ -30,8 +30,8 @@ constexpr auto farewell_time = std::chrono::seconds(2);
 
 class websocket_session : public websocket_endpoint, public std::enable_shared_from_this<websocket_session> {
 public:
-  websocket_session(server_context& context, tcp::socket socket)
-    : context_(context), strand_(socket.get_executor()), stream_(std::move(socket)), room_(strand_),
+  websocket_session(server_context& context, byte_stream bytes)
+    : context_(context), strand_(bytes.get_executor()), stream_(std::move(bytes)), room_(strand_),
       requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)) {}
 
   void drain() override;
@@ -64,7 +64,7 @@ private:
 
   server_context& context_;
   asio::any_io_executor strand_;
-  websocket::stream<tcp::socket> stream_;
+  websocket::stream<byte_stream> stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
   std::map<std::string, running> ids_;
@@ -87,8 +87,7 @@ void websocket_session::drain() {
 
 void websocket_session::abort() {
   asio::post(strand_, [self = shared_from_this()] {
-    boost::system::error_code ec;
-    self->stream_.next_layer().close(ec);
+    self->stream_.next_layer().close();
   });
 }
 
@@ -301,13 +300,13 @@ asio::awaitable<void> websocket_session::write_frames() {
     room_.expires_after(farewell_time);
     co_await room_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
   }
-  stream_.next_layer().close(ec);
+  stream_.next_layer().close();
 }
 
 } // namespace
 
-std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, tcp::socket socket) {
-  return std::make_shared<websocket_session>(context, std::move(socket));
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes) {
+  return std::make_shared<websocket_session>(context, std::move(bytes));
 }
 
 } // namespace troupe

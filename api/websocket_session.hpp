@@ -2,6 +2,7 @@
 // HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
+#include "api/byte_stream.hpp"
 #include "api/server_context.hpp"
 
 #include <boost/beast/http/message.hpp>
@@ -15,6 +16,6 @@ public:
   virtual asio::awaitable<void> run(const boost::beast::http::request<boost::beast::http::string_body>& head) = 0;
 };
 
-std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, tcp::socket socket);
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);
 
 } // namespace troupe

@@ -1,0 +1,31 @@
+#include "api/byte_stream.hpp"
+
+#include <poll.h>
+
+namespace troupe {
+
+namespace asio = boost::asio;
+
+bool byte_stream::peer_has_left() {
+  // Linux tells a reset by POLLERR or POLLHUP, a FIN by POLLRDHUP: both without regard to unread bytes.
+  pollfd watched{socket_.native_handle(), POLLRDHUP, 0};
+  return ::poll(&watched, 1, 0) > 0;
+}
+
+void byte_stream::cancel() {
+  boost::system::error_code ec;
+  socket_.cancel(ec);
+}
+
+void byte_stream::shutdown_send() {
+  boost::system::error_code ec;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ec);
+}
+
+void byte_stream::close() {
+  boost::system::error_code ec;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ec);
+  socket_.close(ec);
+}
+
+} // namespace troupe
