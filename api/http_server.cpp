@@ -46,6 +46,9 @@ void listen(server_context& context) {
   if (ec)
     cannot_listen(options, ec.message());
   context.port = acceptor.local_endpoint().port();
+  const known_hosts known(address.address(), options.host, options.allowed_hosts);
+  if (options.api_keys.empty()) // a stranger's page has no key
+    context.hosts = known;
 }
 
 /// Tells a client too many that it is one, and lets it read that.

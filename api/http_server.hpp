@@ -18,6 +18,7 @@ struct server_options {
   std::uint16_t port = 8080;                       // 0: any that is free
   std::vector<std::string> api_keys;               // none: everyone may ask
   std::vector<std::string> cors_origins;           // browsers' origins that may ask; "*": all
+  std::vector<std::string> allowed_hosts;          // that requests may name besides this machine; "*": all
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
   std::size_t max_frame_bytes = 1 << 20;           // of a WebSocket message

@@ -3,7 +3,9 @@
 #include "api/access.hpp"
 #include "api/connection.hpp"
 #include "api/generation_exchange.hpp"
+#include "api/request_target.hpp"
 #include "api/routes.hpp"
+#include "api/utf8.hpp"
 #include "api/websocket_session.hpp"
 
 #include <boost/asio/detached.hpp>
@@ -35,18 +37,24 @@ bool is_json(std::string_view content_type) {
     type.remove_suffix(1);
   std::string lower(type);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower.empty() || lower == "application/json" || lower.ends_with("+json");
+  return lower == "application/json" || lower.ends_with("+json");
+}
+
+/// A refusal that no error code stands for.
+reply with_status(unsigned status, const std::string& why) {
+  auto result = reply::of({errc::bad_request, why, {}});
+  result.status = status;
+  return result;
 }
 
 /// What a header that could not be read deserves; nothing where the client is gone.
 std::optional<reply> malformed(boost::system::error_code ec, std::size_t max_body) {
   if (ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_method).category())
     return std::nullopt;
-  if (ec == http::error::header_limit) {
-    auto result = reply::of({errc::too_large, "the request's header is too large", {}});
-    result.status = 431;
-    return result;
-  }
+  if (ec == http::error::header_limit)
+    return with_status(431, "the request's header is too large");
+  if (ec == http::error::buffer_overflow)
+    return with_status(431, "the header of a chunk, or what follows the last one, is too large");
   if (ec == http::error::body_limit)
     return reply::of({errc::too_large, "the body is larger than " + std::to_string(max_body) + " bytes", {}});
   if (ec == http::error::partial_message)
@@ -75,14 +83,17 @@ private:
   asio::awaitable<bool> serve_one();
   asio::awaitable<bool> await_request();
   asio::awaitable<bool> refuse_unread(boost::system::error_code ec);
+  asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
   asio::awaitable<bool> read_body(request_parser& parser);
   asio::awaitable<bool> dispatch(const route& to, std::string body, answer_form form);
   asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
-  std::optional<reply> preflight(const request_head& head) const;
-  std::optional<reply> objection(const request_head& head, const std::variant<route, reply>& found) const;
+  std::optional<reply> preflight(const request_head& head, std::string_view path) const;
+  std::optional<reply> foreign(const request_head& head) const;
+  std::optional<reply> objection(const request_head& head, const request_target& target,
+                                 const std::variant<route, reply>& found) const;
 
   server_context& context_;
   asio::any_io_executor strand_;
@@ -154,10 +165,10 @@ answer_form http_session::form_of(const request_parser& parser) const {
 }
 
 /// The answer to OPTIONS, which needs no key: browsers ask it ahead of the request that has one.
-std::optional<reply> http_session::preflight(const request_head& head) const {
+std::optional<reply> http_session::preflight(const request_head& head, std::string_view path) const {
   if (head.method() != http::verb::options)
     return std::nullopt;
-  const auto methods = head.target() == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(view(head.target()));
+  const auto methods = path == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(path);
   if (methods.empty())
     return std::nullopt;
   reply result{204, {}, {}, {{"Allow", methods}}};
@@ -173,36 +184,51 @@ std::optional<reply> http_session::preflight(const request_head& head) const {
 }
 
 /// Why this request gets no further than its header, if it does not.
-std::optional<reply> http_session::objection(const request_head& head, const std::variant<route, reply>& found) const {
-  if (head.version() >= 11 && !head.count(http::field::host))
-    return reply::of({errc::bad_request, "an HTTP/1.1 request needs a Host header", {}});
-  if (auto allowed = preflight(head))
+/// Why the page that a browser asks for may not ask. Browsers name the origin with every POST and WebSocket, and with
+/// whatever the page wants to read from another origin.
+std::optional<reply> http_session::foreign(const request_head& head) const {
+  const auto origin = view(head[http::field::origin]);
+  if (head.count(http::field::origin) == 0 || allowed_origin(context_.options.cors_origins, origin) ||
+      is_same_origin(origin, view(head[http::field::host])))
+    return std::nullopt;
+  return with_status(403, "pages of the origin `" + to_utf8(origin) +
+                            "` may not ask this server; its option --cors-origin lets them");
+}
+
+std::optional<reply> http_session::objection(const request_head& head, const request_target& target,
+                                             const std::variant<route, reply>& found) const {
+  if (target.host && !context_.hosts.allow(target.host->host))
+    return with_status(403, "this server does not answer for the host `" + std::string(target.host->host) +
+                              "`; its option --allowed-hosts lets it");
+  if (auto allowed = preflight(head, target.path))
     return allowed;
+  if (auto why = foreign(head))
+    return why;
   const auto* to = std::get_if<route>(&found);
   const bool open = to && to->to == endpoint::health;
   if (!open && !is_authorized(context_.options.api_keys, view(head[http::field::authorization])))
     return reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
   if (!to)
     return std::get<reply>(found);
-  if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type]))) {
-    auto result = reply::of({errc::bad_request, "send JSON, with `Content-Type: application/json`", {}});
-    result.status = 415;
-    return result;
-  }
+  // Also without any type: pages of other origins may send that without asking first.
+  if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type])))
+    return with_status(415, "send JSON, with `Content-Type: application/json`");
   return std::nullopt;
 }
 
 asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
   auto why = malformed(ec, context_.options.max_body_bytes);
-  if (link_->timed_out()) {
-    why = reply::of({errc::bad_request, "the request did not arrive in time", {}});
-    why->status = 408;
-  }
+  if (link_->timed_out())
+    why = with_status(408, "the request did not arrive in time");
   if (!why)
     co_return false;
-  answer_form form;
+  co_return co_await refuse_and_close(*why, {});
+}
+
+/// Where nobody can say where the next request begins.
+asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_form form) {
   form.keep_alive = false;
-  co_await link_->send(*why, form);
+  co_await link_->send(why, form);
   co_await link_->linger();
   co_return false;
 }
@@ -216,10 +242,9 @@ asio::awaitable<bool> http_session::refuse(request_parser& parser, const reply& 
     if (!whole)
       co_return false;
   }
-  form.keep_alive = form.keep_alive && droppable;
-  co_await link_->send(why, form);
   if (!droppable)
-    co_await link_->linger();
+    co_return co_await refuse_and_close(why, form);
+  co_await link_->send(why, form);
   co_return form.keep_alive;
 }
 
@@ -253,8 +278,17 @@ asio::awaitable<bool> http_session::serve_one() {
     co_return co_await refuse_unread(ec);
 
   const auto form = form_of(parser);
-  const auto found = find_route(view(parser.get().method_string()), view(parser.get().target()));
-  const auto why_not = objection(parser.get(), found);
+  request_target target;
+  std::optional<reply> ambiguous;
+  try {
+    target = read_target(parser.get());
+  } catch (const failure& f) {
+    ambiguous = reply::of(f.what_failed());
+  }
+  if (ambiguous)
+    co_return co_await refuse_and_close(*ambiguous, form);
+  const auto found = find_route(view(parser.get().method_string()), target.path);
+  const auto why_not = objection(parser.get(), target, found);
   if (why_not)
     co_return co_await refuse(parser, *why_not, form);
   const bool whole = co_await read_body(parser);
@@ -289,19 +323,10 @@ asio::awaitable<bool> http_session::dispatch(const route& to, std::string body, 
 }
 
 asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_form form) {
-  const auto origin = view(head[http::field::origin]);
-  std::optional<reply> why_not;
   if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
-    why_not = reply::of({errc::bad_request, "this endpoint speaks WebSocket only", {}});
-    why_not->status = 426;
-    why_not->headers.emplace_back("Upgrade", "websocket");
-  } else if (!origin.empty() && !allowed_origin(context_.options.cors_origins, origin) &&
-             !is_same_origin(origin, view(head[http::field::host]))) {
-    why_not = reply::of({errc::unauthorized, "pages of this origin may not connect", {}});
-    why_not->status = 403;
-  }
-  if (why_not) {
-    co_await link_->send(*why_not, form);
+    auto why_not = with_status(426, "this endpoint speaks WebSocket only");
+    why_not.headers.emplace_back("Upgrade", "websocket");
+    co_await link_->send(why_not, form);
     co_return form.keep_alive;
   }
   context_.counted.answered(101);

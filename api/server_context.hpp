@@ -1,6 +1,7 @@
 // What the connections of one server share. Internal to the server; connections refer to it from their strands.
 #pragma once
 
+#include "api/access.hpp"
 #include "api/http_server.hpp"
 #include "api/metrics.hpp"
 
@@ -46,6 +47,7 @@ struct server_context {
   asio::steady_timer grace;
   asio::thread_pool workers;
   std::uint16_t port = 0;
+  known_hosts hosts;
 
   void enter(std::shared_ptr<session> who);
   void leave(const session* who);

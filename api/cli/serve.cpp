@@ -110,6 +110,15 @@ void add_server_options(CLI::App& command, server_options& options) {
     ->allow_extra_args(false)
     ->type_name("ORIGIN")
     ->group(server_group);
+  command
+    .add_option("--allowed-hosts", options.allowed_hosts,
+                "Answer requests that name this host, too; may be given several times, or with commas; *: all. Without a "
+                "key only this machine's names are answered, as pages of other sites can make theirs lead here")
+    ->take_all()
+    ->allow_extra_args(false)
+    ->delimiter(',')
+    ->type_name("HOST")
+    ->group(server_group);
   const auto size = [&](const char* flag, std::size_t& value, const char* help, const char* shown) {
     command.add_option(flag, value, help)
       ->transform(size_value())

@@ -19,6 +19,8 @@ response post(std::uint16_t port, std::string_view path, std::string_view body, 
   return client.read_response();
 }
 
+const std::string post_json = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+
 /// What the server answers to bytes, up to the end of the connection.
 std::string answer_to(std::uint16_t port, std::string_view bytes) {
   raw_client client(port);
@@ -44,7 +46,7 @@ TEST_CASE("Unknown paths, wrong methods and wrong content types have their statu
   client.request("POST", "/tokenize", R"({"prompt":"a"})", "Content-Type: Application/JSON ; charset=utf-8\r\n");
   CHECK(client.read_response().status == 200);
   client.request("POST", "/tokenize", R"({"prompt":"a"})", "");
-  CHECK(client.read_response().status == 200);
+  CHECK(client.read_response().status == 415);
 }
 
 TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on") {
@@ -187,13 +189,48 @@ TEST_CASE("Browsers of listed origins may ask, and only they are told so") {
   CHECK(refused.status == 401);
   CHECK(refused.headers.at("access-control-allow-origin") == "http://good.example"); // so that the page can read why
   const auto other = get(port, "/health", "Origin: http://bad.example\r\n");
-  CHECK(other.status == 200);
+  CHECK(other.status == 403);
   CHECK_FALSE(other.headers.contains("access-control-allow-origin"));
 
   server_options all;
   all.cors_origins = {"*"};
   live_server open(all);
   CHECK(get(open.port(), "/health", "Origin: http://x\r\n").headers.at("access-control-allow-origin") == "*");
+}
+
+TEST_CASE("Pages of other sites may not ask, and hosts that are not this server's are not answered for") {
+  server_options options;
+  options.allowed_hosts = {"api.example"};
+  live_server live(options);
+  const auto status = [&](std::string_view method, std::string_view path, std::string_view headers) {
+    raw_client client(live.port());
+    client.send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\n" + std::string(headers) +
+                "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n");
+    return client.read_response(method == "HEAD").status;
+  };
+  for (const auto* path : {"/health", "/v1/models", "/metrics", "/v1/ws", "/nothing"}) {
+    CHECK(status("GET", path, "Host: evil.example:8080\r\n") == 403);
+    CHECK(status("GET", path, "Host: evil.example\r\nOrigin: http://evil.example\r\n") == 403);
+    for (const auto* origin : {"http://evil.example", "null", "http://localhost:1", "localhost", ""})
+      CHECK(status("GET", path, "Host: localhost\r\nOrigin: " + std::string(origin) + "\r\n") == 403);
+    CHECK(status("GET", path, "Host: localhost:80\r\nOrigin: http://localhost:80\r\n") != 403);
+  }
+  CHECK(status("POST", "/v1/completions", "Host: localhost\r\nOrigin: http://evil.example\r\n") == 403);
+  CHECK(status("OPTIONS", "/health", "Host: evil.example\r\n") == 403);
+  CHECK(status("GET", "http://evil.example/health", "Host: localhost\r\n") == 403);
+  for (const auto* host : {"127.0.0.1", "localhost:1", "[::1]:80", "API.example:443"})
+    CHECK(status("GET", "/health", "Host: " + std::string(host) + "\r\n") == 200);
+  raw_client old(live.port());
+  old.send("GET /health HTTP/1.0\r\n\r\n");
+  CHECK(old.read_response().status == 200);
+  raw_client told(live.port());
+  told.send("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  CHECK(told.read_response().body.find("`evil.example`; its option --allowed-hosts lets it") != std::string::npos);
+
+  server_options keyed;
+  keyed.api_keys = {"k"};
+  live_server open(keyed);
+  CHECK(get(open.port(), "http://any.example/health").status == 200);
 }
 
 TEST_CASE("What is too large is refused without reading it all") {
@@ -207,9 +244,9 @@ TEST_CASE("What is too large is refused without reading it all") {
   CHECK(too_large.headers.at("connection") == "close");
   CHECK(too_large.body.find("\"code\":\"request_too_large\"") != std::string::npos);
   // Announced only: the answer comes although nothing of the body was sent.
-  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
           .starts_with("HTTP/1.1 413 "));
-  std::string chunked = "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string chunked = post_json + "Transfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 20; ++i)
     chunked += "64\r\n" + std::string(100, ' ') + "\r\n";
   CHECK(answer_to(port, chunked).starts_with("HTTP/1.1 413 "));
@@ -220,9 +257,9 @@ TEST_CASE("What is no HTTP is told so, and the connection closed") {
   live_server live;
   for (const auto* bytes :
        {"nonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
-        "\x16\x03\x01\x02\r\n\r\n", "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        "POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+        "\x16\x03\x01\x02\r\n\r\n", "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     CAPTURE(bytes);
     CHECK(answer_to(live.port(), bytes).starts_with("HTTP/1.1 400 "));
   }
@@ -246,7 +283,7 @@ TEST_CASE("A refused request leaves the connection usable when its body is small
 TEST_CASE("A client that waits for leave to send its body gets it") {
   live_server live;
   raw_client client(live.port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n");
+  client.send(post_json + "Content-Length: 14\r\nExpect: 100-continue\r\n\r\n");
   CHECK(client.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
   client.send(R"({"prompt":"a"})");
   CHECK(client.read_response().body == R"({"tokens":[256,97],"count":2})");
@@ -255,10 +292,10 @@ TEST_CASE("A client that waits for leave to send its body gets it") {
 TEST_CASE("Bodies may come in chunks and in pieces") {
   live_server live;
   raw_client client(live.port());
-  client.send("POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n");
+  client.send(post_json + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n");
   client.send("9\r\nmpt\":\"a\"}\r\n0\r\n\r\nGET /health HTT");
   CHECK(client.read_response().body == R"({"tokens":[256,97],"count":2})");
-  client.send("P/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  client.send("P/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
   CHECK(client.read_response().headers.at("connection") == "close");
   CHECK(client.read_all().empty());
 }
@@ -275,7 +312,7 @@ TEST_CASE("Clients that take too long are let go") {
   live_server live(options);
   const auto port = live.port();
   CHECK(answer_to(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
-  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
           .starts_with("HTTP/1.1 408 "));
 }
 

@@ -189,7 +189,8 @@ TEST_CASE("HTTP/1.0 clients get a stream that ends with the connection") {
   live_server live;
   raw_client client(live.port());
   const std::string body = R"({"prompt":"a","stream":true})";
-  client.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send("POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
   const auto request = live.fake.next();
   request->text("x");
   request->finish();

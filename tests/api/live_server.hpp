@@ -82,7 +82,7 @@ public:
     request("POST", path, body, "Content-Type: application/json\r\n" + std::string(headers));
   }
   void request(std::string_view method, std::string_view path, std::string_view body, std::string_view headers) {
-    send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\nHost: here\r\n" + std::string(headers) +
+    send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
          (method == "POST" ? "Content-Length: " + std::to_string(body.size()) + "\r\n" : "") + "\r\n" +
          std::string(body));
   }

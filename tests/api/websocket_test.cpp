@@ -22,7 +22,7 @@ class ws_client : public raw_client {
 public:
   explicit ws_client(std::uint16_t port, std::string_view headers = {}, int receive_buffer = 0)
     : raw_client(port, receive_buffer) {
-    send("GET /v1/ws HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    send("GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n" +
          std::string(headers) + "\r\n");
     upgrade = read_head();
@@ -273,7 +273,7 @@ TEST_CASE("Keys and origins are checked before the upgrade") {
   CHECK(status({}) == 401);
   CHECK(status("Authorization: Bearer k\r\n") == 101);
   CHECK(status("Authorization: Bearer k\r\nOrigin: http://good.example\r\n") == 101);
-  CHECK(status("Authorization: Bearer k\r\nOrigin: http://here\r\n") == 101); // the same host
+  CHECK(status("Authorization: Bearer k\r\nOrigin: http://localhost\r\n") == 101); // the same host
   CHECK(status("Authorization: Bearer k\r\nOrigin: http://bad.example\r\n") == 403);
   raw_client plain(live.port());
   plain.get("/v1/ws", "Authorization: Bearer k\r\n");
