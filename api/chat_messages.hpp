@@ -8,6 +8,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 
+#include <stop_token>
 #include <string>
 
 namespace troupe {
@@ -18,6 +19,7 @@ struct chat_input {
   boost::json::object variables;      // chat_template_kwargs
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+  std::stop_token stop;               // nobody waits for the prompt any longer
 };
 
 /// Reads messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and continue_final_message. Throws

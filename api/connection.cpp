@@ -1,5 +1,6 @@
 #include "api/connection.hpp"
 
+#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
@@ -122,6 +123,33 @@ asio::awaitable<void> connection::watch() {
     const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
     buffer_.commit(count);
   }
+}
+
+namespace {
+
+asio::awaitable<void> watch_for(connection& link, request_scope& scope) {
+  co_await link.watch();
+  scope.abandon();
+}
+
+/// Without exceptions: the operators below would wait for the other side after one.
+asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
+  bool result = false;
+  try {
+    result = co_await std::move(work);
+  } catch (const std::exception&) {
+    // The client is gone or does not read; or there is no memory left to tell it anything.
+  }
+  co_return result;
+}
+
+} // namespace
+
+asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<bool> work) {
+  using namespace asio::experimental::awaitable_operators;
+  const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
+  const auto* result = std::get_if<1>(&first);
+  co_return result && *result;
 }
 
 asio::awaitable<void> connection::linger() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/byte_stream.hpp"
+#include "api/request_scope.hpp"
 #include "api/routes.hpp"
 #include "api/server_context.hpp"
 
@@ -40,6 +41,10 @@ public:
 
   /// Reads ahead into the buffer, for requests to come, until the client is gone. Never throws but for cancellation.
   asio::awaitable<void> watch();
+
+  /// Does `work`, which answers a request, and watches meanwhile: once the client is gone, `scope` is abandoned and
+  /// `work` cancelled. What work returned; false where it threw or was cancelled.
+  asio::awaitable<bool> attend(request_scope& scope, asio::awaitable<bool> work);
 
   /// Lets the client read what it was sent before the socket is closed on bytes that nobody read.
   asio::awaitable<void> linger();

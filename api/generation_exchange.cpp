@@ -3,8 +3,6 @@
 #include "api/openai_response.hpp"
 #include "api/request_set.hpp"
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
-
 #include <optional>
 
 namespace troupe {
@@ -17,12 +15,13 @@ struct parsed_request {
   std::optional<error> wrong;
 };
 
-parsed_request parse(const service& engine, dialect speaks, const std::string& body) {
+parsed_request parse(const service& engine, dialect speaks, const std::string& body, const std::stop_token& stop) {
   parsed_request result;
   try {
+    check(stop); // it may have waited for long
     result.model = ready_model(engine);
     const auto document = json::document::parse(body, "the body", errc::bad_request);
-    result.request = parse_generation(speaks, field_reader(document.root()), *result.model);
+    result.request = parse_generation(speaks, field_reader(document.root()), *result.model, stop);
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -60,10 +59,24 @@ std::optional<error> digest(std::vector<request_set::item> events, response_writ
   return std::nullopt;
 }
 
-asio::awaitable<bool> produce(server_context& context, connection& link, request_set& requests, dialect speaks,
-                              std::string body, answer_form form) {
-  auto parsed = co_await on_worker(context, [&] { return parse(context.engine, speaks, body); });
+asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect speaks, const std::string& body,
+                                              const std::stop_token& stop) {
+  parsed_request result;
+  try {
+    result = co_await context.lane_for(body.size()).run([&] { return parse(context.engine, speaks, body, stop); });
+  } catch (const failure& full) {
+    result.wrong = full.what_failed();
+  }
+  co_return result;
+}
+
+asio::awaitable<bool> produce(server_context& context, connection& link, request_scope& scope, request_set& requests,
+                              dialect speaks, std::string body, answer_form form) {
+  auto parsed = co_await parse_on_lane(context, speaks, body, scope.token());
+  if (scope.why_cut())
+    parsed.wrong = scope.why_cut();
   if (parsed.wrong) {
+    form.keep_alive = form.keep_alive && !scope.why_cut();
     co_await link.send(reply::of(*parsed.wrong), form);
     co_return form.keep_alive;
   }
@@ -81,13 +94,16 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   while (open > 0) {
     co_await requests.wait();
     std::string out;
-    const auto failed = digest(requests.take(), writer, stream, open, out);
+    auto failed = digest(requests.take(), writer, stream, open, out);
+    if (!failed && open > 0)
+      failed = scope.why_cut();
     if (failed && !started) {
+      form.keep_alive = form.keep_alive && !scope.why_cut();
       co_await link.send(reply::of(*failed), form);
       co_return form.keep_alive;
     }
     if (failed) {
-      co_await link.stream(out + sse(error_body(*failed)), form);
+      co_await link.stream(out + sse(error_body(*failed)) + sse("[DONE]"), form);
       co_await link.end_stream(form);
       co_return false;
     }
@@ -108,18 +124,6 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   co_return form.keep_alive;
 }
 
-/// produce() without exceptions: the operators below would wait for the other side after one.
-asio::awaitable<bool> produce_or_fail(server_context& context, connection& link, request_set& requests, dialect speaks,
-                                      std::string body, answer_form form) {
-  bool reusable = false;
-  try {
-    reusable = co_await produce(context, link, requests, speaks, std::move(body), std::move(form));
-  } catch (const std::exception&) {
-    // The client is gone or does not read; or there is no memory left to tell it anything.
-  }
-  co_return reusable;
-}
-
 struct closing {
   request_set& requests;
   ~closing() { requests.close(); }
@@ -127,16 +131,16 @@ struct closing {
 
 } // namespace
 
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, dialect speaks, std::string body,
-                                          answer_form form) {
-  using namespace asio::experimental::awaitable_operators;
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
+                                          dialect speaks, std::string body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
   const closing at_end{*requests};
-  const auto first = co_await (link.watch() ||
-                               produce_or_fail(context, link, *requests, speaks, std::move(body), std::move(form)));
-  const auto* reusable = std::get_if<1>(&first);
-  co_return reusable && *reusable;
+  scope.on_cut([&requests = *requests] { requests.poke(); });
+  const bool reusable =
+    co_await link.attend(scope, produce(context, link, scope, *requests, speaks, std::move(body), std::move(form)));
+  scope.on_cut(nullptr);
+  co_return reusable;
 }
 
 } // namespace troupe

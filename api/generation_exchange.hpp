@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// Answers one POST. Whether the connection can be used for another request.
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, dialect speaks, std::string body,
-                                          answer_form form);
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
+                                          dialect speaks, std::string body, answer_form form);
 
 } // namespace troupe

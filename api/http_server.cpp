@@ -21,6 +21,8 @@ constexpr auto accept_pause = std::chrono::milliseconds(100);
 /// Surplus connections that are told so hold a socket each until their client has hung up, or for this long.
 constexpr auto refusal_time = std::chrono::seconds(2);
 constexpr int most_turned_away = 64;
+/// For clients to read that their requests were cut short.
+constexpr auto farewell_time = std::chrono::seconds(2);
 
 [[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
   const auto address = options.host + ":" + std::to_string(options.port);
@@ -96,6 +98,21 @@ asio::awaitable<void> accept_all(server_context& context) {
   }
 }
 
+void cut_all(server_context& context) {
+  const auto open = context.sessions();
+  for (const auto& one : open)
+    one->cut();
+  if (open.empty())
+    return;
+  context.grace.expires_after(farewell_time);
+  context.grace.async_wait([&context](boost::system::error_code cancelled) {
+    if (cancelled)
+      return;
+    for (const auto& one : context.sessions())
+      one->abort();
+  });
+}
+
 void begin_stop(server_context& context) {
   if (context.draining.exchange(true))
     return;
@@ -108,10 +125,8 @@ void begin_stop(server_context& context) {
     return;
   context.grace.expires_after(context.options.stop_grace);
   context.grace.async_wait([&context](boost::system::error_code cancelled) {
-    if (cancelled)
-      return;
-    for (const auto& one : context.sessions())
-      one->abort();
+    if (!cancelled)
+      cut_all(context);
   });
 }
 
@@ -120,7 +135,8 @@ void begin_stop(server_context& context) {
 server_context::server_context(service& engine, server_options given)
   : engine(engine), options(std::move(given)), counted(engine), io(options.threads),
     acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
-    workers(static_cast<std::size_t>(std::max(1, options.workers))) {}
+    brief(options.workers, options.max_waiting), lengthy(options.workers / 2, options.max_waiting),
+    reports(1, options.max_waiting) {}
 
 void server_context::enter(std::shared_ptr<session> who) {
   const std::lock_guard lock(mutex_);
@@ -166,11 +182,19 @@ void server::run_until_stopped() {
     helpers.emplace_back([this] { context_->io.run(); });
   context_->io.run();
   helpers.clear();
-  context_->workers.join();
+  for (auto* lane : {&context_->brief, &context_->lengthy, &context_->reports})
+    lane->join();
 }
 
 void server::stop() {
   asio::post(context_->acceptor.get_executor(), [this] { begin_stop(*context_); });
+}
+
+void server::stop_now() {
+  asio::post(context_->acceptor.get_executor(), [this] {
+    begin_stop(*context_);
+    cut_all(*context_);
+  });
 }
 
 } // namespace troupe

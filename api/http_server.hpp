@@ -24,14 +24,16 @@ struct server_options {
   std::size_t max_frame_bytes = 1 << 20;           // of a WebSocket message
   std::size_t max_connections = 1024;              // one more is told 503
   std::size_t max_requests_per_socket = 256;       // that run at once on one WebSocket
+  std::size_t brief_bytes = 64 << 10;              // of a request that waits for no longer ones to be read
+  std::size_t max_waiting = 1024;                  // requests of one kind to be read; one more is refused
   std::size_t sink_bytes = 256 << 10;              // that wait for a slow reader; then its requests pause
   std::chrono::milliseconds header_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds body_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds idle_timeout = std::chrono::seconds(120);  // between requests; of a silent WebSocket peer
   std::chrono::milliseconds write_timeout = std::chrono::minutes(5);   // of a client that reads nothing at all
-  std::chrono::milliseconds stop_grace = std::chrono::seconds(5);      // for running requests when stopping
+  std::chrono::milliseconds stop_grace = std::chrono::seconds(30);     // for running requests when stopping
   int threads = 1;                                 // that do I/O
-  int workers = 2;                                 // that tokenise and apply templates
+  int workers = 2;                                 // that tokenise and apply templates; half as many for long requests
 };
 
 struct server_context;
@@ -48,9 +50,12 @@ public:
   /// Serves on this thread (and `threads` - 1 more) until stop() was called and the last connection is closed.
   void run_until_stopped();
 
-  /// Takes no more connections; running requests get `stop_grace` to finish, then they are cancelled. Any thread;
+  /// Takes no more connections; running requests get `stop_grace` to finish, then they end with an error. Any thread;
   /// returns at once.
   void stop();
+
+  /// The same without the grace.
+  void stop_now();
 
 private:
   std::unique_ptr<server_context> context_;

@@ -76,6 +76,7 @@ public:
   }
 
   void drain() override;
+  void cut() override;
   void abort() override;
   asio::awaitable<void> run();
 
@@ -87,6 +88,7 @@ private:
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
   asio::awaitable<bool> read_body(request_parser& parser);
   asio::awaitable<bool> dispatch(const route& to, std::string body, answer_form form);
+  asio::awaitable<bool> send_answer(const route& to, const std::string& body, answer_form form);
   asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
@@ -98,9 +100,11 @@ private:
   server_context& context_;
   asio::any_io_executor strand_;
   std::shared_ptr<connection> link_;
-  std::shared_ptr<session> websocket_; // once upgraded
+  std::shared_ptr<session> websocket_;   // once upgraded
+  std::optional<request_scope> request_; // that is being answered
   bool idle_ = true;
   bool draining_ = false;
+  bool cut_ = false;
 };
 
 void http_session::drain() {
@@ -109,6 +113,18 @@ void http_session::drain() {
     if (self->websocket_)
       self->websocket_->drain();
     else if (self->idle_)
+      self->link_->close();
+  });
+}
+
+void http_session::cut() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = self->cut_ = true;
+    if (self->websocket_)
+      self->websocket_->cut();
+    else if (self->request_)
+      self->request_->cut(server_stops());
+    else
       self->link_->close();
   });
 }
@@ -134,6 +150,8 @@ asio::awaitable<void> http_session::run() {
 
 asio::awaitable<bool> http_session::await_request() {
   auto& buffer = link_->buffer();
+  if (cut_)
+    co_return false;
   if (buffer.size() > 0)
     co_return true;
   idle_ = true;
@@ -301,23 +319,44 @@ asio::awaitable<bool> http_session::serve_one() {
 }
 
 asio::awaitable<bool> http_session::dispatch(const route& to, std::string body, answer_form form) {
+  request_.emplace();
+  bool reusable = false;
   if (to.to == endpoint::completions || to.to == endpoint::chat) {
     const auto speaks = to.to == endpoint::chat ? dialect::chat : dialect::completions;
-    co_return co_await exchange_generation(context_, *link_, speaks, std::move(body), form);
+    reusable = co_await exchange_generation(context_, *link_, *request_, speaks, std::move(body), form);
+  } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize) {
+    reusable = co_await link_->attend(*request_, send_answer(to, body, form));
+  } else {
+    reusable = co_await send_answer(to, body, form);
   }
-  auto make = [&context = context_, &to, &body] {
+  request_.reset();
+  co_return reusable;
+}
+
+asio::awaitable<bool> http_session::send_answer(const route& to, const std::string& body, answer_form form) {
+  auto make = [this, &to, &body, stop = request_->token()] {
     try {
-      return answer(to, body, context.engine, context.counted);
+      check(stop); // it may have waited for long
+      return answer(to, body, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
     }
   };
   reply result;
-  // Health must be told even while every worker is busy.
-  if (to.to == endpoint::health)
-    result = make();
-  else
-    result = co_await on_worker(context_, make);
+  try {
+    switch (to.to) {
+      case endpoint::tokenize:
+      case endpoint::detokenize: result = co_await context_.lane_for(body.size()).run(make); break;
+      case endpoint::metrics: result = co_await context_.reports.run(make); break;
+      default: result = make(); // told at once, even while every worker is busy
+    }
+  } catch (const failure& full) {
+    result = reply::of(full.what_failed());
+  }
+  if (request_->why_cut()) {
+    result = reply::of(*request_->why_cut());
+    form.keep_alive = false;
+  }
   co_await link_->send(result, form);
   co_return form.keep_alive;
 }

@@ -1,6 +1,7 @@
 #include "api/openai_request.hpp"
 
 #include "api/chat_messages.hpp"
+#include "api/request_scope.hpp"
 #include "api/sampling_fields.hpp"
 
 #include <limits>
@@ -19,7 +20,8 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 }
 
 /// One text, one list of ids, a list of texts, or a list of lists of ids.
-std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const served_model& model) {
+std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const served_model& model,
+                                                const std::stop_token& stop) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
@@ -40,6 +42,7 @@ std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const 
 
   std::vector<std::vector<token_id>> result;
   for (auto item : list) {
+    check(stop);
     json::array ids;
     if (!item.get(text))
       result.push_back(encoded(body, "prompt", model, text, special));
@@ -51,8 +54,10 @@ std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const 
   return result;
 }
 
-std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model) {
-  const auto chat = read_chat(body);
+std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model,
+                                       const std::stop_token& stop) {
+  auto chat = read_chat(body);
+  chat.stop = stop;
   const bool special = body.boolean("add_special_tokens").value_or(false);
   return encoded(body, "messages", model, render_chat(model, chat), special);
 }
@@ -159,7 +164,8 @@ void check_model_name(const field_reader& body, const served_model& model) {
                   "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
 }
 
-generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model) {
+generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
+                                    const std::stop_token& stop) {
   check_model_name(body, model);
   refuse_unsupported(body);
   generation_request result;
@@ -172,9 +178,9 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
 
   std::vector<std::vector<token_id>> prompts;
   if (speaks == dialect::chat)
-    prompts.push_back(read_chat_prompt(body, model));
+    prompts.push_back(read_chat_prompt(body, model, stop));
   else
-    prompts = read_prompts(body, model);
+    prompts = read_prompts(body, model, stop);
   if (prompts.size() * static_cast<std::size_t>(shared.sampling.n) > most_choices)
     body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
   for (auto& ids : prompts) {
@@ -189,12 +195,13 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   return result;
 }
 
-std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model) {
+std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
+                                     const std::stop_token& stop) {
   check_model_name(body, model);
   if (body.has("messages")) {
     if (body.has("prompt"))
       body.refuse("messages", "and `prompt` cannot both be given");
-    return read_chat_prompt(body, model);
+    return read_chat_prompt(body, model, stop);
   }
   const auto text = body.text("prompt");
   if (!text)

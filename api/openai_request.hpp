@@ -6,6 +6,7 @@
 #include "api/service.hpp"
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,11 +30,13 @@ struct generation_request {
 
 /// Body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not implemented
 /// are refused by name; fields without influence and unknown ones are ignored, as OpenAI and vLLM do it. Throws
-/// failure.
-generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model);
+/// failure; failure(cancelled) soon after `stop` was asked for.
+generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
+                                    const std::stop_token& stop = {});
 
 /// Body of POST /tokenize: `prompt`, or `messages` as in a chat.
-std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model);
+std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
+                                     const std::stop_token& stop = {});
 
 /// Body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true, so that
 /// text comes back from /tokenize as it went in.

@@ -147,7 +147,8 @@ std::shared_ptr<const served_model> ready_model(const service& engine) {
                                      (status.line.empty() ? "" : ": " + status.line) + "); /health tells the progress");
 }
 
-reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted) {
+reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
+             const std::stop_token& stop) {
   if (to.to == endpoint::health)
     return health(engine);
   if (to.to == endpoint::metrics)
@@ -161,7 +162,7 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
       return reply::json(model_object(*model));
     case endpoint::tokenize: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
-      const auto ids = parse_tokenize(field_reader(parsed.root()), *model);
+      const auto ids = parse_tokenize(field_reader(parsed.root()), *model, stop);
       return reply::json("{\"tokens\":" + json_ids(ids) + ",\"count\":" + std::to_string(ids.size()) + '}');
     }
     case endpoint::detokenize: {

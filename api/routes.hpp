@@ -5,6 +5,7 @@
 #include "api/service.hpp"
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,8 +42,10 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
 /// The methods of a path as Allow lists them; empty for a path that does not exist.
 std::string allowed_methods(std::string_view target);
 
-/// Answers every endpoint but generation and WebSocket. `body` is of a POST. Throws failure.
-reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted);
+/// Answers every endpoint but generation and WebSocket. `body` is of a POST. Throws failure; failure(cancelled) soon
+/// after `stop` was asked for.
+reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
+             const std::stop_token& stop = {});
 
 /// What the exception in flight says; for catch (...) at the edge of a worker.
 error caught_error();

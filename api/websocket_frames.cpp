@@ -21,6 +21,7 @@ std::string start_of(std::string_view type, std::string_view id) {
 
 client_frame parse_frame(std::string_view text) {
   client_frame result;
+  result.bytes = text.size();
   try {
     result.body =
       std::make_shared<const json::document>(json::document::parse(text, "the frame", errc::bad_request));
@@ -42,14 +43,14 @@ client_frame parse_frame(std::string_view text) {
   return result;
 }
 
-generation parse_frame_body(const client_frame& frame, const served_model& model) {
+generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {
   const field_reader body(frame.body->root());
   const bool chat = body.has("messages");
   if (chat && body.has("prompt"))
     body.refuse("messages", "and `prompt` cannot both be given");
   if (body.boolean("echo").value_or(false))
     throw failure(errc::unsupported, "`echo` is not supported on WebSockets", "echo");
-  auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model);
+  auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop);
   if (request.prompts.size() != 1)
     body.refuse("prompt", "must be one prompt: send a frame for each");
   return std::move(request.prompts.front());

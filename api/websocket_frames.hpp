@@ -13,6 +13,7 @@ namespace troupe {
 struct client_frame {
   enum class kind : std::uint8_t { generate, cancel } type = kind::generate;
   std::string id;
+  std::size_t bytes = 0;                      // of the whole frame
   std::shared_ptr<const json::document> body; // generate's other fields
 };
 
@@ -26,8 +27,8 @@ struct bad_frame {
 client_frame parse_frame(std::string_view text);
 
 /// The generation that a frame asks for: a chat where it has `messages`, else a completion of one prompt. Throws
-/// failure.
-generation parse_frame_body(const client_frame& frame, const served_model& model);
+/// failure; failure(cancelled) soon after `stop` was asked for.
+generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop = {});
 
 /// {"type":"token",…}; empty where there is nothing to tell.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);

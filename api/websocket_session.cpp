@@ -1,5 +1,6 @@
 #include "api/websocket_session.hpp"
 
+#include "api/request_scope.hpp"
 #include "api/request_set.hpp"
 #include "api/routes.hpp"
 #include "api/websocket_frames.hpp"
@@ -35,6 +36,7 @@ public:
       requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)) {}
 
   void drain() override;
+  void cut() override;
   void abort() override;
   asio::awaitable<void> run(const beast::http::request<beast::http::string_body>& head) override;
 
@@ -42,6 +44,7 @@ private:
   struct running {
     std::uint64_t key = 0;
     bool cancelled = false; // asked for before it was submitted
+    std::stop_source stop;  // of its parsing
   };
   struct submitted {
     std::string id;
@@ -49,6 +52,8 @@ private:
   };
 
   void leave();
+  void stop_parsing();
+  void end_all(std::deque<std::string>& frames);
   asio::awaitable<std::optional<std::string>> read_message();
   asio::awaitable<void> read_frames();
   asio::awaitable<void> take_frame(std::string text);
@@ -76,11 +81,20 @@ private:
   bool gone_ = false;                               // nothing more is read or written
   bool reader_done_ = false;
   bool draining_ = false;
+  bool cut_ = false;                                // nothing more is submitted
 };
 
 void websocket_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
     self->draining_ = true;
+    self->requests_->poke();
+  });
+}
+
+void websocket_session::cut() {
+  asio::post(strand_, [self = shared_from_this()] {
+    self->draining_ = self->cut_ = true;
+    self->stop_parsing();
     self->requests_->poke();
   });
 }
@@ -112,8 +126,23 @@ asio::awaitable<void> websocket_session::run(const beast::http::request<beast::h
   co_await (read_frames() && write_frames());
 }
 
+void websocket_session::stop_parsing() {
+  for (auto& [id, one] : ids_)
+    one.stop.request_stop();
+}
+
+/// Tells of each request that it will not be finished.
+void websocket_session::end_all(std::deque<std::string>& frames) {
+  for (const auto& [id, one] : ids_)
+    frames.push_back(error_frame(id, server_stops()));
+  ids_.clear();
+  by_key_.clear();
+  requests_->close();
+}
+
 void websocket_session::leave() {
   gone_ = true;
+  stop_parsing();
   room_.cancel();
   requests_->close();
 }
@@ -167,10 +196,15 @@ asio::awaitable<void> websocket_session::take_frame(std::string text) {
     }
   };
   outcome parsed;
-  if (text.size() <= parsed_in_place)
+  if (text.size() <= parsed_in_place) {
     parsed = parse();
-  else
-    parsed = co_await on_worker(context_, parse);
+  } else {
+    try {
+      parsed = co_await context_.lane_for(text.size()).run(parse);
+    } catch (const failure& full) {
+      parsed = bad_frame{{}, full.what_failed()};
+    }
+  }
   if (const auto* bad = std::get_if<bad_frame>(&parsed))
     say(error_frame(bad->id, bad->why));
   else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
@@ -187,7 +221,7 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
                  "at most " + std::to_string(context_.options.max_requests_per_socket) +
                    " requests may run on one connection", {}};
   if (draining_)
-    return error{errc::unavailable, "the server is stopping", {}};
+    return server_stops();
   return std::nullopt;
 }
 
@@ -197,7 +231,7 @@ void websocket_session::generate(client_frame frame) {
     return;
   }
   const auto key = next_key_++;
-  ids_[frame.id] = {key};
+  ids_[frame.id].key = key;
   asio::co_spawn(
     strand_,
     [self = shared_from_this(), frame = std::move(frame), key]() mutable -> asio::awaitable<void> {
@@ -212,17 +246,26 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     std::shared_ptr<const served_model> model;
     std::optional<error> wrong;
   };
-  auto parsed = co_await on_worker(context_, [this, &frame] {
+  if (gone_ || cut_)
+    co_return;
+  auto parse = [this, &frame, stop = ids_.at(frame.id).stop.get_token()] {
     outcome result;
     try {
+      check(stop); // it may have waited for long
       result.model = ready_model(context_.engine);
-      result.request = parse_frame_body(frame, *result.model);
+      result.request = parse_frame_body(frame, *result.model, stop);
     } catch (...) {
       result.wrong = caught_error();
     }
     return result;
-  });
-  if (gone_)
+  };
+  outcome parsed;
+  try {
+    parsed = co_await context_.lane_for(frame.bytes).run(parse);
+  } catch (const failure& full) {
+    parsed.wrong = full.what_failed();
+  }
+  if (gone_ || cut_)
     co_return;
   if (parsed.wrong) {
     ids_.erase(frame.id);
@@ -281,6 +324,8 @@ asio::awaitable<void> websocket_session::write_frames() {
     for (const auto& item : requests_->take())
       if (auto frame = frame_of(item); !frame.empty())
         frames.push_back(std::move(frame));
+    if (cut_)
+      end_all(frames);
     for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame)
       open = co_await write(*frame);
     if (replies_.empty())
@@ -293,8 +338,10 @@ asio::awaitable<void> websocket_session::write_frames() {
     }
   }
   boost::system::error_code ec;
-  if (close_code_)
+  if (close_code_) {
+    stream_.set_option(websocket::stream_base::timeout{farewell_time, context_.options.idle_timeout, true});
     co_await stream_.async_close(*close_code_, asio::redirect_error(asio::use_awaitable, ec));
+  }
   // After the peer's close frame the reader waits for the peer to hang up, but not for ever.
   if (gone_ && !reader_done_) {
     room_.expires_after(farewell_time);

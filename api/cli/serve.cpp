@@ -60,7 +60,10 @@ int serve(const serve_options& options) {
   const auto url = url_of(options.server.host, listening.port());
   std::cout << "Listening on " << url << std::endl;
 
-  std::jthread serving([&] { listening.run_until_stopped(); });
+  std::jthread serving([&] {
+    listening.run_until_stopped();
+    terminal.post(done_event{});
+  });
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();
@@ -72,13 +75,21 @@ int serve(const serve_options& options) {
     } catch (const failure&) { // has been posted, or the server ends
     }
   });
-  // Nothing else is posted: either the engine has failed, or somebody wants the server to end.
+  // Nothing else is posted yet: either the engine has failed, or somebody wants the server to end.
   const auto failed = terminal.next_event();
-  terminal.let_interrupts_end_the_program();
   if (!failed && !options.quiet)
     std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish"
               << std::endl;
   listening.stop();
+  for (bool ended = false; !ended;) {
+    const auto next = terminal.next_event();
+    ended = next && std::holds_alternative<done_event>(*next);
+    if (!next) { // a second interrupt; one more ends the program as it stands
+      terminal.let_interrupts_end_the_program();
+      listening.stop_now();
+    }
+  }
+  terminal.let_interrupts_end_the_program();
   serving.join();
   engine.stop();
   loading.join();
@@ -141,7 +152,7 @@ void add_server_options(CLI::App& command, server_options& options) {
   };
   seconds("--header-timeout", options.header_timeout, "For the headers of a request to arrive");
   seconds("--idle-timeout", options.idle_timeout, "Until a connection without a request is closed");
-  seconds("--stop-grace", options.stop_grace, "For running requests to finish when the server is stopped");
+  seconds("--stop-grace", options.stop_grace, "For running requests to finish when the server is stopped; a second Ctrl-C or SIGTERM cuts it short");
 }
 
 } // namespace
@@ -162,7 +173,7 @@ command add_serve(CLI::App& troupe) {
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
               "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
-              "lets running requests finish, then the exit status is 0.\n"
+              "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"

@@ -418,6 +418,9 @@ TEST_CASE("Stopping lets running requests finish, and cancels them after the gra
     const auto request = live.fake.next();
     live.stop();
     CHECK(request->wait_cancelled());
+    const auto answer = busy.read_response();
+    CHECK(answer.status == 503);
+    CHECK(answer.headers.at("connection") == "close");
     CHECK(busy.read_all().empty());
   }
 }

@@ -170,7 +170,7 @@ TEST_CASE("An error ahead of the first piece has its own status, later ones end 
   client.read_chunk();
   request->send(error{errc::device, "it broke", {}});
   CHECK(client.read_chunk() == "data: {\"error\":{\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
-                               "\"code\":\"device_error\"}}\n\n");
+                               "\"code\":\"device_error\"}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
   CHECK(client.read_all().empty());
 }

@@ -26,6 +26,7 @@ public:
       thread_.join();
   }
   void begin_stop() { server_.stop(); }
+  void stop_now() { server_.stop_now(); }
   std::uint16_t port() const { return server_.port(); }
 
   fake_service fake;

@@ -49,24 +49,26 @@ def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
         httpx.get(server.url + "/health", timeout=5)
 
 
-def test_streams_that_outlast_the_grace_are_ended(launch):
-    server = launch("--stop-grace", "0")
-    finished = threading.Event()
-
-    def read():
-        try:
-            server.post("/v1/completions", {**LONG, "max_tokens": 2000, "n": 32, "temperature": 1})
-        except httpx.TransportError:
-            pass
-        finished.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    wait_until(lambda: server.metrics()["troupe_sequences_running"] > 0, "the request to run")
-    server.process.send_signal(signal.SIGTERM)
+@pytest.mark.parametrize("grace, signals", [("0", 1), ("300", 2)])
+def test_what_outlasts_the_grace_ends_with_an_error(launch, grace, signals):
+    server = launch("--stop-grace", grace)
+    endless = {**LONG, "max_tokens": 2000, "n": 32, "temperature": 1}
+    whole = []
+    reader = threading.Thread(target=lambda: whole.append(server.post("/v1/completions", endless)))
+    with httpx.stream("POST", server.url + "/v1/completions", json={**endless, "stream": True}, timeout=60) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        reader.start()
+        wait_until(lambda: server.metrics()["troupe_requests_in_flight"] == 2, "both requests to run")
+        for _ in range(signals):
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: any("topping" in line for line in server.err), "the server to say that it stops")
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2].removeprefix("data: "))["error"]["message"] == "the server is stopping"
+    reader.join(10)
+    assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "unavailable"
     assert server.process.wait(10) == 0
-    assert finished.wait(10)
-    reader.join()
 
 
 def test_a_second_server_on_the_same_port_says_so(launch):
