@@ -147,8 +147,10 @@ std::string bundled_model() {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const auto program = fs::read_symlink("/proc/self/exe", ignored);
-  for (const auto& root : {program.parent_path() / ".." / "..", fs::path(".")})
-    if (const auto folder = root / "examples" / "storyteller" / "model"; fs::exists(folder / "config.json", ignored))
+  const auto in_sources = fs::path("examples") / "storyteller" / "model";
+  const auto beside = program.parent_path() / "..";
+  for (const auto& folder : {beside / ".." / in_sources, beside / "share" / "troupe" / "storyteller", in_sources})
+    if (fs::exists(folder / "config.json", ignored))
       return fs::weakly_canonical(folder, ignored).string();
   return {};
 }

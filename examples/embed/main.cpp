@@ -1,7 +1,7 @@
 // Troupe inside a program that has actors of its own: two engines in its caf::actor_system, one request whose tokens
 // come to a callback, one whose tokens come to an actor as messages, one that is cancelled.
 //   troupe_embed MODEL [OTHER MODEL]
-#include "api/engine_caf.hpp"
+#include <troupe/engine_caf.hpp>
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>

@@ -1,0 +1,22 @@
+# What `cmake --install` installs beside the libraries and the program: headers, what find_package(Troupe) reads, ready
+# configurations and the bundled model.
+include(CMakePackageConfigHelpers)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Troupe)
+set(TROUPE_HAS_CUDA ${CUDAToolkit_FOUND})
+configure_package_config_file(TroupeConfig.cmake.in TroupeConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(TroupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/TroupeConfigVersion.cmake
+  ${PROJECT_SOURCE_DIR}/actors/FindCAF.cmake DESTINATION ${package})
+install(EXPORT TroupeTargets NAMESPACE Troupe:: DESTINATION ${package})
+foreach(header IN LISTS public_headers)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${public_include}/troupe/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
+endforeach()
+install(FILES ${public_include}/troupe/engine.hpp ${public_include}/troupe/engine_caf.hpp
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
+
+if(TROUPE_PROGRAM)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/storyteller/model/
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller)
+endif()

@@ -1,0 +1,29 @@
+# Headers as programs outside of this project see them: <troupe/engine.hpp>, <troupe/engine_caf.hpp>, and below
+# troupe/ whatever those include. They are copies whose own includes begin with troupe/, so that a host's include path
+# gets a single folder and no name of the host's (runtime/, api/) is taken.
+set(public_include ${PROJECT_BINARY_DIR}/include)
+
+set(pending api/engine.hpp api/engine_caf.hpp)
+set(public_headers ${pending})
+while(pending)
+  list(POP_FRONT pending header)
+  file(READ ${PROJECT_SOURCE_DIR}/${header} text)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
+  string(REGEX MATCHALL "#include \"[^\"]+\"" lines "${text}")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "#include \"(.*)\"" "\\1" included "${line}")
+    if(NOT included IN_LIST public_headers)
+      list(APPEND pending ${included})
+      list(APPEND public_headers ${included})
+    endif()
+  endforeach()
+  string(REGEX REPLACE "#include \"([^\"]+)\"" "#include \"troupe/\\1\"" text "${text}")
+  file(CONFIGURE OUTPUT ${public_include}/troupe/${header} CONTENT "${text}" @ONLY)
+endwhile()
+foreach(header engine engine_caf)
+  file(CONFIGURE OUTPUT ${public_include}/troupe/${header}.hpp
+    CONTENT "#pragma once\n\n#include \"troupe/api/${header}.hpp\"\n")
+endforeach()
+
+target_include_directories(troupe_engine INTERFACE
+  $<BUILD_INTERFACE:${public_include}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

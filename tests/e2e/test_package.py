@@ -1,0 +1,66 @@
+"""The engine in somebody else's project: installed and found by find_package, or taken in by add_subdirectory."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from server import GOLDEN, ROOT, STORYTELLER
+
+BUILD = ROOT / "build" / "release"
+EMBED = ROOT / "examples" / "embed"
+
+
+def run(*command, **more):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **more)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def build_embed(folder, *configure):
+    """Configures and builds the example as a project of its own; returns its program and how its source was compiled."""
+    run("cmake", "-S", EMBED, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *configure)
+    run("cmake", "--build", folder, "--target", "troupe_embed")
+    commands = json.loads((folder / "compile_commands.json").read_text())
+    [own] = [entry["command"] for entry in commands if entry["file"] == str(EMBED / "main.cpp")]
+    return folder / "troupe_embed", own
+
+
+def check_embed(program, command):
+    assert "-std=gnu++20" in command or "-std=c++20" in command
+    assert "-Werror" not in command and "-ffp-contract" not in command
+    own_folders = [part for part in command.split() if part.startswith(("-I", str(ROOT)))
+                   and not part.endswith(("/include", "main.cpp"))]
+    assert own_folders == [], "a host sees the folder with troupe/ and nothing else"
+    assert "[callback: 24 tokens]" in run(program, GOLDEN)
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prefix")
+    run("cmake", "--install", BUILD, "--prefix", folder)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_an_installed_engine_is_found_by_find_package(prefix, tmp_path):
+    check_embed(*build_embed(tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}"))
+
+
+def test_the_sources_are_a_subdirectory_of_another_project():
+    # With the flags of the project's own build and beside it, so that a compiler cache answers for it.
+    folder = BUILD.parent / "subdirectory"
+    shutil.rmtree(folder, ignore_errors=True)
+    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    check_embed(*build_embed(folder, f"-DTROUPE_SOURCE={ROOT}", "-DTROUPE_WERROR=ON", *launcher))
+
+
+@pytest.mark.skipif(not STORYTELLER.joinpath("config.json").is_file(), reason="there is no bundled storyteller")
+def test_an_installed_program_brings_its_model_and_configurations(prefix, tmp_path):
+    text = run(prefix / "bin" / "troupe", "run", "--max-tokens", "3", "--quiet", "Hello", cwd=tmp_path, env={
+        "PATH": os.environ["PATH"]})
+    assert text.strip()
+    assert prefix.joinpath("share", "troupe", "configs", "server.toml").is_file()
