@@ -22,6 +22,8 @@ public:
   std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
   std::size_t available_memory() const override { return troupe::available_memory(); }
   int decode_rows(int sequences) const override { return sequences; }
+  // 64 rows of prompts reach nearly the rate of 512 (tests/bench/latency.py) and fit in beside a full batch.
+  int default_step_tokens(int max_sequences) const override { return 64 + max_sequences; }
   std::size_t step_memory(const run_sizes&) const override { return 0; } // logits come and go
   bool schedule_invariant() const override { return true; }
   bool works_by_itself() const override { return false; }

@@ -48,6 +48,10 @@ public:
   /// Rows of a step in which so many sequences decode: it may be padded.
   virtual int decode_rows(int sequences) const = 0;
 
+  /// Rows of a step where nobody asks for a number: enough for products to be efficient, few enough that streams do not
+  /// wait long for a step that also reads prompts.
+  virtual int default_step_tokens(int max_sequences) const = 0;
+
   /// Bytes of it that runner and drawer need beside a decoder's activations, what the backend's ops take, and the KV cache.
   virtual std::size_t step_memory(const run_sizes& sizes) const = 0;
 

@@ -26,7 +26,7 @@ struct engine_options {
   int max_context = 0;                            // tokens of prompt and answer; 0: the model's limit
   int max_sequences = 64;                         // that run at once
   int max_queue = 1024;                           // requests that wait; one more is refused as overloaded
-  int step_tokens = 512;                          // rows of one step
+  int step_tokens = 0;                            // rows of one step; 0: what suits the device
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };

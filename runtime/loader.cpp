@@ -79,7 +79,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     throw failure(errc::bad_request, "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
                   "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
-  check_at_least(options.step_tokens, 1, "step_tokens");
+  check_at_least(options.step_tokens, 0, "step_tokens");
   check_at_least(options.compute.threads, 0, "threads");
   load_status status;
   const auto say = [&](std::string line) {
@@ -111,11 +111,14 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.schedule_invariant = model->device->schedule_invariant();
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
+  const int step_tokens =
+    options.step_tokens > 0 ? options.step_tokens : model->device->default_step_tokens(options.max_sequences);
   const int decodes = model->device->decode_rows(options.max_sequences);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(options.step_tokens, decodes),
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(step_tokens, decodes),
                             context, decodes);
   need.activations += model->device->step_memory({info.vocab_size, options.max_sequences, context, need.kv_block});
-  const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory());
+  const auto share = model->device->works_by_itself() ? cache_share::of_a_device : cache_share::of_a_machine;
+  const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory(), share);
   say(info.weights + " " + plan.line);
   info.max_context = plan.max_context;
   info.weight_bytes = need.weights;
@@ -124,7 +127,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->host_blocks = plan_swap(options, need.kv_block, model->device->works_by_itself(), available_memory());
   if (model->host_blocks > 0)
     model->swap = model->device->measure_moves(kv_shape_of(source.config, numbers, 8));
-  model->limits = {options.step_tokens, options.max_sequences, options.max_queue};
+  model->limits = {step_tokens, options.max_sequences, options.max_queue};
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;
 

@@ -3,26 +3,34 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <sstream>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 namespace troupe {
 
 namespace {
 
-// Of what is left after the weights, the share that the KV cache may take by default: the rest is for prompts, sockets,
-// the page cache and whoever else lives on this machine.
-constexpr double default_share = 0.8;
+namespace fs = std::filesystem;
 
 constexpr auto unknown = std::numeric_limits<std::size_t>::max();
 
-std::size_t number_in(const char* file) {
+/// Of what is left after the weights, what the KV cache may take by default.
+double portion(cache_share share) {
+  return share == cache_share::of_a_machine ? 0.5 : 0.8;
+}
+
+std::size_t number_in(const fs::path& file) {
   std::size_t n = 0;
   std::ifstream in(file);
   return in >> n ? n : unknown;
 }
 
 /// The number behind `key` in a file of lines "key number [unit]".
-std::size_t number_in(const char* file, const std::string& key) {
+std::size_t number_in(const fs::path& file, const std::string& key) {
   std::ifstream in(file);
   std::string name, rest;
   for (std::size_t n = 0; in >> name >> n; std::getline(in, rest))
@@ -31,19 +39,67 @@ std::size_t number_in(const char* file, const std::string& key) {
   return unknown;
 }
 
+/// What a control group itself leaves. `names` are the files of limit and use, `cache` the key of what is given back when
+/// asked: the page cache, which holds the checkpoint that was just read.
+struct group_files {
+  const char* limit;
+  const char* used;
+  const char* cache;
+};
+constexpr group_files version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr group_files version_2{"memory.max", "memory.current", "inactive_file"};
+
+std::size_t left_in(const fs::path& group, const group_files& names) {
+  const auto limit = number_in(group / names.limit), used = number_in(group / names.used);
+  if (limit == unknown || used == unknown)
+    return unknown;
+  const auto cache = number_in(group / "memory.stat", names.cache);
+  const auto taken = cache == unknown ? used : used - std::min(used, cache);
+  return limit > taken ? limit - taken : 0;
+}
+
+/// Bytes of address space below the process's limit.
+std::size_t left_of_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return unknown;
+  const auto pages = number_in("/proc/self/statm");
+  const auto taken = pages == unknown ? 0 : pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
+
 } // namespace
+
+std::size_t memory_left_in_groups(std::string_view groups, const fs::path& mount) {
+  auto left = unknown;
+  std::istringstream lines{std::string(groups)};
+  for (std::string line; std::getline(lines, line);) { // "4:memory:/a/b", or "0::/a/b" for version 2
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos)
+      continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    const bool unified = controllers.empty();
+    if (!unified && ("," + controllers + ",").find(",memory,") == line.npos)
+      continue;
+    // Inside a container the path may name a group of the host's that is not mounted here; the root then is the own group.
+    const auto root = unified ? mount : mount / "memory";
+    auto path = fs::path(line.substr(second + 1)).relative_path();
+    for (;; path = path.parent_path()) {
+      left = std::min(left, left_in(root / path, unified ? version_2 : version_1));
+      if (path.empty())
+        break;
+    }
+  }
+  return left;
+}
 
 std::size_t available_memory() {
   const auto kib = number_in("/proc/meminfo", "MemAvailable:");
-  auto available = kib == unknown ? unknown : kib * 1024;
-  const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
-  if (limit != unknown && used != unknown) {
-    // What is "used" counts the page cache, with the checkpoint that was just read: the kernel gives that back when asked.
-    const auto cache = number_in("/sys/fs/cgroup/memory.stat", "inactive_file");
-    const auto taken = cache == unknown ? used : used - std::min(used, cache);
-    available = std::min(available, limit > taken ? limit - taken : 0);
-  }
-  return available;
+  const auto of_the_machine = kib == unknown ? unknown : kib * 1024;
+  std::ifstream file("/proc/self/cgroup");
+  const std::string groups{std::istreambuf_iterator(file), {}};
+  return std::min({of_the_machine, memory_left_in_groups(groups, "/sys/fs/cgroup"), left_of_address_space()});
 }
 
 std::string to_size(std::size_t bytes) {
@@ -58,7 +114,7 @@ std::string to_size(std::size_t bytes) {
 }
 
 memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context,
-                        std::size_t available) {
+                        std::size_t available, cache_share share) {
   if (options.max_context > model_context)
     throw failure(errc::bad_request, "a context of " + std::to_string(options.max_context) +
                   " tokens was asked for, but the model's limit is " + std::to_string(model_context), "max_context");
@@ -77,7 +133,7 @@ memory_plan plan_memory(const engine_options& options, const memory_need& need, 
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
   const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
   const auto by_bytes = (options.kv_cache_bytes > 0 ? options.kv_cache_bytes
-                                                    : static_cast<std::size_t>(static_cast<double>(left) * default_share)) /
+                                                    : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
                         need.kv_block;
   auto blocks = options.kv_cache_bytes > 0 ? by_bytes : std::min(useful, by_bytes);
   blocks = std::min<std::size_t>(blocks, std::numeric_limits<std::int32_t>::max() / kernels::block_tokens);

@@ -123,7 +123,11 @@ command add_chat(CLI::App& troupe) {
               "Examples:\n"
               "  troupe chat\n"
               "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
-  return {app, [options] { return chat(*options); }};
+  return {app, [app, options] {
+            if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
+              options->engine.max_sequences = 1;
+            return chat(*options);
+          }};
 }
 
 } // namespace troupe::cli

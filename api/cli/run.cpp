@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 
@@ -73,7 +74,11 @@ command add_run(CLI::App& troupe) {
               "  troupe run --temperature 0 --max-tokens 64 --raw \"Once upon a time\"\n"
               "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
               "Exit status: 0; 1 where something failed; 2 for a wrong command line; 130 after Ctrl-C.");
-  return {app, [options] { return run(*options); }};
+  return {app, [app, options] {
+            if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
+              options->engine.max_sequences = std::min(options->engine.max_sequences, options->answers);
+            return run(*options);
+          }};
 }
 
 } // namespace troupe::cli

@@ -36,6 +36,8 @@ public:
 
   int decode_rows(int sequences) const override { return bucket_of(sequences); }
 
+  int default_step_tokens(int) const override { return 512; }
+
   std::size_t step_memory(const run_sizes& sizes) const override {
     const auto logits = static_cast<std::size_t>(sizes.vocab) * sizeof(float) *
                         static_cast<std::size_t>(bucket_of(sizes.max_sequences));

@@ -56,6 +56,7 @@ public:
   std::unique_ptr<kernels::backend> open() const override { return real_->open(); }
   std::size_t available_memory() const override { return real_->available_memory(); }
   int decode_rows(int sequences) const override { return real_->decode_rows(sequences); }
+  int default_step_tokens(int max_sequences) const override { return real_->default_step_tokens(max_sequences); }
   std::size_t step_memory(const run_sizes& sizes) const override { return real_->step_memory(sizes); }
   bool schedule_invariant() const override { return real_->schedule_invariant(); }
   bool works_by_itself() const override { return real_->works_by_itself(); }

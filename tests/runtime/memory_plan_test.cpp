@@ -1,6 +1,10 @@
 #include "runtime/memory_plan.hpp"
 
+#include "tests/runtime/model_test_data.hpp"
+
 #include <doctest/doctest.h>
+
+#include <limits>
 
 using namespace troupe;
 
@@ -11,7 +15,7 @@ constexpr memory_need need{100 * mib, 10 * mib, 1 * mib}; // a block of 16 token
 
 std::string refusal(const engine_options& o, int context, std::size_t available) {
   try {
-    plan_memory(o, need, context, available);
+    plan_memory(o, need, context, available, cache_share::of_a_device);
   } catch (const failure& f) {
     return f.what();
   }
@@ -23,7 +27,7 @@ std::string refusal(const engine_options& o, int context, std::size_t available)
 TEST_CASE("the cache is sized to what the sequences can use, where there is room for it") {
   engine_options o;
   o.max_sequences = 4;
-  auto plan = plan_memory(o, need, 160, 10000 * mib);
+  auto plan = plan_memory(o, need, 160, 10000 * mib, cache_share::of_a_machine);
   CHECK(plan.blocks == 40);
   CHECK(plan.max_context == 160);
   CHECK(plan.line == "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
@@ -31,16 +35,52 @@ TEST_CASE("the cache is sized to what the sequences can use, where there is room
 
 TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
   engine_options o;
-  auto plan = plan_memory(o, need, 4096, 210 * mib);
+  auto plan = plan_memory(o, need, 4096, 210 * mib, cache_share::of_a_device);
   CHECK(plan.blocks == 80);
   CHECK(plan.max_context == 80 * 16);
   CHECK(plan.line.find("less than the model's 4096") != std::string::npos);
 }
 
+TEST_CASE("on a machine that others use, too, it leaves a second engine as much as it takes itself") {
+  engine_options o;
+  const auto first = plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine);
+  CHECK(first.blocks == 500);
+  const auto taken = (110 + 500) * mib;
+  CHECK_NOTHROW(plan_memory(o, need, 4096, 1110 * mib - taken, cache_share::of_a_machine));
+  o.kv_cache_bytes = 1000 * mib; // who asks for it gets it all
+  CHECK(plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine).blocks == 1000);
+}
+
+TEST_CASE("the tightest control group around a process limits it, whatever its version") {
+  const test::temp_folder mount;
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((mount.path() / file).parent_path());
+    test::write(mount.path() / file, text + "\n");
+  };
+  constexpr auto none = std::numeric_limits<std::size_t>::max();
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == none);
+  write("a/b/memory.max", "max");
+  write("a/b/memory.current", "1000");
+  write("a/memory.max", "5000");
+  write("a/memory.current", "3000");
+  write("a/memory.stat", "anon 1\ninactive_file 500");
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
+  write("a/b/memory.max", "900");
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
+  // The path of a group that is not mounted here: the root is what limits.
+  write("memory.max", "7000");
+  write("memory.current", "1000");
+  CHECK(memory_left_in_groups("0::/docker/0123\n", mount.path()) == 6000);
+
+  write("memory/c/memory.limit_in_bytes", "4000");
+  write("memory/c/memory.usage_in_bytes", "3000");
+  CHECK(memory_left_in_groups("5:cpu,memory:/c\n3:pids:/a\n", mount.path()) == 1000);
+}
+
 TEST_CASE("a cache size that was asked for is taken as it is") {
   engine_options o;
   o.kv_cache_bytes = 25 * mib + 1;
-  CHECK(plan_memory(o, need, 160, 1000 * mib).blocks == 25);
+  CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).blocks == 25);
   o.kv_cache_bytes = 2000 * mib;
   CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
 }
