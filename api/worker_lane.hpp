@@ -36,6 +36,9 @@ public:
                                       asio::bind_cancellation_slot(asio::cancellation_slot(), asio::use_awaitable));
   }
 
+  /// Whether all that was begun has also gone on where it came from.
+  bool idle() const { return taken_ == 0; }
+
   /// Waits for what has been started.
   void join() { pool_.join(); }
 

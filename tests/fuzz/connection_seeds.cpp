@@ -1,0 +1,157 @@
+#include "tests/fuzz/connection_seeds.hpp"
+
+#include "tests/api/drive_connection.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe::test {
+
+namespace {
+
+using kind = connection_part::kind;
+
+connection_part get(const std::string& target, const std::string& headers = {}) {
+  return {kind::bytes, "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n", {}};
+}
+
+connection_part post(const std::string& path, std::string body, kind how = kind::sized) {
+  return {how, "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n", std::move(body)};
+}
+
+connection_part completion(std::string fields) {
+  return post("/v1/completions", "{\"prompt\":\"once\"," + std::move(fields) + '}');
+}
+
+connection_part chat(std::string messages, const std::string& fields = {}) {
+  return post("/v1/chat/completions", "{\"messages\":[" + std::move(messages) + ']' + fields + '}');
+}
+
+const connection_part wait{kind::wait, {}, {}};
+
+const connection_part upgrade =
+  get("/v1/ws", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://page.example\r\n");
+
+connection_part frame(std::string text) {
+  return {kind::frame, {}, std::move(text)};
+}
+
+const std::string user = R"({"role":"user","content":"Tell me"})";
+const std::string call = R"({"id":"c","type":"function","function":{"name":"f","arguments":"{\"k\":[1,2.5e3]}"}})";
+const std::string tools =
+  R"(,"tools":[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",)"
+  R"("properties":{"k":{"type":"array","items":{"type":"number"}}},"required":["k"]}}}],"tool_choice":"auto")";
+
+std::string chunked(const std::string& body) {
+  std::string result = "Transfer-Encoding: chunked\r\n\r\n";
+  for (std::size_t at = 0; at < body.size(); at += 40) {
+    const auto piece = body.substr(at, 40);
+    char size[8];
+    result.append(size, std::to_chars(size, size + sizeof size, piece.size(), 16).ptr) += "\r\n" + piece + "\r\n";
+  }
+  return result += "0\r\n\r\n";
+}
+
+std::string framed(const std::string& text) {
+  std::string result = "\x81";
+  const int width = text.size() < 126 ? 0 : text.size() < 65536 ? 2 : 8;
+  result += static_cast<char>(0x80 | (width == 0 ? text.size() : width == 2 ? 126u : 127u));
+  for (int i = width - 1; i >= 0; --i)
+    result += static_cast<char>(text.size() >> (8 * i));
+  return result + std::string(4, '\0') + text;
+}
+
+} // namespace
+
+std::string connection_script::bytes() const {
+  std::string result(1, static_cast<char>(habit));
+  for (const auto& part : parts) {
+    switch (part.how) {
+      case kind::bytes: result += part.head; break;
+      case kind::sized:
+        result += part.head + "Content-Length: " + std::to_string(part.body.size()) + "\r\n\r\n" + part.body;
+        break;
+      case kind::chunked: result += part.head + chunked(part.body); break;
+      case kind::frame: result += framed(part.body); break;
+      case kind::wait: result += client_waits; break;
+    }
+  }
+  return result;
+}
+
+std::vector<connection_script> connection_seeds() {
+  return {
+    {0, {get("/health"), get("/v1/models"), get("/v1/models/org%2Fbytes?x=y"), get("/metrics"), get("/nothing")}},
+    {in_pieces_of_1, {get("http://localhost:80/v1/models"), get("/health", "Connection: close\r\n")}},
+    {0, {{kind::bytes, "HEAD /health HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", {}},
+         {kind::bytes, "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.example\r\n"
+                       "Access-Control-Request-Method: POST\r\n\r\n", {}},
+         {kind::bytes, "GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", {}},
+         {kind::bytes, "GET /health HTTP/1.0\r\n\r\n", {}}}},
+    {in_pieces_of_7, {post("/tokenize", R"({"prompt":"a\u00e9"})"), post("/detokenize", R"({"tokens":[97,98]})"),
+                      post("/tokenize", "{\"messages\":[" + user + "]}"), wait}},
+    {in_pieces_of_64, {post("/tokenize", R"({"prompt":")" + std::string(150, 'x') + "\"}", kind::chunked), wait,
+                       post("/v1/completions", R"({"prompt":[1,2,3]})", kind::chunked), wait}},
+    {0, {{kind::bytes, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                       "Content-Length: 14\r\nExpect: 100-continue\r\n\r\n", {}},
+         wait, {kind::bytes, R"({"prompt":"a"})", {}}, wait}},
+    {0, {completion(R"("max_tokens":5,"temperature":0.5,"top_p":0.9,"top_k":3,"min_p":0.1,"seed":7,"n":2)"), wait,
+         completion(R"("stream":true,"stream_options":{"include_usage":true},"stop":["x","yz"],"stop_token_ids":[3])"),
+         wait, get("/health"), wait}},
+    {0, {completion(R"("logprobs":3,"logit_bias":{"5":-100,"6":1.5},"echo":true,"presence_penalty":1)"), wait,
+         completion(R"("return_token_ids":true,"ignore_eos":true,"min_tokens":2,"repetition_penalty":1.1)"), wait,
+         post("/v1/completions", R"({"prompt":["a","b",[1,2]],"stream":true,"n":2,"timeout":3})"), wait}},
+    {0, {chat(user), wait, chat(R"({"role":"system","content":[{"type":"text","text":"Be"}]},)" + user,
+                                R"(,"stream":true,"logprobs":true,"top_logprobs":2,"max_completion_tokens":9)"), wait}},
+    {0, {chat(user + R"(,{"role":"assistant","content":null,"tool_calls":[)" + call + ',' + call +
+              R"(]},{"role":"tool","tool_call_id":"c","content":"3"})", tools), wait,
+         chat(R"({"role":"assistant","tool_calls":[)" + call + R"(],"tool_calls":[]},{"role":"raise"})"), wait,
+         chat(user, R"(,"chat_template_kwargs":{"a":[1,{"b":null}]},"response_format":{"type":"text"},"seed":1)"), wait,
+         post("/tokenize", "{\"messages\":[" + user + ']' + tools + '}'), wait}},
+    {0, {post("/v1/completions", R"({"prompt":"fail","stream":true})"), wait,
+         post("/v1/completions", R"({"prompt":"late","stream":true})"), wait}},
+    {until_drained, {post("/v1/completions", R"({"prompt":"hold","stream":true})"), get("/health"), wait}},
+    {until_cut | until_aborted, {chat(R"({"role":"user","content":"hold"})", R"(,"stream":true)"), wait}},
+    {until_cut, {upgrade, wait, frame(R"({"type":"generate","id":"a","prompt":"hold"})"), wait}},
+    {until_aborted, {post("/v1/completions", R"({"prompt":"hold"})"), wait}},
+    {leaves_after_100, {post("/v1/completions", R"({"prompt":"a","stream":true})"), wait, get("/health"), wait}},
+    {leaves_after_1000 | in_pieces_of_7, {get("/metrics"), get("/metrics"), wait}},
+    {0, {upgrade, wait, frame(R"({"type":"generate","id":"a","prompt":"x","max_tokens":4,"logprobs":1,"n":2})"), wait,
+         frame(R"({"type":"generate","id":"b","messages":[)" + user + "]}"), wait,
+         frame(R"({"type":"generate","id":"a","prompt":"hold"})"), wait,
+         frame(R"({"type":"generate","id":"a","prompt":"x"})"), frame(R"({"type":"cancel","id":"a"})"), wait,
+         {kind::bytes, std::string("\x88\x82\0\0\0\0\x03\xe8", 8), {}}, wait}},
+    {in_pieces_of_1, {upgrade, wait, frame(R"({"type":"generate","id":"l","prompt":"late"})"),
+                      frame(R"({"type":"generate","id":"f","prompt":"fail"})"), frame("[]"), frame("{"), wait,
+                      {kind::bytes, std::string("\x89\x81\0\0\0\0x", 7), {}}, wait,
+                      {kind::bytes, std::string("\x01\x82\0\0\0\0[1\x80\x81\0\0\0\0]", 15), {}}, wait,
+                      {kind::bytes, std::string("\x82\x81\0\0\0\0x", 7), {}}, wait}},
+    {until_drained | until_aborted, {upgrade, wait, frame(R"({"type":"generate","id":"a","prompt":"hold"})"), wait}},
+    {leaves_after_1000, {upgrade, wait, frame(R"({"type":"generate","id":"a","prompt":"x","n":64})"), wait}},
+    {until_drained, {upgrade, wait, frame(R"({"type":"generate","id":"a","prompt":")" + std::string(9000, 'x') + "\"}"),
+                     wait, frame(std::string(17'000, ' ')), wait}},
+  };
+}
+
+const std::vector<std::string>& connection_words() {
+  static const std::vector<std::string> words{
+    "\r\n", "\r\n\r\n", "\r\n ", ": ", "HTTP/1.0", "HTTP/1.1", "GET ", "POST ", "HEAD ", "OPTIONS ", "CONNECT ",
+    "/v1/chat/completions", "/v1/completions", "/v1/ws", "/v1/models/", "/tokenize", "/detokenize", "/health",
+    "/metrics", "http://localhost/", "Host: localhost\r\n", "Content-Length: 0\r\n",
+    "Content-Length: 18446744073709551615\r\n", "Transfer-Encoding: chunked\r\n", "Transfer-Encoding: gzip\r\n",
+    "Connection: close\r\n", "Connection: keep-alive\r\n", "Expect: 100-continue\r\n", "Upgrade: websocket\r\n",
+    "Sec-WebSocket-Version: 13\r\n", "Origin: null\r\n", "Content-Type: application/json\r\n",
+    "Authorization: Bearer x\r\n", "0\r\n\r\n", "ffffffffffffffff\r\n", ";x=\"y\"", "{", "}", "[", "]",
+    "[[[[[[[[[[[[[[[[", "{\"a\":{\"a\":{\"a\":", ",", ":", "\"", "\\", "\\u0000", "\\ud800", "\\ud83d\\ude00", "null",
+    "true", "false", "0", "-1", "1e999", "-0.0", "2147483648", "9223372036854775808", "1e-320", "0.1",
+    "\"messages\":", "\"role\":", "\"content\":", "\"tool_calls\":[", "\"function\":{", "\"arguments\":", "\"name\":",
+    "\"type\":", "\"text\"", "\"prompt\":", "\"stream\":true,", "\"n\":", "\"stop\":", "\"logit_bias\":{",
+    "\"tools\":[", "\"tool_choice\":", "\"chat_template_kwargs\":{", "\"response_format\":{", "\"logprobs\":",
+    "\"max_tokens\":", "\"stop_token_ids\":[", "\"id\":", "\"generate\"", "\"cancel\"", "\"hold\"", "\"late\"",
+    "\"fail\"", "\"raise\"", "\"assistant\"", "\"tool\"", "\"model\":", "\"timeout\":", "\"best_of\":", "\"suffix\":",
+    "\"echo\":true,", "\xff", "\xc3\xa9", "\xed\xa0\x80", "\xf0\x9f\x98\x80", std::string(client_waits)};
+  return words;
+}
+
+} // namespace troupe::test
