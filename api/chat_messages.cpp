@@ -1,32 +1,18 @@
 #include "api/chat_messages.hpp"
 
-#include <boost/json.hpp>
-
 namespace troupe {
 
 namespace {
 
-boost::json::value copied(json::value v) {
-  using simdjson::dom::element_type;
-  switch (v.type()) {
-    case element_type::ARRAY: {
-      boost::json::array result;
-      for (auto item : json::array(v))
-        result.push_back(copied(item));
-      return result;
-    }
-    case element_type::OBJECT: {
-      boost::json::object result;
-      for (auto [key, item] : json::object(v))
-        result[std::string_view(key)] = copied(item);
-      return result;
-    }
-    case element_type::INT64: return std::int64_t(v);
-    case element_type::UINT64: return std::uint64_t(v);
-    case element_type::DOUBLE: return double(v);
-    case element_type::BOOL: return bool(v);
-    case element_type::STRING: return boost::json::string(std::string_view(v));
-    default: return nullptr;
+[[noreturn]] void refuse_for_templates(const field_reader& at, std::string_view key, const std::exception& why) {
+  at.refuse(key, std::string("cannot be given to a template: ") + why.what());
+}
+
+jinja::value to_template(const field_reader& at, std::string_view key, json::value given) {
+  try {
+    return jinja::from_json(given);
+  } catch (const failure& f) {
+    refuse_for_templates(at, key, f);
   }
 }
 
@@ -59,75 +45,94 @@ std::string joined_parts(const field_reader& message, json::array parts) {
 }
 
 /// OpenAI's clients send arguments as JSON in a string; templates expect what it says.
-void open_arguments(const field_reader& call, boost::json::object& copy) {
+jinja::value open_arguments(const field_reader& function, json::value given) {
+  std::string_view text;
+  if (given.get(text))
+    return to_template(function, "arguments", given);
+  if (text.empty())
+    return jinja::dict();
+  const auto parsed = [&] {
+    try {
+      return json::document::parse(text, "its text", errc::bad_request);
+    } catch (const failure& f) {
+      function.refuse("arguments", std::string("must be a JSON object, as a string or as such: ") + f.what());
+    }
+  }();
+  if (!parsed.root().is_object())
+    function.refuse("arguments", "must be a JSON object, as a string or as such");
+  return to_template(function, "arguments", parsed.root());
+}
+
+/// The dict of an object, each member made by `value_of(key, item)`.
+template <class Make>
+jinja::value dict_of(const field_reader& object, Make value_of) {
+  jinja::dict result;
+  for (auto [key, item] : json::object(object.body()))
+    result.set(jinja::value(key), value_of(std::string_view(key), item));
+  return result;
+}
+
+jinja::value read_call(const field_reader& call) {
   const auto function = call.object("function");
   if (!function)
     call.refuse("function", "is required");
-  const auto name = function->text("name");
-  if (!name)
+  if (!function->text("name"))
     function->refuse("name", "is required");
-  const auto arguments = function->find("arguments");
-  std::string_view text;
-  if (!arguments || arguments->get(text))
-    return;
-  auto& target = copy["function"].as_object()["arguments"];
-  if (text.empty()) {
-    target = boost::json::object();
-    return;
-  }
-  simdjson::dom::parser parser;
-  json::value parsed;
-  if (parser.parse(text.data(), text.size()).get(parsed) || !parsed.is_object())
-    function->refuse("arguments", "must be a JSON object, as a string or as such");
-  target = copied(parsed);
+  const auto member = [&](std::string_view key, json::value item) {
+    return key == "arguments" ? open_arguments(*function, item) : to_template(*function, key, item);
+  };
+  return dict_of(call, [&](std::string_view key, json::value item) {
+    return key == "function" ? dict_of(*function, member) : to_template(call, key, item);
+  });
 }
 
-boost::json::object read_message(json::value given, const std::string& path) {
-  const field_reader message(given, path);
+/// A list of objects, each read by `read`.
+template <class Read>
+jinja::value read_objects(const field_reader& at, std::string_view key, json::array given, Read read) {
+  std::vector<jinja::value> result;
+  for (auto item : given) {
+    const auto name = std::string(key) + '[' + std::to_string(result.size()) + ']';
+    if (!item.is_object())
+      at.refuse(name, "an object", item);
+    result.push_back(read(field_reader(item, at.name_of(name) + ".")));
+  }
+  return jinja::value::list(std::move(result));
+}
+
+/// `make()`, which puts values together that may turn out to be too deep or too large. Names the body's member.
+template <class Make>
+auto made_of(const field_reader& body, std::string_view key, Make make) {
+  try {
+    return make();
+  } catch (const jinja::fault& f) {
+    refuse_for_templates(body, key, f);
+  }
+}
+
+jinja::value read_message(const field_reader& message) {
   const auto role = message.text("role");
   if (!role || role->empty())
     message.refuse("role", "is required");
-  auto result = copied(given).as_object();
   const auto content = message.find("content");
   const auto calls = message.list("tool_calls");
-  json::array parts;
-  if (content && !content->get(parts))
-    result["content"] = joined_parts(message, parts);
-  else if (content && !content->is_string())
+  if (content && !content->is_string() && !content->is_array())
     message.refuse("content", "a string or a list of text parts", *content);
-  else if (!content && !calls && *role != "assistant")
+  if (!content && !calls && *role != "assistant")
     message.refuse("content", "is required");
-  if (!calls)
-    return result;
-  std::size_t number = 0;
-  for (auto call : *calls) {
-    const auto name = "tool_calls[" + std::to_string(number) + "]";
-    if (!call.is_object())
-      message.refuse(name, "an object", call);
-    auto& copy = result["tool_calls"].as_array()[number++].as_object();
-    open_arguments(field_reader(call, message.name_of(name) + "."), copy);
-  }
-  return result;
+  return dict_of(message, [&](std::string_view key, json::value item) {
+    return key == "content" && item.is_array() ? joined_parts(message, item)
+           : key == "tool_calls" && calls      ? read_objects(message, key, *calls, read_call)
+                                               : to_template(message, key, item);
+  });
 }
 
-boost::json::array read_tools(const field_reader& body) {
-  boost::json::array result;
-  const auto tools = body.list("tools");
-  if (!tools)
-    return result;
-  for (auto item : *tools) {
-    const auto name = "tools[" + std::to_string(result.size()) + "]";
-    if (!item.is_object())
-      body.refuse(name, "an object", item);
-    const field_reader tool(item, name + ".");
-    const auto function = tool.object("function");
-    if (!function)
-      tool.refuse("function", "is required");
-    if (!function->text("name"))
-      function->refuse("name", "is required");
-    result.push_back(copied(item));
-  }
-  return result;
+jinja::value read_tool(const field_reader& tool) {
+  const auto function = tool.object("function");
+  if (!function)
+    tool.refuse("function", "is required");
+  if (!function->text("name"))
+    function->refuse("name", "is required");
+  return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
 }
 
 /// Whether the template is to know the tools. Forcing a call would need guided generation.
@@ -144,6 +149,12 @@ bool tools_are_offered(const field_reader& body) {
   return word == "auto";
 }
 
+/// The text of the last message, if it has one.
+std::optional<std::string_view> last_text(const chat_input& chat) {
+  const auto* content = chat.messages.seq().items.back().map().find(std::string_view("content"));
+  return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
+}
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view space = " \t\r\n";
   const auto first = text.find_first_not_of(space);
@@ -157,29 +168,24 @@ chat_input read_chat(const field_reader& body) {
   const auto messages = body.list("messages");
   if (!messages)
     body.refuse("messages", "is required");
-  for (auto item : *messages) {
-    const auto name = "messages[" + std::to_string(result.messages.size()) + "]";
-    if (!item.is_object())
-      body.refuse(name, "an object", item);
-    result.messages.push_back(read_message(item, name + "."));
-  }
-  if (result.messages.empty())
+  result.messages = made_of(body, "messages", [&] { return read_objects(body, "messages", *messages, read_message); });
+  if (!result.messages.truth())
     body.refuse("messages", "must have at least one message");
-
-  result.tools = read_tools(body);
-  if (!tools_are_offered(body))
-    result.tools.clear();
+  if (const auto tools = body.list("tools"))
+    result.tools = made_of(body, "tools", [&] { return read_objects(body, "tools", *tools, read_tool); });
+  if (!tools_are_offered(body) || !result.tools.truth())
+    result.tools = nullptr;
   if (const auto variables = body.object("chat_template_kwargs"))
-    result.variables = copied(variables->body()).as_object();
+    result.variables = to_template(body, "chat_template_kwargs", variables->body()).map();
   for (const auto* name : {"documents", "reasoning_effort"})
     if (const auto given = body.find(name))
-      result.variables[name] = copied(*given);
+      made_of(body, name, [&] { result.variables.set(name, to_template(body, name, *given)); });
 
   result.continue_final_message = body.boolean("continue_final_message").value_or(false);
   result.add_generation_prompt = body.boolean("add_generation_prompt").value_or(!result.continue_final_message);
   if (result.continue_final_message && result.add_generation_prompt)
     body.refuse("continue_final_message", "and `add_generation_prompt` cannot both be true");
-  if (result.continue_final_message && !result.messages.back().as_object()["content"].is_string())
+  if (result.continue_final_message && !last_text(result))
     body.refuse("continue_final_message", "needs a last message with text");
   return result;
 }
@@ -190,8 +196,7 @@ std::string render_chat(const served_model& model, const chat_input& chat) {
   auto prompt = model.render(chat);
   if (!chat.continue_final_message)
     return prompt;
-  const auto& last = chat.messages.back().as_object().at("content").as_string();
-  const auto text = trimmed(std::string_view(last.data(), last.size()));
+  const auto text = trimmed(last_text(chat).value_or(""));
   const auto found = prompt.rfind(text);
   if (found == prompt.npos)
     throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",

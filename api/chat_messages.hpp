@@ -4,19 +4,18 @@
 
 #include "api/field_reader.hpp"
 #include "api/service.hpp"
-
-#include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
+#include "runtime/jinja/value.hpp"
 
 #include <stop_token>
 #include <string>
 
 namespace troupe {
 
+/// What the template is given, as the values that it works on.
 struct chat_input {
-  boost::json::array messages;        // `content` is a string or null; `tool_calls[].function.arguments` an object
-  boost::json::array tools;
-  boost::json::object variables;      // chat_template_kwargs
+  jinja::value messages;              // dicts; `content` is a string or null; `tool_calls[].function.arguments` a dict
+  jinja::value tools = nullptr;       // dicts, or none
+  jinja::dict variables;              // chat_template_kwargs
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   std::stop_token stop;               // nobody waits for the prompt any longer

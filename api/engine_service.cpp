@@ -1,9 +1,6 @@
 #include "api/engine_service.hpp"
 
 #include "api/chat_messages.hpp"
-#include "runtime/json.hpp"
-
-#include <boost/json/serialize.hpp>
 
 namespace troupe {
 
@@ -20,11 +17,6 @@ private:
   request_handle request_;
 };
 
-/// From the JSON that is written to the JSON that is read.
-jinja::value to_template(const boost::json::value& value) {
-  return jinja::from_json(json::document::parse(boost::json::serialize(value), "messages", errc::bad_request).root());
-}
-
 std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info>& model) {
   auto served = std::make_shared<served_model>();
   served->id = model->id;
@@ -39,10 +31,10 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   }
   if (const auto chat = model->chat)
     served->render = [chat](const chat_input& input) {
-      return chat->render({.messages = to_template(input.messages),
-                           .tools = input.tools.empty() ? jinja::value(nullptr) : to_template(input.tools),
+      return chat->render({.messages = input.messages,
+                           .tools = input.tools,
                            .add_generation_prompt = input.add_generation_prompt,
-                           .extra = to_template(input.variables)});
+                           .extra = input.variables});
     };
   return served;
 }

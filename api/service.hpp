@@ -4,8 +4,6 @@
 
 #include "runtime/generation.hpp"
 
-#include <boost/json/fwd.hpp>
-
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -26,7 +24,7 @@ public:
   virtual void resume() = 0;
 };
 
-/// What a chat template is given: JSON arrays and objects, checked and normalised (chat_messages.hpp).
+/// What a chat template is given, checked and normalised (chat_messages.hpp).
 struct chat_input;
 
 /// The loaded model. Immutable; its functions are slow for long texts, so they run on worker threads.

@@ -135,22 +135,28 @@ chat_template chat_template::parse(std::string_view source, std::string bos_toke
 }
 
 std::string chat_template::render(const arguments& args) const {
-  jinja::dict names = special_tokens_;
+  const bool with_tools = tool_use_ && !args.tools.is_none();
+  try {
+    return (with_tools ? *tool_use_ : default_).render(jinja::value(names(args)), args.now);
+  } catch (const failure& f) {
+    throw failure(errc::bad_request, f.what(), "messages");
+  } catch (const jinja::fault& f) {
+    throw failure(errc::bad_request, f.what(), "messages");
+  }
+}
+
+jinja::dict chat_template::names(const arguments& args) const {
+  jinja::dict result = special_tokens_;
   if (args.extra.is(jinja::kind::dict))
     for (const auto& [key, item] : args.extra.map().entries())
       if (key.is_string())
-        names.set(key, item);
-  names.set("messages", args.messages);
-  names.set("tools", args.tools);
-  if (!names.find(std::string_view("documents")))
-    names.set("documents", nullptr);
-  names.set("add_generation_prompt", args.add_generation_prompt);
-  const bool with_tools = tool_use_ && !args.tools.is_none();
-  try {
-    return (with_tools ? *tool_use_ : default_).render(jinja::value(std::move(names)), args.now);
-  } catch (const failure& f) {
-    throw failure(errc::bad_request, f.what(), "messages");
-  }
+        result.set(key, item);
+  result.set("messages", args.messages);
+  result.set("tools", args.tools);
+  if (!result.find(std::string_view("documents")))
+    result.set("documents", nullptr);
+  result.set("add_generation_prompt", args.add_generation_prompt);
+  return result;
 }
 
 } // namespace troupe

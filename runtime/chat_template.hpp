@@ -36,6 +36,8 @@ public:
 
 private:
   explicit chat_template(jinja::program program) : default_(std::move(program)) {}
+  /// What the template can name. Throws jinja::fault where it nests too deeply or is too large.
+  jinja::dict names(const arguments& args) const;
 
   jinja::program default_;
   std::optional<jinja::program> tool_use_;

@@ -21,7 +21,8 @@ class document {
 public:
   /// Throws failure(not_found | bad_file) naming the file.
   static document load(const std::filesystem::path& file);
-  /// Throws failure(code) with "`name`: what is wrong".
+  /// Throws failure(code) with "`name`: what is wrong". An object with two members of one name is refused: which of
+  /// them counts is up to each reader. Takes n log n steps for n bytes.
   static document parse(std::string_view text, std::string name, errc code = errc::bad_file);
 
   value root() const { return root_; }

@@ -142,9 +142,7 @@ safetensors_header read_safetensors_header(std::span<const std::byte> file, cons
                std::string(json::kind_of(text_value)));
       continue;
     }
-    const entry_reader reader{name, key};
-    if (!header.emplace(key, reader.read(value)).second)
-      reader.fail("is there twice");
+    header.emplace(key, entry_reader{name, key}.read(value));
   }
   const std::size_t data = length_bytes + length;
   check_cover(header, file.size() - data, name);
@@ -241,8 +239,7 @@ private:
       // Shards lie beside their index; anything else could name any file of the machine.
       if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
         throw failure(errc::bad_file, index.string() + ": " + shown(file) + " is no name of a file beside it");
-      if (!file_of.try_emplace(std::string(tensor), file).second)
-        throw failure(errc::bad_file, index.string() + ": tensor " + shown(tensor) + " is there twice");
+      file_of.emplace(tensor, file);
     }
     std::set<std::string> opened;
     for (const auto& [_, file] : file_of)

@@ -69,8 +69,7 @@ void bpe::read_vocabulary(const field& vocab) {
     const std::size_t begin = texts_.size();
     texts_ += token;
     slot = std::string_view(texts_.data() + begin, token.size());
-    if (!ids_.emplace(slot, id).second)
-      vocab.refuse("lists the token `" + std::string(token) + "` twice");
+    ids_.emplace(slot, id);
     std::size_t end = 0;
     if (!slot.empty())
       if (const char32_t c = next_char(slot, end); end == slot.size())

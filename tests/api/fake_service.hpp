@@ -38,18 +38,22 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
   };
   model->token_bytes = [](token_id id) { return id == bos ? "<s>" : std::string(1, static_cast<char>(id)); };
   model->render = [](const chat_input& chat) {
+    const auto member = [](const jinja::value& of, std::string_view key) {
+      const auto* found = of.map().find(key);
+      return found ? *found : jinja::value();
+    };
     std::string prompt;
-    for (const auto& tool : chat.tools)
-      prompt += "tool " + std::string(tool.at("function").at("name").as_string()) + '\n';
-    for (const auto& [name, value] : chat.variables)
-      prompt += std::string(name) + '\n';
-    for (const auto& message : chat.messages) {
-      if (message.at("role") == "raise")
+    if (!chat.tools.is_none())
+      for (const auto& tool : chat.tools.seq().items)
+        prompt += "tool " + member(member(tool, "function"), "name").str() + '\n';
+    for (const auto& [name, value] : chat.variables.entries())
+      prompt += name.str() + '\n';
+    for (const auto& message : chat.messages.seq().items) {
+      const auto role = member(message, "role").str();
+      if (role == "raise")
         throw failure(errc::bad_request, "`messages`: the template raises", "messages");
-      prompt += std::string(message.at("role").as_string()) + ": ";
-      if (const auto* content = message.as_object().if_contains("content"); content && content->is_string())
-        prompt += std::string(content->as_string());
-      prompt += '\n';
+      const auto content = member(message, "content");
+      prompt += role + ": " + (content.is_string() ? content.str() : "") + '\n';
     }
     return chat.add_generation_prompt ? prompt + "assistant:" : prompt;
   };

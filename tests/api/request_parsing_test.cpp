@@ -391,8 +391,7 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
   auto model = byte_model();
   std::string seen;
   model->render = [&seen](const chat_input& input) {
-    const auto& call = input.messages.at(0).at("tool_calls").at(0).at("function");
-    seen = std::string(call.at("arguments").at("x").as_string());
+    seen = jinja::to_json(input.messages);
     return std::string("p");
   };
   const auto parsed = json::document::parse(
@@ -400,7 +399,70 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
         "arguments":"{\"x\":\"y\"}"}}]},{"role":"tool","content":"42","tool_call_id":"1"}]})",
     "the body", errc::bad_request);
   parse_generation(dialect::chat, field_reader(parsed.root()), *model);
-  CHECK(seen == "y");
+  CHECK(seen == R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", )"
+                R"("function": {"name": "f", "arguments": {"x": "y"}}}]}, )"
+                R"({"role": "tool", "content": "42", "tool_call_id": "1"}])");
+}
+
+TEST_CASE("A name given twice in one object is refused, wherever a client's JSON is read") {
+  const auto calls = [](int count, const std::string& more) {
+    std::string list;
+    for (int i = 0; i < count; ++i)
+      list += (i ? "," : "") + (R"({"type":"function","function":{"name":"a","arguments":"{\"k\":1}"})" + more) + '}';
+    return "[" + list + "]";
+  };
+  // Several lists of different lengths: whoever counts in one must not write into another.
+  const auto later = calls(19, R"(,"a":1,"b":[1,2,3],"c":{"d":"e"})");
+  const auto many = R"({"messages":[{"role":"assistant","tool_calls":)" + calls(300, "") + R"(,"tool_calls":)" + later +
+                    R"(,"tool_calls":)" + later + "}]}";
+  for (int i = 0; i < 20; ++i)
+    CHECK(fault_of([&] { chat(many); }).param == "messages[0].tool_calls");
+
+  const auto message = [](const std::string& call) {
+    return R"({"messages":[{"role":"assistant","tool_calls":[{)" + call + "}]}]}";
+  };
+  const auto refused = [](const std::string& body, const std::string& param) {
+    CAPTURE(body);
+    const auto fault = fault_of([&] { chat(body); });
+    CHECK(fault.code == errc::bad_request);
+    CHECK(fault.param == param);
+    CHECK(fault.message.find("is given twice") != std::string::npos);
+  };
+  refused(message(R"("function":{"name":"a"},"function":"x")"), "messages[0].tool_calls[0].function");
+  refused(message(R"("function":null,"function":{"name":"a"})"), "messages[0].tool_calls[0].function");
+  refused(message(R"("function":{"name":"a","arguments":"{\"k\":{\"l\":1,\"l\":2}}"})"),
+          "messages[0].tool_calls[0].function.arguments");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"max_tokens":1,"max_tokens":2})", "max_tokens");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"m\u0061x":1,"max":1})", "max");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"metadata":[1,[{"":1,"":2}]]})", "metadata[1][0].");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"logit_bias":{"1":1,"1":2}})", "logit_bias.1");
+  const std::string name(500, 'n');
+  refused(R"({"messages":[{"role":"user","content":"x"}],")" + name + R"(":1,")" + name + R"(":1})",
+          "..." + name.substr(300));
+  CHECK_THROWS_AS(parse_frame(R"({"type":"generate","id":"a","prompt":"x","prompt":"y"})"), bad_frame);
+}
+
+TEST_CASE("Members of different objects may have one name, and very many names are told apart") {
+  CHECK_NOTHROW(chat(R"({"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}],"a":{"a":{"a":1}}})"));
+  std::string body = "{\"prompt\":\"a\"";
+  for (int i = 0; i < 200'000; ++i)
+    body += ",\"" + std::to_string(i) + "\":0";
+  CHECK_NOTHROW(completion(body + "}"));
+  CHECK(fault_of([&] { completion(body + ",\"765\":0}"); }).param == "765");
+}
+
+TEST_CASE("Messages that nest deeper than a template's values may are refused by their field") {
+  for (const int depth : {150, 195, 196, 197, 198, 199, 200, 201, 250, 1000}) {
+    CAPTURE(depth);
+    const auto nested = std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']');
+    const auto message = R"({"messages":[{"role":"user","content":"x","more":)" + nested + "}]";
+    const auto ask = [&] { chat(message + "}"); };
+    if (depth < 199)
+      CHECK_NOTHROW(ask());
+    else
+      CHECK(fault_of(ask).param.starts_with("messages"));
+    CHECK(fault_of([&] { chat(message + R"(,"tool_choice":"x"})"); }).code == errc::bad_request);
+  }
 }
 
 TEST_CASE("Models without a tokenizer take ids alone") {

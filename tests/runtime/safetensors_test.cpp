@@ -117,10 +117,10 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[2]", "[0,8]"), 8), "inside another tensor that ends at 8"},
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[1]", "[12,16]"), 16), "leaving a hole after 8"},
     {with(entry("a", "[1]", "[4,8]"), 8), "tensor `a`: its bytes begin at 4, leaving a hole after 0"},
-    {with(entry("a", "[1]", "[0,4]") + "," + entry("a", "[1]", "[4,8]"), 8), "tensor `a`: is there twice"},
+    {with(entry("a", "[1]", "[0,4]") + "," + entry("a", "[1]", "[4,8]"), 8), "m.safetensors: header: `a` is given twice"},
     {with(R"("__metadata__": 1)", 0), "`__metadata__` must be"},
     {with(R"("__metadata__": {"x": 1})", 0), "`__metadata__`: `x` must be a string, found an integer"},
-    {with(R"("__metadata__": {}, "__metadata__": {})", 0), "`__metadata__` must be there at most once"},
+    {with(R"("__metadata__": {}, "__metadata__": {})", 0), "header: `__metadata__` is given twice"},
     {with(entry("a\\u0007\\n", "[1]", "[0,8]"), 8), "tensor `a??`: "},
   };
   for (const auto& [file, message] : table) {
@@ -232,7 +232,7 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   map(R"("a": "")");
   says("is no name of a file beside it");
   map(R"("a": "one.safetensors", "a": "two.safetensors")");
-  says("tensor `a` is there twice");
+  says("`weight_map.a` is given twice");
   map(R"("a": "three.safetensors")");
   says("three.safetensors: cannot be opened");
   map(R"("a": "one.safetensors", "d": "two.safetensors")");

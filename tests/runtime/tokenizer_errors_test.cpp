@@ -67,7 +67,7 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
   CHECK(with_model(R"("vocab":{"a":3,"b":3},"merges":[])") ==
         "bad: tokenizer.json: `model.vocab` gives the id 3 to both `a` and `b`");
   CHECK(with_model(R"("vocab":{"a":3,"a":4},"merges":[])") ==
-        "bad: tokenizer.json: `model.vocab` lists the token `a` twice");
+        "bad: tokenizer.json: `model.vocab.a` is given twice");
   CHECK(with_model(vocab + R"(,"merges":["a b c"])") ==
         "bad: tokenizer.json: `model.merges` entry 0 must be two tokens with a space between");
   CHECK(with_model(vocab + R"(,"merges":["a b","ab"])") ==
