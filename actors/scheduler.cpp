@@ -23,7 +23,7 @@ public:
     return {
       [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
       [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), go_on(); },
-      [this](pause_atom, std::uint64_t request, bool paused) { scheduler_.pause(request, paused), go_on(); },
+      [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
       [this](const step_result_ptr& result) { finished(*result); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
@@ -39,6 +39,14 @@ private:
     clients_.emplace(a.request, client);
     requests_.emplace(client.address(), a.request);
     self_->send(sampler_, attach_atom::value, a.request, client);
+    go_on();
+  }
+
+  void pause(std::uint64_t request, bool paused) {
+    for (const auto forgotten : scheduler_.pause(request, paused))
+      if (auto client = clients_.find(forgotten); client != clients_.end())
+        self_->send(client->second, forgotten,
+                    error{errc::overloaded, "its reader was too slow, and so are too many others'", {}});
     go_on();
   }
 

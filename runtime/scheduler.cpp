@@ -40,9 +40,11 @@ std::optional<error> scheduler::submit(admission a) {
   return std::nullopt;
 }
 
-void scheduler::add(sequence s) {
+scheduler::sequence& scheduler::add(sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
-  waiting_.emplace(order(stored), &stored);
+  line_of(stored).emplace(order(stored), &stored);
+  paused_ += stored.paused();
+  return stored;
 }
 
 void scheduler::cancel(std::uint64_t request) {
@@ -55,10 +57,28 @@ void scheduler::finish(sequence_id id) {
   end(id);
 }
 
-void scheduler::pause(std::uint64_t request, bool paused) {
-  for (auto i = sequences_.lower_bound({request, 0}); i != sequences_.end() && i->first.request == request; ++i)
-    i->second.paused = paused;
+std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) {
+  std::vector<std::uint64_t> forgotten;
+  const auto first = sequences_.lower_bound({request, 0});
+  if (first == sequences_.end() || first->first.request != request || first->second.paused() == paused)
+    return forgotten;
+  if (paused)
+    pauses_.emplace(++last_pause_, request);
+  else
+    pauses_.erase(first->second.paused_since);
+  for (auto i = first; i != sequences_.end() && i->first.request == request; ++i) {
+    auto& s = i->second;
+    line_of(s).erase(order(s));
+    s.paused_since = paused ? last_pause_ : 0;
+    line_of(s).emplace(order(s), &s);
+    paused_ += paused ? 1 : -1;
+  }
   stalled_ = false;
+  while (paused_ > static_cast<std::size_t>(limits_.max_queue + limits_.max_sequences)) {
+    forgotten.push_back(pauses_.begin()->second);
+    cancel(forgotten.back());
+  }
+  return forgotten;
 }
 
 // -- what can run -----------------------------------------------------------------------------------------------------
@@ -69,7 +89,7 @@ scheduler::sequence* scheduler::find(sequence_id id) {
 }
 
 std::int32_t scheduler::rows_wanted(const sequence& s) const {
-  if (s.paused)
+  if (s.paused())
     return 0;
   const auto end = std::min(s.known(), s.last_row);
   if (s.planned < end)
@@ -80,7 +100,7 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
 
 bool scheduler::admissible(const sequence& s) const {
   // After a preemption, draws under way have to come in first: they are part of what is to be recomputed.
-  return !s.paused && s.draws_in_flight == 0;
+  return s.draws_in_flight == 0;
 }
 
 bool scheduler::can_plan() const {
@@ -161,7 +181,7 @@ void scheduler::make_way(block_request& request) {
   auto slots = free_slots_.size();
   std::size_t yielding = 0;
   for (auto& [_, s] : running_)
-    if (s->paused || s->priority < first.priority) {
+    if (s->paused() || s->priority < first.priority) {
       slots += 1 + s->sibling_slots.size();
       ++yielding;
     }
@@ -241,14 +261,20 @@ void scheduler::make_room(const block_demand& refused, block_request& next) {
   if (refused.open) {
     slots_promised_ -= 1 + s->siblings;
     starved_ = true;
-  } else if (s->running() && s->planned >= s->known() - 1) {
-    // A sequence that decodes goes on: somebody less important, perhaps itself, makes room. One for all that were refused:
-    // if that is too little, they are refused again.
-    if (next.releases.empty())
-      preempt(*victim(), next);
-    if (s->running())
-      ask(next, *s, 1);
+    return;
   }
+  // A sequence that decodes goes on: somebody less important, perhaps itself, makes room. For a prompt under way, only who
+  // is paused does. One for all that were refused: if that is too little, they are refused again.
+  const bool decodes = s->planned >= s->known() - 1;
+  if (!s->running() || s->paused())
+    return;
+  auto* last = victim();
+  if (!decodes && !(last && last->paused()))
+    return;
+  if (next.releases.empty())
+    preempt(*last, next);
+  if (s->running())
+    ask(next, *s, decodes ? 1 : refused.rows);
 }
 
 void scheduler::add_rows(sequence& s, const block_answer& answer, const block_grant& grant) {
@@ -289,8 +315,7 @@ void scheduler::add_draws(sequence& s) {
     sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
     sibling.draws_in_flight = 0;
     sibling.sampler_knows = false;
-    auto& stored = sequences_.insert_or_assign(sibling.id, std::move(sibling)).first->second;
-    running_.emplace(order(stored), &stored);
+    auto& stored = add(std::move(sibling));
     later_.forks.push_back({s.id, stored.id});
     asked_.insert(stored.id);
     granted_.insert(stored.id);
@@ -344,9 +369,9 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
     free_slots_.pop_back();
     return slot;
   };
-  waiting_.erase(order(s));
-  running_.emplace(order(s), &s);
+  line_of(s).erase(order(s));
   s.slot = take_slot();
+  running_.emplace(order(s), &s);
   for (std::int32_t i = 0; i < s.siblings; ++i)
     s.sibling_slots.push_back(take_slot());
   slots_promised_ -= 1 + s.siblings;
@@ -374,7 +399,7 @@ scheduler::sequence* scheduler::victim() {
   for (auto& [_, s] : running_) {
     if (granted_.contains(s->id))
       continue;
-    if (!last || s->paused >= last->paused)
+    if (!last || s->paused() >= last->paused())
       last = s;
   }
   return last;
@@ -382,7 +407,7 @@ scheduler::sequence* scheduler::victim() {
 
 void scheduler::preempt(sequence& s, block_request& request) {
   leave(s, request);
-  waiting_.emplace(order(s), &s);
+  line_of(s).emplace(order(s), &s);
   ++counters_.preemptions;
 }
 
@@ -402,10 +427,17 @@ void scheduler::end(sequence_id id) {
   if (s->running())
     leave(*s, later_);
   else
-    waiting_.erase(order(*s));
+    line_of(*s).erase(order(*s));
   if (s->draws_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler has never heard of it
     ended_.push_back(id);
+  const auto since = s->paused_since;
   sequences_.erase(id);
+  if (since != 0) {
+    --paused_;
+    if (const auto other = sequences_.lower_bound({id.request, 0});
+        other == sequences_.end() || other->first.request != id.request)
+      pauses_.erase(since);
+  }
   stalled_ = false;
 }
 
@@ -435,7 +467,7 @@ std::vector<scheduler::started> scheduler::take_started() {
 scheduler_counters scheduler::counters() const {
   auto c = counters_;
   for (auto& [_, s] : sequences_)
-    ++(s.paused ? c.paused : s.running() ? c.running : c.waiting);
+    ++(s.paused() ? c.paused : s.running() ? c.running : c.waiting);
   return c;
 }
 

@@ -63,8 +63,10 @@ public:
   /// Ends one sequence, for a reason that the sampler does not know of (a stop string).
   void finish(sequence_id id);
 
-  /// A paused request gets no rows; its blocks and slots are the first to be taken when there are too few.
-  void pause(std::uint64_t request, bool paused);
+  /// A paused request gets no rows; its blocks and slots are the first to be taken when there are too few, and it has no
+  /// place in the queue. Of paused sequences there may be as many as run and wait at most: returns the requests that were
+  /// forgotten where there are more, those paused for longest.
+  std::vector<std::uint64_t> pause(std::uint64_t request, bool paused);
 
   /// True where `begin_step` may be called: no block request is unanswered, and there is something to ask or to plan.
   bool wants_step() const;
@@ -102,18 +104,22 @@ private:
     std::int32_t last_row = 0;                // rows are planned for positions below this
     std::int32_t draws_in_flight = 0;
     std::int32_t slot = -1;                   // while running
-    bool paused = false;
+    std::uint64_t paused_since = 0;           // number of the pause() that paused it; 0: it is not
     bool announced = false;                   // its request has heard that it started
     bool sampler_knows = false;               // its sampling state was sent since it was admitted
     std::int32_t siblings = 0;                // to be forked off when the prompt is computed (n > 1)
     std::vector<std::int32_t> sibling_slots;  // theirs, while this one runs
 
     bool running() const { return slot >= 0; }
+    bool paused() const { return paused_since != 0; }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
   };
   using key = std::tuple<int, std::uint64_t, sequence_id>;  // -priority, arrival, id: scheduling order
 
-  void add(sequence s);
+  using line = std::map<key, sequence*>;
+
+  sequence& add(sequence s);
+  line& line_of(const sequence& s) { return s.running() ? running_ : s.paused() ? resting_ : waiting_; }
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
@@ -142,7 +148,10 @@ private:
 
   scheduler_limits limits_;
   std::map<sequence_id, sequence> sequences_;
-  std::map<key, sequence*> running_, waiting_;
+  line running_, waiting_, resting_;           // resting: neither runs nor waits, for it is paused
+  std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
+  std::uint64_t last_pause_ = 0;
+  std::size_t paused_ = 0;                     // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::vector<started> started_;
 

@@ -307,3 +307,66 @@ TEST_CASE("no more give way than has to") {
   for (auto& a : all)
     check_transcripts(m, a);
 }
+
+TEST_CASE("paused requests have no place in the queue") {
+  machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
+  std::vector<admission> paused;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    submit(m, paused.emplace_back(make(id, {static_cast<token_id>(id)}, 5)));
+    m.plan();
+    m.sched.pause(id, true);
+  }
+  m.drain();
+  CHECK(m.sched.counters().paused == 4);
+  auto a = make(11, {31}, 5), b = make(12, {32}, 5);
+  submit(m, a), submit(m, b);
+  m.drain();
+  check_transcripts(m, a), check_transcripts(m, b);
+  // Who goes on has its place again, full queue or not.
+  submit(m, make(13, {33}, 5)), submit(m, make(14, {34}, 5));
+  for (auto& p : paused)
+    CHECK(m.sched.pause(p.request, false).empty());
+  m.drain();
+  for (auto& p : paused)
+    check_transcripts(m, p);
+  CHECK(m.sched.counters().paused == 0);
+}
+
+TEST_CASE("of too many paused requests those paused for longest are forgotten") {
+  machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    submit(m, make(id, {static_cast<token_id>(id)}, 5));
+    CHECK(m.sched.pause(id, true).empty());
+  }
+  CHECK(m.sched.pause(1, false).empty()); // and again: now it is the last
+  CHECK(m.sched.pause(1, true).empty());
+  submit(m, make(5, {5}, 5, 2));
+  m.drain();
+  submit(m, make(6, {6}, 5));
+  CHECK(m.sched.pause(6, true) == std::vector<std::uint64_t>{2});
+  CHECK(m.sched.counters().paused == 4);
+  m.sched.cancel(3);
+  submit(m, make(7, {7}, 5));
+  CHECK(m.sched.pause(7, true).empty());
+  m.drain();
+  CHECK(m.sched.counters().paused == 4);
+}
+
+TEST_CASE("a prompt under way takes blocks from who is paused") {
+  machine m(8, false, {.step_tokens = 16, .max_sequences = 4});
+  const auto paused = make(1, std::vector<token_id>(60, 21), 30), decoding = make(2, {22}, 40),
+             prompt = make(3, std::vector<token_id>(60, 23), 3);
+  submit(m, paused);
+  while (m.transcripts[{1, 0}].empty())
+    m.plan(), m.execute(), m.book();
+  m.sched.pause(1, true);
+  submit(m, decoding);
+  submit(m, prompt);
+  while (m.transcripts[{3, 0}].empty())
+    m.plan(), m.execute(), m.book();
+  CHECK(m.transcripts[{2, 0}].size() < solo(decoding, 0).size()); // it has not waited for it
+  m.sched.pause(1, false);
+  m.drain();
+  for (auto& a : {paused, decoding, prompt})
+    check_transcripts(m, a);
+}
