@@ -97,6 +97,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.id = options.model_name.empty() ? source.name : options.model_name;
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
+  for (const auto& line : info.defaults.remarks)
+    say(line);
   if (source.load_tokenizer)
     info.tokenizer = source.load_tokenizer();
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)

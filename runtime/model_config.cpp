@@ -2,10 +2,12 @@
 
 #include "runtime/config_fields.hpp"
 #include "runtime/config_limits.hpp"
+#include "runtime/sampling_ranges.hpp"
 
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <sstream>
 
 namespace troupe {
 
@@ -218,6 +220,39 @@ model_config parse_model_config(const json::document& document) {
   return model;
 }
 
+namespace {
+
+/// `given`, or the nearest that a request may ask for and a remark.
+template <class T>
+T within(const std::string& label, T given, T least, T most, std::vector<std::string>& remarks) {
+  const T taken = std::clamp(given, least, most);
+  if (taken != given) {
+    std::ostringstream line;
+    line << label << " is " << given << ", taken as " << taken << ": it must be from " << least << " to " << most;
+    remarks.push_back(line.str());
+  }
+  return taken;
+}
+
+std::optional<double> proposed(const config_fields& from, const sampling_number& field,
+                               std::vector<std::string>& remarks) {
+  constexpr auto any = std::numeric_limits<double>::max();
+  auto given = from.number(field.name, -any, any);
+  if (given)
+    given = within(from.label(field.name), *given, field.range.least, field.range.most, remarks);
+  return given;
+}
+
+std::optional<int> proposed(const config_fields& from, const sampling_integer& field, std::vector<std::string>& remarks) {
+  using limits = std::numeric_limits<std::int64_t>;
+  const auto given = from.integer(field.name, limits::min(), limits::max());
+  if (!given)
+    return std::nullopt;
+  return static_cast<int>(within(from.label(field.name), *given, field.least, field.most, remarks));
+}
+
+} // namespace
+
 generation_defaults parse_generation_config(const json::document* generation, const json::document& config) {
   constexpr auto max_id = std::numeric_limits<token_id>::max();
   generation_defaults result;
@@ -226,12 +261,11 @@ generation_defaults parse_generation_config(const json::document* generation, co
     const config_fields given(generation->root(), generation->name());
     stops = given.integers("eos_token_id", 0, max_id);
     result.sample = given.boolean("do_sample", false);
-    result.temperature = given.number("temperature", 0, 1e6);
-    if (const auto top_k = given.integer("top_k", 0, max_id))
-      result.top_k = static_cast<int>(*top_k);
-    result.top_p = given.number("top_p", 0, 1);
-    result.min_p = given.number("min_p", 0, 1);
-    result.repetition_penalty = given.number("repetition_penalty", 1e-6, 1e6);
+    result.temperature = proposed(given, sampling_fields::temperature, result.remarks);
+    result.top_k = proposed(given, sampling_fields::top_k, result.remarks);
+    result.top_p = proposed(given, sampling_fields::top_p, result.remarks);
+    result.min_p = proposed(given, sampling_fields::min_p, result.remarks);
+    result.repetition_penalty = proposed(given, sampling_fields::repetition_penalty, result.remarks);
   }
   if (!stops)
     stops = config_fields(config.root(), config.name()).integers("eos_token_id", 0, max_id);

@@ -39,7 +39,8 @@ struct model_config {
   bool operator==(const model_config&) const = default;
 };
 
-/// What `generation_config.json` proposes; requests decide. `stops` falls back to config.json's `eos_token_id`.
+/// What `generation_config.json` proposes, within the ranges of sampling_ranges.hpp; requests decide. `stops` falls back to
+/// config.json's `eos_token_id`.
 struct generation_defaults {
   std::vector<token_id> stops; // end of sequence
   bool sample = false;
@@ -48,6 +49,7 @@ struct generation_defaults {
   std::optional<double> top_p;
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
+  std::vector<std::string> remarks; // lines for a person: which numbers were out of range, and what is taken instead
 
   bool operator==(const generation_defaults&) const = default;
 };

@@ -251,9 +251,25 @@ TEST_CASE("Sampling defaults are read where they are given, and checked") {
   CHECK(given.min_p == 0.05);
   CHECK(given.repetition_penalty == 1.1);
   CHECK(generation("{}") == generation_defaults{});
-  for (const char* wrong : {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"top_k": -1})", R"({"top_k": 0.5})",
-                            R"({"min_p": 2})", R"({"repetition_penalty": 0})", R"({"do_sample": "yes"})", "[]"})
+  for (const char* wrong : {R"({"temperature": "hot"})", R"({"top_k": 0.5})", R"({"do_sample": "yes"})", "[]"})
     CHECK_MESSAGE(failure_of([&] { generation(wrong); }).starts_with("generation_config.json"), wrong);
+}
+
+TEST_CASE("Sampling defaults that no request may ask for are taken as the nearest that it may, with a line") {
+  const auto wild = generation(R"({"temperature": 2.5, "top_k": 99999999999, "top_p": 1.5, "min_p": -1,
+                                   "repetition_penalty": 1e6})");
+  CHECK(wild.temperature == 2);
+  CHECK(wild.top_k == 2147483647);
+  CHECK(wild.top_p == 1);
+  CHECK(wild.min_p == 0);
+  CHECK(wild.repetition_penalty == 100);
+  REQUIRE(wild.remarks.size() == 5);
+  CHECK(wild.remarks[0] == "generation_config.json: `temperature` is 2.5, taken as 2: it must be from 0 to 2");
+  const auto low = generation(R"({"temperature": -1e300, "top_k": -9223372036854775808, "repetition_penalty": 0})");
+  CHECK(low.temperature == 0);
+  CHECK(low.top_k == -1);
+  CHECK(low.repetition_penalty == 0.01);
+  CHECK(generation(R"({"temperature": 2, "top_k": -1, "top_p": 0, "repetition_penalty": 100})").remarks.empty());
 }
 
 TEST_CASE("A model that is not there, or of no known shape, is refused by name") {
