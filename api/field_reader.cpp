@@ -80,8 +80,8 @@ std::optional<std::string_view> field_reader::text(std::string_view key) const {
 }
 
 std::optional<std::vector<std::int32_t>> field_reader::ids(std::string_view key, std::int64_t least,
-                                                           std::int64_t most) const {
-  const auto found = list(key);
+                                                           std::int64_t most, std::size_t most_entries) const {
+  const auto found = list(key, most_entries);
   if (!found)
     return std::nullopt;
   return read_ids(*this, key, *found, least, most);
@@ -101,12 +101,11 @@ std::optional<std::vector<std::string>> field_reader::texts(std::string_view key
   json::array items;
   if (found->get(items)) {
     add(*found);
-  } else {
-    for (auto item : items)
-      add(item);
+    return result;
   }
-  if (result.size() > most)
-    refuse(key, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(result.size()));
+  check_entries(*this, key, items.size(), most);
+  for (auto item : items)
+    add(item);
   return result;
 }
 
@@ -119,19 +118,21 @@ std::optional<field_reader> field_reader::object(std::string_view key) const {
   return field_reader(*found, name_of(key) + ".");
 }
 
-std::optional<json::array> field_reader::list(std::string_view key) const {
+std::optional<json::array> field_reader::list(std::string_view key, std::size_t most) const {
   const auto found = find(key);
   if (!found)
     return std::nullopt;
   json::array items;
   if (found->get(items))
     refuse(key, "a list", *found);
+  check_entries(*this, key, items.size(), most);
   return items;
 }
 
 std::vector<std::int32_t> read_ids(const field_reader& at, std::string_view key, json::array list, std::int64_t least,
                                    std::int64_t most) {
   std::vector<std::int32_t> result;
+  result.reserve(list.size());
   for (auto item : list) {
     std::int64_t v = 0;
     if (!item.is_int64() || item.get(v) || v < least || v > most)
@@ -139,6 +140,11 @@ std::vector<std::int32_t> read_ids(const field_reader& at, std::string_view key,
     result.push_back(static_cast<std::int32_t>(v));
   }
   return result;
+}
+
+void check_entries(const field_reader& at, std::string_view key, std::size_t entries, std::size_t most) {
+  if (entries > most)
+    at.refuse(key, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(entries));
 }
 
 } // namespace troupe

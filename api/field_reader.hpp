@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/json.hpp"
+#include "runtime/sampling_ranges.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -11,12 +12,6 @@
 #include <vector>
 
 namespace troupe {
-
-struct number_range {
-  double least = 0;
-  double most = 0;
-  bool above_least = false; // `least` itself is excluded
-};
 
 class field_reader {
 public:
@@ -30,12 +25,14 @@ public:
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least, std::int64_t most) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> text(std::string_view key) const;
-  /// A list of integers.
-  std::optional<std::vector<std::int32_t>> ids(std::string_view key, std::int64_t least, std::int64_t most) const;
-  /// One text or a list of them.
+  /// A list of at most `most_entries` integers.
+  std::optional<std::vector<std::int32_t>> ids(std::string_view key, std::int64_t least, std::int64_t most,
+                                               std::size_t most_entries) const;
+  /// One text or a list of at most `most` of them.
   std::optional<std::vector<std::string>> texts(std::string_view key, std::size_t most) const;
   std::optional<field_reader> object(std::string_view key) const;
-  std::optional<json::array> list(std::string_view key) const;
+  /// A list of at most `most` entries of any kind.
+  std::optional<json::array> list(std::string_view key, std::size_t most = ~std::size_t{0}) const;
 
   json::value body() const { return body_; }
   std::string name_of(std::string_view key) const { return path_ + std::string(key); }
@@ -53,5 +50,8 @@ private:
 /// The list as integers in [least, most]; throws naming `key` of `at`.
 std::vector<std::int32_t> read_ids(const field_reader& at, std::string_view key, json::array list, std::int64_t least,
                                    std::int64_t most);
+
+/// Throws naming `key` of `at` where a list has more than `most` entries.
+void check_entries(const field_reader& at, std::string_view key, std::size_t entries, std::size_t most);
 
 } // namespace troupe

@@ -4,13 +4,11 @@
 #include "api/request_scope.hpp"
 #include "api/sampling_fields.hpp"
 
-#include <limits>
+#include <functional>
 
 namespace troupe {
 
 namespace {
-
-constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
 
 std::vector<token_id> encoded(const field_reader& body, const char* key, const served_model& model,
                               std::string_view text, bool special) {
@@ -19,39 +17,57 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
   return model.encode(text, special);
 }
 
-/// One text, one list of ids, a list of texts, or a list of lists of ids.
-std::vector<std::vector<token_id>> read_prompts(const field_reader& body, const served_model& model,
-                                                const std::stop_token& stop) {
+const char* source_of(dialect speaks) {
+  return speaks == dialect::chat ? "messages" : "prompt";
+}
+
+void check_length(const char* source, std::size_t tokens, const served_model& model) {
+  const auto context = static_cast<std::size_t>(model.max_context);
+  if (tokens == 0)
+    throw failure(errc::bad_request, "`" + std::string(source) + "` must have at least one token", source);
+  if (tokens >= context)
+    throw failure(errc::bad_request,
+                  "`" + std::string(source) + "` has " + std::to_string(tokens) + " tokens; at most " +
+                    std::to_string(context - 1) + " fit into the context of " + std::to_string(context),
+                  source);
+}
+
+/// One text, one list of ids, a list of texts, or a list of lists of ids. `take` gets each as soon as it is read, so that
+/// the first that is too long ends it.
+void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
+                  const std::function<void(std::vector<token_id>)>& take) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
     body.refuse("prompt", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
+  const auto take_ids = [&](json::array ids) {
+    check_length("prompt", ids.size(), model); // before there is a copy of it
+    take(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+  };
   std::string_view text;
   if (!found->get(text))
-    return {encoded(body, "prompt", model, text, special)};
+    return take(encoded(body, "prompt", model, text, special));
   json::array list;
   if (found->get(list))
     body.refuse("prompt", wanted, *found);
   if (list.size() == 0)
     body.refuse("prompt", "must not be empty");
   if (list.at(0).value().is_number())
-    return {read_ids(body, "prompt", list, 0, model.vocab_size - 1)};
-  if (list.size() > most_choices)
-    body.refuse("prompt", "may have at most " + std::to_string(most_choices) + " entries");
-
-  std::vector<std::vector<token_id>> result;
+    return take_ids(list);
+  check_entries(body, "prompt", list.size(), most_choices);
+  if (list.size() * static_cast<std::size_t>(n) > most_choices)
+    body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
   for (auto item : list) {
     check(stop);
     json::array ids;
     if (!item.get(text))
-      result.push_back(encoded(body, "prompt", model, text, special));
+      take(encoded(body, "prompt", model, text, special));
     else if (!item.get(ids))
-      result.push_back(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+      take_ids(ids);
     else
       body.refuse("prompt", wanted, item);
   }
-  return result;
 }
 
 std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model,
@@ -80,9 +96,9 @@ struct token_limit {
 };
 
 token_limit read_limit(dialect speaks, const field_reader& body) {
-  token_limit result{body.integer("max_tokens", 1, most_int)};
+  token_limit result{body.integer("max_tokens", 1, sampling_fields::most_int)};
   if (speaks == dialect::chat)
-    if (const auto newer = body.integer("max_completion_tokens", 1, most_int))
+    if (const auto newer = body.integer("max_completion_tokens", 1, sampling_fields::most_int))
       result = {newer, "max_completion_tokens"};
   return result;
 }
@@ -90,16 +106,9 @@ token_limit read_limit(dialect speaks, const field_reader& body) {
 /// Sets `max_tokens` for a prompt of the given length, so that both fit into the context.
 void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, const token_limit& limit,
          const served_model& model) {
-  const char* source = speaks == dialect::chat ? "messages" : "prompt";
+  check_length(source_of(speaks), prompt_tokens, model);
   const auto context = static_cast<std::int64_t>(model.max_context);
   const auto used = static_cast<std::int64_t>(prompt_tokens);
-  if (used == 0)
-    throw failure(errc::bad_request, "`" + std::string(source) + "` must have at least one token", source);
-  if (used >= context)
-    throw failure(errc::bad_request,
-                  "`" + std::string(source) + "` has " + std::to_string(used) + " tokens; at most " +
-                    std::to_string(context - 1) + " fit into the context of " + std::to_string(context),
-                  source);
   const auto room = context - used;
   if (limit.tokens && *limit.tokens > room)
     throw failure(errc::bad_request,
@@ -145,6 +154,8 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   generation result;
   result.sampling = read_sampling(body, model);
   result.sampling.logprobs = read_logprobs(speaks, body);
+  result.sampling.max_tokens = sampling_fields::most_int; // until a prompt says what fits
+  result.sampling.validate(static_cast<std::size_t>(model.vocab_size));
   // vLLM's clients say less for sooner.
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
@@ -176,22 +187,17 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   result.return_token_ids = body.boolean("return_token_ids").value_or(false);
   const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
 
-  std::vector<std::vector<token_id>> prompts;
-  if (speaks == dialect::chat)
-    prompts.push_back(read_chat_prompt(body, model, stop));
-  else
-    prompts = read_prompts(body, model, stop);
-  if (prompts.size() * static_cast<std::size_t>(shared.sampling.n) > most_choices)
-    body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
-  for (auto& ids : prompts) {
-    auto one = shared;
+  const auto take = [&](std::vector<token_id> ids) {
+    auto& one = result.prompts.emplace_back(shared); // which copies no list
     fit(one.sampling, speaks, ids.size(), limit, model);
-    one.sampling.validate(static_cast<std::size_t>(model.vocab_size));
     if (echo)
       result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
     one.prompt = std::move(ids);
-    result.prompts.push_back(std::move(one));
-  }
+  };
+  if (speaks == dialect::chat)
+    take(read_chat_prompt(body, model, stop));
+  else
+    read_prompts(body, model, shared.sampling.n, stop, take);
   return result;
 }
 
@@ -211,7 +217,7 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
 
 std::string parse_detokenize(const field_reader& body, const served_model& model) {
   check_model_name(body, model);
-  const auto ids = body.ids("tokens", 0, model.vocab_size - 1);
+  const auto ids = body.ids("tokens", 0, model.vocab_size - 1, most_detokenised);
   if (!ids)
     body.refuse("tokens", "is required");
   if (!model.decode)

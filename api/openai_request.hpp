@@ -18,6 +18,9 @@ enum class dialect : std::uint8_t { completions, chat };
 /// Prompts times `n`, per request.
 inline constexpr std::size_t most_choices = 1024;
 
+/// Token ids in one body of POST /detokenize.
+inline constexpr std::size_t most_detokenised = 1 << 18;
+
 /// A generation request, understood and tokenised.
 struct generation_request {
   dialect speaks = dialect::completions;

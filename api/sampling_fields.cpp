@@ -2,14 +2,13 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
 #include <random>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::int64_t most_int = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t most_modalities = 16;
 
 /// What a field may hold without asking for anything, beside null.
 enum class neutral : std::uint8_t { none, off, empty, zero, one, on };
@@ -68,7 +67,7 @@ constexpr auto unsupported_fields = std::to_array<unsupported_field>({
 });
 
 void refuse_other_modalities(const field_reader& body) {
-  const auto list = body.list("modalities");
+  const auto list = body.list("modalities", most_modalities);
   if (!list)
     return;
   for (auto item : *list) {
@@ -109,7 +108,9 @@ std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body
   const auto found = body.object("logit_bias");
   if (!found)
     return result;
-  for (auto [key, value] : json::object(found->body())) {
+  const auto entries = json::object(found->body());
+  check_entries(body, "logit_bias", entries.size(), sampling_fields::most_biases);
+  for (auto [key, value] : entries) {
     const std::string_view digits = key;
     token_id id = -1;
     const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
@@ -117,17 +118,21 @@ std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body
       body.refuse("logit_bias", "must map token ids from 0 to " + std::to_string(vocab_size - 1) + " to numbers, \"" +
                                   std::string(digits) + "\" is none");
     double bias = 0;
-    if (!value.is_number() || value.get(bias) || bias < -100 || bias > 100)
-      body.refuse("logit_bias", "must map token ids to numbers between -100 and 100");
+    if (!value.is_number() || value.get(bias))
+      body.refuse("logit_bias", "must map token ids to numbers");
     result.emplace_back(id, static_cast<float>(bias));
   }
   return result;
 }
 
-template <class To, class From>
-void assign(To& to, const std::optional<From>& from) {
-  if (from)
-    to = static_cast<To>(*from);
+void assign(float& to, const field_reader& body, const sampling_number& field) {
+  if (const auto given = body.number(field.name, field.range))
+    to = static_cast<float>(*given);
+}
+
+void assign(int& to, const field_reader& body, const sampling_integer& field) {
+  if (const auto given = body.integer(field.name, field.least, field.most))
+    to = static_cast<int>(*given);
 }
 
 } // namespace
@@ -143,26 +148,24 @@ void refuse_unsupported(const field_reader& body) {
 }
 
 sampling_params read_sampling(const field_reader& body, const served_model& model) {
+  using namespace sampling_fields;
   auto result = model.defaults;
-  assign(result.temperature, body.number("temperature", {0, 2}));
-  assign(result.top_k, body.integer("top_k", -1, most_int));
-  assign(result.top_p, body.number("top_p", {0, 1}));
-  assign(result.min_p, body.number("min_p", {0, 1}));
-  assign(result.repetition_penalty, body.number("repetition_penalty", {0, 100, true}));
-  assign(result.presence_penalty, body.number("presence_penalty", {-2, 2}));
-  assign(result.frequency_penalty, body.number("frequency_penalty", {-2, 2}));
+  assign(result.temperature, body, temperature);
+  assign(result.top_k, body, top_k);
+  assign(result.top_p, body, top_p);
+  assign(result.min_p, body, min_p);
+  assign(result.repetition_penalty, body, repetition_penalty);
+  assign(result.presence_penalty, body, presence_penalty);
+  assign(result.frequency_penalty, body, frequency_penalty);
   result.logit_bias = read_logit_bias(body, model.vocab_size);
   result.seed = read_seed(body);
-  assign(result.min_tokens, body.integer("min_tokens", 0, most_int));
-  assign(result.ignore_eos, body.boolean("ignore_eos"));
-  assign(result.n, body.integer("n", 1, 128));
-  if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1))
+  assign(result.min_tokens, body, min_tokens);
+  result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
+  assign(result.n, body, n);
+  if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
     result.stop_token_ids = std::move(*ids);
-  if (auto stops = body.texts("stop", 64))
+  if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
-  for (const auto& stop : result.stop)
-    if (stop.empty())
-      body.refuse("stop", "must not contain an empty string");
   return result;
 }
 

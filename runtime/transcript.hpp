@@ -41,8 +41,8 @@ private:
 
   std::uint32_t index_;
   std::optional<stream_decoder> decoder_;
+  stop_strings stop_strings_;
   stop_matcher stops_;
-  std::vector<std::string> stop_strings_;
   bool with_logprobs_;
   token_event pending_;      // tokens whose text is held back
   std::vector<token_id> ids_;

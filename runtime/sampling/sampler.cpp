@@ -56,10 +56,9 @@ void sequence_state::book(token_id id) {
 }
 
 enum sampled_token::finish sequence_state::finish_of(token_id id) const {
-  const auto contains = [id](const auto& ids) { return std::find(ids.begin(), ids.end(), id) != ids.end(); };
-  if (!params_->ignore_eos && contains(eos_ids_))
+  if (!params_->ignore_eos && std::ranges::find(eos_ids_, id) != eos_ids_.end())
     return sampled_token::finish::eos;
-  if (contains(params_->stop_token_ids))
+  if (params_->stop_token_ids.contains(id))
     return sampled_token::finish::stop_token;
   if (emitted_ >= static_cast<std::uint64_t>(params_->max_tokens))
     return sampled_token::finish::length;

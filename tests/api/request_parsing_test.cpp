@@ -313,13 +313,17 @@ TEST_CASE("Every sampling field arrives") {
   CHECK(one.sampling.repetition_penalty == 1.5f);
   CHECK(one.sampling.presence_penalty == -1);
   CHECK(one.sampling.frequency_penalty == 2);
-  CHECK(one.sampling.logit_bias == std::vector<std::pair<token_id, float>>{{3, -100.f}, {4, 2.5f}});
+  const auto& biases = one.sampling.logit_bias;
+  CHECK(std::vector(biases.begin(), biases.end()) == std::vector<std::pair<token_id, float>>{{3, -100.f}, {4, 2.5f}});
   CHECK(one.sampling.seed == 12345);
   CHECK(one.sampling.max_tokens == 9);
   CHECK(one.sampling.min_tokens == 2);
   CHECK(one.sampling.ignore_eos);
-  CHECK(one.sampling.stop_token_ids == std::vector<token_id>{5, 6});
-  CHECK(one.sampling.stop == std::vector<std::string>{"x", "yz"});
+  const auto& stop_ids = one.sampling.stop_token_ids;
+  CHECK(std::vector(stop_ids.begin(), stop_ids.end()) == std::vector<token_id>{5, 6});
+  REQUIRE(one.sampling.stop.size() == 2);
+  CHECK(one.sampling.stop[0] == "x");
+  CHECK(one.sampling.stop[1] == "yz");
   CHECK(one.sampling.n == 3);
   CHECK(one.sampling.logprobs == 4);
   CHECK_FALSE(one.skip_special_tokens);
@@ -339,6 +343,63 @@ TEST_CASE("Prompts come as text, ids, or a list of either") {
   const auto mixed = completion(R"({"prompt":[[97],"b"],"echo":true})");
   CHECK(text_of(mixed.prompts.at(0).prompt) == "a");
   CHECK(mixed.echoes == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("The prompts of a request share its lists") {
+  const auto request = completion(R"({"prompt":["a","bc"],"stop":"x","stop_token_ids":[5],"logit_bias":{"3":1}})");
+  REQUIRE(request.prompts.size() == 2);
+  const auto &one = request.prompts[0].sampling, &other = request.prompts[1].sampling;
+  CHECK(&one.stop[0] == &other.stop[0]);
+  CHECK(one.stop_token_ids.begin() == other.stop_token_ids.begin());
+  CHECK(one.logit_bias.begin() == other.logit_bias.begin());
+}
+
+TEST_CASE("Every list that a client sends is bounded") {
+  const auto repeated = [](int times, const std::string& what) {
+    std::string all;
+    for (int i = 0; i < times; ++i)
+      all += (i ? "," : "") + what;
+    return all;
+  };
+  std::string biases = "\"0\":1";
+  for (int i = 1; i < 1025; ++i)
+    biases += ",\"" + std::to_string(i) + "\":1";
+  const std::pair<std::string, const char*> too_long[] = {
+    {R"("prompt":"a","stop":[)" + repeated(65, R"("x")") + "]", "stop"},
+    {R"("prompt":"a","stop":")" + std::string(4097, 'x') + "\"", "stop"},
+    {R"("prompt":"a","stop":[)" + repeated(2, "\"" + std::string(2049, 'x') + "\"") + "]", "stop"},
+    {R"("prompt":"a","stop_token_ids":[)" + repeated(1025, "7") + "]", "stop_token_ids"},
+    {R"("prompt":"a","logit_bias":{)" + biases + "}", "logit_bias"},
+    {R"("prompt":"a","modalities":[)" + repeated(17, R"("text")") + "]", "modalities"},
+    {R"("prompt":[)" + repeated(1025, R"("a")") + "]", "prompt"},
+    {R"("prompt":[)" + repeated(9, R"("a")") + R"(],"n":114)", "n"},
+    {R"("prompt":[)" + repeated(200, "7") + "]", "prompt"},
+    {R"("prompt":[[)" + repeated(200, "7") + "]]", "prompt"},
+  };
+  for (const auto& [fields, param] : too_long) {
+    CAPTURE(fields);
+    CHECK(fault_of([&] { completion("{" + fields + "}"); }).param == param);
+  }
+  const auto ids = "{\"tokens\":[" + repeated(1 << 18, "97");
+  const auto text_of_ids = [](const std::string& body) {
+    return parse_detokenize(field_reader(json::document::parse(body, "the body", errc::bad_request).root()), *byte_model());
+  };
+  CHECK(text_of_ids(ids + "]}").size() == 1 << 18);
+  CHECK(fault_of([&] { text_of_ids(ids + ",97]}"); }).param == "tokens");
+}
+
+TEST_CASE("The first prompt that is too long ends a request before the next is tokenised") {
+  auto model = byte_model();
+  int tokenised = 0;
+  model->encode = [&](std::string_view text, bool) {
+    ++tokenised;
+    return std::vector<token_id>(text.size(), 7);
+  };
+  const auto body = json::document::parse(R"({"prompt":["a",")" + std::string(200, 'b') + R"(","c","d"]})", "the body",
+                                          errc::bad_request);
+  const auto fault = fault_of([&] { parse_generation(dialect::completions, field_reader(body.root()), *model); });
+  CHECK(fault.param == "prompt");
+  CHECK(tokenised == 2);
 }
 
 TEST_CASE("Seeds are any 64 bits, and random where none is given") {

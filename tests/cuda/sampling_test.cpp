@@ -6,6 +6,7 @@
 #include "tests/cuda/support.hpp"
 
 #include <array>
+#include <map>
 
 using namespace troupe;
 using namespace troupe::kernels::cuda::testing;
@@ -153,9 +154,11 @@ TEST_CASE(
         d.params.presence_penalty = 0.7f;
         d.params.frequency_penalty = -0.4f;
       }
+      std::map<token_id, float> biases;
       if (random.below(3) == 0)
         for (const auto id : some_ids(random, vocab, 9))
-          d.params.logit_bias.emplace_back(id, float(random.below(200) - 100) / 20);
+          biases[id] = float(random.below(200) - 100) / 20;
+      d.params.logit_bias = std::vector<logit_bias_map::entry>(biases.begin(), biases.end());
       d.eos = some_ids(random, vocab, 2);
       d.params.max_tokens = 100;
       d.params.min_tokens = random.below(60);

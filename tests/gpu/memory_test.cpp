@@ -51,8 +51,10 @@ struct largest_steps {
     params->logprobs = 5;
     std::vector<token_id> all(static_cast<std::size_t>(model->info.vocab_size));
     std::iota(all.begin(), all.end(), 0);
-    for (const auto id : all)
-      params->logit_bias.emplace_back(id, 0.5f);
+    std::vector<logit_bias_map::entry> biases;
+    for (std::size_t i = 0; i < std::min(all.size(), sampling_fields::most_biases); ++i)
+      biases.emplace_back(all[i], 0.5f);
+    params->logit_bias = std::move(biases);
     return std::make_shared<const sampling_start>(
       sampling_start{params, std::make_shared<const std::vector<token_id>>(all), {}});
   }

@@ -90,8 +90,10 @@ TEST_CASE("the sampler chooses what the sorting reference chooses, under random 
     p.repetition_penalty = maybe(uniform(0.7f, 1.5f), 1.f);
     p.presence_penalty = maybe(uniform(-2, 2), 0.f);
     p.frequency_penalty = maybe(uniform(-2, 2), 0.f);
+    std::map<token_id, float> biases;
     for (auto n = maybe(random() % 5, 0ul); n > 0; --n)
-      p.logit_bias.emplace_back(any_id(), uniform(-5, 5));
+      biases[any_id()] = uniform(-5, 5);
+    p.logit_bias = std::vector<logit_bias_map::entry>(biases.begin(), biases.end());
     p.seed = random();
     p.min_tokens = maybe(static_cast<int>(random() % 10), 0);
     p.max_tokens = 1000;
@@ -245,9 +247,9 @@ TEST_CASE("a row with nothing to choose fails and leaves the transcript as it wa
 }
 
 TEST_CASE("parameters out of range are refused by the field's name") {
-  const auto field = [](sampling_params p) {
+  const auto field_of = [](auto make) {
     try {
-      p.validate(100);
+      make().validate(100);
     } catch (const failure& f) {
       CHECK(f.what_failed().code == errc::bad_request);
       CHECK(f.what_failed().message.find(f.what_failed().param) != std::string::npos);
@@ -255,6 +257,7 @@ TEST_CASE("parameters out of range are refused by the field's name") {
     }
     return std::string();
   };
+  const auto field = [&](const sampling_params& p) { return field_of([&] { return p; }); };
   CHECK(field({}) == "");
   CHECK(field({.temperature = 2, .top_k = -1, .top_p = 0, .min_p = 1, .logit_bias = {{99, -100.f}}}) == "");
   CHECK(field({.temperature = -0.1f}) == "temperature");
@@ -267,13 +270,44 @@ TEST_CASE("parameters out of range are refused by the field's name") {
   CHECK(field({.presence_penalty = 2.5f}) == "presence_penalty");
   CHECK(field({.frequency_penalty = -2.5f}) == "frequency_penalty");
   CHECK(field({.logit_bias = {{100, 1.f}}}) == "logit_bias");
-  CHECK(field({.logit_bias = {{1, 101.f}}}) == "logit_bias");
-  CHECK(field({.logit_bias = {{7, 1.f}, {3, 1.f}, {7, 2.f}}}) == "logit_bias");
   CHECK(field({.max_tokens = 0}) == "max_tokens");
   CHECK(field({.min_tokens = -1}) == "min_tokens");
   CHECK(field({.max_tokens = 5, .min_tokens = 6}) == "min_tokens");
-  CHECK(field({.stop_token_ids = {-1}}) == "stop_token_ids");
-  CHECK(field({.stop = {"a", ""}}) == "stop");
+  CHECK(field({.stop_token_ids = {100}}) == "stop_token_ids");
   CHECK(field({.n = 0}) == "n");
   CHECK(field({.logprobs = 21}) == "logprobs");
+  // Lists are refused where they are made.
+  const auto biased = [&](std::vector<std::pair<token_id, float>> entries) {
+    return field_of([&] { return sampling_params{.logit_bias = entries}; });
+  };
+  const auto stopping_at = [&](std::vector<token_id> ids) {
+    return field_of([&] { return sampling_params{.stop_token_ids = ids}; });
+  };
+  const auto stopping = [&](std::vector<std::string> texts) {
+    return field_of([&] { return sampling_params{.stop = texts}; });
+  };
+  CHECK(biased({{1, 101.f}}) == "logit_bias");
+  CHECK(biased({{1, NAN}}) == "logit_bias");
+  CHECK(biased({{-1, 1.f}}) == "logit_bias");
+  CHECK(biased({{7, 1.f}, {3, 1.f}, {7, 2.f}}) == "logit_bias");
+  CHECK(biased(std::vector<std::pair<token_id, float>>(1025)) == "logit_bias");
+  CHECK(stopping_at({-1}) == "stop_token_ids");
+  CHECK(stopping_at(std::vector<token_id>(1024, 5)) == "");
+  CHECK(stopping_at(std::vector<token_id>(1025, 5)) == "stop_token_ids");
+  CHECK(stopping({"a", ""}) == "stop");
+  CHECK(stopping({std::string(4096, 'a')}) == "");
+  CHECK(stopping({std::string(4096, 'a'), "b"}) == "stop");
+  CHECK(stopping(std::vector<std::string>(64, "a")) == "");
+  CHECK(stopping(std::vector<std::string>(65, "a")) == "stop");
+}
+
+TEST_CASE("copies of parameters share their lists") {
+  const sampling_params one{.logit_bias = {{1, 1.f}}, .stop_token_ids = {5, 3, 5}, .stop = {"a", "b"}};
+  const auto other = one;
+  CHECK(other.logit_bias.begin() == one.logit_bias.begin());
+  CHECK(other.stop_token_ids.begin() == one.stop_token_ids.begin());
+  CHECK(&other.stop[0] == &one.stop[0]);
+  CHECK(std::vector(one.stop_token_ids.begin(), one.stop_token_ids.end()) == std::vector<token_id>{3, 5});
+  CHECK(one.stop_token_ids.contains(5));
+  CHECK_FALSE(one.stop_token_ids.contains(4));
 }

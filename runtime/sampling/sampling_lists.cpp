@@ -1,0 +1,59 @@
+#include "runtime/sampling_lists.hpp"
+
+#include "runtime/error.hpp"
+#include "runtime/sampling_ranges.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace troupe {
+
+namespace {
+
+using sampling_fields::bias;
+
+[[noreturn]] void refuse(const char* field, const std::string& rule) {
+  throw failure(errc::bad_request, "`" + std::string(field) + "` " + rule, field);
+}
+
+void expect_at_most(const char* field, std::size_t found, std::size_t most) {
+  if (found > most)
+    refuse(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
+}
+
+std::vector<token_id> checked(std::vector<token_id> ids) {
+  expect_at_most("stop_token_ids", ids.size(), sampling_fields::most_stop_ids);
+  std::ranges::sort(ids);
+  const auto same = std::ranges::unique(ids);
+  ids.erase(same.begin(), same.end());
+  if (!ids.empty() && ids.front() < 0)
+    refuse("stop_token_ids", "must be made of token ids, " + std::to_string(ids.front()) + " is none");
+  return ids;
+}
+
+std::vector<logit_bias_map::entry> checked(std::vector<logit_bias_map::entry> entries) {
+  using entry = logit_bias_map::entry;
+  expect_at_most("logit_bias", entries.size(), sampling_fields::most_biases);
+  std::ranges::sort(entries, {}, &entry::first);
+  if (!entries.empty() && entries.front().first < 0)
+    refuse("logit_bias", "must name token ids, " + std::to_string(entries.front().first) + " is none");
+  const auto twice = std::ranges::adjacent_find(entries, {}, &entry::first);
+  if (twice != entries.end())
+    refuse("logit_bias", "names token " + std::to_string(twice->first) + " more than once");
+  // Written so that a NaN is refused.
+  if (!std::ranges::all_of(entries, [](const entry& e) { return e.second >= bias.least && e.second <= bias.most; }))
+    refuse("logit_bias", "must map token ids to numbers between -100 and 100");
+  return entries;
+}
+
+} // namespace
+
+stop_id_set::stop_id_set(std::vector<token_id> ids) : shared_list(checked(std::move(ids))) {}
+
+bool stop_id_set::contains(token_id id) const {
+  return std::binary_search(begin(), end(), id);
+}
+
+logit_bias_map::logit_bias_map(std::vector<entry> entries) : shared_list(checked(std::move(entries))) {}
+
+} // namespace troupe
