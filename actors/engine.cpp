@@ -45,7 +45,11 @@ public:
     : self_(self), on_status_(std::move(on_status)) {
     self_->set_down_handler([this](caf::down_msg& down) { went_down(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
-    load(std::move(options), std::move(loader));
+    try {
+      load(std::move(options), std::move(loader));
+    } catch (...) {
+      lost(std::current_exception());
+    }
   }
 
   // However this actor ends, its company does not stay behind. Requests learn it from the scheduler's end.
@@ -66,6 +70,18 @@ public:
     };
   }
 
+  // Whoever waits for the model hears of the end.
+  void lost(const std::exception_ptr& thrown) noexcept {
+    try {
+      fail(error_of(thrown));
+    } catch (...) {
+      try {
+        fail({errc::out_of_memory, "out of memory", {}}); // too short to need any
+      } catch (...) { // nobody can be told
+      }
+    }
+  }
+
 private:
   // -- loading --------------------------------------------------------------------------------------------------------
 
@@ -83,10 +99,11 @@ private:
         self->send(engine, loaded_atom::value, f.what_failed());
       } catch (const std::bad_alloc&) {
         self->send(engine, loaded_atom::value, error{errc::out_of_memory, "there is not enough memory to load the model", {}});
-      } catch (const std::exception& e) {
-        self->send(engine, loaded_atom::value, error{errc::internal, std::string("loading failed: ") + e.what(), {}});
+      } catch (...) {
+        self->send(engine, loaded_atom::value, error_of(std::current_exception()));
       }
     };
+    expect_thread();
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }
 
@@ -105,17 +122,33 @@ private:
     status.now = load_status::stage::failed;
     status.why = why;
     on_status_(status, nullptr);
+    for (auto& [_, g] : requests_)
+      if (std::exchange(g.waits, false))
+        self_->send(g.request, std::make_shared<const welcome>(welcome{.why = why}));
   }
 
   // -- requests -------------------------------------------------------------------------------------------------------
 
-  request_actor submit(std::uint64_t id, const generation_ptr& what, const client_actor& client) {
-    auto sink = std::make_shared<const event_sink>(
-      [client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); });
-    return spawn_request(self_->system(), self_, what, std::move(sink));
+  // Whatever is wrong with one request, the engine goes on for the others.
+  caf::result<request_actor> submit(std::uint64_t id, const generation_ptr& what, const client_actor& client) {
+    client_line line([client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); });
+    try {
+      return spawn_request(self_->system(), self_, what, std::move(line));
+    } catch (const std::bad_alloc&) {
+      line.close(std::current_exception());
+      return caf::make_error(caf::sec::runtime_error);
+    }
   }
 
   void admit(const request_actor& request) {
+    try {
+      let_in(request);
+    } catch (const std::bad_alloc&) {
+      self_->send(request, std::make_shared<const welcome>(welcome{.why = error_of(std::current_exception())}));
+    }
+  }
+
+  void let_in(const request_actor& request) {
     auto known = requests_.find(request.address());
     if (auto why = refusal(known == requests_.end())) {
       self_->send(request, std::make_shared<const welcome>(welcome{.why = std::move(*why)}));
@@ -185,15 +218,12 @@ private:
 
   /// `line`: for a person, what this start is about.
   void start(std::string line) {
-    auto& system = self_->system();
-    company c;
-    c.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks);
-    c.sampler = spawn_sampler(system, model_);
-    c.executor = spawn_executor(system, model_, c.sampler);
-    c.scheduler = spawn_scheduler(system, model_->limits, c.blocks, c.executor, c.sampler, model_->swap);
-    self_->send(c.sampler, attach_atom::value, c.scheduler);
-    watch(c.blocks), watch(c.sampler), watch(c.executor), watch(c.scheduler);
-    company_ = std::move(c);
+    try {
+      company_ = spawn_company();
+    } catch (...) {
+      end_children();
+      return lost(std::current_exception());
+    }
     load_status ready;
     ready.now = load_status::stage::ready;
     ready.line = std::move(line);
@@ -203,16 +233,30 @@ private:
         show_in(g);
   }
 
+  company spawn_company() {
+    auto& system = self_->system();
+    company c;
+    watch(c.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
+    watch(c.sampler = spawn_sampler(system, model_));
+    watch(c.executor = spawn_executor(system, model_, c.sampler));
+    watch(c.scheduler = spawn_scheduler(system, model_->limits, c.blocks, c.executor, c.sampler, model_->swap));
+    self_->send(c.sampler, attach_atom::value, c.scheduler);
+    return c;
+  }
+
   template <class Handle>
   void watch(const Handle& child) {
+    children_.emplace(child.address(), caf::actor_cast<caf::actor>(child)); // first: who is known is ended, whatever happens
     self_->monitor(child);
-    children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
   }
 
   void went_down(const caf::down_msg& down) {
     requests_.erase(down.source);
-    if (down.source == loader_)
+    if (down.source == loader_) {
       loader_ = {};
+      if (!model_ && !failed_ && !stopping_) // it could not even say why
+        fail(fault_of(down.reason, self_->system()).why);
+    }
     if (children_.erase(down.source) > 0 && !stopping_) {
       if (company_)
         lose_company(fault_of(down.reason, self_->system()));

@@ -8,6 +8,7 @@
 
 #include <new>
 #include <string>
+#include <system_error>
 
 namespace troupe {
 
@@ -17,10 +18,6 @@ using category = caf::atom_constant<caf::atom("troupe")>;
 
 // What a reason of our category says in its code.
 enum class kind : std::uint8_t { device = 1, lost_device, out_of_memory, internal };
-
-caf::error reason(kind what, std::string sentence) {
-  return {static_cast<std::uint8_t>(what), category::value, caf::make_message(std::move(sentence))};
-}
 
 errc code_of(kind what) {
   switch (what) {
@@ -32,23 +29,52 @@ errc code_of(kind what) {
   return errc::internal;
 }
 
-} // namespace
+struct cause {
+  kind what;
+  const char* sentence; // as long as the exception lives
+};
 
-caf::error exit_reason_of(const std::exception_ptr& thrown) {
+cause cause_of(const std::exception_ptr& thrown) noexcept {
   try {
     std::rethrow_exception(thrown);
   } catch (const kernels::device_error& e) {
-    return reason(e.context_lost ? kind::lost_device : kind::device, e.what());
+    return {e.context_lost ? kind::lost_device : kind::device, e.what()};
   } catch (const std::bad_alloc&) {
-    return reason(kind::out_of_memory, "there is not enough memory");
+    return {kind::out_of_memory, "there is not enough memory"};
+  } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again)
+      return {kind::out_of_memory, "no thread can be started: memory or the number of processes is at its limit"};
+    return {kind::internal, e.what()};
   } catch (const std::exception& e) {
-    return reason(kind::internal, e.what());
+    return {kind::internal, e.what()};
   } catch (...) {
-    return reason(kind::internal, "something unknown was thrown");
+    return {kind::internal, "something unknown was thrown"};
+  }
+}
+
+} // namespace
+
+error error_of(const std::exception_ptr& thrown) noexcept {
+  try {
+    const auto [what, sentence] = cause_of(thrown);
+    return {code_of(what), sentence, {}};
+  } catch (const std::bad_alloc&) {
+    return {errc::out_of_memory, "out of memory", {}}; // too short to need any
+  }
+}
+
+caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept {
+  try {
+    const auto [what, sentence] = cause_of(thrown);
+    return {static_cast<std::uint8_t>(what), category::value, caf::make_message(std::string(sentence))};
+  } catch (const std::bad_alloc&) {
+    return {}; // any other reason needs memory
   }
 }
 
 fault fault_of(const caf::error& reason, const caf::actor_system& system) {
+  if (!reason)
+    return {{errc::out_of_memory, "there is not enough memory", {}}, true};
   if (reason.category() != category::value || !reason.context().match_elements<std::string>())
     return {{errc::internal, "a part of the engine was ended: " + system.render(reason), {}}, true};
   const auto what = static_cast<kind>(reason.code());

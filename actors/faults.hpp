@@ -14,8 +14,11 @@ class actor_system;
 
 namespace troupe {
 
-/// What a handler or a constructor threw, as an exit reason.
-caf::error exit_reason_of(const std::exception_ptr& thrown);
+/// What a handler or a constructor threw, as a client hears of it.
+error error_of(const std::exception_ptr& thrown) noexcept;
+
+/// The same as an exit reason; none where there is no memory for one.
+caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept;
 
 struct fault {
   error why;

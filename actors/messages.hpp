@@ -74,9 +74,9 @@ using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 /// Hears of one or more requests, by the number that it gave each: token_events, then one done_event or error.
 using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
 
-/// The same for whoever is no actor: called in order, never concurrently for one request; must not block.
+/// The same for whoever is no actor: called in order, never concurrently for one request; must not block. What it throws
+/// ends the request: it is offered one more event then, the error.
 using event_sink = std::function<void(event)>;
-using event_sink_ptr = std::shared_ptr<const event_sink>;
 
 // -- request: one per client request; owns its transcripts, the detokenisers, the deadline -----------------------------
 
@@ -147,7 +147,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::scheduler_counters)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_counters)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::engine_stats)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::event_sink_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::generation_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admission_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::block_request_ptr)

@@ -22,8 +22,8 @@ class request_state {
 public:
   static constexpr const char* name = "request";
 
-  request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, event_sink_ptr sink)
-    : self_(self), stay_(self), engine_(std::move(engine)), what_(std::move(what)), sink_(std::move(sink)),
+  request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
+    : self_(self), stay_(self), engine_(std::move(engine)), what_(std::move(what)), client_(std::move(client)),
       submitted_(self->clock().now()) {
     self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
     self_->monitor(engine_);
@@ -41,6 +41,8 @@ public:
       [this](timeout_atom) { time_out(); },
     };
   }
+
+  void lost(const std::exception_ptr& thrown) noexcept { client_.line->close(thrown); }
 
 private:
   // -- the way in -----------------------------------------------------------------------------------------------------
@@ -84,8 +86,6 @@ private:
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
-    if (params.max_tokens == 0)
-      return finish_all(finish_reason::length);
     params_ = std::make_shared<const sampling_params>(std::move(params));
     timeout_ = what_->timeout.count() > 0 ? what_->timeout : model.request_timeout;
     if (timeout_.count() > 0)
@@ -115,17 +115,15 @@ private:
 
   void check_prompt(const loaded_model& model) const {
     const auto& prompt = what_->prompt;
+    const auto refuse = [](const std::string& why) { throw failure(errc::bad_request, "the prompt " + why, "prompt"); };
     if (prompt.empty())
-      throw failure(errc::bad_request, "the prompt must have at least one token", "prompt");
+      refuse("must have at least one token");
+    if (std::ssize(prompt) >= model.info.max_context)
+      refuse("has " + std::to_string(prompt.size()) + " tokens, but the context of " +
+             std::to_string(model.info.max_context) + " must hold it and the answer");
     for (auto t : prompt)
       if (t < 0 || t >= model.info.vocab_size)
-        throw failure(errc::bad_request, "the prompt names token " + std::to_string(t) + ", but the vocabulary has " +
-                      std::to_string(model.info.vocab_size), "prompt");
-    // Nothing is generated where max_tokens is 0, so the prompt alone has to fit.
-    const auto least = std::ssize(prompt) + (what_->sampling.max_tokens > 0 ? 1 : 0);
-    if (least > model.info.max_context)
-      throw failure(errc::bad_request, "the prompt has " + std::to_string(prompt.size()) + " tokens, but the context of " +
-                    std::to_string(model.info.max_context) + " must hold it and the answer", "prompt");
+        refuse("names token " + std::to_string(t) + ", but the vocabulary has " + std::to_string(model.info.vocab_size));
   }
 
   // -- on the way -----------------------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ private:
     auto& sequence = sequences_[id.index];
     const bool was_running = !sequence.finished();
     if (auto event = sequence.push(token))
-      (*sink_)(std::move(*event));
+      client_.line->send(std::move(*event));
     if (was_running && sequence.stopped_by_text())
       self_->send(scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
@@ -187,7 +185,7 @@ private:
   void finish_all(finish_reason why) {
     for (auto& s : sequences_)
       if (!s.finished())
-        (*sink_)(s.cut(why));
+        client_.line->send(s.cut(why));
     done();
   }
 
@@ -215,15 +213,24 @@ private:
 
   void end(event last) {
     ended_ = true;
-    (*sink_)(std::move(last));
+    client_.line->send(std::move(last));
     self_->quit();
   }
+
+  // Others may hold the line longer than this state lives, or than its constructor runs.
+  struct client {
+    client_line_ptr line;
+    explicit client(client_line_ptr l) : line(std::move(l)) {}
+    client(const client&) = delete;
+    client& operator=(const client&) = delete;
+    ~client() { line->close(); }
+  };
 
   request_actor::pointer self_;
   request_actor stay_; // itself: while the engine and the company die, nobody else may hold it, and its client still waits
   engine_actor engine_;
   generation_ptr what_;
-  event_sink_ptr sink_;
+  client client_;
   scheduler_actor scheduler_;                      // null between two companies
   std::uint64_t number_ = 0;                       // of this request, as the scheduler and its company know it
   std::shared_ptr<const sampling_params> params_;
@@ -240,8 +247,14 @@ private:
 
 } // namespace
 
-request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, event_sink_ptr sink) {
-  return spawn_state<request_actor, request_state>(system, std::move(engine), std::move(what), std::move(sink));
+request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client) {
+  const auto line = std::make_shared<client_line>(std::move(client));
+  try {
+    return spawn_state<request_actor, request_state>(system, std::move(engine), std::move(what), line);
+  } catch (...) {
+    line->close(std::current_exception());
+    throw;
+  }
 }
 
 } // namespace troupe

@@ -3,11 +3,11 @@
 // the client has had its last event. Where the scheduler dies before that, it takes its transcripts to the next one.
 #pragma once
 
-#include "actors/messages.hpp"
+#include "actors/client_line.hpp"
 
 namespace troupe {
 
-/// Events go to the sink on the actor's thread.
-request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, event_sink_ptr sink);
+/// Events go to the client on the actor's thread. May throw bad_alloc; the line was told of it then, or is untouched.
+request_actor spawn_request(caf::actor_system& system, engine_actor engine, generation_ptr what, client_line&& client);
 
 } // namespace troupe

@@ -1,7 +1,8 @@
 // How an actor here is made: its state is a plain class State with `static constexpr const char* name`, a constructor
 // State(pointer self, args...) and `behavior_type make_behavior()`. The state is built on the actor's own thread, may be
 // move-only, and what its constructor or a handler throws becomes the reason of the actor's end (faults.hpp), not an
-// exception in whoever spawned it.
+// exception in whoever spawned it. A state with `void lost(const std::exception_ptr&) noexcept` hears first what a handler
+// threw.
 #pragma once
 
 #include "actors/faults.hpp"
@@ -11,6 +12,7 @@
 #include <caf/typed_event_based_actor.hpp>
 
 #include <optional>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -21,14 +23,27 @@ struct box {
   std::optional<State> state;
 };
 
+/// Throws system_error where no thread can be had. CAF, at its end, waits for ever for a detached actor whose thread it could
+/// not start; this one's stack is there for the next.
+inline void expect_thread() {
+  std::thread([] {}).join();
+}
+
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>
 Interface spawn_state(caf::actor_system& system, Args... args) {
   auto body = [](typename Interface::template stateful_pointer<box<State>> self,
                  Args... xs) -> typename Interface::behavior_type {
-    self->set_exception_handler([](std::exception_ptr& thrown) { return exit_reason_of(thrown); });
+    self->set_exception_handler([self](std::exception_ptr& thrown) {
+      if constexpr (requires(State& state) { state.lost(thrown); })
+        if (auto& state = self->state.state)
+          state->lost(thrown);
+      return exit_reason_of(thrown);
+    });
     self->state.state.emplace(self, std::move(xs)...);
     return self->state.state->make_behavior();
   };
+  if constexpr (caf::has_detach_flag(Options))
+    expect_thread();
   return system.spawn<Options>(body, std::move(args)...);
 }
 

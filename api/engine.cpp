@@ -86,9 +86,15 @@ struct engine::impl {
   }
 
   request_handle submit(generation request, event_sink sink) {
-    auto actor_of_request = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
-                                          std::make_shared<const event_sink>(std::move(sink)));
-    return {std::make_shared<const request_handle::impl>(request_handle::impl{std::move(actor_of_request)})};
+    client_line line(std::move(sink));
+    try {
+      auto handle = std::make_shared<request_handle::impl>();
+      handle->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)), std::move(line));
+      return {std::move(handle)};
+    } catch (const std::bad_alloc&) {
+      line.close(std::current_exception());
+      return {};
+    }
   }
 
   caf::actor_system& system;

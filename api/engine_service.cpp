@@ -8,10 +8,11 @@ namespace {
 
 class engine_ticket final : public ticket {
 public:
-  explicit engine_ticket(request_handle of) : request_(std::move(of)) {}
   void cancel() override { request_.cancel(); }
   void pause() override { request_.pause(); }
   void resume() override { request_.resume(); }
+
+  void hold(request_handle request) { request_ = std::move(request); }
 
 private:
   request_handle request_;
@@ -64,7 +65,9 @@ std::shared_ptr<const served_model> engine_service::model() const {
 }
 
 std::unique_ptr<ticket> engine_service::submit(generation request, event_sink sink) {
-  return std::make_unique<engine_ticket>(engine_.submit(std::move(request), std::move(sink)));
+  auto held = std::make_unique<engine_ticket>(); // first: without it, nobody could cancel what runs
+  held->hold(engine_.submit(std::move(request), std::move(sink)));
+  return held;
 }
 
 sampling_params default_sampling(const generation_defaults& defaults) {

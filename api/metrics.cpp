@@ -124,9 +124,22 @@ struct metrics::instruments {
 
 namespace {
 
-/// Measures one request's events as they pass.
+/// Measures one request's events as they pass. The request counts as in flight until it ends or is dropped unheard.
 class stopwatch {
 public:
+  explicit stopwatch(prometheus::Gauge& in_flight) : in_flight_(in_flight) { in_flight_.Increment(); }
+  stopwatch(const stopwatch&) = delete;
+  stopwatch& operator=(const stopwatch&) = delete;
+  ~stopwatch() { end(); }
+
+  /// Whether it had not ended before.
+  bool end() {
+    if (std::exchange(ended_, true))
+      return false;
+    in_flight_.Decrement();
+    return true;
+  }
+
   void see(const token_event& e, prometheus::Histogram& first, prometheus::Histogram& between) {
     const auto now = clock::now();
     if (last_.empty())
@@ -144,6 +157,8 @@ public:
   double elapsed() const { return seconds(clock::now() - start_); }
 
 private:
+  prometheus::Gauge& in_flight_;
+  bool ended_ = false;
   clock::time_point start_ = clock::now();
   std::vector<clock::time_point> last_; // by sequence
 };
@@ -158,10 +173,10 @@ metrics::metrics(const service& engine) : engine_(engine), all_(std::make_shared
 metrics::~metrics() = default;
 
 service::event_sink metrics::measured(service::event_sink next) {
-  all_->in_flight.Increment();
-  return [all = all_, watch = std::make_shared<stopwatch>(), next = std::move(next)](event e) {
+  return [all = all_, watch = std::make_shared<stopwatch>(all_->in_flight), next = std::move(next)](event e) {
     auto end = [&](const char* outcome) {
-      all->in_flight.Decrement();
+      if (!watch->end())
+        return;
       all->whole.Observe(watch->elapsed());
       all->requests.Add({{"outcome", outcome}}).Increment();
     };

@@ -43,8 +43,15 @@ struct request_set::queue {
     items.push_back({key, std::move(what)});
     bytes += size;
     // Posting is all that happens under the lock; it keeps close() from pulling the executor away meanwhile.
-    if (was_empty || (was_low && bytes >= high_mark))
+    if (!was_empty && !(was_low && bytes >= high_mark))
+      return;
+    try {
       wake();
+    } catch (...) { // there is no memory: the next event, the error, finds all as it was and wakes again
+      items.pop_back();
+      bytes -= size;
+      throw;
+    }
   }
 };
 
@@ -68,7 +75,12 @@ void request_set::submit(std::uint64_t key, generation request) {
   }
   auto sink = [queue = queue_, key](event e) { queue->push(key, std::move(e)); };
   auto& held = tickets_[key];
-  held = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
+  try {
+    held = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
+  } catch (...) { // there is no memory
+    tickets_.erase(key);
+    throw;
+  }
   if (paused_)
     held->pause();
 }

@@ -84,7 +84,7 @@ public:
 
   request_actor submit(const generation& g, listener& to) {
     return spawn_request(system_, engine, std::make_shared<const generation>(g),
-                         std::make_shared<const event_sink>(to.sink()));
+                         client_line(to.sink()));
   }
 
   heard run(const generation& g) {
@@ -410,4 +410,34 @@ TEST_CASE("where the device's context is lost, nothing is started anew") {
   CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
   CHECK(e.run(ask(1, 1)).failed->message == sentence);
   CHECK(e.script->runners == 1);
+}
+
+TEST_CASE("a load that gets no memory or no thread ends with a sentence, for the engine and for its requests") {
+  caf::actor_system_config config;
+  caf::actor_system system(config);
+  const std::vector<std::function<void()>> troubles{
+    [] { throw std::bad_alloc(); },
+    [] { throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)); },
+  };
+  for (const auto& trouble : troubles) {
+    std::promise<error> failed;
+    auto listen = [&](const load_status& s, const loaded_model_ptr&) {
+      if (s.now == load_status::stage::failed)
+        failed.set_value(*s.why);
+    };
+    auto load = [&](const engine_options&, const progress_sink&) -> loaded_model_ptr {
+      trouble();
+      return nullptr;
+    };
+    auto engine = spawn_engine(system, small(), listen, load);
+    const auto why = failed.get_future().get();
+    CHECK(why.code == errc::out_of_memory);
+    CHECK(!why.message.empty());
+    listener l;
+    spawn_request(system, engine, std::make_shared<const generation>(ask(1, 1)), client_line(l.sink()));
+    REQUIRE(l.wait());
+    CHECK(l.result().failed->code == errc::out_of_memory);
+    caf::anon_send_exit(engine, caf::exit_reason::user_shutdown);
+  }
+  system.await_all_actors_done();
 }

@@ -6,6 +6,7 @@
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/loader.hpp"
+#include "tests/actors/failing_memory.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
@@ -172,7 +173,7 @@ struct company {
     g.sampling.max_tokens = max_tokens;
     g.sampling.n = n;
     return spawn_request(system, engine, std::make_shared<const generation>(g),
-                         std::make_shared<const event_sink>([&events](event e) { events.push_back(std::move(e)); }));
+                         client_line([&events](event e) { events.push_back(std::move(e)); }));
   }
 
   template <class Counters, class Handle>
@@ -432,4 +433,90 @@ TEST_CASE("an engine without a model says why") {
   c.coordinator.run();
   REQUIRE(events.size() == 1);
   CHECK(std::get<error>(events[0]).message == "the model is still loading");
+}
+
+TEST_CASE("whichever allocation of a request's actor fails, its client hears an end and nothing stays behind") {
+  company c;
+  int errors = 0;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    test::failing_allocation failing(nth);
+    std::vector<event> events;
+    const auto request = c.submit({1, 2, 3}, 5, events, 2);
+    const auto* actor = caf::actor_cast<caf::abstract_actor*>(request);
+    while (c.coordinator.has_job()) {
+      const bool its_turn = dynamic_cast<caf::abstract_actor*>(c.coordinator.jobs.front()) == actor;
+      if (its_turn)
+        failing.arm();
+      c.coordinator.run_once();
+      failing.disarm();
+    }
+    REQUIRE(!events.empty());
+    CHECK(std::ranges::count_if(events, [](auto& e) { return !std::holds_alternative<token_event>(e); }) == 1);
+    CHECK(c.idle());
+    if (!failing.happened())
+      break;
+    if (const auto* why = std::get_if<error>(&events.back())) {
+      ++errors;
+      CHECK((why->code == errc::out_of_memory || why->code == errc::internal));
+    }
+  }
+  CHECK(errors > 10);
+}
+
+TEST_CASE("whichever allocation fails while a request is spawned, its client hears of it or its line stays open") {
+  company c;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    std::vector<event> events;
+    client_line line([&](event e) { events.push_back(std::move(e)); });
+    const auto what = std::make_shared<const generation>();
+    test::failing_allocation failing(nth);
+    failing.arm();
+    try {
+      spawn_request(c.system, c.engine, what, std::move(line));
+    } catch (const std::bad_alloc&) {
+      line.close(std::current_exception());
+    }
+    failing.disarm();
+    c.coordinator.run();
+    REQUIRE(events.size() == 1);
+    CHECK(std::get<error>(events[0]).code == (failing.happened() ? errc::out_of_memory : errc::bad_request));
+    if (!failing.happened())
+      break;
+  }
+}
+
+TEST_CASE("a sink that throws ends its request, and is offered the error") {
+  company c;
+  std::vector<event> events;
+  generation g;
+  g.prompt = {1, 2, 3};
+  g.sampling.max_tokens = 50;
+  spawn_request(c.system, c.engine, std::make_shared<const generation>(g), client_line([&](event e) {
+                  events.push_back(std::move(e));
+                  if (events.size() == 3)
+                    throw std::runtime_error("the client is not up to it");
+                }));
+  c.coordinator.run();
+  REQUIRE(events.size() == 4);
+  const auto* why = std::get_if<error>(&events.back());
+  REQUIRE(why);
+  CHECK(why->code == errc::internal);
+  CHECK(why->message == "the client is not up to it");
+  CHECK(c.idle());
+}
+
+TEST_CASE("a request that was paused for longest hears that too many are") {
+  std::vector<std::vector<event>> events(9); // outlives the requests
+  company c;                                 // of 4 places and a queue of 4
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    caf::anon_send(c.submit({static_cast<token_id>(i)}, 5, events[i]), pause_atom::value, true);
+    c.coordinator.run();
+  }
+  for (std::size_t i = 1; i < events.size(); ++i)
+    CHECK(std::ranges::none_of(events[i], [](auto& e) { return std::holds_alternative<error>(e); }));
+  REQUIRE(!events[0].empty());
+  CHECK(std::get<error>(events[0].back()).code == errc::overloaded);
+  CHECK(c.ask<scheduler_counters>(c.scheduler).paused == 8);
 }

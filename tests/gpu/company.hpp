@@ -61,7 +61,7 @@ public:
 
   void submit(generation g, listener& l) {
     spawn_request(system_, engine_, std::make_shared<const generation>(std::move(g)),
-                  std::make_shared<const event_sink>(l.sink()));
+                  client_line(l.sink()));
   }
 
   heard run(generation g) {
