@@ -178,8 +178,13 @@ std::uint16_t server::port() const {
 
 void server::run_until_stopped() {
   std::vector<std::jthread> helpers;
-  for (int i = 1; i < context_->options.threads; ++i)
-    helpers.emplace_back([this] { context_->io.run(); });
+  try {
+    for (int i = 1; i < context_->options.threads; ++i)
+      helpers.emplace_back([this] { context_->io.run(); });
+  } catch (...) { // no more threads are to be had: those that there are must not go on alone
+    context_->io.stop();
+    throw;
+  }
   context_->io.run();
   helpers.clear();
   for (auto* lane : {&context_->brief, &context_->lengthy, &context_->reports})

@@ -3,6 +3,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
+#include "api/cli/memory_errors.hpp"
 #include "kernels/ops.hpp"
 #include "runtime/error.hpp"
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <system_error>
 
 namespace troupe::cli {
 
@@ -136,10 +138,14 @@ int run_command_line(const std::vector<std::string>& arguments) {
     return complain(e.what(), failed);
   } catch (const kernels::device_error& e) {
     return complain(e.what(), failed);
-  } catch (const std::bad_alloc&) {
-    return complain("out of memory", failed);
   } catch (const std::filesystem::filesystem_error& e) {
     return complain(e.path1().string() + ": " + e.code().message(), failed);
+  } catch (const std::bad_alloc&) {
+    return complain(out_of_memory, failed);
+  } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again)
+      return complain(no_thread, failed);
+    return complain(std::string("internal error: ") + e.what(), failed);
   } catch (const std::exception& e) {
     return complain(std::string("internal error: ") + e.what(), failed);
   }

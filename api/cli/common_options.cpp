@@ -126,7 +126,8 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->group(limits_group);
   count("--max-context", options.max_context, 0, "Tokens of one prompt and its answer; 0: the model's own limit");
   count("--max-sequences", options.max_sequences, 1, "Sequences that run at once");
-  count("--max-queue", options.max_queue, 1, "Requests that may wait; one more is refused");
+  count("--max-queue", options.max_queue, 1,
+        "Requests that may wait; one more is refused. Those whose client reads too slowly do not count");
   count("--step-tokens", options.step_tokens, 0,
         "Tokens computed in one step: more is faster, less is smoother; 0: 64 and --max-sequences on a CPU, 512 on a GPU");
   command

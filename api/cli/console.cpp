@@ -63,7 +63,7 @@ void console::catch_interrupts() { handle_signals(note_signal); }
 
 void console::let_interrupts_end_the_program() { handle_signals(SIG_DFL); }
 
-void console::post(event e) {
+void console::post(event e) noexcept {
   {
     const std::lock_guard lock(guard_);
     events_.push_back(std::move(e));

@@ -23,8 +23,8 @@ public:
   /// The other way round, as at the start.
   void let_interrupts_end_the_program();
 
-  /// Any thread.
-  void post(event e);
+  /// Any thread. Where there is no memory for it, the program ends: whoever waits for the event would wait for ever.
+  void post(event e) noexcept;
 
   /// Waits for the next event; nothing where the user interrupts.
   std::optional<event> next_event();

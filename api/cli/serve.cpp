@@ -45,6 +45,11 @@ std::string example(const std::string& url, const model_info& model, bool with_k
   return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
 }
 
+struct stop_at_end {
+  server& listening;
+  ~stop_at_end() { listening.stop(); }
+};
+
 int serve(const serve_options& options) {
   require_model(options.engine.model);
   console terminal;
@@ -64,6 +69,7 @@ int serve(const serve_options& options) {
     listening.run_until_stopped();
     terminal.post(done_event{});
   });
+  const stop_at_end stopping{listening}; // also where there is no thread for what follows
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();

@@ -28,11 +28,20 @@ thread_pool::thread_pool(int threads) {
   oversubscribed_ = count > cores;
   ranges_ = std::vector<counter>(count);
   workers_.reserve(count - 1);
-  for (int i = 1; i < count; ++i)
-    workers_.emplace_back([this, i] { worker_loop(i); });
+  try {
+    for (int i = 1; i < count; ++i)
+      workers_.emplace_back([this, i] { worker_loop(i); });
+  } catch (...) { // no more threads are to be had
+    end_workers();
+    throw;
+  }
 }
 
 thread_pool::~thread_pool() {
+  end_workers();
+}
+
+void thread_pool::end_workers() {
   stop_ = true;
   state_.fetch_add(number_step);
   state_.notify_all();

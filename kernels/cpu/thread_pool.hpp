@@ -52,6 +52,7 @@ private:
   void open_ranges(bool empty);
   /// The first task of range `index`, or the end of the one before.
   std::size_t range_start(int index) const { return job_.tasks * index / size(); }
+  void end_workers();
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
 
