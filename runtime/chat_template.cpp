@@ -1,10 +1,7 @@
 #include "runtime/chat_template.hpp"
 
-#include "runtime/file_state.hpp"
+#include "runtime/file_reading.hpp"
 #include "runtime/json.hpp"
-
-#include <fstream>
-#include <iterator>
 
 namespace troupe {
 
@@ -12,17 +9,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in)
-    throw failure(errc::bad_file, file.string() + ": cannot be read");
-  return text;
+jinja::program parse_bounded(std::string_view source) {
+  if (source.size() > files::chat_template.most_bytes)
+    throw failure(errc::bad_file, "has " + std::to_string(source.size()) + " bytes, a chat template has at most " +
+                                    std::to_string(files::chat_template.most_bytes));
+  return jinja::program::parse(source);
 }
 
 jinja::program parse_named(std::string_view source, const std::string& name) {
   try {
-    return jinja::program::parse(source);
+    return parse_bounded(source);
   } catch (const failure& f) {
     throw failure(f.what_failed().code, name + ": " + f.what());
   }
@@ -80,9 +76,9 @@ std::optional<sources> from_text_file(const fs::path& folder) {
   const auto file = folder / "chat_template.jinja", tools = folder / "additional_chat_templates" / "tool_use.jinja";
   if (!is_there(file))
     return std::nullopt;
-  sources result{read_text(file), file.string(), std::nullopt, tools.string()};
+  sources result{read_file(file, files::chat_template), file.string(), std::nullopt, tools.string()};
   if (is_there(tools))
-    result.tool_use = read_text(tools);
+    result.tool_use = read_file(tools, files::chat_template);
   return result;
 }
 
@@ -128,7 +124,7 @@ std::optional<chat_template> chat_template::load(const fs::path& folder) {
 }
 
 chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
-  chat_template result(jinja::program::parse(source));
+  chat_template result(parse_bounded(source));
   result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
   result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
   return result;

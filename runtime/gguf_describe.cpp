@@ -1,4 +1,5 @@
 #include "runtime/gguf_model.hpp"
+#include "runtime/hub_cache.hpp"
 #include "runtime/json.hpp"
 
 #include <algorithm>
@@ -61,7 +62,7 @@ void describe_config(gguf_writer& to, const model_config& config, const std::str
 class tokenizer_file {
 public:
   tokenizer_file(const std::filesystem::path& file, const tokenizer& tokens, int vocab)
-    : name_(file.string()), document_(json::document::load(file)), model_(*json::find(document_.root(), "model")),
+    : name_(file.string()), document_(json::document::load(file, files::tokenizer)), model_(*json::find(document_.root(), "model")),
       tokens_(tokens), vocab_(vocab) {}
 
   void describe(gguf_writer& to) const {
@@ -201,7 +202,7 @@ void describe_special(gguf_writer& to, const tokenizer& tokens, const generation
 
 void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
                     const generation_defaults& generation, const tokenizer& tokens) {
-  const auto name = std::filesystem::weakly_canonical(folder).filename().string();
+  const auto name = hub_id_of(folder).value_or(std::filesystem::weakly_canonical(folder).filename().string());
   describe_config(to, config, name);
   tokenizer_file(folder / "tokenizer.json", tokens, config.vocab).describe(to);
   describe_special(to, tokens, generation);

@@ -112,14 +112,8 @@ private:
 
 } // namespace
 
-document document::load(const std::filesystem::path& file) {
-  std::error_code ec;
-  if (!std::filesystem::is_regular_file(file, ec))
-    throw failure(errc::not_found, file.string() + ": no such file");
-  simdjson::padded_string text;
-  if (simdjson::padded_string::load(file.string()).get(text))
-    throw failure(errc::bad_file, file.string() + ": cannot be read");
-  return parse(text, file.string());
+document document::load(const std::filesystem::path& file, const file_kind& kind) {
+  return parse(read_file(file, kind), file.string());
 }
 
 document document::parse(std::string_view text, std::string name, errc code) {

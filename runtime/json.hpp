@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/error.hpp"
+#include "runtime/file_reading.hpp"
 
 #include <simdjson.h>
 
@@ -20,7 +21,7 @@ using array = simdjson::dom::array;
 class document {
 public:
   /// Throws failure(not_found | bad_file) naming the file.
-  static document load(const std::filesystem::path& file);
+  static document load(const std::filesystem::path& file, const file_kind& kind = files::configuration);
   /// Throws failure(code) with "`name`: what is wrong". An object with two members of one name is refused: which of
   /// them counts is up to each reader. Takes n log n steps for n bytes.
   static document parse(std::string_view text, std::string name, errc code = errc::bad_file);

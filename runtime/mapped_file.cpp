@@ -1,51 +1,27 @@
 #include "runtime/mapped_file.hpp"
 
 #include "runtime/error.hpp"
+#include "runtime/file_reading.hpp"
 
 #include <cerrno>
 #include <cstdint>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
 namespace troupe {
 
-namespace {
-
-struct descriptor {
-  int fd = -1;
-  ~descriptor() {
-    if (fd >= 0)
-      close(fd);
-  }
-};
-
-[[noreturn]] void fail(errc code, const std::filesystem::path& file, const char* what, int error) {
-  throw failure(code, file.string() + ": " + what + ": " + std::generic_category().message(error));
-}
-
-} // namespace
-
 mapped_file::mapped_file(const std::filesystem::path& file) {
-  // O_NONBLOCK: opening a named pipe by mistake must not wait for a writer.
-  descriptor d{open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (d.fd < 0)
-    fail(errno == ENOENT ? errc::not_found : errc::bad_file, file, "cannot be opened", errno);
-  struct stat info {};
-  if (fstat(d.fd, &info) != 0)
-    fail(errc::bad_file, file, "cannot be read", errno);
-  if (!S_ISREG(info.st_mode))
-    throw failure(errc::bad_file, file.string() + ": is not a regular file");
-  state_ = state_of(file, d.fd);
-  if (info.st_size == 0)
+  const regular_file opened(file);
+  state_ = opened.state();
+  if (state_.bytes == 0)
     return;
-  void* mapped = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, d.fd, 0);
+  void* mapped = mmap(nullptr, state_.bytes, PROT_READ, MAP_PRIVATE, opened.descriptor(), 0);
   if (mapped == MAP_FAILED)
-    fail(errno == ENOMEM ? errc::out_of_memory : errc::bad_file, file, "cannot be mapped into memory", errno);
+    throw failure(errno == ENOMEM ? errc::out_of_memory : errc::bad_file,
+                  file.string() + ": cannot be mapped into memory: " + std::generic_category().message(errno));
   data_ = static_cast<const std::byte*>(mapped);
-  size_ = static_cast<std::size_t>(info.st_size);
+  size_ = state_.bytes;
 }
 
 mapped_file::~mapped_file() {

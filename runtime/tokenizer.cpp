@@ -1,6 +1,7 @@
 #include "runtime/tokenizer.hpp"
 
 #include "runtime/file_state.hpp"
+#include "runtime/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
 #include "runtime/tokenizer/bpe.hpp"
 #include "runtime/tokenizer/decoder.hpp"
@@ -35,6 +36,11 @@ struct tokenizer::parts {
       decode(made_from<decoder>(root.find("decoder"))) {
     if (const auto version = root.find("version"); version && version->string() != "1.0")
       version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
+    const auto longest = std::max(model.longest_token(), added.longest_token());
+    if (static_cast<double>(longest) * decode.most_growth() > static_cast<double>(longest_decoded_token))
+      root.refuse("can make a text of more than " + std::to_string(longest_decoded_token) +
+                    " bytes of one token: its longest has " + std::to_string(longest) + ", which its `decoder` may grow",
+                  errc::unsupported);
   }
 
   template <class Part>
@@ -61,7 +67,10 @@ struct tokenizer::parts {
 };
 
 std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& folder) {
-  const auto document = json::document::load(folder / "tokenizer.json");
+  const auto file = folder / "tokenizer.json";
+  if (!is_there(file))
+    refuse_folder(folder, missing::tokenizer);
+  const auto document = json::document::load(file, files::tokenizer);
   auto result = std::make_unique<parts>(field(document));
   const auto config_file = folder / "tokenizer_config.json";
   if (is_there(config_file)) {
@@ -96,6 +105,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
   if (!is_utf8(text))
     throw failure(errc::bad_request, "the text is not valid UTF-8");
   match_scratch scratch;
+  scratch.growth = growth_budget(text.size());
   bpe_scratch words_scratch;
   word_list words;
   section raw, part;
@@ -124,12 +134,22 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
 }
 
 std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_tokens) const {
+  constexpr std::size_t most = std::size_t(256) << 20;
   const auto stream = parts_->decode.stream();
+  std::string text;
+  const auto take = [&] {
+    text += stream->take();
+    if (text.size() > most)
+      throw failure(errc::bad_request, "these tokens have a text of more than " + std::to_string(most) + " bytes");
+  };
   for (const token_id id : ids)
-    if (const auto token = parts_->decoder_input(id, skip_special_tokens))
+    if (const auto token = parts_->decoder_input(id, skip_special_tokens)) {
       stream->push(*token);
+      take();
+    }
   stream->finish();
-  return stream->take();
+  take();
+  return text;
 }
 
 std::size_t tokenizer::vocab_size() const { return std::max(parts_->model.id_end(), parts_->added.id_end()); }

@@ -36,10 +36,12 @@ public:
 
   /// The ids of `text`, with what the post-processor adds (BOS, ...) if `add_special_tokens`. Special tokens written
   /// out in the text are recognised either way. O(n log n). Truncation and padding that the file asks for are not
-  /// applied, as in transformers. Throws failure(bad_request) where the text is not UTF-8.
+  /// applied, as in transformers. Throws failure(bad_request) where the text is not UTF-8, or where the file makes many
+  /// times more of it (growth.hpp).
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
 
   /// The text of `ids`; ids outside the vocabulary are skipped. Always valid UTF-8: bytes that are not become U+FFFD.
+  /// Throws failure(bad_request) where that is a text of more than 256 MiB.
   std::string decode(std::span<const token_id> ids, bool skip_special_tokens) const;
 
   /// The highest id + 1, added tokens included.

@@ -1,11 +1,11 @@
 #include "api/cli/config_file.hpp"
 
 #include "runtime/error.hpp"
+#include "runtime/file_reading.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <sstream>
 
@@ -14,7 +14,8 @@ namespace troupe::cli {
 namespace {
 
 /// CLI11's reader takes every # for a comment, also one within quotes: comments go before it sees the text.
-std::string without_comments(std::istream& file) {
+std::string without_comments(const std::string& content) {
+  std::istringstream file(content);
   std::string text, line;
   while (std::getline(file, line)) {
     char quote = 0;
@@ -31,10 +32,7 @@ std::string without_comments(std::istream& file) {
 }
 
 std::vector<CLI::ConfigItem> read_items(const std::string& file) {
-  std::ifstream input(file);
-  if (!input || !CLI::ExistingFile(std::string(file)).empty())
-    throw failure(errc::not_found, file + ": no such configuration file");
-  std::istringstream text(without_comments(input));
+  std::istringstream text(without_comments(read_file(file, files::configuration)));
   CLI::ConfigTOML reader;
   reader.comment('\0');
   return reader.from_config(text);

@@ -2,6 +2,7 @@
 
 #include "runtime/tokenizer/unicode.hpp"
 
+#include <algorithm>
 #include <set>
 
 namespace troupe::tokenization {
@@ -43,12 +44,17 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
 }
 
 added_tokens::added_tokens(const field& list, const bpe& model, const normalizer& normalizer) {
+  const auto items = list.items();
+  std::size_t bytes = 0;
+  for (const auto& item : items)
+    bytes += item.at("content").string().size();
   match_scratch scratch;
+  scratch.growth = growth_budget(bytes);
   std::set<std::string> special; // a token that was special once stays so, whatever a later entry says
   // Tokens that the model does not know are numbered from the size of its vocabulary: that is how `tokenizers` reads
   // the file, and a file that says otherwise was not written by it.
   auto next_id = static_cast<token_id>(model.size());
-  for (const auto& item : list.items()) {
+  for (const auto& item : items) {
     added_token token;
     token.content = item.at("content").string();
     const auto declared = static_cast<token_id>(item.at("id").integer(highest_id));
@@ -69,11 +75,19 @@ added_tokens::added_tokens(const field& list, const bpe& model, const normalizer
     token.decoded = token.content;
     if (token.normalized) {
       section text{token.content, false};
-      normalizer.apply(text, scratch);
+      try {
+        normalizer.apply(text, scratch);
+      } catch (const failure& f) {
+        item.refuse(std::string("cannot be normalized: ") + f.what());
+      }
       if (text.text.empty())
         item.refuse("(`" + token.content + "`) is empty once it is normalized");
       token.decoded = std::move(text.text);
     }
+    // Each is compared with the text from each of its characters on.
+    if (const auto longest = std::max(token.content.size(), token.decoded.size()); longest > longest_added_token)
+      item.refuse("has " + std::to_string(longest) + " bytes, at most " + std::to_string(longest_added_token) +
+                    " are supported", errc::unsupported);
     if (token.special)
       special.insert(token.content);
     ids_[token.content] = id;
@@ -128,6 +142,13 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
 const added_token* added_tokens::find(token_id id) const {
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? nullptr : &found->second;
+}
+
+std::size_t added_tokens::longest_token() const {
+  std::size_t longest = 0;
+  for (const auto& [id, token] : tokens_)
+    longest = std::max(longest, token.decoded.size());
+  return longest;
 }
 
 std::optional<token_id> added_tokens::id_of(std::string_view content) const {

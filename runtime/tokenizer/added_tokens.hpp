@@ -65,6 +65,7 @@ public:
 
   const added_token* find(token_id id) const;
   std::optional<token_id> id_of(std::string_view content) const;
+  std::size_t longest_token() const; // bytes, as the decoder sees it
   /// The highest id + 1; 0 if there are none.
   std::size_t id_end() const { return tokens_.empty() ? 0 : static_cast<std::size_t>(tokens_.rbegin()->first) + 1; }
 

@@ -127,6 +127,13 @@ bool bpe::has(token_id id) const {
   return id >= 0 && static_cast<std::size_t>(id) < tokens_.size() && tokens_[static_cast<std::size_t>(id)].data();
 }
 
+std::size_t bpe::longest_token() const {
+  std::size_t longest = 0;
+  for (const auto& token : tokens_)
+    longest = std::max(longest, token.size());
+  return longest;
+}
+
 std::string_view bpe::token(token_id id) const {
   return has(id) ? tokens_[static_cast<std::size_t>(id)] : std::string_view();
 }

@@ -57,6 +57,7 @@ public:
   bool has(token_id id) const;
   /// How many tokens there are: fewer than ids where the ids have holes.
   std::size_t size() const { return ids_.size(); }
+  std::size_t longest_token() const; // bytes
   /// The highest id + 1.
   std::size_t id_end() const { return tokens_.size(); }
 

@@ -281,12 +281,16 @@ std::string decoder::bytes(std::string_view token) const {
 }
 
 void decoder::add(const field& description) {
+  if (steps_.size() >= most_steps_of_a_tokenizer)
+    description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
+                       errc::unsupported);
   const auto type = description.at("type").string();
   if (type == "Sequence") {
     for (const auto& step : description.at("decoders").items())
       add(step);
   } else if (type == "ByteLevel") {
     steps_.push_back({[] { return std::make_unique<byte_level_step>(); }, byte_level_bytes});
+    most_growth_ *= 3; // a byte that is not UTF-8
   } else if (type == "ByteFallback") {
     steps_.push_back({[] { return std::make_unique<byte_fallback_step>(); },
                       [](std::string_view token) {
@@ -303,6 +307,11 @@ void decoder::add(const field& description) {
   } else if (type == "Replace") {
     const auto what = pattern::parse(description.at("pattern"));
     const std::string content(description.at("content").string());
+    // A regular expression may match ahead of each byte and at the end.
+    const double grown = what.literal().empty() ? 2.0 * static_cast<double>(content.size()) + 1
+                                                : static_cast<double>(content.size()) /
+                                                    static_cast<double>(what.literal().size());
+    most_growth_ *= std::max(1.0, grown);
     steps_.push_back({[=]() -> std::unique_ptr<decode_step> {
                         if (what.literal().empty())
                           return std::make_unique<replace_regex_step>(what, content);

@@ -50,6 +50,8 @@ public:
 
   /// Must not outlive this decoder.
   std::unique_ptr<decode_stream> stream() const;
+  /// How many bytes become of one byte of a token at most.
+  double most_growth() const { return most_growth_; }
   /// What `token` stands for where its neighbours do not matter.
   std::string bytes(std::string_view token) const;
 
@@ -60,6 +62,7 @@ private:
     std::function<std::string(std::string_view)> bytes; // of one token; empty where the step only joins
   };
   std::vector<step> steps_;
+  double most_growth_ = 1;
 };
 
 } // namespace troupe::tokenization

@@ -45,8 +45,12 @@ void replace(section& s, const pattern& what, const std::string& content, match_
     next_char(s.text, one);
   if (first.match && (content.empty() || first.end != one))
     s.at_start = s.at_start && first.end == 0;
+  std::size_t size = 0;
+  for (const auto& part : parts)
+    size += part.match ? content.size() : part.end - part.begin;
+  scratch.growth.charge(s.text.size(), size);
   std::string out;
-  out.reserve(s.text.size());
+  out.reserve(size);
   for (const auto& part : parts)
     out += part.match ? std::string_view(content) : std::string_view(s.text).substr(part.begin, part.end - part.begin);
   s.text = std::move(out);
@@ -60,8 +64,17 @@ void normalizer::apply(section& text, match_scratch& scratch) const {
 }
 
 void normalizer::add(const field& description) {
+  if (steps_.size() >= most_steps_of_a_tokenizer)
+    description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
+                       errc::unsupported);
   const auto type = description.at("type").string();
-  const auto form = [&](normal_form f) { steps_.push_back([f](section& s, match_scratch&) { to_form(s, f); }); };
+  const auto form = [&](normal_form f) {
+    steps_.push_back([f](section& s, match_scratch& scratch) {
+      const auto before = s.text.size();
+      to_form(s, f);
+      scratch.growth.charge(before, s.text.size());
+    });
+  };
   if (type == "Sequence") {
     for (const auto& step : description.at("normalizers").items())
       add(step);
@@ -74,14 +87,20 @@ void normalizer::add(const field& description) {
   } else if (type == "NFKD") {
     form(normal_form::nfkd);
   } else if (type == "Lowercase") {
-    steps_.push_back([](section& s, match_scratch&) { s.text = lowercase(s.text); });
+    steps_.push_back([](section& s, match_scratch& scratch) {
+      auto lower = lowercase(s.text);
+      scratch.growth.charge(s.text.size(), lower.size());
+      s.text = std::move(lower);
+    });
   } else if (type == "Strip") {
     const bool left = description.at("strip_left").boolean(), right = description.at("strip_right").boolean();
     steps_.push_back([left, right](section& s, match_scratch&) { strip(s, left, right); });
   } else if (type == "Prepend") {
-    steps_.push_back([what = std::string(description.at("prepend").string())](section& s, match_scratch&) {
-      if (!s.text.empty())
-        s.text.insert(0, what);
+    steps_.push_back([what = std::string(description.at("prepend").string())](section& s, match_scratch& scratch) {
+      if (s.text.empty())
+        return;
+      scratch.growth.charge(0, what.size());
+      s.text.insert(0, what);
     });
   } else if (type == "Replace") {
     steps_.push_back([what = pattern::parse(description.at("pattern")),

@@ -59,8 +59,14 @@ pattern pattern::parse(const field& where) {
   const auto expression = where.find("Regex");
   if (literal.has_value() == expression.has_value())
     where.refuse("must have either `String` or `Regex`");
+  if (expression && expression->string().size() > longest_regex)
+    expression->refuse("has " + std::to_string(expression->string().size()) + " bytes, at most " +
+                       std::to_string(longest_regex) + " are supported");
   if (expression)
     return regex(expression->string(), *expression);
+  if (literal->string().size() > longest_literal)
+    literal->refuse("has " + std::to_string(literal->string().size()) + " bytes, at most " +
+                    std::to_string(longest_literal) + " are supported");
   if (literal->string().empty()) // matches between any two characters, which the regex engine does as well
     return regex("", *literal);
   pattern result;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/tokenizer/field.hpp"
+#include "runtime/tokenizer/growth.hpp"
 
 #include <memory>
 #include <string>
@@ -19,7 +20,8 @@ struct span {
   bool match = false;
 };
 
-/// Memory that matching writes to. Made on first use, because many tokenizers need no regex.
+/// What one call of a tokenizer works with. The memory that matching writes to is made on first use, because many
+/// tokenizers need no regex.
 class match_scratch {
 public:
   match_scratch();
@@ -31,6 +33,7 @@ public:
   state& get();
 
   std::vector<span> spans; // reused by callers from text to text
+  growth_budget growth;
 
 private:
   std::unique_ptr<state> state_;

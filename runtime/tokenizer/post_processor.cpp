@@ -8,6 +8,8 @@ namespace troupe::tokenization {
 
 namespace {
 
+constexpr std::size_t most_pieces = 32, most_added = 1024;
+
 token_id known_id(const field& f, const std::function<bool(token_id)>& has) {
   const auto id = static_cast<token_id>(f.integer(highest_id));
   if (!has(id))
@@ -16,6 +18,16 @@ token_id known_id(const field& f, const std::function<bool(token_id)>& has) {
 }
 
 } // namespace
+
+void post_processor::check_size(const field& description) const {
+  std::size_t added = 0;
+  for (const auto& piece : template_)
+    added += piece.ids.size();
+  if (template_.size() > most_pieces || added > most_added)
+    description.refuse("adds " + std::to_string(added) + " tokens in " + std::to_string(template_.size()) +
+                       " pieces, at most " + std::to_string(most_added) + " in " + std::to_string(most_pieces) +
+                       " are supported", errc::unsupported);
+}
 
 std::vector<token_id> post_processor::apply(std::vector<token_id> ids, bool add_special_tokens) const {
   if (!has_template_)
@@ -80,6 +92,7 @@ void post_processor::add_template(const field& description, const std::function<
         added.ids.push_back(known_id(id, has));
       template_.push_back(std::move(added));
     }
+    check_size(description);
   }
 }
 

@@ -21,6 +21,7 @@ private:
   void add(const field& description, const std::function<bool(token_id)>& has);
   void add_template(const field& description, const std::function<bool(token_id)>& has);
   void begin_template(const field& description);
+  void check_size(const field& description) const;
 
   struct piece {
     bool is_text;              // the ids of the text, or

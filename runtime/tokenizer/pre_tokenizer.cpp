@@ -135,9 +135,9 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
   });
 }
 
-/// Rewrites the text word by word: `rewrite(word, at_start, out)` appends the new form.
+/// Rewrites the text word by word: `rewrite(word, at_start, out)` appends the new form, a few times as long at most.
 template <class Rewrite>
-void rewrite_words(word_list& list, const Rewrite& rewrite) {
+void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewrite) {
   std::string out;
   out.reserve(list.text.size() + list.text.size() / 4);
   for (auto& w : list.words) {
@@ -146,19 +146,20 @@ void rewrite_words(word_list& list, const Rewrite& rewrite) {
     w.begin = begin;
     w.end = out.size();
   }
+  scratch.growth.charge(list.text.size(), out.size());
   list.text = std::move(out);
 }
 
-void to_byte_level(word_list& list) {
+void to_byte_level(word_list& list, match_scratch& scratch) {
   const auto& alphabet = byte_level_alphabet();
-  rewrite_words(list, [&](std::string_view word, bool, std::string& out) {
+  rewrite_words(list, scratch, [&](std::string_view word, bool, std::string& out) {
     for (unsigned char byte : word)
       out += alphabet[byte];
   });
 }
 
-void add_prefix_spaces(word_list& list) {
-  rewrite_words(list, [](std::string_view word, bool, std::string& out) {
+void add_prefix_spaces(word_list& list, match_scratch& scratch) {
+  rewrite_words(list, scratch, [](std::string_view word, bool, std::string& out) {
     if (!word.starts_with(' '))
       out += ' ';
     out += word;
@@ -190,7 +191,7 @@ pre_tokenizer_step metaspace(const field& description) {
   }
   const bool split = description.boolean_or("split", true);
   return [=](word_list& list, match_scratch& scratch) {
-    rewrite_words(list, [&](std::string_view word, bool at_start, std::string& out) {
+    rewrite_words(list, scratch, [&](std::string_view word, bool at_start, std::string& out) {
       const bool wanted = scheme == prepend_scheme::always || (scheme == prepend_scheme::first && at_start);
       if (wanted && !word.starts_with(' ') && !word.starts_with(mark))
         out += mark;
@@ -244,18 +245,21 @@ void pre_tokenizer::apply(const section& text, word_list& words, match_scratch& 
 }
 
 void pre_tokenizer::add(const field& description) {
+  if (steps_.size() >= most_steps_of_a_tokenizer)
+    description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
+                       errc::unsupported);
   const auto type = description.at("type").string();
   if (type == "Sequence") {
     for (const auto& step : description.at("pretokenizers").items())
       add(step);
   } else if (type == "ByteLevel") {
     if (description.at("add_prefix_space").boolean())
-      steps_.push_back([](word_list& list, match_scratch&) { add_prefix_spaces(list); });
+      steps_.push_back(add_prefix_spaces);
     if (description.boolean_or("use_regex", true))
       steps_.push_back([words = pattern::regex(gpt2_words, description)](word_list& list, match_scratch& scratch) {
         split_at(list, scratch, words, behavior::isolated, false);
       });
-    steps_.push_back([](word_list& list, match_scratch&) { to_byte_level(list); });
+    steps_.push_back(to_byte_level);
   } else if (type == "Split") {
     steps_.push_back([what = pattern::parse(description.at("pattern")),
                       how = parse_behavior(description.at("behavior")),

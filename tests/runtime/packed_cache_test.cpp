@@ -271,7 +271,7 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
   fs::create_directories(file / "full");
   const auto said = lines(folder.path());
   REQUIRE(said.size() == 3);
-  CHECK(said[0] == file.string() + ": is not a regular file; weights are packed anew");
+  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed anew");
   CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);

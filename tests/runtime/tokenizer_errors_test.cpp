@@ -311,3 +311,88 @@ TEST_CASE("damaged files are refused or work, but do nothing else") {
   CHECK(refused > 300);
   CHECK(worked > 20);
 }
+
+TEST_CASE("A text that a tokenizer.json makes much longer is refused before memory is taken for it") {
+  const auto encode = [](const std::string& members, const std::string& text) -> std::string {
+    const auto made = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1," ":2,"<s>":3},"merges":[]},)" + members + "}",
+                                       "tokenizer.json");
+    try {
+      made->encode(text, true);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::bad_request);
+      return f.what();
+    }
+    return {};
+  };
+  const auto normalizer = [](const std::string& steps) {
+    return R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}";
+  };
+  const auto replace = [](const std::string& what, const std::string& content) {
+    return R"({"type":"Replace","pattern":{"String":")" + what + R"("},"content":")" + content + "\"}";
+  };
+  const std::string book(100'000, 'b'), text(2'000'000, 'a');
+  const std::string refused = "the model's tokenizer makes too much of this text: it grows from 2000000 bytes by more than "
+                              "64065536";
+  CHECK(encode(normalizer(replace("a", book)), text) == refused);
+  CHECK(encode(normalizer(R"({"type":"Replace","pattern":{"Regex":""},"content":")" + book + "\"}"), text) == refused);
+  std::string doubling = replace("a", "aa");
+  for (int i = 0; i < 60; ++i)
+    doubling += "," + replace("a", "aa");
+  CHECK(encode(normalizer(doubling), text) == refused);
+  CHECK(encode(normalizer(doubling + "," + replace("a", "")), text) == refused); // however short it ends
+  CHECK(encode(normalizer(R"({"type":"Prepend","prepend":")" + book + "\"}"), "a").find("makes too much") != std::string::npos);
+  // Each part between special tokens is prepended to.
+  const std::string special = R"("added_tokens":[{"id":3,"content":"<s>","special":true}],)";
+  std::string parts;
+  for (int i = 0; i < 20'000; ++i)
+    parts += "a<s>";
+  CHECK(encode(special + R"("normalizer":{"type":"Prepend","prepend":")" + book.substr(0, 60'000) + "\"}", parts)
+          .find("makes too much") != std::string::npos);
+  std::string bytes = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  for (int i = 0; i < 30; ++i)
+    bytes += R"(,{"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
+  std::string wide;
+  for (int i = 0; i < 100'000; ++i)
+    wide += "\xC3\xA9";
+  CHECK(encode(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + bytes + "]}", wide).find("makes too much") !=
+        std::string::npos);
+  // What real tokenizers do to a text stays possible: the longest that NFKC makes of a character, and bytes as characters.
+  std::string ligatures;
+  for (int i = 0; i < 100'000; ++i)
+    ligatures += "\xEF\xB7\xBA";
+  CHECK(encode(normalizer(R"({"type":"NFKC"})") +
+                 R"(,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true,"use_regex":false})",
+               ligatures)
+          .empty());
+}
+
+TEST_CASE("A tokenizer.json of very many steps, or of very long tokens and patterns, is refused") {
+  std::string steps = R"({"type":"Fuse"})";
+  for (int i = 0; i < 200; ++i)
+    steps += R"(,{"type":"Fuse"})";
+  CHECK(with(R"("decoder":{"type":"Sequence","decoders":[)" + steps + "]}")
+          .ends_with("is one step more than the 128 that are supported"));
+  std::string lower = R"({"type":"Lowercase"})";
+  for (int i = 0; i < 200; ++i)
+    lower += R"(,{"type":"Lowercase"})";
+  CHECK(with(R"("normalizer":{"type":"Sequence","normalizers":[)" + lower + "]}")
+          .ends_with("is one step more than the 128 that are supported"));
+  std::string digits = R"({"type":"Digits","individual_digits":true})";
+  for (int i = 0; i < 200; ++i)
+    digits += R"(,{"type":"Digits","individual_digits":true})";
+  CHECK(with(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + digits + "]}")
+          .ends_with("is one step more than the 128 that are supported"));
+  const std::string book(100'000, 'b');
+  CHECK(with(R"("decoder":{"type":"Replace","pattern":{"String":"a"},"content":")" + book + "\"}") ==
+        "unsupported: tokenizer.json: the file can make a text of more than 65536 bytes of one token: its longest has 2, "
+        "which its `decoder` may grow");
+  CHECK(with_model(R"("vocab":{")" + book + R"(":0},"merges":[])").find("its longest has 100000") != std::string::npos);
+  CHECK(with(R"("normalizer":{"type":"Replace","pattern":{"String":")" + book + R"("},"content":""})")
+          .ends_with("`normalizer.pattern.String` has 100000 bytes, at most 1024 are supported"));
+  CHECK(with(R"("normalizer":{"type":"Replace","pattern":{"Regex":")" + book + R"("},"content":""})")
+          .ends_with("`normalizer.pattern.Regex` has 100000 bytes, at most 65536 are supported"));
+  CHECK(with(R"("added_tokens":[{"id":3,"content":")" + book + R"(","special":true}])")
+          .ends_with("has 100000 bytes, at most 1024 are supported"));
+  CHECK(with(R"("normalizer":{"type":"Prepend","prepend":")" + book + R"("},"added_tokens":[{"id":3,"content":"c"}])")
+          .find("`added_tokens[0]` cannot be normalized: ") != std::string::npos);
+}

@@ -111,6 +111,6 @@ TEST_CASE_FIXTURE(fixture, "a file that is not there is refused, a folder too") 
     } catch (const failure& e) {
       why = e.what();
     }
-    CHECK(why == path + ": no such configuration file");
+    CHECK(why == path + ": no such file");
   }
 }
