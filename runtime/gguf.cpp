@@ -1,10 +1,12 @@
 #include "runtime/gguf.hpp"
 
+#include "runtime/file_reading.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -57,6 +59,16 @@ std::optional<tensor_type> known_type(std::uint32_t number) {
     case 30: return tensor_type::bf16;
     default: return std::nullopt;
   }
+}
+
+/// ggml's name of a tensor type by its number there, for messages.
+std::string tensor_type_name(std::uint32_t number) {
+  constexpr std::string_view names[] = {
+    "F32",    "F16",      "Q4_0",     "Q4_1",     "Q4_2",  "Q4_3",  "Q5_0",       "Q5_1",       "Q8_0",       "Q8_1",
+    "Q2_K",   "Q3_K",     "Q4_K",     "Q5_K",     "Q6_K",  "Q8_K",  "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",    "IQ1_S",
+    "IQ4_NL", "IQ3_S",    "IQ2_S",    "IQ4_XS",   "I8",    "I16",   "I32",        "I64",        "F64",        "IQ1_M",
+    "BF16",   "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "TQ1_0", "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
+  return number < std::size(names) ? std::string(names[number]) : "the unknown type " + std::to_string(number);
 }
 
 /// Little-endian, as the file's.
@@ -158,8 +170,8 @@ public:
     const auto type = number<std::uint32_t>("the type of " + what);
     const auto known = known_type(type);
     if (!known)
-      fail(what + " has the type " + std::to_string(type) + ", supported are F32 (0), F16 (1), Q4_0 (2), Q4_1 (3), " +
-             "Q5_0 (6), Q5_1 (7), Q8_0 (8), Q4_K (12), Q5_K (13), Q6_K (14) and BF16 (30)",
+      fail(what + " is stored as " + tensor_type_name(type) + ", supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, " +
+             "Q8_0, Q4_K, Q5_K and Q6_K",
            errc::unsupported);
     result.info.type = *known;
     result.info.bytes = bytes(result.info, what);
@@ -255,6 +267,7 @@ std::string text(double v) {
 } // namespace
 
 gguf_content read_gguf(std::span<const std::byte> file, const std::string& name) {
+  check_fetched(text_of(file), name);
   reader in(file, name);
   constexpr std::string_view magic = "GGUF";
   if (file.size() < magic.size() || text_of(file.first(magic.size())) != magic)

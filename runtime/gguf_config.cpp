@@ -44,6 +44,8 @@ private:
 
 std::string_view architecture_of(const gguf_file& file) {
   constexpr std::string_view key = "general.architecture";
+  if (file.metadata().find("adapter.type"))
+    throw failure(errc::unsupported, file.name() + ": is an adapter (LoRA), not a model; merge it into its base model");
   const auto name = file.metadata().string(key);
   if (!name)
     throw failure(errc::bad_file, file.metadata().label(key) + " is missing");

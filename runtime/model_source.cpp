@@ -1,11 +1,13 @@
 #include "runtime/model_source.hpp"
 
 #include "runtime/error.hpp"
+#include "runtime/file_reading.hpp"
+#include "runtime/hub_cache.hpp"
+#include "runtime/not_a_model.hpp"
 #include "runtime/safetensors.hpp"
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <system_error>
 
 namespace troupe {
@@ -17,10 +19,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view synthetic_prefix = "synthetic:";
 
 /// Blobs of download caches have no extension.
-bool begins_as_gguf(const fs::path& file) {
-  char magic[4] = {};
-  std::ifstream(file, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, sizeof magic) == "GGUF";
+bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"; }
+
+/// "folder/" and "." still have a name.
+std::string name_of(const fs::path& folder) {
+  if (auto id = hub_id_of(folder))
+    return *id;
+  std::error_code ignored;
+  const auto full = fs::weakly_canonical(folder, ignored);
+  return (full.filename() == "model" ? full.parent_path() : full).filename().string();
 }
 
 } // namespace
@@ -31,18 +38,29 @@ bool has_gguf_extension(const fs::path& file) {
   return extension == ".gguf";
 }
 
+std::string path_of_model(const std::string& model) {
+  if (is_synthetic(model) || is_there(model))
+    return model;
+  if (!is_hub_id(model))
+    throw failure(errc::not_found, model +
+                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
+                                     "tokenizer.json, a .gguf file, or ORG/NAME as on the Hugging Face hub");
+  if (const auto found = find_in_hub_cache(model))
+    return found->string();
+  throw failure(errc::not_found, model + ": no such folder, and no such model in " + hub_cache().string() +
+                                   "; `hf download " + model + "` fetches it");
+}
+
 std::optional<fs::path> gguf_file_of(const std::string& model) {
   const fs::path path(model);
   std::error_code error;
   const auto there = fs::status(path, error);
-  if (there.type() == fs::file_type::not_found)
-    throw failure(errc::not_found, model +
-                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
-                                     "tokenizer.json, or a .gguf file");
   if (error)
     throw failure(errc::not_found, model + ": cannot be read: " + error.message());
   if (fs::is_regular_file(there) && (has_gguf_extension(path) || begins_as_gguf(path)))
     return path;
+  if (fs::is_regular_file(there))
+    refuse_file(path);
   if (!fs::is_directory(there))
     throw failure(errc::unsupported, model + ": a model is a folder or a .gguf file, not a file of another kind");
   if (is_there(path / "config.json"))
@@ -64,22 +82,21 @@ std::optional<fs::path> gguf_file_of(const std::string& model) {
 
 bool is_synthetic(std::string_view model) { return model.starts_with(synthetic_prefix); }
 
-model_source open_model(const std::string& model) {
-  if (is_synthetic(model))
-    return make_synthetic(std::string_view(model).substr(synthetic_prefix.size()));
+model_source open_model(const std::string& name) {
+  if (is_synthetic(name))
+    return make_synthetic(std::string_view(name).substr(synthetic_prefix.size()));
+  const auto model = path_of_model(name);
   if (const auto file = gguf_file_of(model))
     return open_gguf(*file);
   const fs::path folder(model);
+  if (!is_there(folder / "config.json"))
+    refuse_folder(folder, missing::configuration);
   auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
   auto tensors = quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder);
   auto files = tensors->files();
   files.push_back(std::move(config_file));
-  // "folder/" and "." still have a name.
-  std::error_code ignored;
-  const auto full = fs::weakly_canonical(folder, ignored);
-  const auto named = full.filename() == "model" ? full.parent_path() : full;
-  return {named.filename().string(),
+  return {name_of(folder),
           std::move(config),
           std::move(generation),
           std::move(tensors),
@@ -91,8 +108,9 @@ model_source open_model(const std::string& model) {
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
   if (is_synthetic(model))
     throw failure(errc::unsupported, model + " has no tokenizer");
-  const auto file = gguf_file_of(model);
-  return file ? open_gguf(*file).load_tokenizer() : tokenizer::load(model);
+  const auto path = path_of_model(model);
+  const auto file = gguf_file_of(path);
+  return file ? open_gguf(*file).load_tokenizer() : tokenizer::load(path);
 }
 
 } // namespace troupe

@@ -18,7 +18,9 @@
 namespace troupe {
 
 struct model_source {
-  std::string name; // of the folder (its parent's where that is just "model") or of the file, or "synthetic:SHAPE"
+  // Of the folder (its parent's where that is just "model", the hub's id in a cache of the hub), of the file, or
+  // "synthetic:SHAPE".
+  std::string name;
   model_config config;
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
@@ -30,11 +32,15 @@ struct model_source {
   std::vector<file_state> files = {};
 };
 
-/// Opens `model`: the path of a folder or of a GGUF file, known by its extension or its first bytes, or
-/// "synthetic:SHAPE". A folder without config.json that holds one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
+/// Opens `model`: the path of a folder or of a GGUF file, known by its extension or its first bytes, "ORG/NAME" of a model
+/// in the hub's cache (hub_cache.hpp) where there is no such path, or "synthetic:SHAPE". A folder without config.json that
+/// holds one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);
 
-/// The GGUF file that `model` stands for, or nothing where it is a folder of another kind. Throws as `open_model`.
+/// The path that `model` stands for, or itself where it is synthetic. Throws failure(not_found), saying how to get it.
+std::string path_of_model(const std::string& model);
+
+/// The GGUF file that the path `model` stands for, or nothing where it is a folder of another kind. Throws as `open_model`.
 std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
 
 /// The tokenizer alone, of a folder that need not hold more than that, or of a .gguf file. Throws as `open_model`.

@@ -2,6 +2,7 @@
 
 #include "runtime/json.hpp"
 #include "runtime/mapped_file.hpp"
+#include "runtime/not_a_model.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -112,6 +113,8 @@ void check_cover(const safetensors_header& header, std::size_t size, const std::
 
 safetensors_header read_safetensors_header(std::span<const std::byte> file, const std::string& name) {
   auto fail = [&](const std::string& message) { throw failure(errc::bad_file, name + ": " + message); };
+  const std::string_view all(reinterpret_cast<const char*>(file.data()), file.size());
+  check_fetched(all, name);
   if (file.size() < length_bytes)
     fail("not a safetensors file: " + std::to_string(file.size()) + " bytes, at least 8 expected");
   std::uint64_t length = 0;
@@ -122,7 +125,7 @@ safetensors_header read_safetensors_header(std::span<const std::byte> file, cons
   if (length > file.size() - length_bytes)
     fail("truncated: a header of " + std::to_string(length) + " bytes, but only " +
          std::to_string(file.size() - length_bytes) + " follow");
-  const std::string_view text(reinterpret_cast<const char*>(file.data()) + length_bytes, length);
+  const auto text = all.substr(length_bytes, length);
   if (!text.starts_with('{'))
     fail("not a safetensors file: its header does not begin with `{`");
   const auto document = json::document::parse(text, name + ": header");
@@ -162,8 +165,7 @@ public:
     else if (is_there(index))
       add_index(index);
     else
-      throw failure(errc::not_found,
-                    folder.string() + ": holds neither model.safetensors nor model.safetensors.index.json");
+      refuse_folder(folder, missing::weights);
   }
 
   std::string name() const override { return folder_.string(); }
@@ -225,7 +227,7 @@ private:
   }
 
   void add_index(const std::filesystem::path& index) {
-    const auto document = json::document::load(index);
+    const auto document = json::document::load(index, files::index);
     json::object map;
     const auto found = json::find(document.root(), "weight_map");
     if (!found || found->get(map))

@@ -115,7 +115,11 @@ TEST_CASE("GGUF: what is malformed is refused by file, key or tensor, with what 
   CHECK(tensors({tensor_entry("t", {}, 0, 0)}, 0) == "m.gguf: tensor `t` has 0 dimensions, expected 1 to 4");
   CHECK(tensors({tensor_entry("t", {1, 1, 1, 1, 1}, 0, 0)}, 4) ==
         "m.gguf: tensor `t` has 5 dimensions, expected 1 to 4");
-  CHECK(tensors({tensor_entry("t", {256}, 10, 0)}, 256).starts_with("m.gguf: tensor `t` has the type 10, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 10, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as Q2_K, supported are F32, "));
+  CHECK(tensors({tensor_entry("t", {256}, 23, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as IQ4_XS, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 39, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as MXFP4, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 4711, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as the unknown type 4711, supported are"));
   CHECK(tensors({tensor_entry("t", {48, 2}, 8, 0)}, 256) ==
         "m.gguf: tensor `t` has rows of 48 weights, expected a multiple of the 32 in a block of Q8_0");
   CHECK(tensors({tensor_entry("t", {128}, 12, 0)}, 256) ==

@@ -277,5 +277,5 @@ TEST_CASE("A model that is not there, or of no known shape, is refused by name")
   CHECK(failure_of([] { open_model("synthetic:llama-9000b"); }) ==
         "synthetic:llama-9000b: no such shape, there are llama-135m, llama-1b, llama-8b");
   const temp_folder folder;
-  CHECK(failure_of([&] { open_model(folder.path().string()); }).find("config.json: no such file") != std::string::npos);
+  CHECK(failure_of([&] { open_model(folder.path().string()); }).find("the folder is empty; ") != std::string::npos);
 }

@@ -234,7 +234,7 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   map(R"("a": "one.safetensors", "a": "two.safetensors")");
   says("`weight_map.a` is given twice");
   map(R"("a": "three.safetensors")");
-  says("three.safetensors: cannot be opened");
+  says("three.safetensors: no such file");
   map(R"("a": "one.safetensors", "d": "two.safetensors")");
   says("two.safetensors: lacks tensor `d`");
   map(R"("a": "two.safetensors", "b": "one.safetensors")");
@@ -242,5 +242,5 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   map(R"("b": "one.safetensors", "a": "again.safetensors")");
   says("tensor `a` is also in");
   std::filesystem::create_directory(folder.path() / "model.safetensors");
-  says("model.safetensors: is not a regular file");
+  says("model.safetensors: is a folder, not a regular file");
 }
