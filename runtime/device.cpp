@@ -59,18 +59,17 @@ void check_gpu(const compute_options& options) {
     throw failure(errc::bad_request, "`packed_cache` is for CPUs", "packed_cache");
 }
 
-/// The first GPU, or null and why.
+/// The first GPU; null where there is none, and where it does not work, which `why` tells.
 std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_options& first, std::string& why) {
-  if (!open_gpu) {
-    why = "this program was built without CUDA";
-    return nullptr;
-  }
   try {
-    return open_gpu(first);
-  } catch (const failure& f) { // there is none
-    why = f.what_failed().message;
-  } catch (const kernels::device_error& e) { // it does not work
-    why = e.what();
+    why = "it is the first GPU";
+    if (open_gpu)
+      return open_gpu(first);
+    why.clear();
+  } catch (const failure&) { // there is none, which is nothing to tell whoever has not asked for one
+    why.clear();
+  } catch (const kernels::device_error& e) {
+    why = "the first GPU does not work: " + std::string(e.what());
   }
   return nullptr;
 }
@@ -105,7 +104,7 @@ std::shared_ptr<const device> open_device(const compute_options& options, const 
   if (name == "cpu")
     return open_cpu(options);
   if (name == "auto") {
-    std::string reason = "it is the first GPU";
+    std::string reason;
     auto found = try_gpu(open_gpu, gpu, reason);
     if (why)
       *why = reason;

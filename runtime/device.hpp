@@ -103,7 +103,7 @@ struct compute_options {
   bool time_steps = false;                        // of a GPU: its runner knows how long steps took there
 };
 
-/// "auto": the first GPU, else the CPU, and `why`, where it is not null, gets the reason. Throws failure(bad_request)
+/// "auto": the first GPU, else the CPU. `why`, where it is not null, gets the reason where there is a GPU. Throws failure(bad_request)
 /// naming those there are.
 std::shared_ptr<const device> open_device(const compute_options& options, const gpu_opener& open_gpu,
                                           std::string* why = nullptr);

@@ -115,11 +115,9 @@ std::string to_size(std::size_t bytes) {
 
 memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context,
                         std::size_t available, cache_share share) {
-  if (options.max_context > model_context)
-    throw failure(errc::bad_request, "a context of " + std::to_string(options.max_context) +
-                  " tokens was asked for, but the model's limit is " + std::to_string(model_context), "max_context");
   memory_plan plan;
-  plan.max_context = options.max_context > 0 ? options.max_context : model_context;
+  const int wanted = options.max_context > 0 ? std::min(options.max_context, model_context) : model_context;
+  plan.max_context = wanted;
   const auto fixed = need.weights + need.activations;
   if (fixed >= available)
     throw failure(errc::out_of_memory, "the weights need " + to_size(need.weights) + " and the activations " +
@@ -149,7 +147,9 @@ memory_plan plan_memory(const engine_options& options, const memory_need& need, 
   plan.line = "weights " + to_size(need.weights) + ", activations " + to_size(need.activations) + ", KV cache " +
               to_size(blocks * need.kv_block) + " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
               std::to_string(plan.max_context) + " tokens per sequence";
-  if (plan.max_context < (options.max_context > 0 ? options.max_context : model_context))
+  if (options.max_context > model_context)
+    plan.line += ", all that the model can of the " + std::to_string(options.max_context) + " asked for";
+  if (plan.max_context < wanted)
     plan.line += ", less than the model's " + std::to_string(model_context) + " for want of memory";
   return plan;
 }

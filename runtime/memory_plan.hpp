@@ -31,8 +31,8 @@ std::size_t memory_left_in_groups(std::string_view groups, const std::filesystem
 /// memory is there for this.
 enum class cache_share : std::uint8_t { of_a_machine, of_a_device };
 
-/// `model_context`: the model's own limit. Throws failure(out_of_memory) or failure(bad_request) with a sentence that says
-/// what would be needed and what there is.
+/// `model_context`: the model's own limit, which is taken where more is asked for. Throws failure(out_of_memory) or
+/// failure(bad_request) with a sentence that says what would be needed and what there is.
 memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context, std::size_t available,
                         cache_share share);
 

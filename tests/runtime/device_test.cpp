@@ -30,17 +30,17 @@ TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
   const auto none = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw failure(errc::bad_request, "no NVIDIA GPU", "device");
   };
-  std::string why;
+  std::string why = "?";
   CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->schedule_invariant());
-  CHECK(why == "no NVIDIA GPU");
+  CHECK(why.empty()); // nobody has asked for one
   const auto broken = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw kernels::device_error("cudaSetDevice: out of memory");
   };
   CHECK(open_device({.device = "auto", .threads = 1}, broken, &why)->description().starts_with("cpu, "));
-  CHECK(why == "cudaSetDevice: out of memory");
+  CHECK(why == "the first GPU does not work: cudaSetDevice: out of memory");
   CHECK_THROWS_AS(open_device({.device = "cuda:0"}, broken), kernels::device_error);
   open_device({.device = "auto", .threads = 1}, nullptr, &why);
-  CHECK(why == "this program was built without CUDA");
+  CHECK(why.empty());
   CHECK(refusal("cuda:0", none) == "no NVIDIA GPU");
   CHECK(refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
 }

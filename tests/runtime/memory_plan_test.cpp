@@ -85,12 +85,21 @@ TEST_CASE("a cache size that was asked for is taken as it is") {
   CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
 }
 
+TEST_CASE("a context of more tokens than the model has positions for is cut to those, with a word") {
+  engine_options o;
+  o.max_context = 4096;
+  const auto plan = plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine);
+  CHECK(plan.max_context == 160);
+  CHECK(plan.line.ends_with("up to 160 tokens per sequence, all that the model can of the 4096 asked for"));
+  o.max_context = 128;
+  CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
+}
+
 TEST_CASE("what cannot fit is refused with what is needed and what there is") {
   engine_options o;
   CHECK(refusal(o, 160, 100 * mib) ==
         "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
   o.max_context = 4096;
-  CHECK(refusal(o, 160, 1000 * mib).find("the model's limit is 160") != std::string::npos);
   CHECK(refusal(o, 8192, 210 * mib).find("needs 256 MiB of KV cache") != std::string::npos);
   o.max_context = 0;
   CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
