@@ -41,6 +41,34 @@ std::vector<float> rope_divisors(const model_config& config) {
   return divisors;
 }
 
+bool is_outer(std::string_view tensor) { return tensor == "model.embed_tokens.weight" || tensor == "lm_head.weight"; }
+
+tensor_type written_type(std::string_view tensor, const tensor_info& info, tensor_type to) {
+  if (info.shape.size() == 1)
+    return tensor_type::f32;
+  const auto type = is_outer(tensor) ? tensor_type::q8_0 : to;
+  return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
+}
+
+/// Refuses what would only be copied, and what would be quantised from what quantisation has left, unless that is wanted.
+void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf, bool requantise) {
+  std::string other;
+  bool changes = false;
+  for (const auto& name : tensors_used(source.config)) {
+    const auto& info = *source.tensors->find(name);
+    if (info.shape.size() == 1 || is_outer(name) || info.type == written_type(name, info, to))
+      continue;
+    changes = true;
+    if (has_blocks(info.type) && info.type != tensor_type::fp8_rows) // 8 bits that GGUF has no type for
+      other = to_string(info.type);
+  }
+  if (is_gguf && !changes)
+    throw failure(errc::bad_request, model + ": its matrices are " + std::string(to_string(to)) + " already");
+  if (!other.empty() && !requantise)
+    throw failure(errc::bad_request, model + ": its matrices are quantised already, to " + other + "; take the original, " +
+                                       "or quantise what is left of it with --requantize, at the price of both losses");
+}
+
 /// What one tensor becomes.
 struct exported {
   std::string name; // in the checkpoint
@@ -78,23 +106,13 @@ private:
   void add(gguf_writer& file, const std::string& name) {
     const auto& config = source_.config;
     const auto& info = *source_.tensors->find(name);
-    exported tensor{name, type_of(name, info)};
+    exported tensor{name, written_type(name, info, to_)};
     const bool q = name.find(".q_proj.") != name.npos, k = name.find(".k_proj.") != name.npos;
     if ((q || k) && (config.family == "llama" || config.family == "mistral"))
       tensor.rotated_heads = static_cast<std::size_t>(q ? config.heads : config.kv_heads);
     file.add_tensor(gguf_tensor_name(name), tensor.type, info.shape);
     result_.stored_bytes += info.bytes;
     tensors_.push_back(std::move(tensor));
-  }
-
-  tensor_type type_of(const std::string& name, const tensor_info& info) const {
-    if (info.shape.size() == 1)
-      return tensor_type::f32;
-    if (has_blocks(info.type) && info.type != tensor_type::fp8_rows) // which GGUF has not
-      return info.type;
-    const bool outer = name == "model.embed_tokens.weight" || name == "lm_head.weight";
-    const auto type = outer ? tensor_type::q8_0 : to_;
-    return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
   }
 
   /// Its bytes, to `written_`.
@@ -189,9 +207,10 @@ void check_target(const fs::path& file) {
 
 std::span<const export_format> export_formats() { return formats; }
 
-export_result export_gguf(const std::string& model, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
-                          const progress_fn& progress, const line_sink& say) {
+export_result export_gguf(const std::string& name, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
+                          const progress_fn& progress, const line_sink& say, bool requantise) {
   check_target(file);
+  const auto model = path_of_model(name);
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
@@ -200,10 +219,12 @@ export_result export_gguf(const std::string& model, tensor_type to, const fs::pa
       say(std::move(line));
   gguf_writer out;
   auto divisors = rope_divisors(source.config);
-  if (const auto original = gguf_file_of(model)) {
-    std::error_code ignored; // there is no such file
-    if (fs::equivalent(*original, file, ignored))
-      throw failure(errc::bad_request, file.string() + ": is the file that is read, name another for the result");
+  const auto original = gguf_file_of(model);
+  std::error_code ignored; // there is no such file
+  if (original && fs::equivalent(*original, file, ignored))
+    throw failure(errc::bad_request, file.string() + ": is the file that is read, name another for the result");
+  check_matrices(source, model, to, original.has_value(), requantise);
+  if (original) {
     const gguf_file opened(*original);
     for (const auto& [key, value] : opened.metadata().all())
       if (key != "general.file_type" && key != "general.quantization_version" && key != "general.alignment")

@@ -27,13 +27,15 @@ struct export_result {
   double relative_error = 0;     // root mean square of what quantisation changed, over that of the weights
 };
 
-/// `model`: as open_model takes it, but not synthetic. Matrices that are stored as floats become `to`; the table of
-/// embeddings and the matrix that makes logits q8_0 at least; those in blocks stay as they are; where rows do not fill
-/// blocks, f16. Vectors become f32. Tensors that the model does not use are left out; `say` hears of them, where
+/// `model`: as open_model takes it, but not synthetic. Matrices become `to`; the table of embeddings and the matrix that
+/// makes logits q8_0 at least; where rows do not fill blocks, f16. Those that are stored so already stay as they are; of a
+/// model with others that are quantised, all become `to` from those values with `requantise`, else it is refused, as much
+/// is lost that the original still has. Vectors become f32. Tensors that the model does not use are left out; `say` hears of them, where
 /// check_tensors does not refuse them. The tokenizer is read back and compared before anything is written.
 /// Throws failure(unsupported) for what GGUF cannot say, failure(bad_request) where `file` is there and is not a
-/// regular file, or is the one that is read, and as open_model and gguf_writer.
+/// regular file, or is the one that is read, or all matrices of a GGUF file are `to` already, and as open_model and gguf_writer.
 export_result export_gguf(const std::string& model, tensor_type to, const std::filesystem::path& file,
-                          kernels::thread_pool& pool, const progress_fn& progress = {}, const line_sink& say = {});
+                          kernels::thread_pool& pool, const progress_fn& progress = {}, const line_sink& say = {},
+                          bool requantise = false);
 
 } // namespace troupe

@@ -19,6 +19,7 @@ namespace {
 struct quantize_options {
   std::string model, to, out;
   int threads = 0;
+  bool requantise = false;
   bool json = false;
 };
 
@@ -46,13 +47,13 @@ int quantize(const quantize_options& options) {
     shown.show(status);
   };
   shown.show(status);
-  const auto result = export_gguf(options.model, format.type, options.out, pool, show, say);
+  const auto result = export_gguf(options.model, format.type, options.out, pool, show, say, options.requantise);
   status.now = load_status::stage::ready;
   shown.show(status);
   if (options.json)
     std::cout << "{\"file\":" << json_text(options.out) << ",\"format\":" << json_text(options.to)
               << ",\"stored_bytes\":" << result.stored_bytes << ",\"written_bytes\":" << result.written_bytes
-              << ",\"relative_error\":" << json_number(result.relative_error) << "}" << std::endl;
+              << ",\"relative_error\":" << json_number(result.relative_error) << "}\n";
   else
     std::printf("%s: %s of weights from %s, changed by %.2f %% (root mean square)\n", options.out.c_str(),
                 to_size(result.written_bytes).c_str(), to_size(result.stored_bytes).c_str(),
@@ -70,6 +71,8 @@ command add_quantize(CLI::App& troupe) {
     ->type_name("FORMAT")
     ->required();
   app->add_option("--out", options->out, "The file to write")->type_name("FILE")->required();
+  app->add_flag("--requantize", options->requantise,
+                "Also where the model is quantised already: what that has lost stays lost, and more is");
   add_model_option(*app, options->model);
   app->add_option("--threads", options->threads, "Threads that compute; 0: one per core")
     ->check(integer_between(0, 1024))
