@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdint>
 #include <system_error>
+#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -21,8 +22,19 @@ namespace {
 std::atomic<int> signalled = -1;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-extern "C" void note_signal(int) {
+std::atomic<int> last_signal = 0;
+
+/// Whether a signal has been noted that nobody has looked at yet.
+std::atomic<bool> unseen = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+extern "C" void note_signal(int number) {
   const int before = errno;
+  last_signal = number;
+  if (unseen.exchange(true)) { // the program is stuck, perhaps in writing to a pipe that nobody reads
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(signalled, &one, sizeof one);
   errno = before;
@@ -44,6 +56,7 @@ void drain(int fd) {
 void handle_signals(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
+  action.sa_flags = SA_RESTART; // of writing; poll ends all the same
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM})
     sigaction(signal, &action, nullptr);
@@ -82,44 +95,69 @@ std::optional<event> console::next_event() {
         return first;
       }
     }
-    if (interrupted_before(events_ready_))
+    const auto woken = wait_for(events_ready_);
+    if (woken == wake::interrupted)
       return std::nullopt;
-    drain(events_ready_);
+    if (woken == wake::ready)
+      drain(events_ready_);
   }
 }
 
 console::input console::read_line(std::string& line) {
   for (;;) {
-    if (const auto end = typed_.find('\n'); end != std::string::npos) {
+    if (const auto end = typed_.find('\n', searched_); end != std::string::npos) {
       line = typed_.substr(0, end);
       typed_.erase(0, end + 1);
+      searched_ = 0;
       return input::line;
     }
-    if (interrupted_before(STDIN_FILENO))
+    searched_ = typed_.size();
+    if (typed_.size() > longest_line)
+      throw line_too_long();
+    const auto got = read_piece(typed_);
+    if (got == piece::interrupted)
       return input::interrupted;
-    std::array<char, 4096> piece;
-    const auto got = ::read(STDIN_FILENO, piece.data(), piece.size());
-    if (got > 0) {
-      typed_.append(piece.data(), static_cast<std::size_t>(got));
-    } else if (got == 0 || errno != EINTR) {
-      line = std::move(typed_);
-      typed_.clear();
+    if (got == piece::end) {
+      line = std::exchange(typed_, {});
+      searched_ = 0;
       return line.empty() ? input::end : input::line;
     }
   }
 }
 
-void console::wait_for_interrupt() { interrupted_before(-1); }
+console::piece console::read_piece(std::string& to) {
+  const auto woken = wait_for(STDIN_FILENO);
+  if (woken != wake::ready)
+    return woken == wake::interrupted ? piece::interrupted : piece::other_signal;
+  std::array<char, 16384> bytes;
+  const auto got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (got < 0 && (errno == EINTR || errno == EAGAIN))
+    return piece::other_signal;
+  if (got <= 0)
+    return piece::end;
+  to.append(bytes.data(), static_cast<std::size_t>(got));
+  return piece::bytes;
+}
 
-bool console::interrupted_before(int fd) {
+failure console::line_too_long() {
+  return {errc::bad_request,
+          "a line of stdin has more than the " + std::to_string(longest_line >> 20) + " MiB that a turn may have"};
+}
+
+bool console::asked_to_end() const { return last_signal == SIGTERM; }
+
+console::wake console::wait_for(int fd) {
   std::array<pollfd, 2> waiting{pollfd{signalled, POLLIN, 0}, pollfd{fd, POLLIN, 0}};
-  while (::poll(waiting.data(), waiting.size(), -1) < 0)
+  if (::poll(waiting.data(), waiting.size(), -1) < 0) {
     if (errno != EINTR)
       throw std::system_error(errno, std::generic_category(), "poll");
+    return wake::other_signal; // or an interrupt, which the next call sees
+  }
   if (waiting[0].revents == 0)
-    return false;
+    return wake::ready;
   drain(waiting[0].fd);
-  return true;
+  unseen = false;
+  return wake::interrupted;
 }
 
 } // namespace troupe::cli

@@ -2,6 +2,7 @@
 // and Ctrl-C, waited for together on the program's main thread. At most one console exists at a time.
 #pragma once
 
+#include "runtime/error.hpp"
 #include "runtime/generation.hpp"
 
 #include <deque>
@@ -31,20 +32,31 @@ public:
 
   enum class input { line, interrupted, end };
 
-  /// Waits for a line of stdin, without its line break. The last one need not have any.
+  /// Bytes of one turn, however it is typed.
+  static constexpr std::size_t longest_line = std::size_t(16) << 20;
+  static failure line_too_long();
+
+  /// Waits for a line of stdin, without its line break. The last one need not have any. Throws failure(bad_request)
+  /// where it is longer than `longest_line`.
   input read_line(std::string& line);
 
-  /// Waits for an interrupt alone.
-  void wait_for_interrupt();
+  /// Waits for stdin and appends what there is, some KiB at most. `other_signal`: one that is no interrupt came first.
+  enum class piece { bytes, interrupted, end, other_signal };
+  piece read_piece(std::string& to);
+
+  /// Whether it was SIGTERM that interrupted last, rather than Ctrl-C.
+  bool asked_to_end() const;
 
 private:
-  /// Waits until `fd` can be read or the user interrupts, which it then returns (true).
-  bool interrupted_before(int fd);
+  enum class wake { ready, interrupted, other_signal };
+  /// Waits until `fd` can be read, unless a signal comes first.
+  wake wait_for(int fd);
 
   int events_ready_;
   std::mutex guard_;
   std::deque<event> events_;
-  std::string typed_; // read, not yet returned
+  std::string typed_;         // read, not yet returned
+  std::size_t searched_ = 0; // bytes of it that have no line break
 };
 
 } // namespace troupe::cli

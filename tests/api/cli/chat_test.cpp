@@ -1,0 +1,219 @@
+// `troupe chat` at a terminal and in a pipe, and what it is made of.
+#include "api/cli/chat_history.hpp"
+#include "api/cli/chat_window.hpp"
+#include "runtime/error.hpp"
+#include "tests/api/cli/terminal.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <regex>
+#include <sys/stat.h>
+
+using namespace troupe;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+using strings = std::vector<std::string>;
+
+strings chat_with(const strings& more = {}, const std::string& context = "1024") {
+  strings all{"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens", "2", "--temperature", "0",
+              "--ignore-eos", "--max-context", context, "--kv-cache", "16MiB", "--threads", "1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::string content(const fs::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator(in), {}};
+}
+
+std::string repeated(const std::string& text, std::size_t times) {
+  std::string all;
+  for (std::size_t i = 0; i < times; ++i)
+    all += text;
+  return all;
+}
+
+/// Tokens of the prompts, as `--verbose` tells them.
+std::vector<int> prompts(const std::string& err) {
+  std::vector<int> found;
+  const std::regex line("(\\d+) tokens in ");
+  for (auto at = std::sregex_iterator(err.begin(), err.end(), line); at != std::sregex_iterator(); ++at)
+    found.push_back(std::stoi((*at)[1]));
+  return found;
+}
+
+constexpr std::string_view prompt = "> ", answered = " tokens in (";
+
+} // namespace
+
+TEST_CASE("What is typed at a terminal can be edited, UTF-8 included, and is found again") {
+  const temporary_folder home;
+  const auto file = home.path / "state" / "troupe" / "chat-history";
+  {
+    terminal chat(chat_with(), home);
+    REQUIRE(chat.shows(prompt));
+    chat.type("Hxello\033[D\033[D\033[D\033[D\177\r"); // four to the left, and what is before that goes
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\xA6\x8A!\177?\r");
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("\033[A\033[A\r"); // the first again
+    REQUIRE(chat.shows("Hello"));
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("one \\\r");
+    REQUIRE(chat.shows("  "));
+    chat.type("two\033\rthree\r");
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("\004");
+    CHECK(chat.wait() == 0);
+  }
+  const std::string first = "\"Hello\"\n\"na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\xA6\x8A?\"\n\"Hello\"\n"
+                            "\"one \\ntwo\\nthree\"\n";
+  CHECK(content(file) == first);
+  struct stat info = {};
+  REQUIRE(stat(file.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+  {
+    terminal chat(chat_with(), home); // finds what an earlier one has kept
+    REQUIRE(chat.shows(prompt));
+    chat.type("\033[A\033[A\r");
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("/exit\r");
+    CHECK(chat.wait() == 0);
+  }
+  CHECK(content(file) == first + "\"Hello\"\n\"/exit\"\n");
+  const auto kept = content(file);
+  {
+    terminal chat(chat_with({"--no-history"}), home);
+    REQUIRE(chat.shows(prompt));
+    chat.type("a secret\r");
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("/exit\r");
+    CHECK(chat.wait() == 0);
+  }
+  CHECK(content(file) == kept);
+}
+
+TEST_CASE("What is pasted is one turn, whatever its lines and its length") {
+  const temporary_folder home;
+  terminal chat(chat_with({}, "2048"), home);
+  REQUIRE(chat.shows("\033[?2004h"));
+  REQUIRE(chat.shows(prompt));
+  chat.paste("first line\nsecond\tline\rthird \xC3\xA9\n");
+  chat.type("\r");
+  REQUIRE(chat.shows(answered));
+  REQUIRE(chat.shows(prompt));
+  // A terminal that hands lines over by itself keeps 4,095 bytes of one.
+  const auto book = repeated("0123456789", 1000);
+  chat.paste(book + "\nthe end");
+  chat.type("\r");
+  REQUIRE(chat.shows("the prompt has ")); // tokens, more than the context
+  REQUIRE(chat.shows(prompt));
+  chat.type(repeated("abcdefghij", 900) + "\r"); // nor does one without brackets
+  REQUIRE(chat.shows("the prompt has "));
+  REQUIRE(chat.shows(prompt));
+  chat.type("\004");
+  CHECK(chat.wait() == 0);
+  CHECK(chat.screen().ends_with("\033[?2004l\r\n"));
+  const auto turns = cli::read_chat_history(home.path / "state" / "troupe" / "chat-history");
+  REQUIRE(turns.size() == 3);
+  CHECK(turns[0] == "first line\nsecond\tline\nthird \xC3\xA9");
+  CHECK(turns[1] == book + "\nthe end");
+  CHECK(turns[2] == repeated("abcdefghij", 900));
+}
+
+TEST_CASE("Ctrl-C at a terminal drops what is typed, then ends the chat; SIGTERM ends it at once") {
+  const temporary_folder home;
+  {
+    terminal chat(chat_with(), home);
+    REQUIRE(chat.shows(prompt));
+    chat.type("not this");
+    REQUIRE(chat.shows("not this"));
+    chat.type("\003");
+    REQUIRE(chat.shows("^C"));
+    REQUIRE(chat.shows(prompt));
+    chat.type("\003");
+    CHECK(chat.wait() == 130);
+  }
+  terminal chat(chat_with(), home);
+  REQUIRE(chat.shows(prompt));
+  chat.type("not this");
+  REQUIRE(chat.shows("not this"));
+  chat.signal(SIGTERM);
+  CHECK(chat.wait() == 130);
+  CHECK(!fs::exists(home.path / "state" / "troupe" / "chat-history"));
+}
+
+TEST_CASE("A conversation that the context cannot hold goes on without its oldest turns, with a note") {
+  std::string lines;
+  for (int i = 0; i < 12; ++i)
+    lines += "Turn " + std::to_string(i) + ": the sun, the moon and all the stars of heaven.\n";
+  const auto result = run_troupe(chat_with({}, "256"), lines);
+  CHECK(result.status == 0);
+  CHECK(result.err.find("(the conversation has become too long for the model's 256 tokens; ") != std::string::npos);
+  const auto sizes = prompts(result.err);
+  CHECK(sizes.size() == 12); // each was answered
+  CHECK(*std::max_element(sizes.begin(), sizes.end()) <= 254);
+  CHECK(std::adjacent_find(sizes.begin(), sizes.end(), std::greater<>()) != sizes.end());
+}
+
+TEST_CASE("Turns are left out as few as needed for a while, and all where a turn alone is too long") {
+  const auto left_out = [](std::size_t earlier, std::size_t each, std::size_t last) {
+    return cli::turns_to_leave_out(earlier, 1000, 100,
+                                   [=](std::size_t without) { return (earlier - without) * each + last; });
+  };
+  CHECK(left_out(0, 100, 5000) == 0);
+  CHECK(left_out(8, 100, 100) == 0);  // 900 of 900
+  CHECK(left_out(9, 100, 100) == 4);  // 600 of 675
+  CHECK(left_out(90, 10, 100) == 33); // 670
+  CHECK(left_out(3, 300, 700) == 3);
+  CHECK(left_out(3, 10, 5000) == 3);
+  CHECK(cli::turns_to_leave_out(9, 1000, 512, [](std::size_t n) { return (9 - n) * 100; }) == 4); // 250 for the answer
+}
+
+TEST_CASE("A pipe's lines are turns of any sane length") {
+  const auto result = run_troupe(chat_with({}, "1024"), repeated("x", (16 << 20) + 1));
+  CHECK(result.status == 1);
+  CHECK(result.err == "troupe: a line of stdin has more than the 16 MiB that a turn may have\n");
+  const auto longer = run_troupe(chat_with({}, "1024"), repeated("0123456789", 500) + "\nHello\n");
+  CHECK(longer.status == 0);
+  CHECK(longer.err.find("the prompt has ") != std::string::npos);
+  CHECK(prompts(longer.err).size() == 1);
+}
+
+TEST_CASE("A history is kept short, for its owner alone, and read whatever is in it") {
+  const temporary_folder folder;
+  const auto file = folder.path / "a" / "b";
+  CHECK(cli::read_chat_history(file).empty());
+  cli::add_to_chat_history(file, "one\n\"two\"");
+  cli::add_to_chat_history(file, repeated("x", 20'000)); // too long to be kept
+  cli::add_to_chat_history(file, "three");
+  CHECK(cli::read_chat_history(file) == strings{"one\n\"two\"", "three"});
+  std::ofstream(file, std::ios::app) << "\"half a li";
+  CHECK(cli::read_chat_history(file).size() == 2);
+  for (int i = 0; i < 300; ++i)
+    cli::add_to_chat_history(file, repeated("y", 5'000) + std::to_string(i));
+  const auto turns = cli::read_chat_history(file);
+  CHECK(turns.back() == repeated("y", 5'000) + "299");
+  CHECK(turns.size() > 50);
+  CHECK(fs::file_size(file) < 600'000);
+  CHECK((fs::status(file).permissions() & fs::perms::all) == (fs::perms::owner_read | fs::perms::owner_write));
+  fs::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  CHECK_THROWS_AS(cli::read_chat_history(file), failure);
+  CHECK_THROWS_AS(cli::add_to_chat_history(file, "x"), failure);
+}
