@@ -1,5 +1,6 @@
 #include "api/cli/answer.hpp"
 
+#include "api/cli/standard_streams.hpp"
 #include "runtime/error.hpp"
 
 #include <algorithm>
@@ -51,11 +52,6 @@ private:
     std::string text;
     bool ended = false;
   };
-
-  static void print(const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  }
 
   void begin() {
     if (sequences_.size() > 1)

@@ -31,7 +31,8 @@ struct answer {
 };
 
 /// Submits a request and prints its text as it comes; of several sequences one after the other, each under its number.
-/// Ctrl-C ends the request, a second one the program. Throws failure where the request fails.
+/// Ctrl-C ends the request, a second one the program. Throws failure where the request fails, and
+/// output_failure at once where the text cannot be printed.
 answer print_answer(const engine& from, console& terminal, generation request);
 
 } // namespace troupe::cli

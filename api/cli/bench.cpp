@@ -2,6 +2,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/model_bench.hpp"
 #include "api/cli/progress.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/gpu.hpp"
 #include "api/json_text.hpp"
@@ -64,7 +65,8 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
   if (bench.times_steps())
     std::cout << ",\"device_ms_per_step\":" << json_number(r.device_ms_per_step)
               << ",\"step_overhead_share\":" << json_number(r.step_overhead_share);
-  std::cout << "}" << std::endl;
+  std::cout << "}\n";
+  flush_output();
 }
 
 void print_heading(const model_bench& bench, const bench_options& options) {
@@ -80,6 +82,7 @@ void print_heading(const model_bench& bench, const bench_options& options) {
   std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
               options.ceilings ? "  prefill of peak  decode of bandwidth" : "",
               bench.times_steps() ? "  between steps" : "");
+  flush_output();
 }
 
 /// "12.3 %", or a dash where there is nothing to measure or to compare with.
@@ -98,7 +101,7 @@ void print_row(const model_bench& bench, const bench_options& options, const mod
   if (bench.times_steps())
     std::printf("  %13s", percent(r.step_overhead_share).c_str());
   std::printf("\n");
-  std::fflush(stdout);
+  flush_output();
 }
 
 int run_model_bench(const bench_options& options) {

@@ -11,7 +11,7 @@ class App;
 namespace troupe::cli {
 
 /// Exit statuses, beside 0.
-inline constexpr int failed = 1, usage_error = 2, interrupted = 130;
+inline constexpr int failed = 1, usage_error = 2, interrupted = 130, broken_pipe = 141;
 
 struct command {
   CLI::App* options = nullptr; // where the arguments go

@@ -4,6 +4,7 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
 #include "api/cli/memory_errors.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "kernels/ops.hpp"
 #include "runtime/error.hpp"
 
@@ -12,9 +13,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <new>
+#include <sstream>
 #include <system_error>
 
 namespace troupe::cli {
@@ -38,7 +41,7 @@ std::string sentence(std::string text) {
 }
 
 int complain(const std::string& text, int status) {
-  std::cout.flush();
+  std::fflush(stdout);
   std::cerr << "troupe: " << sentence(text) << std::endl;
   return status;
 }
@@ -101,9 +104,8 @@ void start_log(const std::string& level) {
   spdlog::set_default_logger(std::move(log));
 }
 
-} // namespace
-
-int run_command_line(const std::vector<std::string>& arguments) {
+/// Parses and runs; throws output_failure where a command has noticed that stdout cannot be written.
+int run_chosen(const std::vector<std::string>& arguments) {
   CLI::App root(description, "troupe");
   root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
   root.set_help_flag("-h,--help", "Print this help");
@@ -122,7 +124,10 @@ int run_command_line(const std::vector<std::string>& arguments) {
   try {
     parse_with_config(root, arguments);
   } catch (const CLI::Success& e) { // help or version, which is printed here
-    return root.exit(e);
+    std::ostringstream text;
+    const int status = root.exit(e, text, std::cerr);
+    print(text.str());
+    return status;
   } catch (const CLI::ParseError& e) {
     const auto& chosen = chosen_of(root);
     return complain(what_is_wrong(chosen, e) + " (`" + path_of(root, chosen) + " --help` shows how)", usage_error);
@@ -134,6 +139,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   start_log(chosen.get_option("--log-level")->as<std::string>());
   try {
     return std::ranges::find(commands, &chosen, &command::options)->run();
+  } catch (const output_failure&) {
+    throw;
   } catch (const failure& e) {
     return complain(e.what(), failed);
   } catch (const kernels::device_error& e) {
@@ -148,6 +155,18 @@ int run_command_line(const std::vector<std::string>& arguments) {
     return complain(std::string("internal error: ") + e.what(), failed);
   } catch (const std::exception& e) {
     return complain(std::string("internal error: ") + e.what(), failed);
+  }
+}
+
+} // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  try {
+    const int status = run_chosen(arguments);
+    flush_output();
+    return status;
+  } catch (const output_failure& e) {
+    return e.is_broken_pipe() ? broken_pipe : complain(e.what(), failed);
   }
 }
 

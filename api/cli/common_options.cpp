@@ -32,8 +32,8 @@ void add_model_option(CLI::App& command, std::string& model) {
   model = bundled_model();
   command
     .add_option("--model", model,
-                "Folder of a Hugging Face checkpoint, a .gguf file, or synthetic:llama-135m, -1b or -8b for random "
-                "weights")
+                "Folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, or "
+                "synthetic:llama-135m, -1b or -8b for random weights")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);

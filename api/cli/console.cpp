@@ -24,14 +24,13 @@ static_assert(std::atomic<int>::is_always_lock_free);
 
 std::atomic<int> last_signal = 0;
 
-/// Whether a signal has been noted that nobody has looked at yet.
-std::atomic<bool> unseen = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+/// Signals that have been noted and that nobody has looked at yet.
+std::atomic<int> unseen = 0;
 
 extern "C" void note_signal(int number) {
   const int before = errno;
   last_signal = number;
-  if (unseen.exchange(true)) { // the program is stuck, perhaps in writing to a pipe that nobody reads
+  if (unseen.fetch_add(1) >= 2) { // the program is stuck, perhaps in writing to a pipe that nobody reads
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
@@ -156,7 +155,7 @@ console::wake console::wait_for(int fd) {
   if (waiting[0].revents == 0)
     return wake::ready;
   drain(waiting[0].fd);
-  unseen = false;
+  unseen = 0;
   return wake::interrupted;
 }
 

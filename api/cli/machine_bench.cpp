@@ -1,5 +1,6 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/json_text.hpp"
 #include "kernels/cpu/machine.hpp"
@@ -28,7 +29,8 @@ void print_json(const kernels::machine_peaks& peaks) {
             << ",\"int8_dot_gops\":" << json_number(peaks.int8_dot / 1e9)
             << ",\"int8_amx_gops\":" << json_number(peaks.int8_amx / 1e9)
             << ",\"read_gbps\":" << json_number(peaks.read / 1e9)
-            << ",\"read_median_gbps\":" << json_number(peaks.read_median / 1e9) << "}" << std::endl;
+            << ",\"read_median_gbps\":" << json_number(peaks.read_median / 1e9) << "}\n";
+  flush_output();
 }
 
 /// Gop/s, or a dash where the processor has no such instruction.
@@ -43,7 +45,7 @@ void print_row(const kernels::machine_peaks& p) {
   std::printf("%7d  %15s  %16s  %16s  %14s  %14s  %9.1f  %8.1f\n", p.threads, rate(p.f32_fma).c_str(),
               rate(p.bf16_dot).c_str(), rate(p.bf16_amx).c_str(), rate(p.int8_dot).c_str(), rate(p.int8_amx).c_str(),
               p.read / 1e9, p.read_median / 1e9);
-  std::fflush(stdout);
+  flush_output();
 }
 
 /// One thread, then as many as were asked for.

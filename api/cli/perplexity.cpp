@@ -1,9 +1,11 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/progress.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/gpu.hpp"
 #include "api/json_text.hpp"
+#include "runtime/file_reading.hpp"
 #include "runtime/loader.hpp"
 #include "runtime/memory_plan.hpp"
 #include "runtime/model_source.hpp"
@@ -13,10 +15,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 
 namespace troupe::cli {
 
@@ -29,15 +28,6 @@ struct perplexity_options : compute_options {
   int context = 0, stride = 0; // 0: chosen
   bool json = false;
 };
-
-std::string read_text(const std::string& file) {
-  if (file == "-")
-    return {std::istreambuf_iterator(std::cin), {}};
-  std::ifstream in(file, std::ios::binary);
-  if (!in || std::filesystem::is_directory(file))
-    throw failure(errc::not_found, file + ": no such file");
-  return {std::istreambuf_iterator(in), {}};
-}
 
 int run_perplexity(const perplexity_options& options) {
   require_model(options.model);
@@ -52,7 +42,7 @@ int run_perplexity(const perplexity_options& options) {
   const int stride = options.stride > 0 ? options.stride : context / 2;
   if (stride >= context)
     throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
-  const auto tokens = source.load_tokenizer()->encode(read_text(options.text), true);
+  const auto tokens = source.load_tokenizer()->encode(options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
 
   const auto device = open_device(options, built_in_gpus());
   const auto numbers = precision_of(options, *source.tensors, device->works_by_itself());
@@ -91,7 +81,7 @@ int run_perplexity(const perplexity_options& options) {
               << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens
               << ",\"weight_bytes\":" << need.weights << ",\"loss\":" << json_number(result.loss)
               << ",\"loss_error\":" << json_number(result.deviation)
-              << ",\"perplexity\":" << json_number(result.perplexity()) << "}" << std::endl;
+              << ",\"perplexity\":" << json_number(result.perplexity()) << "}\n";
   else
     std::printf("%s, weights %s, computed in %s: perplexity %.4f (loss %.4f +- %.4f nats per token, %zu tokens, "
                 "windows of %d by %d)\n",

@@ -3,13 +3,13 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/progress.hpp"
 #include "api/cli/sampling_options.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <iostream>
-#include <iterator>
 
 namespace troupe::cli {
 
@@ -31,9 +31,11 @@ int run(const run_options& options) {
   const auto engine = start_engine(options.engine, options.quiet);
   const auto model = engine.model();
 
-  const auto text = options.prompt == "-" ? std::string(std::istreambuf_iterator(std::cin), {}) : options.prompt;
+  const auto text = options.prompt == "-" ? read_stdin() : options.prompt;
   generation request;
   if (options.raw || (!model->chat && options.system.empty())) {
+    if (!options.raw && !options.quiet)
+      std::cerr << model->id << " has no chat template: the text is continued as it is, as with --raw" << std::endl;
     request.prompt = plain_prompt(*model, text);
   } else {
     std::vector<message> messages{{"user", text}};

@@ -4,11 +4,13 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/console.hpp"
 #include "api/cli/progress.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/engine_service.hpp"
 #include "api/http_server.hpp"
 
 #include <CLI/CLI.hpp>
+#include <boost/asio/ip/address.hpp>
 
 #include <cstdlib>
 #include <iostream>
@@ -21,14 +23,14 @@ namespace {
 struct serve_options {
   server_options server;
   engine_options engine;
+  bool allow_anonymous = false;
   bool quiet = false;
 };
 
-/// "http://127.0.0.1:8080", also where the server listens on all addresses.
+bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
+
 std::string url_of(const std::string& host, std::uint16_t port) {
-  const bool all = host == "0.0.0.0" || host == "::";
-  const auto name = all ? "127.0.0.1" : host.find(':') != host.npos ? "[" + host + "]" : host;
-  return "http://" + name + ":" + std::to_string(port);
+  return "http://" + (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 /// A request that can be pasted.
@@ -52,6 +54,12 @@ struct stop_at_end {
 
 int serve(const serve_options& options) {
   require_model(options.engine.model);
+  const auto& host = options.server.host;
+  const bool open_to_others = options.server.api_keys.empty() && !is_loopback(host);
+  if (open_to_others && !options.allow_anonymous)
+    throw failure(errc::bad_request, "other machines could use this server, as --host is " + host +
+                                       " and there is no key: name one with --api-key (or in TROUPE_API_KEY), or let "
+                                       "everybody in with --allow-anonymous");
   console terminal;
   terminal.catch_interrupts();
   const auto shown = std::make_shared<progress>(options.quiet);
@@ -62,8 +70,11 @@ int serve(const serve_options& options) {
   });
   engine_service service(engine);
   server listening(service, options.server);
-  const auto url = url_of(options.server.host, listening.port());
-  std::cout << "Listening on " << url << std::endl;
+  print("Listening on " + url_of(host, listening.port()) +
+        (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  if (open_to_others)
+    std::cerr << "Without a key, everybody who reaches this address may use the server (--allow-anonymous)" << std::endl;
+  const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
 
   std::jthread serving([&] {
     listening.run_until_stopped();
@@ -77,7 +88,7 @@ int serve(const serve_options& options) {
         std::cerr << warning << std::endl;
       if (!options.quiet)
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
-                  << example(url, *model, !options.server.api_keys.empty()) << std::endl;
+                  << example(local_url, *model, !options.server.api_keys.empty()) << std::endl;
     } catch (const failure&) { // has been posted, or the server ends
     }
   });
@@ -106,7 +117,7 @@ int serve(const serve_options& options) {
   return 0;
 }
 
-void add_server_options(CLI::App& command, server_options& options) {
+void add_server_options(CLI::App& command, server_options& options, bool& allow_anonymous) {
   const auto option = [&](const char* flag, auto& value, const char* help, const char* type) {
     return command.add_option(flag, value, help)->type_name(type)->capture_default_str()->group(server_group);
   };
@@ -119,6 +130,10 @@ void add_server_options(CLI::App& command, server_options& options) {
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("KEY")
+    ->group(server_group);
+  command
+    .add_flag("--allow-anonymous", allow_anonymous,
+              "Let everybody in without a key, also from other machines where --host lets them reach this one")
     ->group(server_group);
   command
     .add_option("--cors-origin", options.cors_origins,
@@ -163,6 +178,12 @@ void add_server_options(CLI::App& command, server_options& options) {
 
 } // namespace
 
+bool is_loopback(const std::string& host) {
+  boost::system::error_code error;
+  const auto address = boost::asio::ip::make_address(host, error);
+  return error ? host == "localhost" : address.is_loopback();
+}
+
 std::string schedule_warning(const model_info& model) {
   if (model.schedule_invariant)
     return {};
@@ -172,7 +193,7 @@ std::string schedule_warning(const model_info& model) {
 command add_serve(CLI::App& troupe) {
   const auto options = std::make_shared<serve_options>();
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
-  add_server_options(*app, options->server);
+  add_server_options(*app, options->server, options->allow_anonymous);
   add_engine_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   add_common_options(*app, "info");

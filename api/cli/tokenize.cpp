@@ -1,5 +1,6 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/json.hpp"
 #include "runtime/model_source.hpp"
@@ -11,7 +12,6 @@
 #include <boost/json/serialize.hpp>
 
 #include <iostream>
-#include <iterator>
 #include <limits>
 
 namespace troupe::cli {
@@ -80,7 +80,7 @@ void print_text(const tokenizer& tokens, const tokenize_options& options, const 
 int tokenize(const tokenize_options& options) {
   require_model(options.model);
   const auto tokens = open_tokenizer(options.model);
-  const auto text = options.text == "-" ? std::string(std::istreambuf_iterator(std::cin), {}) : options.text;
+  const auto text = options.text == "-" ? read_stdin() : options.text;
   (options.decode ? print_text : print_ids)(*tokens, options, text);
   return 0;
 }

@@ -190,6 +190,23 @@ TEST_CASE("run, bench model and bench perplexity give the same without a packed 
   CHECK(bench().err.find("packed weights come from ") != std::string::npos);
 }
 
+TEST_CASE("run says that it continues a text where the model has no chat template") {
+  const temporary_folder folder;
+  const auto plain = (folder.path / "plain").string();
+  std::filesystem::copy(golden("llama-gqa"), plain);
+  std::filesystem::remove(folder.path / "plain" / "chat_template.jinja");
+  const auto told = [](const std::string& model, const strings& more) {
+    const auto result = run_troupe(strings{"run", "Once", "--model", model, "--max-tokens", "1"} + small + more);
+    CHECK(result.status == 0);
+    CHECK(result.err.find("cuda") == std::string::npos); // which nobody has asked for
+    CHECK(result.err.find("CUDA") == std::string::npos);
+    return result.err.find("has no chat template: the text is continued as it is, as with --raw\n") != std::string::npos;
+  };
+  CHECK(told(plain, {}));
+  CHECK(!told(plain, {"--raw"}));
+  CHECK(!told(golden("llama-gqa"), {}));
+}
+
 TEST_CASE("run -n prints each answer under its number") {
   const auto result = run_troupe(strings{"run", "Once", "-n", "3", "--quiet", "--model", golden("qwen2"),
                                          "--max-tokens", "4", "--ignore-eos", "--raw", "--seed", "1"} +
@@ -320,6 +337,12 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
   CHECK(answer.out.size() > 10);
   CHECK(answer.err.find("Q8_0 weights") != std::string::npos);
 
+  const auto again = strings{"quantize", "--model", file, "--to", "q4_0", "--out", (folder.path / "4.gguf").string()};
+  const auto twice = run_troupe(again);
+  CHECK(twice.status == 1);
+  CHECK(twice.err.find("its matrices are quantised already, to Q8_0; take the original") != std::string::npos);
+  CHECK(run_troupe(again + strings{"--requantize"}).status == 0);
+
   const auto text = folder.write("text.txt", answer.out + answer.out);
   const auto perplexity = [&](const strings& more) {
     const auto result = run_troupe(strings{"bench", "perplexity", "--text", text, "--json", "--threads", "1"} + more);
@@ -441,7 +464,7 @@ TEST_CASE("what is wrong in a configuration file is told with its name, with exi
   CHECK(second.status == 2);
   CHECK(only_line(second.err) == "troupe: " + wrong + ": --threads: must be an integer from 0 to 1024, found `two`");
   CHECK(third.status == 2);
-  CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such configuration file");
+  CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such file");
 }
 
 TEST_CASE("every configuration that comes along is good for every command") {
@@ -461,6 +484,39 @@ TEST_CASE("every configuration that comes along is good for every command") {
     ++files;
   }
   CHECK(files >= 3);
+}
+
+TEST_CASE("every configuration that comes along starts a server of the bundled model") {
+  for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
+    INFO(entry.path().string());
+    program server(TROUPE_PROGRAM, {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0"});
+    CHECK(server.prints("\nServing "));
+    server.signal(SIGTERM);
+    const auto result = server.wait();
+    INFO(result.err);
+    CHECK(result.status == 0);
+  }
+}
+
+TEST_CASE("serve listens for other machines only with a key, or where everybody is to be let in") {
+  const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} + small;
+  const auto refused = run_troupe(everywhere);
+  CHECK(refused.status == 1);
+  CHECK(refused.out.empty());
+  CHECK(only_line(refused.err) ==
+        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no key: name one with --api-key (or "
+        "in TROUPE_API_KEY), or let everybody in with --allow-anonymous");
+  const auto started = [&](const strings& more) {
+    program server(TROUPE_PROGRAM, everywhere + more);
+    CHECK(server.prints("curl -N http://127.0.0.1:")); // which can be pasted
+    server.signal(SIGTERM);
+    const auto result = server.wait();
+    CHECK(result.status == 0);
+    CHECK(std::regex_match(result.out, std::regex("Listening on http://0\\.0\\.0\\.0:[0-9]+ \\(all addresses of this machine\\)\n")));
+    return result.err.find("everybody who reaches this address may use the server") != std::string::npos;
+  };
+  CHECK(started({"--allow-anonymous"}));
+  CHECK(!started({"--api-key", "secret"}));
 }
 
 TEST_CASE("serve prints its URL at once, answers and ends with status 0 when asked to") {
