@@ -27,7 +27,8 @@ std::string http_date() {
 }
 
 template <class Body>
-http::response<Body> response(unsigned status, std::string_view content_type, const answer_form& form) {
+http::response<Body> response(unsigned status, std::string_view content_type, const answer_form& form,
+                              const std::optional<request_record>& record) {
   http::response<Body> result;
   result.version(form.version);
   result.result(status);
@@ -37,6 +38,8 @@ http::response<Body> response(unsigned status, std::string_view content_type, co
     result.set(http::field::content_type, content_type);
   for (const auto& [name, value] : form.headers)
     result.set(name, value);
+  if (record)
+    result.set("X-Request-Id", record->id());
   result.keep_alive(form.keep_alive);
   return result;
 }
@@ -48,13 +51,17 @@ connection::connection(byte_stream bytes, server_context& context)
     buffer_(2 * most_read_ahead + context.options.max_header_bytes) {}
 
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
-  auto out = response<http::string_body>(what.status, what.content_type, form);
+  auto out = response<http::string_body>(what.status, what.content_type, form, record_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
   out.body() = what.body;
   if (what.status != 204)
     out.prepare_payload();
   context_.counted.answered(what.status);
+  if (record_)
+    record_->answered(what.status);
+  if (record_ && !what.code.empty())
+    record_->failed(what.code, what.param);
   http::response_serializer<http::string_body> serializer(out);
   expect_within(context_.options.write_timeout);
   if (form.head)
@@ -65,13 +72,15 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
 }
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
-  auto out = response<http::empty_body>(200, content_type, form);
+  auto out = response<http::empty_body>(200, content_type, form, record_);
   out.set(http::field::cache_control, "no-cache");
   // Tells proxies in front not to collect what is meant to trickle.
   out.set("X-Accel-Buffering", "no");
   if (form.version >= 11)
     out.chunked(true);
   context_.counted.answered(200);
+  if (record_)
+    record_->answered(200);
   http::response_serializer<http::empty_body> serializer(out);
   expect_within(context_.options.write_timeout);
   co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
@@ -144,6 +153,16 @@ asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
 }
 
 } // namespace
+
+request_record& connection::begin_record(std::string id, std::string route) {
+  return record_.emplace(std::move(id), std::move(route));
+}
+
+void connection::end_record() {
+  if (record_)
+    record_->write(*context_.log);
+  record_.reset();
+}
 
 asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<bool> work) {
   using namespace asio::experimental::awaitable_operators;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/byte_stream.hpp"
+#include "api/request_record.hpp"
 #include "api/request_scope.hpp"
 #include "api/routes.hpp"
 #include "api/server_context.hpp"
@@ -42,6 +43,12 @@ public:
   /// Reads ahead into the buffer, for requests to come, until the client is gone. Never throws but for cancellation.
   asio::awaitable<void> watch();
 
+  /// From here on to end_record(), answers bear this request's id and count in its line of the log.
+  request_record& begin_record(std::string id, std::string route);
+  request_record& record() { return *record_; }
+  bool has_record() const { return record_.has_value(); }
+  void end_record();
+
   /// Does `work`, which answers a request, and watches meanwhile: once the client is gone, `scope` is abandoned and
   /// `work` cancelled. What work returned; false where it threw or was cancelled.
   asio::awaitable<bool> attend(request_scope& scope, asio::awaitable<bool> work);
@@ -64,6 +71,7 @@ private:
   byte_stream bytes_;
   server_context& context_;
   asio::steady_timer deadline_;
+  std::optional<request_record> record_;
   boost::beast::flat_buffer buffer_; // bounded: a parser may ask for any number of bytes ahead
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;

@@ -37,10 +37,11 @@ std::optional<error> interruption(const done_event& done) {
 }
 
 /// Feeds `events` to the writer. `out` gets a stream's text; `open` counts requests that have not ended.
-std::optional<error> digest(std::vector<request_set::item> events, response_writer& writer, bool stream,
-                            std::size_t& open, std::string& out) {
+std::optional<error> digest(std::vector<request_set::item> events, response_writer& writer, request_record& record,
+                            bool stream, std::size_t& open, std::string& out) {
   for (auto& [key, what] : events) {
     std::optional<error> failed;
+    record.see(what);
     if (const auto* token = std::get_if<token_event>(&what)) {
       if (stream)
         out += writer.chunk(key, *token);
@@ -87,6 +88,8 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   if (stream && form.version < 11)
     form.keep_alive = false;
   auto open = request.prompts.size();
+  for (const auto& one : request.prompts)
+    link.record().understood(one);
   for (std::size_t i = 0; i < request.prompts.size(); ++i)
     requests.submit(i, std::move(request.prompts[i]));
 
@@ -94,7 +97,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   while (open > 0) {
     co_await requests.wait();
     std::string out;
-    auto failed = digest(requests.take(), writer, stream, open, out);
+    auto failed = digest(requests.take(), writer, link.record(), stream, open, out);
     if (!failed && open > 0)
       failed = scope.why_cut();
     if (failed && !started) {
@@ -103,6 +106,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
       co_return form.keep_alive;
     }
     if (failed) {
+      link.record().failed(code_of(*failed), failed->param);
       co_await link.stream(out + sse(error_body(*failed)) + sse("[DONE]"), form);
       co_await link.end_stream(form);
       co_return false;

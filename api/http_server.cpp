@@ -10,6 +10,9 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
 
+#include <cstdio>
+#include <iostream>
+#include <random>
 #include <thread>
 
 namespace troupe {
@@ -53,6 +56,11 @@ void listen(server_context& context) {
     context.hosts = known;
 }
 
+std::string random_prefix() {
+  char text[16];
+  return std::string(text, static_cast<std::size_t>(std::snprintf(text, sizeof text, "%08x-", std::random_device()())));
+}
+
 /// Tells a client too many that it is one, and lets it read that.
 asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
   const auto why = reply::of({errc::unavailable, "too many connections", {}});
@@ -89,9 +97,13 @@ asio::awaitable<void> accept_all(server_context& context) {
     socket.set_option(tcp::no_delay(true), ec);
     // The kernel's own idea of a send buffer would hold megabytes for a client that does not read.
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
-    if (context.session_count() < context.options.max_connections)
+    if (context.session_count() < context.options.max_connections) {
       start_http_session(context, byte_stream(std::move(socket)));
-    else if (++context.turned_away <= most_turned_away)
+      context.log->write(log_level::debug, "connection opened", {{"open", std::uint64_t(context.session_count())}});
+      continue;
+    }
+    context.log->refuse("connection refused", {{"open", std::uint64_t(context.session_count())}});
+    if (++context.turned_away <= most_turned_away)
       asio::co_spawn(strand, turn_away(context, std::move(socket)), asio::detached);
     else
       --context.turned_away; // hung up on
@@ -133,10 +145,16 @@ void begin_stop(server_context& context) {
 } // namespace
 
 server_context::server_context(service& engine, server_options given)
-  : engine(engine), options(std::move(given)), counted(engine), io(options.threads),
+  : engine(engine), options(std::move(given)),
+    log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
+    counted(engine), io(options.threads),
     acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
     brief(options.workers, options.max_waiting), lengthy(options.workers / 2, options.max_waiting),
-    reports(1, options.max_waiting) {}
+    reports(1, options.max_waiting), id_prefix_(random_prefix()) {}
+
+std::string server_context::next_request_id() {
+  return id_prefix_ + std::to_string(++last_id_);
+}
 
 void server_context::enter(std::shared_ptr<session> who) {
   const std::lock_guard lock(mutex_);

@@ -2,6 +2,7 @@
 // satisfies `service`. It runs on threads that it is given (run_until_stopped) and a few of its own for tokenising.
 #pragma once
 
+#include "api/log.hpp"
 #include "api/service.hpp"
 
 #include <chrono>
@@ -32,6 +33,7 @@ struct server_options {
   std::chrono::milliseconds idle_timeout = std::chrono::seconds(120);  // between requests; of a silent WebSocket peer
   std::chrono::milliseconds write_timeout = std::chrono::minutes(5);   // of a client that reads nothing at all
   std::chrono::milliseconds stop_grace = std::chrono::seconds(30);     // for running requests when stopping
+  std::shared_ptr<server_log> log;                 // null: none
   int threads = 1;                                 // that do I/O
   int workers = 2;                                 // that tokenise and apply templates; half as many for long requests
 };

@@ -62,6 +62,12 @@ std::optional<reply> malformed(boost::system::error_code ec, std::size_t max_bod
   return reply::of({errc::bad_request, "this is not HTTP: " + ec.message(), {}});
 }
 
+/// Whoever asks these does it all the time.
+bool is_probe(const std::variant<route, reply>& found) {
+  const auto* to = std::get_if<route>(&found);
+  return to && (to->to == endpoint::health || to->to == endpoint::metrics);
+}
+
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes)
@@ -72,6 +78,7 @@ public:
 
   ~http_session() override {
     context_.counted.connection_closed();
+    context_.log->write(log_level::debug, "connection closed");
     context_.leave(this);
   }
 
@@ -81,7 +88,9 @@ public:
   asio::awaitable<void> run();
 
 private:
+  asio::awaitable<bool> serve_and_record();
   asio::awaitable<bool> serve_one();
+  request_record& begin_record(const request_head& head, std::string_view target);
   asio::awaitable<bool> await_request();
   asio::awaitable<bool> refuse_unread(boost::system::error_code ec);
   asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
@@ -138,14 +147,28 @@ void http_session::abort() {
 }
 
 asio::awaitable<void> http_session::run() {
+  bool more = true;
+  while (more)
+    more = co_await serve_and_record();
+  link_->close();
+}
+
+asio::awaitable<bool> http_session::serve_and_record() {
+  bool more = false;
   try {
-    bool more = true;
-    while (more)
-      more = co_await serve_one();
+    more = co_await serve_one();
   } catch (const std::exception&) {
     // The client is gone or does not read: nobody is left to be told.
   }
-  link_->close();
+  link_->end_record();
+  co_return more;
+}
+
+request_record& http_session::begin_record(const request_head& head, std::string_view target) {
+  auto id = accepted_request_id(view(head["X-Request-Id"]));
+  const auto path = target.substr(0, target.find_first_of("?#"));
+  return link_->begin_record(id.empty() ? context_.next_request_id() : std::move(id),
+                             std::string(view(head.method_string())) + ' ' + std::string(path));
 }
 
 asio::awaitable<bool> http_session::await_request() {
@@ -175,7 +198,7 @@ answer_form http_session::form_of(const request_parser& parser) const {
   form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
   if (const auto origin = allowed_origin(context_.options.cors_origins, view(head[http::field::origin]))) {
     form.headers.emplace_back("Access-Control-Allow-Origin", *origin);
-    form.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After");
+    form.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
   }
   if (!context_.options.cors_origins.empty())
     form.headers.emplace_back("Vary", "Origin");
@@ -245,6 +268,8 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) 
 
 /// Where nobody can say where the next request begins.
 asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_form form) {
+  if (!link_->has_record())
+    link_->begin_record(context_.next_request_id(), "unread");
   form.keep_alive = false;
   co_await link_->send(why, form);
   co_await link_->linger();
@@ -303,9 +328,12 @@ asio::awaitable<bool> http_session::serve_one() {
   } catch (const failure& f) {
     ambiguous = reply::of(f.what_failed());
   }
+  auto& record = begin_record(parser.get(), ambiguous ? view(parser.get().target()) : std::string_view(target.path));
   if (ambiguous)
     co_return co_await refuse_and_close(*ambiguous, form);
   const auto found = find_route(view(parser.get().method_string()), target.path);
+  if (is_probe(found))
+    record.set_minor();
   const auto why_not = objection(parser.get(), target, found);
   if (why_not)
     co_return co_await refuse(parser, *why_not, form);
@@ -373,7 +401,10 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
   websocket_ = socket;
   if (draining_)
     socket->drain();
-  co_await socket->run(head);
+  link_->record().answered(101);
+  const auto id = link_->record().id();
+  link_->end_record();
+  co_await socket->run(head, id);
   co_return false;
 }
 

@@ -92,13 +92,16 @@ unsigned status_of(errc code) {
   return kind_of(code).status;
 }
 
+std::string_view code_of(const error& what) {
+  // OpenAI's clients tell a missing model from other misses by this code.
+  return what.code == errc::not_found && what.param == "model" ? "model_not_found" : kind_of(what.code).code;
+}
+
 std::string error_object(const error& what) {
   const auto kind = kind_of(what.code);
-  // OpenAI's clients tell a missing model from other misses by this code.
-  const auto code = what.code == errc::not_found && what.param == "model" ? "model_not_found" : kind.code;
   return "{\"message\":" + json_text(to_utf8(what.message)) + ",\"type\":" + json_text(kind.type) +
          ",\"param\":" + (what.param.empty() ? "null" : json_text(to_utf8(what.param))) + ",\"code\":" +
-         json_text(code) + '}';
+         json_text(code_of(what)) + '}';
 }
 
 std::string error_body(const error& what) {

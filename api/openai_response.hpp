@@ -17,6 +17,8 @@ std::string_view name_of(finish_reason reason);
 
 /// HTTP's status for an error.
 unsigned status_of(errc code);
+/// OpenAI's name for an error: "model_not_found".
+std::string_view code_of(const error& what);
 
 /// {"error":{"message","type","param","code"}}
 std::string error_body(const error& what);

@@ -99,6 +99,8 @@ reply reply::json(std::string body, unsigned status) {
 
 reply reply::of(const error& what) {
   auto result = json(error_body(what), status_of(what.code));
+  result.code = code_of(what);
+  result.param = what.param;
   if (result.status == 429 || result.status == 503)
     result.headers.emplace_back("Retry-After", "1");
   if (result.status == 401)

@@ -21,6 +21,8 @@ struct reply {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
+  std::string_view code{}; // of an error, for the log
+  std::string param{};
 
   static reply json(std::string body, unsigned status = 200);
   /// With Retry-After or WWW-Authenticate where the status calls for it.

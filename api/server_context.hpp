@@ -37,6 +37,7 @@ struct server_context {
 
   service& engine;
   const server_options options;
+  const std::shared_ptr<server_log> log; // never null
   metrics counted;
 
   // The members above must outlive the connections, which live in handlers of `io`.
@@ -51,6 +52,9 @@ struct server_context {
   /// Where a request of so many bytes is parsed, so that it waits for none that takes much longer than itself.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
+  /// Of a request that brings none: unique in this process, and likely among others.
+  std::string next_request_id();
+
   void enter(std::shared_ptr<session> who);
   void leave(const session* who);
   std::vector<std::shared_ptr<session>> sessions() const;
@@ -59,6 +63,8 @@ struct server_context {
   std::atomic<int> turned_away = 0; // connections that are being told to come back
 
 private:
+  const std::string id_prefix_;
+  std::atomic<std::uint64_t> last_id_ = 0;
   mutable std::mutex mutex_;
   std::map<const session*, std::weak_ptr<session>> sessions_;
 };

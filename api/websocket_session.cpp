@@ -1,5 +1,7 @@
 #include "api/websocket_session.hpp"
 
+#include "api/openai_response.hpp"
+#include "api/request_record.hpp"
 #include "api/request_scope.hpp"
 #include "api/request_set.hpp"
 #include "api/routes.hpp"
@@ -38,13 +40,14 @@ public:
   void drain() override;
   void cut() override;
   void abort() override;
-  asio::awaitable<void> run(const beast::http::request<beast::http::string_body>& head) override;
+  asio::awaitable<void> run(const beast::http::request<beast::http::string_body>& head, std::string id) override;
 
 private:
   struct running {
     std::uint64_t key = 0;
-    bool cancelled = false; // asked for before it was submitted
-    std::stop_source stop;  // of its parsing
+    request_record record;
+    bool cancelled = false;  // asked for before it was submitted
+    std::stop_source stop{}; // of its parsing
   };
   struct submitted {
     std::string id;
@@ -63,6 +66,9 @@ private:
   std::string frame_of(const request_set::item& item);
   std::optional<error> objection(const client_frame& frame) const;
   void generate(client_frame frame);
+  request_record record_of(const std::string& id) const;
+  void refuse(const std::string& id, request_record record, const error& why);
+  void end(running& one, unsigned status);
   void cancel(const std::string& id);
   void forget(std::uint64_t key, const std::string& id);
   void say(std::string frame);
@@ -72,6 +78,7 @@ private:
   websocket::stream<byte_stream> stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
+  std::string id_; // of the upgrade
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
   std::deque<std::string> replies_; // errors, ahead of tokens
@@ -105,12 +112,17 @@ void websocket_session::abort() {
   });
 }
 
-asio::awaitable<void> websocket_session::run(const beast::http::request<beast::http::string_body>& head) {
+asio::awaitable<void> websocket_session::run(const beast::http::request<beast::http::string_body>& head,
+                                             std::string id) {
   using namespace asio::experimental::awaitable_operators;
+  id_ = std::move(id);
   const auto& options = context_.options;
   stream_.set_option(websocket::stream_base::timeout{options.header_timeout, options.idle_timeout, true});
   stream_.set_option(websocket::stream_base::decorator(
-    [](websocket::response_type& response) { response.set(beast::http::field::server, "troupe"); }));
+    [id = id_](websocket::response_type& response) {
+      response.set(beast::http::field::server, "troupe");
+      response.set("X-Request-Id", id);
+    }));
   stream_.read_message_max(0); // read_message() has the limit
   stream_.control_callback([this](websocket::frame_type kind, beast::string_view) {
     // The reader itself hears of it only when the peer has closed its side, too.
@@ -133,8 +145,11 @@ void websocket_session::stop_parsing() {
 
 /// Tells of each request that it will not be finished.
 void websocket_session::end_all(std::deque<std::string>& frames) {
-  for (const auto& [id, one] : ids_)
+  for (auto& [id, one] : ids_) {
     frames.push_back(error_frame(id, server_stops()));
+    one.record.see(server_stops());
+    end(one, status_of(server_stops().code));
+  }
   ids_.clear();
   by_key_.clear();
   requests_->close();
@@ -143,6 +158,10 @@ void websocket_session::end_all(std::deque<std::string>& frames) {
 void websocket_session::leave() {
   gone_ = true;
   stop_parsing();
+  for (auto& [id, one] : ids_)
+    end(one, client_left);
+  ids_.clear();
+  by_key_.clear();
   room_.cancel();
   requests_->close();
 }
@@ -206,7 +225,7 @@ asio::awaitable<void> websocket_session::take_frame(std::string text) {
     }
   }
   if (const auto* bad = std::get_if<bad_frame>(&parsed))
-    say(error_frame(bad->id, bad->why));
+    refuse(bad->id, record_of(bad->id), bad->why);
   else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
     cancel(frame.id);
   else
@@ -225,13 +244,29 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
   return std::nullopt;
 }
 
+request_record websocket_session::record_of(const std::string& id) const {
+  request_record result(id_, "WS /v1/ws");
+  result.set_frame(id);
+  return result;
+}
+
+void websocket_session::end(running& one, unsigned status) {
+  one.record.answered(status);
+  one.record.write(*context_.log);
+}
+
+void websocket_session::refuse(const std::string& id, request_record record, const error& why) {
+  say(error_frame(id, why));
+  record.see(why);
+  record.answered(status_of(why.code));
+  record.write(*context_.log);
+}
+
 void websocket_session::generate(client_frame frame) {
-  if (const auto why_not = objection(frame)) {
-    say(error_frame(frame.id, *why_not));
-    return;
-  }
+  if (const auto why_not = objection(frame))
+    return refuse(frame.id, record_of(frame.id), *why_not);
   const auto key = next_key_++;
-  ids_[frame.id].key = key;
+  ids_.emplace(frame.id, running{key, record_of(frame.id)});
   asio::co_spawn(
     strand_,
     [self = shared_from_this(), frame = std::move(frame), key]() mutable -> asio::awaitable<void> {
@@ -267,14 +302,16 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   }
   if (gone_ || cut_)
     co_return;
+  auto& mine = ids_.at(frame.id);
   if (parsed.wrong) {
+    refuse(frame.id, std::move(mine.record), *parsed.wrong);
     ids_.erase(frame.id);
-    say(error_frame(frame.id, *parsed.wrong));
     co_return;
   }
+  mine.record.understood(parsed.request);
   by_key_[key] = {frame.id, parsed.model};
   requests_->submit(key, std::move(parsed.request));
-  if (ids_.at(frame.id).cancelled)
+  if (mine.cancelled)
     requests_->cancel(key);
 }
 
@@ -301,10 +338,13 @@ void websocket_session::forget(std::uint64_t key, const std::string& id) {
 
 std::string websocket_session::frame_of(const request_set::item& item) {
   const auto& [id, model] = by_key_.at(item.key);
+  auto& mine = ids_.at(id);
+  mine.record.see(item.what);
   if (const auto* token = std::get_if<token_event>(&item.what))
     return token_frame(id, *token, *model);
   const auto* done = std::get_if<done_event>(&item.what);
   auto result = done ? done_frame(id, *done) : error_frame(id, std::get<error>(item.what));
+  end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
   return result;
 }

@@ -12,8 +12,10 @@ namespace troupe {
 
 class websocket_endpoint : public session {
 public:
-  /// Accepts the upgrade that `head` asks for and serves until the connection is closed. Does not throw.
-  virtual asio::awaitable<void> run(const boost::beast::http::request<boost::beast::http::string_body>& head) = 0;
+  /// Accepts the upgrade that `head` asks for and serves until the connection is closed. `id` is the request's own,
+  /// under which the log has those of the frames. Does not throw.
+  virtual asio::awaitable<void> run(const boost::beast::http::request<boost::beast::http::string_body>& head,
+                                    std::string id) = 0;
 };
 
 std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);

@@ -9,8 +9,6 @@
 #include "runtime/error.hpp"
 
 #include <CLI/CLI.hpp>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -97,13 +95,6 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
-void start_log(const std::string& level) {
-  auto log = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-  log->set_level(spdlog::level::from_str(level));
-  log->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
-  spdlog::set_default_logger(std::move(log));
-}
-
 /// Parses and runs; throws output_failure where a command has noticed that stdout cannot be written.
 int run_chosen(const std::vector<std::string>& arguments) {
   CLI::App root(description, "troupe");
@@ -136,7 +127,6 @@ int run_chosen(const std::vector<std::string>& arguments) {
   }
 
   const auto& chosen = chosen_of(root);
-  start_log(chosen.get_option("--log-level")->as<std::string>());
   try {
     return std::ranges::find(commands, &chosen, &command::options)->run();
   } catch (const output_failure&) {

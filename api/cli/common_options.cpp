@@ -14,17 +14,11 @@ constexpr int most = 1 << 28;
 
 } // namespace
 
-void add_common_options(CLI::App& command, const std::string& log_level) {
+void add_common_options(CLI::App& command) {
   command.add_option("--config", "Take flags from a file: `threads = 2`, one per line; flags on the command line win")
     ->type_name("FILE")
     ->expected(1)
     ->configurable(false)
-    ->group(output_group);
-  command.add_option("--log-level", "What to log on stderr: trace, debug, info, warn, error or off")
-    ->check(one_of({"trace", "debug", "info", "warn", "error", "off"}))
-    ->type_name("LEVEL")
-    ->default_str(log_level)
-    ->expected(1)
     ->group(output_group);
 }
 

@@ -14,8 +14,8 @@ namespace troupe::cli {
 inline constexpr auto model_group = "Model", sampling_group = "Sampling", limits_group = "Limits",
                       server_group = "Server", output_group = "Output";
 
-/// `--config` and `--log-level`; the log goes to stderr. Used by every command.
-void add_common_options(CLI::App& command, const std::string& log_level = "warn");
+/// `--config`. Used by every command.
+void add_common_options(CLI::App& command);
 
 /// `--model`, by default the bundled one where there is one.
 void add_model_option(CLI::App& command, std::string& model);

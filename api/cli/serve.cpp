@@ -14,6 +14,8 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <optional>
 #include <thread>
 
 namespace troupe::cli {
@@ -24,8 +26,18 @@ struct serve_options {
   server_options server;
   engine_options engine;
   bool allow_anonymous = false;
+  std::optional<log_level> level; // none: info, or where quiet, off
+  log_format format = log_format::text;
   bool quiet = false;
+
+  /// Whether there is more to read on stderr than the log: how the load gets on, what to try.
+  bool talks() const { return !quiet && format == log_format::text; }
 };
+
+const std::map<std::string, log_level> log_levels{{"debug", log_level::debug}, {"info", log_level::info},
+                                                  {"warn", log_level::warn}, {"error", log_level::error},
+                                                  {"off", log_level::off}};
+const std::map<std::string, log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
 
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
@@ -52,6 +64,23 @@ struct stop_at_end {
   ~stop_at_end() { listening.stop(); }
 };
 
+/// Shows how a load gets on, and logs what becomes of the engine afterwards.
+progress_sink follow(const std::shared_ptr<server_log>& log, bool talks, console& terminal) {
+  using stage = load_status::stage;
+  const auto shown = std::make_shared<progress>(!talks);
+  const auto was_ready = std::make_shared<bool>(false);
+  return [log, shown, was_ready, &terminal](const load_status& status) {
+    if (status.now == stage::ready && std::exchange(*was_ready, true))
+      log->write(log_level::warn, "restarted", {{"why", status.line}});
+    else
+      shown->show(status);
+    if (status.now == stage::failed && status.why) { // while it loads, or for good afterwards
+      log->write(log_level::error, "failed", {{"why", status.why->message}});
+      terminal.post(*status.why);
+    }
+  };
+}
+
 int serve(const serve_options& options) {
   require_model(options.engine.model);
   const auto& host = options.server.host;
@@ -60,20 +89,23 @@ int serve(const serve_options& options) {
     throw failure(errc::bad_request, "other machines could use this server, as --host is " + host +
                                        " and there is no key: name one with --api-key (or in TROUPE_API_KEY), or let "
                                        "everybody in with --allow-anonymous");
+  const auto log = options.server.log;
   console terminal;
   terminal.catch_interrupts();
-  const auto shown = std::make_shared<progress>(options.quiet);
-  const auto engine = engine::start(options.engine, [shown, &terminal](const load_status& status) {
-    shown->show(status);
-    if (status.now == load_status::stage::failed && status.why) // while it loads, or for good afterwards
-      terminal.post(*status.why);
-  });
+  log->write(log_level::info, "loading", {{"model", options.engine.model}});
+  const auto engine = engine::start(options.engine, follow(log, options.talks(), terminal));
   engine_service service(engine);
   server listening(service, options.server);
-  print("Listening on " + url_of(host, listening.port()) +
-        (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  const auto url = url_of(host, listening.port());
+  print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
+  const auto warn = [&](const char* what, const std::string& sentence) {
+    if (options.format == log_format::json)
+      log->write(log_level::warn, what, {{"why", sentence}});
+    else
+      std::cerr << sentence << std::endl;
+  };
   if (open_to_others)
-    std::cerr << "Without a key, everybody who reaches this address may use the server (--allow-anonymous)" << std::endl;
+    warn("anonymous", "Without a key, everybody who reaches this address may use the server (--allow-anonymous)");
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
 
   std::jthread serving([&] {
@@ -85,8 +117,10 @@ int serve(const serve_options& options) {
     try {
       const auto model = engine.wait_until_ready();
       if (const auto warning = schedule_warning(*model); !warning.empty())
-        std::cerr << warning << std::endl;
-      if (!options.quiet)
+        warn("schedule", warning);
+      log->write(log_level::info, "ready",
+                 {{"url", url}, {"model", model->id}, {"dtype", model->dtype}, {"device", model->device}});
+      if (options.talks())
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
                   << example(local_url, *model, !options.server.api_keys.empty()) << std::endl;
     } catch (const failure&) { // has been posted, or the server ends
@@ -94,15 +128,15 @@ int serve(const serve_options& options) {
   });
   // Nothing else is posted yet: either the engine has failed, or somebody wants the server to end.
   const auto failed = terminal.next_event();
-  if (!failed && !options.quiet)
-    std::cerr << "Stopping: running requests have " << options.server.stop_grace.count() / 1000 << " s to finish"
-              << std::endl;
+  log->write(log_level::info, "stopping",
+             {{"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
   listening.stop();
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
     ended = next && std::holds_alternative<done_event>(*next);
     if (!next) { // a second interrupt; one more ends the program as it stands
       terminal.let_interrupts_end_the_program();
+      log->write(log_level::info, "stopping at once");
       listening.stop_now();
     }
   }
@@ -110,6 +144,7 @@ int serve(const serve_options& options) {
   serving.join();
   engine.stop();
   loading.join();
+  log->write(log_level::info, "stopped");
   if (failed) {
     const auto& why = std::get<error>(*failed);
     throw failure(why.code, why.message);
@@ -196,7 +231,23 @@ command add_serve(CLI::App& troupe) {
   add_server_options(*app, options->server, options->allow_anonymous);
   add_engine_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
-  add_common_options(*app, "info");
+  app
+    ->add_option_function<std::string>(
+      "--log-level", [options](const std::string& name) { options->level = log_levels.at(name); },
+      "What to log on stderr: debug, info (a line for each request), warn, error or off")
+    ->check(one_of({"debug", "info", "warn", "error", "off"}))
+    ->type_name("LEVEL")
+    ->default_str("info")
+    ->group(output_group);
+  app
+    ->add_option_function<std::string>(
+      "--log-format", [options](const std::string& name) { options->format = log_formats.at(name); },
+      "text, or json: an object on each line, and nothing else on stderr")
+    ->check(one_of({"text", "json"}))
+    ->type_name("FORMAT")
+    ->default_str("text")
+    ->group(output_group);
+  add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
               "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
@@ -208,6 +259,8 @@ command add_serve(CLI::App& troupe) {
   return {app, [options] {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);
+            const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
+            options->server.log = server_log::on_stderr(level, options->format);
             return serve(*options);
           }};
 }

@@ -1,0 +1,75 @@
+// What the server tells its operator: one line per event, with named fields, as text or as JSON. Whatever a client sends
+// can neither end a line nor make it long. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace spdlog {
+class logger;
+}
+
+namespace troupe {
+
+enum class log_level : std::uint8_t { debug, info, warn, error, off };
+enum class log_format : std::uint8_t { text, json };
+
+struct log_field {
+  std::string_view name;
+  std::variant<std::string, std::uint64_t, double> value;
+};
+using log_fields = std::vector<log_field>;
+
+/// Lets `burst` events pass at once and then `per_second`. Not safe for threads.
+class rate_limit {
+public:
+  using clock = std::chrono::steady_clock;
+
+  rate_limit(double per_second, double burst) : per_second_(per_second), burst_(burst), left_(burst) {}
+
+  /// How many events were held back since the last one that passed; nothing where this one is held back, too.
+  std::optional<std::uint64_t> pass(clock::time_point now);
+
+private:
+  double per_second_, burst_, left_;
+  clock::time_point last_{};
+  std::uint64_t held_back_ = 0;
+};
+
+/// `text` as a JSON string of printable characters, cut at `most` bytes of the original.
+std::string log_text(std::string_view text, std::size_t most = 200);
+
+class server_log {
+public:
+  /// Lines are written by a thread of their own: where nobody reads stderr, the oldest are lost rather than awaited.
+  static std::shared_ptr<server_log> on_stderr(log_level level, log_format format);
+  /// `to` must outlive the log.
+  static std::shared_ptr<server_log> on_stream(std::ostream& to, log_level level, log_format format);
+  ~server_log();
+
+  bool wants(log_level level) const;
+  void write(log_level level, std::string_view what, const log_fields& fields = {});
+
+  /// At `warn`, but only so many in a second: a flood of refusals must not fill a disk. The next line then says how many
+  /// were left out.
+  void refuse(std::string_view what, log_fields fields);
+
+private:
+  server_log(std::shared_ptr<spdlog::logger> to, log_level level, log_format format);
+
+  std::shared_ptr<spdlog::logger> to_;
+  log_level level_;
+  log_format format_;
+  std::mutex mutex_; // of refusals_
+  rate_limit refusals_;
+};
+
+} // namespace troupe
