@@ -34,7 +34,9 @@ void flush_output() {
 }
 
 void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw output_failure(errno);
   flush_output();
 }
 
