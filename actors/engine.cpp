@@ -103,7 +103,7 @@ private:
         self->send(engine, loaded_atom::value, error_of(std::current_exception()));
       }
     };
-    expect_thread();
+    expect_threads(1);
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }
 

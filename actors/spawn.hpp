@@ -6,13 +6,13 @@
 #pragma once
 
 #include "actors/faults.hpp"
+#include "actors/threads.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/stateful_actor.hpp>
 #include <caf/typed_event_based_actor.hpp>
 
 #include <optional>
-#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -22,12 +22,6 @@ struct box {
   const char* name = State::name;
   std::optional<State> state;
 };
-
-/// Throws system_error where no thread can be had. CAF, at its end, waits for ever for a detached actor whose thread it could
-/// not start; this one's stack is there for the next.
-inline void expect_thread() {
-  std::thread([] {}).join();
-}
 
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>
 Interface spawn_state(caf::actor_system& system, Args... args) {
@@ -43,7 +37,7 @@ Interface spawn_state(caf::actor_system& system, Args... args) {
     return self->state.state->make_behavior();
   };
   if constexpr (caf::has_detach_flag(Options))
-    expect_thread();
+    expect_threads(1);
   return system.spawn<Options>(body, std::move(args)...);
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
+#include "actors/threads.hpp"
 #include "api/gpu.hpp"
 #include "runtime/loader.hpp"
 
@@ -27,7 +28,10 @@ struct shared_status {
 
 class own_system_config : public caf::actor_system_config {
 public:
-  own_system_config() { engine::configure(*this); }
+  own_system_config() {
+    engine::configure(*this);
+    expect_threads(4); // two workers, the clock and the printer
+  }
 };
 
 } // namespace

@@ -2,6 +2,7 @@
 // Kinds of work that must not hold each other up get lanes of their own. Any thread.
 #pragma once
 
+#include "actors/threads.hpp"
 #include "runtime/error.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -21,7 +22,7 @@ namespace troupe {
 class worker_lane {
 public:
   /// `most`: pieces of work that wait or run at once; one more is refused.
-  worker_lane(int threads, std::size_t most) : most_(most), pool_(static_cast<std::size_t>(std::max(1, threads))) {}
+  worker_lane(int threads, std::size_t most) : most_(most), pool_(available(std::max(1, threads))) {}
 
   /// Runs `f` on a thread of this lane; the awaiting coroutine goes on where it was, with f's result or exception. Not
   /// interrupted by cancellation: f may refer to what the coroutine owns. Throws failure(overloaded) where the lane is
@@ -43,6 +44,12 @@ public:
   void join() { pool_.join(); }
 
 private:
+  /// The pool would wait for ever for those that it has started where it cannot start all.
+  static std::size_t available(int threads) {
+    expect_threads(threads);
+    return static_cast<std::size_t>(threads);
+  }
+
   struct place {
     explicit place(worker_lane& in) : lane(in) {
       if (lane.taken_.fetch_add(1) < lane.most_)
