@@ -39,9 +39,6 @@ public:
     return socket_.async_write_some(from, std::forward<Token>(token));
   }
 
-  /// Whether the client has closed its side or is gone, even while bytes that it sent before are unread.
-  bool peer_has_left();
-
   /// Ends reads and writes under way with operation_aborted.
   void cancel();
   void shutdown_send();

@@ -15,7 +15,6 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t most_read_ahead = 64 << 10;
-constexpr auto look_interval = std::chrono::milliseconds(100); // for a client that has left
 constexpr auto linger_time = std::chrono::seconds(2);
 
 std::string http_date() {
@@ -40,7 +39,6 @@ http::response<Body> response(unsigned status, std::string_view content_type, co
     result.set(name, value);
   if (record)
     result.set("X-Request-Id", record->id());
-  result.keep_alive(form.keep_alive);
   return result;
 }
 
@@ -52,6 +50,7 @@ connection::connection(byte_stream bytes, server_context& context)
 
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
   auto out = response<http::string_body>(what.status, what.content_type, form, record_);
+  out.keep_alive(form.keep_alive && !overrun_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
   out.body() = what.body;
@@ -73,6 +72,7 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
   auto out = response<http::empty_body>(200, content_type, form, record_);
+  out.keep_alive(form.keep_alive && !overrun_);
   out.set(http::field::cache_control, "no-cache");
   // Tells proxies in front not to collect what is meant to trickle.
   out.set("X-Accel-Buffering", "no");
@@ -117,20 +117,15 @@ asio::awaitable<void> connection::write(std::string_view bytes) {
 }
 
 asio::awaitable<void> connection::watch() {
-  asio::steady_timer pause(bytes_.get_executor());
   boost::system::error_code ec;
   while (!ec) {
-    if (buffer_.size() >= most_read_ahead) {
-      // A client that sends this much ahead waits for its turn; that it has left shows without reading.
-      if (bytes_.peer_has_left())
-        co_return;
-      pause.expires_after(look_interval);
-      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
-      continue;
-    }
+    // Read on in any case: the end of a client that has left comes behind all that it sent, which may be more than the
+    // kernel's buffers hold.
+    const bool full = buffer_.size() >= most_read_ahead;
     const auto room = buffer_.prepare(4096);
     const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
-    buffer_.commit(count);
+    buffer_.commit(full ? 0 : count);
+    overrun_ = overrun_ || (full && count > 0);
   }
 }
 
@@ -168,7 +163,9 @@ asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<b
   using namespace asio::experimental::awaitable_operators;
   const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
   const auto* result = std::get_if<1>(&first);
-  co_return result && *result;
+  if (result && overrun_)
+    co_await linger();
+  co_return result && *result && !overrun_;
 }
 
 asio::awaitable<void> connection::linger() {

@@ -40,7 +40,8 @@ public:
 
   asio::awaitable<void> send_continue();
 
-  /// Reads ahead into the buffer, for requests to come, until the client is gone. Never throws but for cancellation.
+  /// Reads ahead into the buffer, for requests to come, until the client is gone. What the buffer has no room for is
+  /// dropped, and no request is read after it. Never throws but for cancellation.
   asio::awaitable<void> watch();
 
   /// From here on to end_record(), answers bear this request's id and count in its line of the log.
@@ -75,6 +76,7 @@ private:
   boost::beast::flat_buffer buffer_; // bounded: a parser may ask for any number of bytes ahead
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
+  bool overrun_ = false; // more was sent ahead than is kept: no further request can be read
 };
 
 } // namespace troupe

@@ -224,7 +224,6 @@ std::optional<reply> http_session::preflight(const request_head& head, std::stri
   return result;
 }
 
-/// Why this request gets no further than its header, if it does not.
 /// Why the page that a browser asks for may not ask. Browsers name the origin with every POST and WebSocket, and with
 /// whatever the page wants to read from another origin.
 std::optional<reply> http_session::foreign(const request_head& head) const {
@@ -236,6 +235,7 @@ std::optional<reply> http_session::foreign(const request_head& head) const {
                             "` may not ask this server; its option --cors-origin lets them");
 }
 
+/// Why this request gets no further than its header, if it does not.
 std::optional<reply> http_session::objection(const request_head& head, const request_target& target,
                                              const std::variant<route, reply>& found) const {
   if (target.host && !context_.hosts.allow(target.host->host))

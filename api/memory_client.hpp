@@ -31,7 +31,6 @@ public:
   void send(std::string_view bytes);
   void hang_up();
   const std::string& received() const { return received_; }
-  bool has_hung_up() const { return hung_up_; }
 
   // The server's side, by way of byte_stream.
   boost::asio::any_io_executor get_executor() { return arrived_.get_executor(); }

@@ -16,6 +16,8 @@ int connections(std::uint16_t port) {
   return std::stoi(text.substr(text.find(name) + name.size()));
 }
 
+const std::string much(16 << 20, 'x'); // more than the kernel's buffers hold
+
 bool all_gone(std::uint16_t port) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (connections(port) > 1 && std::chrono::steady_clock::now() < until)
@@ -41,9 +43,25 @@ TEST_CASE("A request is cancelled when its client is gone, also behind many byte
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":"a"})");
   const auto request = live.fake.next();
-  client.post("/tokenize", "{\"prompt\":\"" + std::string(100'000, 'x') + "\"}");
+  client.send(much);
   client.close();
   CHECK(request->wait_cancelled());
+}
+
+TEST_CASE("A client that sends more ahead than is kept gets its answer, and is told that it was the last") {
+  live_server live;
+  for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
+    raw_client client(live.port());
+    client.post("/v1/completions", body);
+    const auto request = live.fake.next();
+    client.send(much);
+    request->text("one");
+    request->done();
+    const auto answer = client.read_response();
+    CHECK(answer.body.find("one") != std::string::npos);
+    CHECK(answer.headers.at("connection") == "close");
+    CHECK(client.read_all().empty());
+  }
 }
 
 TEST_CASE("Silent connections too many keep nobody from being answered") {
