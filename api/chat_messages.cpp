@@ -68,7 +68,7 @@ template <class Make>
 jinja::value dict_of(const field_reader& object, Make value_of) {
   jinja::dict result;
   for (auto [key, item] : json::object(object.body()))
-    result.set(jinja::value(key), value_of(std::string_view(key), item));
+    result.set(key, value_of(std::string_view(key), item));
   return result;
 }
 
@@ -151,7 +151,7 @@ bool tools_are_offered(const field_reader& body) {
 
 /// The text of the last message, if it has one.
 std::optional<std::string_view> last_text(const chat_input& chat) {
-  const auto* content = chat.messages.seq().items.back().map().find(std::string_view("content"));
+  const auto* content = chat.messages.seq().items.back().map().find("content");
   return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
 }
 

@@ -35,7 +35,8 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
       return chat->render({.messages = input.messages,
                            .tools = input.tools,
                            .add_generation_prompt = input.add_generation_prompt,
-                           .extra = input.variables});
+                           .extra = input.variables,
+                           .stop = input.stop});
     };
   return served;
 }

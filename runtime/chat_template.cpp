@@ -91,7 +91,7 @@ void add_tokens(jinja::dict& tokens, const fs::path& file) {
     const auto found = json::find(document.root(), key);
     if (!found || tokens.find(std::string_view(key)))
       continue;
-    tokens.set(jinja::value(key), jinja::value(found->is_object() ? member_string(*found, "content", file.string())
+    tokens.set(key, jinja::value(found->is_object() ? member_string(*found, "content", file.string())
                                                                   : member_string(document.root(), key, file.string())));
   }
 }
@@ -133,9 +133,9 @@ chat_template chat_template::parse(std::string_view source, std::string bos_toke
 std::string chat_template::render(const arguments& args) const {
   const bool with_tools = tool_use_ && !args.tools.is_none();
   try {
-    return (with_tools ? *tool_use_ : default_).render(jinja::value(names(args)), args.now);
+    return (with_tools ? *tool_use_ : default_).render(jinja::value(names(args)), {.stop = args.stop}, args.now);
   } catch (const failure& f) {
-    throw failure(errc::bad_request, f.what(), "messages");
+    throw failure(f.what_failed().code, f.what(), "messages");
   } catch (const jinja::fault& f) {
     throw failure(errc::bad_request, f.what(), "messages");
   }
@@ -146,7 +146,7 @@ jinja::dict chat_template::names(const arguments& args) const {
   if (args.extra.is(jinja::kind::dict))
     for (const auto& [key, item] : args.extra.map().entries())
       if (key.is_string())
-        result.set(key, item);
+        result.set(key.str(), item);
   result.set("messages", args.messages);
   result.set("tools", args.tools);
   if (!result.find(std::string_view("documents")))

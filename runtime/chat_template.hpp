@@ -5,6 +5,7 @@
 #include "runtime/jinja/program.hpp"
 
 #include <filesystem>
+#include <stop_token>
 
 namespace troupe {
 
@@ -29,9 +30,11 @@ public:
     bool add_generation_prompt = true;
     jinja::value extra = nullptr;              // a dict of what else the template can name, or none
     std::optional<std::tm> now = std::nullopt; // what strftime_now prints; the local time unless given
+    std::stop_token stop = {};                 // ends the rendering
   };
 
-  /// Throws failure(bad_request, ..., "messages"), with the template's own sentence where it refuses the messages.
+  /// Throws failure(bad_request, ..., "messages"), with the template's own sentence where it refuses the messages or
+  /// that it does too much work; failure(cancelled) soon after `stop` is requested.
   std::string render(const arguments& args) const;
 
 private:

@@ -20,7 +20,10 @@ constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "to
                            pre_key = "tokenizer.ggml.pre", model_key = "tokenizer.ggml.model",
                            template_key = "tokenizer.chat_template";
 
-std::string json_string(std::string_view text) { return jinja::text::json(text, false); }
+std::string json_string(std::string_view text) {
+  auto unlimited = jinja::meter::unlimited();
+  return jinja::text::json(unlimited, text, false);
+}
 
 std::string comma(const std::string& list) { return list.empty() ? "" : ","; }
 

@@ -10,9 +10,9 @@
 
 namespace troupe::jinja {
 
-class context {
+class context : public meter {
 public:
-  explicit context(std::optional<std::tm> now) : now_(now) {}
+  context(const render_limits& limits, std::optional<std::tm> now) : meter(limits), now_(now) {}
   context(const context&) = delete;
   context& operator=(const context&) = delete;
   ~context() {
@@ -20,42 +20,31 @@ public:
       kept->clear();
   }
 
-  /// Charges work: bytes made, elements copied, steps taken. Throws fault when the allowance is used up, so that no
-  /// template can take all memory or time.
-  void spend(std::size_t bytes) {
-    if (bytes > left_)
-      throw fault("the template does more work than any chat template should");
-    left_ -= bytes;
-  }
-  /// A string made by the template, charged.
+  /// A string or a sequence made by the template, with what it takes beside its contents, charged.
   value text(std::string s) {
-    spend(s.size());
+    make(64);
     return value(std::move(s));
   }
-  /// A sequence made by the template, charged.
+  value copied(std::string_view s) {
+    make(64 + s.size());
+    return value(s);
+  }
   value list(std::vector<value> items, shape is = shape::list) {
-    spend(items.size() * sizeof(value));
+    make(64 + items.size() * sizeof(value));
     return make_sequence(is, std::move(items));
   }
   /// What iterating `v` yields, charged.
-  std::vector<value> items(const value& v) {
-    spend(v.is(kind::sequence) ? v.seq().items.size() * sizeof(value) : v.extent().weight * 8);
-    return iterate(v);
-  }
+  std::vector<value> items(const value& v) { return iterate(*this, v); }
   /// str(v), charged.
-  std::string string(const value& v) {
-    spend(v.extent().weight);
-    return v.text();
-  }
+  std::string string(const value& v) { return v.text(*this); }
   /// Keeps an object that can come to refer to itself until the rendering ends.
   void keep(std::shared_ptr<object> o) {
-    spend(64);
+    make(256);
     kept_.push_back(std::move(o));
   }
   std::tm now() const;
 
 private:
-  std::size_t left_ = std::size_t{1} << 30;
   std::optional<std::tm> now_;
   std::vector<std::shared_ptr<object>> kept_;
 };
@@ -88,7 +77,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
 value arithmetic(context& c, std::string_view op, const value& a, const value& b);
 value negate(const value& v);
 /// `item in container`.
-bool contains(const value& container, const value& item);
+bool contains(context& c, const value& container, const value& item);
 /// "format" % arguments, and "format".format(...).
 std::string format_percent(context& c, std::string_view format, const value& arguments);
 std::string format_braces(context& c, std::string_view format, const call_arguments& args);
@@ -121,7 +110,10 @@ public:
   explicit name_space(dict attributes) : attributes_(std::move(attributes)) {}
   std::string type_name() const override { return "Namespace"; }
   std::optional<value> attribute(context&, std::string_view name) override;
-  void set(std::string_view name, value v) { attributes_.set(value(name), std::move(v)); }
+  void set(context& c, std::string_view name, value v) {
+    c.make(256);
+    attributes_.set(name, std::move(v));
+  }
   void clear() override { attributes_ = {}; }
 
 private:

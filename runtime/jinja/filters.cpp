@@ -12,45 +12,41 @@ namespace troupe::jinja {
 
 namespace {
 
-template <std::string (*map)(std::string_view)>
-value mapped(context& c, const value& v, const call_arguments& args) {
-  bind("filter", args, {});
-  return c.text(map(c.string(v)));
+/// A string as it is, anything else as str() prints it into `held`.
+std::string_view text_of(context& c, const value& v, std::string& held) {
+  if (v.is_string())
+    return v.str();
+  held = c.string(v);
+  return held;
 }
 
-std::string title_words(std::string_view s) {
-  // Unlike str.title(): only white space, brackets and hyphens start a word.
-  std::string out;
-  bool inside = false;
-  for (auto c : text::characters(s)) {
-    std::size_t at = 0;
-    const auto code = text::decode(c, at);
-    const bool gap = text::is_space(code) || std::string_view("-({[<").find(c) != std::string_view::npos;
-    out += inside ? text::lower(c) : text::upper(c);
-    inside = !gap;
-  }
-  return out;
+template <std::string (*map)(meter&, std::string_view)>
+value mapped(context& c, const value& v, const call_arguments& args) {
+  bind("filter", args, {});
+  std::string held;
+  return c.text(map(c, text_of(c, v, held)));
 }
 
 value trim(context& c, const value& v, const call_arguments& args) {
   const auto chars = bind("trim", args, {"chars"})[0];
-  const auto set = chars.is_string() ? chars.str() : std::string();
-  const auto s = c.string(v);
-  c.spend(s.size() * set.size());
-  return c.text(std::string(chars.is_string() && set.empty() ? s : text::strip(s, set, true, true)));
+  const auto set = chars.is_string() ? std::string_view(chars.str()) : std::string_view();
+  std::string held;
+  const auto s = text_of(c, v, held);
+  const auto kept = chars.is_string() && set.empty() ? s : text::strip(c, s, set, true, true);
+  return v.is_string() && kept.size() == s.size() ? v : c.copied(kept);
 }
 
 value replace(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("replace", args, {"old", "new", "count"}, 2);
-  const auto s = c.string(v), from = c.string(a[0]), to = c.string(a[1]);
-  c.spend(text::count(s, from) * to.size());
-  return c.text(text::replace(s, from, to, to_integer(a[2], -1)));
+  std::string held, held_from, held_to;
+  const auto s = text_of(c, v, held), from = text_of(c, a[0], held_from), to = text_of(c, a[1], held_to);
+  return c.text(text::replace(c, s, from, to, to_integer(a[2], -1)));
 }
 
 value center(context& c, const value& v, const call_arguments& args) {
   const auto width = std::max<std::int64_t>(to_integer(bind("center", args, {"width"})[0], 80), 0);
-  c.spend(static_cast<std::size_t>(width));
-  return c.text(text::pad(c.string(v), static_cast<std::size_t>(width), '^'));
+  std::string held;
+  return c.text(text::pad(c, text_of(c, v, held), static_cast<std::size_t>(width), '^'));
 }
 
 value indent(context& c, const value& v, const call_arguments& args) {
@@ -60,32 +56,34 @@ value indent(context& c, const value& v, const call_arguments& args) {
     by = a[0].str();
   } else {
     const auto width = std::max<std::int64_t>(to_integer(a[0], 4), 0);
-    c.spend(static_cast<std::size_t>(width));
+    c.make(static_cast<std::size_t>(width));
     by.assign(static_cast<std::size_t>(width), ' ');
   }
   if (!v.is_string())
     throw fault("unsupported operand type(s) for +=: '" + v.type_name() + "' and 'str'");
+  c.make(2 * v.str().size());
   const auto s = v.str() + "\n";
-  const auto lines = text::split_lines(s, false);
-  c.spend(s.size() + lines.size() * by.size());
+  const auto lines = text::split_lines(c, s, false);
+  c.make(lines.size() * (by.size() + 1));
   std::string out = a[1].truth() ? by : "";
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (i > 0)
       out += !lines[i].empty() || a[2].truth() ? "\n" + by : "\n";
     out += lines[i];
   }
-  return value(std::move(out));
+  return c.text(std::move(out));
 }
 
 value format(context& c, const value& v, const call_arguments& args) {
-  const auto s = c.string(v);
+  std::string held;
+  const auto s = text_of(c, v, held);
   if (args.keyword.empty())
     return c.text(format_percent(c, s, value::tuple(args.positional)));
   if (!args.positional.empty())
     throw fault("can't handle positional and keyword arguments at the same time");
   dict named;
   for (const auto& [key, item] : args.keyword)
-    named.set(value(key), item);
+    named.set(c, value(key), item);
   return c.text(format_percent(c, s, value(std::move(named))));
 }
 
@@ -100,10 +98,15 @@ value absolute(context&, const value& v, const call_arguments& args) {
   return v.is(kind::real) ? value(std::abs(v.real())) : v.integer() < 0 ? negate(v) : value(v.integer());
 }
 
+/// Bytes of a number that is read from a text; more are none.
+constexpr std::size_t longest_number = 1000;
+
 /// float(text) of Python; nothing where it is no number.
-std::optional<double> read_real(std::string_view s) {
-  std::string digits(text::strip(s, {}, true, true));
-  const auto letters = text::lower(digits);
+std::optional<double> read_real(context& c, std::string_view s) {
+  std::string digits(text::strip(c, s, {}, true, true).substr(0, longest_number + 1));
+  if (digits.size() > longest_number)
+    return std::nullopt;
+  const auto letters = text::lower(c, digits);
   const bool named = letters.find("inf") != letters.npos || letters.find("nan") != letters.npos;
   if (digits.empty() || letters.find('x') != letters.npos || letters.find('(') != letters.npos
       || (!named && digits.find_first_not_of("0123456789+-.eE_") != digits.npos) || digits.find("__") != digits.npos)
@@ -115,8 +118,11 @@ std::optional<double> read_real(std::string_view s) {
 }
 
 /// int(text, base) of Python; nothing where it is no integer.
-std::optional<std::int64_t> read_integer(std::string_view s, std::int64_t base) {
-  std::string digits(text::strip(s, {}, true, true));
+std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::int64_t base) {
+  s = text::strip(c, s, {}, true, true);
+  if (s.size() > longest_number)
+    return std::nullopt;
+  std::string digits(s);
   const bool negative = digits.starts_with('-');
   if (negative || digits.starts_with('+'))
     digits.erase(0, 1);
@@ -151,7 +157,7 @@ value truncated(double d, const value& fallback) {
   return value(static_cast<std::int64_t>(d));
 }
 
-value to_int(context&, const value& v, const call_arguments& args) {
+value to_int(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("int", args, {"default", "base"});
   const auto fallback = a[0].is_undefined() ? value(0) : a[0];
   if (v.is_undefined())
@@ -163,26 +169,26 @@ value to_int(context&, const value& v, const call_arguments& args) {
   const auto base = to_integer(a[1], 10);
   if (base < 0 || base == 1 || base > 36)
     throw fault("int() base must be >= 2 and <= 36, or 0");
-  if (const auto read = read_integer(v.str(), base))
+  if (const auto read = read_integer(c, v.str(), base))
     return value(*read);
-  const auto real = read_real(v.str());
+  const auto real = read_real(c, v.str());
   return real ? truncated(*real, fallback) : fallback;
 }
 
-value to_float(context&, const value& v, const call_arguments& args) {
+value to_float(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("float", args, {"default"});
   if (v.is_undefined())
     throw fault(v.why());
   if (v.is_number())
     return value(v.real());
-  const auto real = v.is_string() ? read_real(v.str()) : std::nullopt;
+  const auto real = v.is_string() ? read_real(c, v.str()) : std::nullopt;
   return real ? value(*real) : a[0].is_undefined() ? value(0.0) : a[0];
 }
 
-value round(context&, const value& v, const call_arguments& args) {
+value round(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("round", args, {"precision", "method"});
   const auto precision = to_integer(a[0], 0);
-  const auto method = a[1].is_undefined() ? "common" : a[1].text();
+  const auto method = a[1].is_undefined() ? "common" : c.string(a[1]);
   if (v.is_undefined())
     throw fault(v.why());
   if (method != "common" && method != "ceil" && method != "floor")
@@ -231,10 +237,7 @@ value to_json_text(context& c, const value& v, const call_arguments& args) {
     style.item_separator = pair[0].str();
     style.key_separator = pair[1].str();
   }
-  const auto per_element = style.item_separator.size() + style.key_separator.size()
-                           + (style.indent ? style.indent->size() * v.extent().depth : 0);
-  c.spend(v.extent().weight * (1 + per_element));
-  return c.text(to_json(v, style));
+  return c.text(to_json(c, v, style));
 }
 
 value attribute(context& c, const value& v, const call_arguments& args) {
@@ -271,7 +274,7 @@ constexpr named_filter table[] = {
   {"round", round},
   {"safe", as_text},
   {"string", as_text},
-  {"title", mapped<title_words>},
+  {"title", mapped<text::title_words>},
   {"tojson", to_json_text},
   {"trim", trim},
   {"upper", mapped<text::upper>},

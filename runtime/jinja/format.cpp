@@ -23,7 +23,7 @@ struct field {
   char type = '\0';
 };
 
-constexpr std::size_t widest = 100000;
+constexpr std::size_t widest = 10000;
 
 std::size_t number(std::string_view s, std::size_t& at) {
   std::size_t n = 0;
@@ -37,12 +37,12 @@ std::size_t number(std::string_view s, std::size_t& at) {
   throw fault(std::string("unknown format code '") + type + "' for object of type '" + v.type_name() + "'");
 }
 
-std::string digits_of(std::uint64_t magnitude, char type) {
+std::string digits_of(context& c, std::uint64_t magnitude, char type) {
   const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, magnitude, base).ptr;
   const std::string_view all(digits, static_cast<std::size_t>(end - digits));
-  return type == 'X' ? text::upper(all) : std::string(all);
+  return type == 'X' ? text::upper(c, all) : std::string(all);
 }
 
 std::string real_digits(double d, const field& f) {
@@ -62,7 +62,7 @@ void group_thousands(std::string& digits) {
     digits.insert(at - 3, 1, ',');
 }
 
-std::string numeric(const value& v, const field& f) {
+std::string numeric(context& c, const value& v, const field& f) {
   const bool real = std::string_view("eEfFgG%").find(f.type) != std::string_view::npos;
   const bool negative = v.is(kind::real) ? std::signbit(v.real()) && !std::isnan(v.real()) : v.integer() < 0;
   std::string prefix = negative ? "-" : f.sign == '-' ? "" : std::string(1, f.sign), digits;
@@ -74,34 +74,34 @@ std::string numeric(const value& v, const field& f) {
     digits = text::repr(std::abs(v.real()));
   } else {
     const auto magnitude = static_cast<std::uint64_t>(v.integer());
-    digits = digits_of(negative ? 0 - magnitude : magnitude, f.type);
+    digits = digits_of(c, negative ? 0 - magnitude : magnitude, f.type);
     if (f.alternate && f.type != 'd' && f.type != '\0')
       prefix += std::string("0") + f.type;
   }
   if (f.grouped)
     group_thousands(digits);
   if (f.align == '=')
-    return prefix + text::pad(digits, f.width - std::min(f.width, prefix.size()), '>', f.fill);
-  return text::pad(prefix + digits, f.width, f.align ? f.align : '>', f.fill);
+    return prefix + text::pad(c, digits, f.width - std::min(f.width, prefix.size()), '>', f.fill);
+  return text::pad(c, prefix + digits, f.width, f.align ? f.align : '>', f.fill);
 }
 
-std::string textual(std::string s, const field& f) {
+std::string textual(context& c, std::string s, const field& f) {
   if (f.precision) {
     std::size_t at = 0;
     for (std::size_t n = 0; n < *f.precision && at < s.size(); ++n)
       text::decode(s, at);
     s.resize(at);
   }
-  return text::pad(s, f.width, f.align && f.align != '=' ? f.align : '<', f.fill);
+  return text::pad(c, s, f.width, f.align && f.align != '=' ? f.align : '<', f.fill);
 }
 
-std::string character(const value& v, const field& f) {
+std::string character(context& c, const value& v, const field& f) {
   const auto code = to_integer(v);
   if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
     throw fault("%c arg not in range(0x110000)");
   std::string out;
   text::append(out, static_cast<char32_t>(code));
-  return textual(std::move(out), f);
+  return textual(c, std::move(out), f);
 }
 
 // -- "%s" % x -----------------------------------------------------------------
@@ -114,6 +114,7 @@ public:
     std::string out;
     while (at_ < format_.size()) {
       const auto next = std::min(format_.find('%', at_), format_.size());
+      context_.make(next - at_);
       out += format_.substr(at_, next - at_);
       at_ = next;
       if (at_ < format_.size())
@@ -188,7 +189,7 @@ private:
     while (peek() == 'l' || peek() == 'h' || peek() == 'L')
       ++at_;
     f.type = format_[at_++];
-    context_.spend(f.width + f.precision.value_or(0));
+    context_.make(f.width + 32 * f.precision.value_or(0));
     if (f.type == '%')
       return "%";
     return converted(keyed ? *keyed : next(), f, zero);
@@ -209,11 +210,10 @@ private:
 
   std::string converted(value v, field f, bool zero) {
     if (f.type == 's' || f.type == 'r' || f.type == 'a') {
-      context_.spend(v.extent().weight);
-      return textual(f.type == 's' ? v.text() : v.repr(), f);
+      return textual(context_, f.type == 's' ? v.text(context_) : v.repr(context_), f);
     }
     if (f.type == 'c')
-      return v.is_string() ? textual(v.str(), f) : character(v, f);
+      return v.is_string() ? textual(context_, v.text(context_), f) : character(context_, v, f);
     if (zero && f.align == '>') {
       f.fill = "0";
       f.align = '=';
@@ -232,7 +232,7 @@ private:
     } else if (!v.is_number()) {
       throw fault("must be real number, not " + v.type_name());
     }
-    return numeric(v, f);
+    return numeric(context_, v, f);
   }
 
   context& context_;
@@ -278,22 +278,22 @@ field parse_spec(std::string_view s) {
 
 std::string format_value(context& c, const value& v, std::string_view spec) {
   const auto f = parse_spec(spec);
-  c.spend(v.extent().weight + f.width + f.precision.value_or(0));
+  c.make(f.width + 32 * f.precision.value_or(0));
   if (spec.empty())
-    return v.text();
+    return v.text(c);
   if (v.is_number() && !(v.is(kind::boolean) && f.type == '\0')) {
     if (f.type == 'c')
-      return character(v, f);
+      return character(c, v, f);
     if (f.type == 's' || (f.type != '\0' && std::string_view("dxXobeEfFgG%").find(f.type) == std::string_view::npos)
         || (v.is(kind::real) && f.type != '\0' && std::string_view("dxXob").find(f.type) != std::string_view::npos))
       unknown(f.type, v);
-    return numeric(v, f);
+    return numeric(c, v, f);
   }
   if (!v.is_string() && !v.is(kind::boolean))
     throw fault("unsupported format string passed to " + v.type_name() + ".__format__");
   if (f.type != '\0' && f.type != 's')
     unknown(f.type, v);
-  return textual(v.text(), f);
+  return textual(c, v.text(c), f);
 }
 
 /// `0.name[key]` of a replacement field.
@@ -301,13 +301,14 @@ value look_up(context& c, std::string_view path, const call_arguments& args, std
   const auto end = std::min(path.find_first_of(".["), path.size());
   const auto first = path.substr(0, end);
   value found;
-  if (first.empty() || text::all(first, text::is_decimal)) {
+  if (first.empty() || text::all(c, first, text::is_decimal)) {
     std::size_t at = 0;
     const auto index = first.empty() ? automatic++ : number(first, at);
     if (index >= args.positional.size())
       throw fault("replacement index " + std::to_string(index) + " out of range for positional args tuple");
     found = args.positional[index];
   } else {
+    c.spend(args.keyword.size());
     const auto named = std::ranges::find(args.keyword, first, [](const auto& e) { return std::string_view(e.first); });
     if (named == args.keyword.end())
       throw fault("the format names '" + std::string(first) + "', which is not given");
@@ -321,7 +322,7 @@ value look_up(context& c, std::string_view path, const call_arguments& args, std
     const auto name = path.substr(1, stop - 1);
     std::size_t at = 0;
     found = !item                                 ? get_attribute(c, found, std::string(name))
-            : text::all(name, text::is_decimal)   ? get_item(c, found, value(static_cast<std::int64_t>(number(name, at))))
+            : text::all(c, name, text::is_decimal)   ? get_item(c, found, value(static_cast<std::int64_t>(number(name, at))))
                                                   : get_item(c, found, value(name));
     path.remove_prefix(item ? stop + 1 : stop);
   }
@@ -361,10 +362,10 @@ std::string format_braces(context& c, std::string_view format, const call_argume
     if (as_repr || path.ends_with("!s"))
       path.remove_suffix(2);
     auto v = look_up(c, path, args, automatic);
-    if (colon != path.size() || as_repr) {
-      c.spend(v.extent().weight);
-      v = as_repr ? value(v.repr()) : colon != path.size() && inside.substr(path.size()).starts_with("!s") ? value(v.text()) : v;
-    }
+    if (as_repr)
+      v = c.text(v.repr(c));
+    else if (colon != path.size() && inside.substr(path.size()).starts_with("!s"))
+      v = c.text(v.text(c));
     out += format_value(c, v, inside.substr(std::min(colon + 1, inside.size())));
     at = end + 1;
   }

@@ -16,7 +16,7 @@ value argument(std::string_view test, const call_arguments& args) {
 }
 
 bool remainder_is(context& c, const value& v, const value& by, int wanted) {
-  return equal(arithmetic(c, "%", v, by), value(wanted));
+  return equal(c, arithmetic(c, "%", v, by), value(wanted));
 }
 
 template <kind k>
@@ -26,8 +26,7 @@ bool is_kind(context&, const value& v, const call_arguments&) {
 
 bool is_equal(context& c, const value& v, const call_arguments& args) {
   const auto other = argument("eq", args);
-  c.spend(std::min(v.extent().weight, other.extent().weight));
-  return equal(v, other);
+  return equal(c, v, other);
 }
 
 bool is_unequal(context& c, const value& v, const call_arguments& args) {
@@ -35,9 +34,9 @@ bool is_unequal(context& c, const value& v, const call_arguments& args) {
 }
 
 template <char op, bool or_equal>
-bool is_ordered(context&, const value& v, const call_arguments& args) {
+bool is_ordered(context& c, const value& v, const call_arguments& args) {
   constexpr char spelled[] = {op, or_equal ? '=' : '\0', '\0'};
-  return ordered(spelled, v, argument(spelled, args));
+  return ordered(c, spelled, v, argument(spelled, args));
 }
 
 struct named_test {
@@ -70,15 +69,13 @@ constexpr named_test tests[] = {
   {"greaterthan", is_ordered<'>', false>},
   {"gt", is_ordered<'>', false>},
   {"in", [](context& c, const value& v, const call_arguments& args) {
-     const auto where = argument("in", args);
-     c.spend(where.extent().weight);
-     return contains(where, v);
+     return contains(c, argument("in", args), v);
    }},
   {"integer", is_kind<kind::integer>},
   {"iterable", [](context&, const value& v, const call_arguments&) { return iterable(v); }},
   {"le", is_ordered<'<', true>},
   {"lessthan", is_ordered<'<', false>},
-  {"lower", [](context& c, const value& v, const call_arguments&) { return text::all_lower(c.string(v)); }},
+  {"lower", [](context& c, const value& v, const call_arguments&) { return text::all_lower(c, c.string(v)); }},
   {"lt", is_ordered<'<', false>},
   {"mapping", is_kind<kind::dict>},
   {"ne", is_unequal},
@@ -93,7 +90,7 @@ constexpr named_test tests[] = {
   {"test", [](context& c, const value& v, const call_arguments&) { return find_test(c.string(v)) != nullptr; }},
   {"true", [](context&, const value& v, const call_arguments&) { return v.is(kind::boolean) && v.truth(); }},
   {"undefined", is_kind<kind::undefined>},
-  {"upper", [](context& c, const value& v, const call_arguments&) { return text::all_upper(c.string(v)); }},
+  {"upper", [](context& c, const value& v, const call_arguments&) { return text::all_upper(c, c.string(v)); }},
 };
 
 } // namespace
@@ -119,7 +116,7 @@ public:
       throw fault("at least one item has to be provided");
   }
   std::string type_name() const override { return "Cycler"; }
-  std::optional<value> attribute(context& c, std::string_view name) override {
+  std::optional<value> attribute(context&, std::string_view name) override {
     if (name == "current")
       return items_[at_];
     if (name != "next" && name != "reset")
@@ -130,7 +127,6 @@ public:
       at_ = step ? (at_ + 1) % items_.size() : 0;
       return result;
     };
-    c.spend(64);
     return value(std::make_shared<function>(std::move(next)));
   }
 
@@ -145,18 +141,18 @@ dict dict_from(context& c, const call_arguments& args) {
   if (args.positional.size() > 1)
     throw fault("dict expected at most 1 argument, got " + std::to_string(args.positional.size()));
   if (!args.positional.empty() && args.positional[0].is(kind::dict)) {
-    result = args.positional[0].map();
-    c.spend(result.size() * 128);
+    for (const auto& [key, item] : args.positional[0].map().entries())
+      result.set(c, key, item);
   } else if (!args.positional.empty()) {
     for (const auto& pair : c.items(args.positional[0])) {
       auto parts = c.items(pair);
       if (parts.size() != 2)
         throw fault("a dict is made of pairs, not of sequences of length " + std::to_string(parts.size()));
-      result.set(parts[0], parts[1]);
+      result.set(c, parts[0], parts[1]);
     }
   }
   for (const auto& [key, item] : args.keyword)
-    result.set(value(key), item);
+    result.set(c, value(key), item);
   return result;
 }
 
@@ -177,7 +173,7 @@ value range(context& c, const call_arguments& args) {
     if (__builtin_add_overflow(i, step, &i))
       break;
   }
-  c.spend(items.size() * sizeof(value));
+  c.make(64 + items.size() * sizeof(value));
   return make_sequence(shape::range, std::move(items), label);
 }
 
@@ -193,8 +189,9 @@ value make_cycler(context& c, const call_arguments& args) {
   return value(std::shared_ptr<object>(std::move(made)));
 }
 
-value make_joiner(context&, const call_arguments& args) {
+value make_joiner(context& c, const call_arguments& args) {
   const auto given = bind("joiner", args, {"sep"})[0];
+  c.make(256);
   auto separator = given.is_undefined() ? value(", ") : given;
   return value(std::make_shared<function>([separator, used = std::make_shared<bool>(false)](context&, const auto&) {
     return std::exchange(*used, true) ? separator : value("");
@@ -210,6 +207,7 @@ value strftime_now(context& c, const call_arguments& args) {
   if (!format.is_string())
     throw fault("strftime_now() takes a str, not '" + format.type_name() + "'");
   const auto now = c.now();
+  c.make(4096 + format.str().size());
   std::string out(4096, '\0');
   // The space at the end tells an empty result from one that doesn't fit.
   const auto size = std::strftime(out.data(), out.size(), (format.str() + ' ').c_str(), &now);

@@ -38,10 +38,10 @@ private:
 
 class interpreter : public context {
 public:
-  interpreter(const value& names, std::optional<std::tm> now) : context(now) {
+  interpreter(const value& names, const render_limits& limits, std::optional<std::tm> now) : context(limits, now) {
     auto outermost = std::make_shared<scope>();
     for (const auto& [name, item] : globals())
-      outermost->set(name, item);
+      outermost->names.emplace_back(name, item);
     scope_ = std::make_shared<scope>(scope{std::move(outermost), {}});
     for (const auto& [name, item] : names.map().entries())
       scope_->names.emplace_back(name.str(), item);
@@ -54,6 +54,8 @@ public:
       run(body);
     } catch (const raised& r) {
       throw failure(errc::bad_request, r.what());
+    } catch (const stopped& s) {
+      throw failure(errc::cancelled, s.what());
     } catch (const fault& f) {
       throw failure(errc::bad_request, to_string(at_) + ": " + f.what());
     }
@@ -62,6 +64,7 @@ public:
 
   /// A macro's body with its parameters bound, by the rules of jinja2's Macro.
   value invoke(const ast::macro_body& m, const scope_ptr& where, call_arguments args) {
+    spend((m.parameters.size() + 1) * (args.keyword.size() + 1));
     auto inner = std::make_shared<scope>(scope{where, {}});
     const auto take = [&](std::string_view key) -> std::optional<value> {
       const auto found = std::ranges::find(args.keyword, key, [](const auto& entry) { return entry.first; });
@@ -78,31 +81,31 @@ public:
     for (std::size_t i = 0; i < m.parameters.size(); ++i) {
       const auto& name = m.parameters[i].name;
       if (i < args.positional.size())
-        inner->set(name, args.positional[i]);
+        inner->set(*this, name, args.positional[i]);
       else if (auto given = take(name))
-        inner->set(name, std::move(*given));
+        inner->set(*this, name, std::move(*given));
       else
         absent.push_back(&m.parameters[i]);
     }
     if (m.uses_caller && !expects("caller"))
-      inner->set("caller", take("caller").value_or(value::undefined("No caller defined")));
+      inner->set(*this, "caller", take("caller").value_or(value::undefined("No caller defined")));
     if (m.uses_kwargs && !expects("kwargs")) {
       dict rest;
       for (const auto& [key, item] : args.keyword)
-        rest.set(value(key), item);
-      inner->set("kwargs", value(std::move(rest)));
+        rest.set(*this, value(key), item);
+      inner->set(*this, "kwargs", value(std::move(rest)));
     } else if (!args.keyword.empty()) {
       throw fault("macro '" + m.name + "' takes no keyword argument '" + args.keyword.front().first + "'");
     }
     const auto expected = std::min(m.parameters.size(), args.positional.size());
     if (m.uses_varargs && !expects("varargs"))
-      inner->set("varargs", value::tuple({args.positional.begin() + static_cast<std::ptrdiff_t>(expected),
-                                          args.positional.end()}));
+      inner->set(*this, "varargs", list({args.positional.begin() + static_cast<std::ptrdiff_t>(expected),
+                                         args.positional.end()}, shape::tuple));
     else if (expected < args.positional.size())
       throw fault("macro '" + m.name + "' takes not more than " + std::to_string(expected) + " argument(s)");
     return value(within(std::move(inner), [&] {
       for (const auto* p : absent)
-        scope_->set(p->name, p->fallback ? eval(*p->fallback)
+        scope_->set(*this, p->name, p->fallback ? eval(*p->fallback)
                                          : value::undefined("parameter '" + p->name + "' was not provided"));
       run(m.body);
     }));
@@ -142,7 +145,7 @@ private:
   scope_ptr nested() const { return std::make_shared<scope>(scope{scope_, {}}); }
 
   void emit(std::string_view s) {
-    spend(s.size());
+    make(s.size());
     out_->append(s);
   }
 
@@ -166,9 +169,16 @@ private:
   }
 
   flow on(const ast::print& p) {
-    emit(string(eval(*p.of)));
+    const auto v = eval(*p.of);
+    if (v.is_string())
+      emit(v.str());
+    else
+      emit(string(v));
     return flow::next;
   }
+
+  /// What has been printed so far by the innermost block that is captured.
+  value printed() { return copied(*out_); }
 
   flow on(const ast::assignment& a) {
     assign(*a.target, eval(*a.to));
@@ -178,13 +188,13 @@ private:
   flow on(const ast::capture& c) {
     flow then = flow::next;
     value result;
-    auto printed = within(nested(), [&] {
+    auto text = within(nested(), [&] {
       then = run(c.body);
       if (then == flow::next && c.through)
-        result = filtered(*c.through, value(*out_));
+        result = filtered(*c.through, printed());
     });
     if (then == flow::next)
-      assign(*c.target, c.through ? result : value(std::move(printed)));
+      assign(*c.target, c.through ? result : value(std::move(text)));
     return then;
   }
 
@@ -194,7 +204,7 @@ private:
     within(nested(), [&] {
       then = run(f.body);
       if (then == flow::next)
-        result = string(filtered(*f.through, value(*out_)));
+        result = string(filtered(*f.through, printed()));
     });
     emit(result);
     return then;
@@ -217,7 +227,7 @@ private:
   }
 
   flow on(const ast::macro& m) {
-    scope_->set(m.is.name, macro_value(m.is));
+    scope_->set(*this, m.is.name, macro_value(m.is));
     return flow::next;
   }
 
@@ -254,16 +264,19 @@ private:
 
   flow iterate_over(const ast::loop& l, const value& over, unsigned depth) {
     const level guard(*this);
-    auto all = items(over);
+    auto all = row(over);
     const auto outer = scope_;
-    if (l.only_if)
-      std::erase_if(all, [&](const value& v) {
+    if (l.only_if) {
+      std::vector<value> wanted;
+      for (const auto& v : all.seq().items) {
         scope_ = nested();
         assign(*l.target, v);
-        const bool wanted = eval(*l.only_if).truth();
+        if (eval(*l.only_if).truth())
+          wanted.push_back(v);
         scope_ = outer;
-        return !wanted;
-      });
+      }
+      all = list(std::move(wanted));
+    }
     loop_object::again again;
     if (l.recursive)
       again = [this, &l, outer](const value& deeper, unsigned level) { return recurse(l, outer, deeper, level); };
@@ -274,7 +287,7 @@ private:
       spend(step_cost);
       loop->index = i;
       scope_ = std::make_shared<scope>(scope{outer, {}});
-      scope_->set("loop", value(std::shared_ptr<object>(loop)));
+      scope_->set(*this, "loop", value(std::shared_ptr<object>(loop)));
       assign(*l.target, loop->items[i]);
       then = run(l.body);
       finished_one |= then == flow::next;  // jinja2's `else` looks at this, not at whether there were items
@@ -288,9 +301,15 @@ private:
     return then;
   }
 
+  /// What iterating `v` yields, as a sequence: itself where it is one.
+  value row(const value& v) {
+    const bool shared = v.is(kind::sequence) && (v.seq().is != shape::generator || !std::exchange(v.seq().consumed, true));
+    return shared ? v : list(items(v));
+  }
+
   void assign(const ast::expression& target, value v) {
     if (const auto* n = std::get_if<ast::name>(&target.is)) {
-      scope_->set(n->is, std::move(v));
+      scope_->set(*this, n->is, std::move(v));
     } else if (const auto* t = std::get_if<ast::tuple_literal>(&target.is)) {
       const auto parts = items(v);
       if (parts.size() != t->items.size())
@@ -304,7 +323,7 @@ private:
       auto* const space = object.is(kind::object) ? dynamic_cast<name_space*>(object.obj().get()) : nullptr;
       if (!space)
         throw fault("cannot assign attribute on non-namespace object");
-      space->set(a.name, std::move(v));
+      space->set(*this, a.name, std::move(v));
     }
   }
 
@@ -329,7 +348,7 @@ private:
   value on(const ast::literal& l, position) { return l.is; }
 
   value on(const ast::name& n, position) {
-    const auto* found = scope_->find(n.is);
+    const auto* found = scope_->find(*this, n.is);
     return found ? *found : value::undefined('\'' + n.is + "' is undefined");
   }
 
@@ -341,7 +360,7 @@ private:
     for (const auto& [key, item] : d.items) {
       auto k = eval(*key), v = eval(*item);
       at_ = at;
-      result.set(k, std::move(v));
+      result.set(*this, k, std::move(v));
     }
     return value(std::move(result));
   }
@@ -426,20 +445,25 @@ private:
 
   bool holds(const std::string& op, const value& a, const value& b) {
     if (op == "in" || op == "not in") {
-      spend(b.is(kind::dict) ? a.extent().weight : b.extent().weight);
-      return contains(b, a) == (op == "in");
+      return contains(*this, b, a) == (op == "in");
     }
-    spend(std::min(a.extent().weight, b.extent().weight));
     if (op == "==" || op == "!=")
-      return equal(a, b) == (op == "==");
-    return ordered(op, a, b);
+      return equal(*this, a, b) == (op == "==");
+    return ordered(*this, op, a, b);
   }
 
   value on(const ast::concatenation& c, position at) {
     std::string out;
-    for (const auto& part : c.parts)
-      out += string(eval(*part));
-    at_ = at;
+    for (const auto& part : c.parts) {
+      const auto v = eval(*part);
+      at_ = at;
+      if (v.is_string()) {
+        make(v.str().size());
+        out += v.str();
+      } else {
+        out += string(v);
+      }
+    }
     return text(std::move(out));
   }
 
@@ -462,6 +486,7 @@ private:
       const auto more = eval(*given.unpacked_dict);
       if (!more.is(kind::dict))
         throw fault("the argument after ** must be a mapping, not " + more.type_name());
+      spend(more.map().size() * 2 * sizeof(value));
       for (const auto& [key, item] : more.map().entries()) {
         if (!key.is_string())
           throw fault("keywords must be strings");
@@ -508,8 +533,8 @@ program program::parse(std::string_view source) {
   return program(std::make_shared<const body>(body{jinja::parse(source)}));
 }
 
-std::string program::render(const value& globals, std::optional<std::tm> now) const {
-  return interpreter(globals, now).render(body_->statements);
+std::string program::render(const value& globals, const render_limits& limits, std::optional<std::tm> now) const {
+  return interpreter(globals, limits, now).render(body_->statements);
 }
 
 } // namespace troupe::jinja

@@ -26,7 +26,7 @@ value read(simdjson::dom::element json) {
       dict result;
       const simdjson::dom::object object = json.get_object().value_unsafe();
       for (auto [key, item] : object)
-        result.set(value(key), read(item));
+        result.set(key, read(item));
       return value(std::move(result));
     }
     case element_type::INT64: return value(json.get_int64().value_unsafe());
@@ -40,15 +40,16 @@ value read(simdjson::dom::element json) {
 
 class writer {
 public:
-  explicit writer(const json_style& style) : style_(style) {}
+  writer(meter& m, const json_style& style) : meter_(m), style_(style) {}
 
   void write(const value& v, unsigned level = 0) {
+    meter_.spend(16);
     switch (v.kind()) {
-      case kind::none: out += "null"; break;
-      case kind::boolean: out += v.integer() ? "true" : "false"; break;
-      case kind::integer: out += std::to_string(v.integer()); break;
-      case kind::real: out += real(v.real()); break;
-      case kind::string: out += text::json(v.str(), style_.ensure_ascii); break;
+      case kind::none: add("null"); break;
+      case kind::boolean: add(v.integer() ? "true" : "false"); break;
+      case kind::integer: add(std::to_string(v.integer())); break;
+      case kind::real: add(real(v.real())); break;
+      case kind::string: add(text::json(meter_, v.str(), style_.ensure_ascii)); break;
       case kind::sequence: write_list(v, level); break;
       case kind::dict: write_dict(v.map(), level); break;
       default: refuse(v);
@@ -58,6 +59,11 @@ public:
   std::string out;
 
 private:
+  void add(std::string_view s) {
+    meter_.make(s.size());
+    out += s;
+  }
+
   [[noreturn]] static void refuse(const value& v) {
     throw fault("Object of type " + v.type_name() + " is not JSON serializable");
   }
@@ -68,16 +74,16 @@ private:
 
   void separate(bool first, unsigned level) {
     if (!first)
-      out += style_.item_separator;
+      add(style_.item_separator);
     new_line(level);
   }
 
   void new_line(unsigned level) {
     if (!style_.indent)
       return;
-    out += '\n';
+    add("\n");
     for (unsigned i = 0; i < level; ++i)
-      out += *style_.indent;
+      add(*style_.indent);
   }
 
   void write_list(const value& v, unsigned level) {
@@ -85,34 +91,39 @@ private:
     const auto is = v.seq().is;
     if (is != shape::list && is != shape::tuple && is != shape::group)
       refuse(v);
-    out += '[';
+    add("[");
     for (std::size_t i = 0; i < items.size(); ++i) {
       separate(i == 0, level + 1);
       write(items[i], level + 1);
     }
     if (!items.empty())
       new_line(level);
-    out += ']';
+    add("]");
   }
 
   void write_dict(const dict& d, unsigned level) {
-    auto entries = d.entries();
+    std::vector<const dict::entry*> entries;
+    meter_.spend(d.size() * sizeof(void*));
+    for (const auto& entry : d.entries())
+      entries.push_back(&entry);
     if (style_.sort_keys)
-      std::ranges::stable_sort(entries, [](const auto& a, const auto& b) { return compare(a.first, b.first) < 0; });
-    out += '{';
+      std::ranges::stable_sort(entries,
+                               [this](auto* a, auto* b) { return compare(meter_, a->first, b->first) < 0; });
+    add("{");
     for (std::size_t i = 0; i < entries.size(); ++i) {
       separate(i == 0, level + 1);
-      out += key(entries[i].first) + style_.key_separator;
-      write(entries[i].second, level + 1);
+      add(key(entries[i]->first));
+      add(style_.key_separator);
+      write(entries[i]->second, level + 1);
     }
     if (!entries.empty())
       new_line(level);
-    out += '}';
+    add("}");
   }
 
   std::string key(const value& v) const {
     switch (v.kind()) {
-      case kind::string: return text::json(v.str(), style_.ensure_ascii);
+      case kind::string: return text::json(meter_, v.str(), style_.ensure_ascii);
       case kind::none: return "\"null\"";
       case kind::boolean: return v.integer() ? "\"true\"" : "\"false\"";
       case kind::integer: return '"' + std::to_string(v.integer()) + '"';
@@ -121,6 +132,7 @@ private:
     }
   }
 
+  meter& meter_;
   const json_style& style_;
 };
 
@@ -134,8 +146,8 @@ value from_json(simdjson::dom::element json) {
   }
 }
 
-std::string to_json(const value& v, const json_style& style) {
-  writer w(style);
+std::string to_json(meter& m, const value& v, const json_style& style) {
+  writer w(m, style);
   w.write(v);
   return std::move(w.out);
 }

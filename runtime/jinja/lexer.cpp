@@ -74,9 +74,15 @@ private:
     return found;
   }
 
+  /// Without the white space at its sides.
+  static std::string_view stripped(std::string_view s, bool left, bool right) {
+    auto unlimited = meter::unlimited();
+    return text::strip(unlimited, s, {}, left, right);
+  }
+
   void skip_space() {
     const auto rest = std::string_view(source_).substr(at_);
-    at_ += rest.size() - text::strip(rest, {}, true, false).size();
+    at_ += rest.size() - stripped(rest, true, false).size();
   }
 
   /// `-%}` and what white space follows, `+%}`, or `%}` and one line end (where `trim`); false where neither is next.
@@ -101,11 +107,11 @@ private:
   void data(std::size_t begin, std::size_t end, char sign, bool block) {
     std::string_view part = std::string_view(source_).substr(begin, end - begin);
     if (sign == '-') {
-      part = text::strip(part, {}, false, true);
+      part = stripped(part, false, true);
     } else if (sign != '+' && block) {
       const auto line = part.rfind('\n') + 1;  // npos + 1 is 0
       const bool starts_line = line > 0 || begin == 0 || source_[begin - 1] == '\n';
-      if (starts_line && text::strip(part.substr(line), {}, true, false).empty())
+      if (starts_line && stripped(part.substr(line), true, false).empty())
         part = part.substr(0, line);
     }
     if (!part.empty())
@@ -321,7 +327,8 @@ private:
     if (size == 0) {
       auto end = at_;
       text::decode(source_, end);
-      fail("unexpected character " + text::repr(source_.substr(at_, end - at_)), at_);
+      auto unlimited = meter::unlimited();
+      fail("unexpected character " + text::repr(unlimited, source_.substr(at_, end - at_)), at_);
     }
     const char c = peek();
     if (size == 1 && (c == '(' || c == '[' || c == '{'))

@@ -28,21 +28,27 @@ std::string optional_string(const value& v, std::string fallback = {}) {
 }
 
 value strings(context& c, const std::vector<std::string_view>& parts, shape is = shape::list) {
+  std::vector<value> items;
   for (auto part : parts)
-    c.spend(part.size());
-  return c.list({parts.begin(), parts.end()}, is);
+    items.push_back(c.copied(part));
+  return c.list(std::move(items), is);
 }
 
-template <std::string (*map)(std::string_view)>
+template <std::string (*map)(meter&, std::string_view)>
 value mapped(context& c, const value& self, const call_arguments& args) {
   bind("method", args, {});
-  return c.text(map(self.str()));
+  return c.text(map(c, self.str()));
+}
+
+template <bool (*holds)(meter&, std::string_view)>
+value whole(context& c, const value& self, const call_arguments& args) {
+  bind("method", args, {});
+  return value(holds(c, self.str()));
 }
 
 template <bool (*is)(char32_t)>
-value every(context&, const value& self, const call_arguments& args) {
-  bind("method", args, {});
-  return value(text::all(self.str(), is));
+bool every(meter& m, std::string_view s) {
+  return text::all(m, s, is);
 }
 
 template <bool left, bool right>
@@ -50,34 +56,32 @@ value stripped(context& c, const value& self, const call_arguments& args) {
   const auto chars = bind("strip", args, {"chars"})[0];
   if (chars.is_string() && chars.str().empty())
     return self;
-  const auto set = optional_string(chars);
-  c.spend(self.str().size() * (set.size() + 1));
-  return value(text::strip(self.str(), set, left, right));
+  const auto kept = text::strip(c, self.str(), optional_string(chars), left, right);
+  return kept.size() == self.str().size() ? self : c.copied(kept);
 }
 
 /// `s[start:end]` of the arguments that find, count and startswith share; nothing where it is out of range.
-std::optional<std::string_view> window(const std::string& s, const value& start, const value& end) {
-  const auto size = static_cast<std::int64_t>(text::length(s));
+std::optional<std::string_view> window(context& c, const std::string& s, const value& start, const value& end) {
+  const auto given = [](const value& v) { return !v.is_undefined() && !v.is_none(); };
+  if (!given(start) && !given(end))
+    return s;
+  const auto size = static_cast<std::int64_t>(text::length(c, s));
   const auto clamp = [&](std::int64_t at) { return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size); };
   const auto first = to_integer(start, 0);
   const auto from = clamp(first), to = clamp(to_integer(end, size));
   if (first > size || from > to)
     return std::nullopt;
-  const auto offset = [&](std::int64_t index) {
-    std::size_t at = 0;
-    for (; index > 0; --index)
-      text::decode(s, at);
-    return at;
-  };
+  const auto offset = [&](std::int64_t index) { return text::offset(c, s, static_cast<std::size_t>(index)); };
   const auto begin = offset(from);
   return std::string_view(s).substr(begin, offset(to) - begin);
 }
 
 template <bool front>
-value starts_or_ends(context&, const value& self, const call_arguments& args) {
+value starts_or_ends(context& c, const value& self, const call_arguments& args) {
   const auto a = bind(front ? "startswith" : "endswith", args, {"prefix", "start", "end"}, 1);
-  const auto part = window(self.str(), a[1], a[2]);
+  const auto part = window(c, self.str(), a[1], a[2]);
   const auto matches = [&](const value& v) {
+    c.spend(8 + (v.is_string() ? v.str().size() / 4 : 0));
     return part && (front ? part->starts_with(string_of(v)) : part->ends_with(string_of(v)));
   };
   if (a[0].is(kind::sequence) && a[0].type_name() == "tuple")
@@ -89,12 +93,13 @@ template <bool last, bool must>
 value found(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("find", args, {"sub", "start", "end"}, 1);
   const auto& wanted = string_of(a[0]);
-  c.spend(self.str().size());
-  const auto part = window(self.str(), a[1], a[2]);
-  const auto at = !part ? std::string_view::npos : last ? part->rfind(wanted) : part->find(wanted);
+  const auto part = window(c, self.str(), a[1], a[2]);
+  const auto at = !part  ? std::string_view::npos
+                  : last ? text::find_last(c, *part, wanted)
+                         : text::find(c, *part, wanted);
   if (at != std::string_view::npos)
     return value(static_cast<std::int64_t>(
-      text::length({self.str().data(), static_cast<std::size_t>(part->data() - self.str().data()) + at})));
+      text::length(c, {self.str().data(), static_cast<std::size_t>(part->data() - self.str().data()) + at})));
   if (must)
     throw fault("substring not found");
   return value(-1);
@@ -102,21 +107,20 @@ value found(context& c, const value& self, const call_arguments& args) {
 
 value counted(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("count", args, {"sub", "start", "end"}, 1);
-  c.spend(self.str().size());
-  const auto part = window(self.str(), a[1], a[2]);
-  return value(part ? static_cast<std::int64_t>(text::count(*part, string_of(a[0]))) : std::int64_t{0});
+  const auto part = window(c, self.str(), a[1], a[2]);
+  return value(part ? static_cast<std::int64_t>(text::count(c, *part, string_of(a[0]))) : std::int64_t{0});
 }
 
-template <std::vector<std::string_view> (*cut)(std::string_view, std::string_view, long long)>
+template <std::vector<std::string_view> (*cut)(meter&, std::string_view, std::string_view, long long)>
 value split(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("split", args, {"sep", "maxsplit"});
   if (a[0].is_string() && a[0].str().empty())
     throw fault("empty separator");
-  return strings(c, cut(self.str(), optional_string(a[0]), to_integer(a[1], -1)));
+  return strings(c, cut(c, self.str(), optional_string(a[0]), to_integer(a[1], -1)));
 }
 
 value split_lines(context& c, const value& self, const call_arguments& args) {
-  return strings(c, text::split_lines(self.str(), bind("splitlines", args, {"keepends"})[0].truth()));
+  return strings(c, text::split_lines(c, self.str(), bind("splitlines", args, {"keepends"})[0].truth()));
 }
 
 template <bool last>
@@ -126,7 +130,7 @@ value partition(context& c, const value& self, const call_arguments& args) {
   const std::string_view s = self.str();
   if (separator.empty())
     throw fault("empty separator");
-  const auto at = last ? s.rfind(separator) : s.find(separator);
+  const auto at = last ? text::find_last(c, s, separator) : text::find(c, s, separator);
   if (at == s.npos)
     return last ? strings(c, {"", "", s}, shape::tuple) : strings(c, {s, "", ""}, shape::tuple);
   return strings(c, {s.substr(0, at), separator, s.substr(at + separator.size())}, shape::tuple);
@@ -135,8 +139,7 @@ value partition(context& c, const value& self, const call_arguments& args) {
 value replaced(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("replace", args, {"old", "new", "count"}, 2);
   const auto &from = string_of(a[0]), &to = string_of(a[1]);
-  c.spend(text::count(self.str(), from) * to.size());
-  return c.text(text::replace(self.str(), from, to, to_integer(a[2], -1)));
+  return c.text(text::replace(c, self.str(), from, to, to_integer(a[2], -1)));
 }
 
 template <bool front>
@@ -144,9 +147,10 @@ value without(context& c, const value& self, const call_arguments& args) {
   const auto a = bind(front ? "removeprefix" : "removesuffix", args, {"affix"}, 1);
   std::string_view s = self.str();
   const auto& affix = string_of(a[0]);
+  c.spend(affix.size() / 4);
   if (front ? s.starts_with(affix) : s.ends_with(affix))
     s = front ? s.substr(affix.size()) : s.substr(0, s.size() - affix.size());
-  return c.text(std::string(s));
+  return c.copied(s);
 }
 
 value joined(context& c, const value& self, const call_arguments& args) {
@@ -155,36 +159,29 @@ value joined(context& c, const value& self, const call_arguments& args) {
   for (const auto& item : c.items(bind("join", args, {"iterable"}, 1)[0])) {
     if (!item.is_string())
       throw fault("sequence item: expected str instance, " + item.type_name() + " found");
-    c.spend(self.str().size() + item.str().size());
-    out += (std::exchange(first, false) ? "" : self.str()) + item.str();
+    c.make(self.str().size() + item.str().size());
+    if (!std::exchange(first, false))
+      out += self.str();
+    out += item.str();
   }
-  return value(std::move(out));
+  return c.text(std::move(out));
 }
 
 template <char align>
 value justified(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("justify", args, {"width", "fillchar"}, 1);
   const auto fill = optional_string(a[1], " ");
-  if (text::length(fill) != 1)
+  if (text::length(c, fill) != 1)
     throw fault("the fill character must be exactly one character long");
   const auto width = static_cast<std::size_t>(std::max<std::int64_t>(to_integer(a[0]), 0));
-  c.spend(width);
-  return c.text(text::pad(self.str(), width, align, fill));
+  return c.text(text::pad(c, self.str(), width, align, fill));
 }
 
 value zero_filled(context& c, const value& self, const call_arguments& args) {
   const auto width = static_cast<std::size_t>(std::max<std::int64_t>(to_integer(bind("zfill", args, {"width"}, 1)[0]), 0));
-  c.spend(width);
-  const auto& s = self.str();
+  const std::string_view s = self.str();
   const std::size_t sign = !s.empty() && (s[0] == '-' || s[0] == '+') ? 1 : 0;
-  return c.text(s.substr(0, sign) + text::pad(s.substr(sign), width - std::min(width, sign), '>', "0"));
-}
-
-std::string swap_case(std::string_view s) {
-  std::string out;
-  for (auto c : text::characters(s))
-    out += text::all_upper(c) ? text::lower(c) : text::upper(c);
-  return out;
+  return c.text(std::string(s.substr(0, sign)) + text::pad(c, s.substr(sign), width - std::min(width, sign), '>', "0"));
 }
 
 bool is_alphanumeric(char32_t c) {
@@ -201,14 +198,14 @@ constexpr entry string_methods[] = {
      return c.text(format_braces(c, self.str(), args));
    }},
   {"index", found<false, true>},
-  {"isalnum", every<is_alphanumeric>},
-  {"isalpha", every<text::is_alpha>},
-  {"isdecimal", every<text::is_decimal>},
-  {"isdigit", every<text::is_decimal>},
-  {"islower", [](context&, const value& self, const call_arguments&) { return value(text::all_lower(self.str())); }},
-  {"isnumeric", every<text::is_numeric>},
-  {"isspace", every<text::is_space>},
-  {"isupper", [](context&, const value& self, const call_arguments&) { return value(text::all_upper(self.str())); }},
+  {"isalnum", whole<every<is_alphanumeric>>},
+  {"isalpha", whole<every<text::is_alpha>>},
+  {"isdecimal", whole<every<text::is_decimal>>},
+  {"isdigit", whole<every<text::is_decimal>>},
+  {"islower", whole<text::all_lower>},
+  {"isnumeric", whole<every<text::is_numeric>>},
+  {"isspace", whole<every<text::is_space>>},
+  {"isupper", whole<text::all_upper>},
   {"join", joined},
   {"ljust", justified<'<'>},
   {"lower", mapped<text::lower>},
@@ -227,7 +224,7 @@ constexpr entry string_methods[] = {
   {"splitlines", split_lines},
   {"startswith", starts_or_ends<true>},
   {"strip", stripped<true, true>},
-  {"swapcase", mapped<swap_case>},
+  {"swapcase", mapped<text::swap_case>},
   {"title", mapped<text::title>},
   {"upper", mapped<text::upper>},
   {"zfill", zero_filled},
@@ -236,17 +233,15 @@ constexpr entry string_methods[] = {
 value index_of(context& c, const value& self, const call_arguments& args) {
   const auto wanted = bind("index", args, {"value"}, 1)[0];
   const auto& items = self.seq().items;
-  c.spend(self.extent().weight);
-  const auto at = std::ranges::find_if(items, [&](const value& v) { return equal(v, wanted); });
+  const auto at = std::ranges::find_if(items, [&](const value& v) { return equal(c, v, wanted); });
   if (at == items.end())
-    throw fault(wanted.repr() + " is not in " + self.type_name());
+    throw fault(wanted.repr(c) + " is not in " + self.type_name());
   return value(at - items.begin());
 }
 
 value occurrences(context& c, const value& self, const call_arguments& args) {
   const auto wanted = bind("count", args, {"value"}, 1)[0];
-  c.spend(self.extent().weight);
-  return value(std::ranges::count_if(self.seq().items, [&](const value& v) { return equal(v, wanted); }));
+  return value(std::ranges::count_if(self.seq().items, [&](const value& v) { return equal(c, v, wanted); }));
 }
 
 value copy(context&, const value& self, const call_arguments&) {
@@ -258,7 +253,7 @@ constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"inde
 template <class Part>
 value view(context& c, const value& self, const char* label, Part part) {
   std::vector<value> items;
-  c.spend(self.map().size() * sizeof(value));
+  c.make(self.map().size() * 8 * sizeof(value)); // pairs are values of their own
   for (const auto& entry : self.map().entries())
     items.push_back(part(entry));
   return make_sequence(shape::view, std::move(items), label);
@@ -266,9 +261,9 @@ value view(context& c, const value& self, const char* label, Part part) {
 
 constexpr entry dict_methods[] = {
   {"copy", copy},
-  {"get", [](context&, const value& self, const call_arguments& args) {
+  {"get", [](context& c, const value& self, const call_arguments& args) {
      const auto a = bind("get", args, {"key", "default"}, 1);
-     const auto* found = self.map().find(a[0]);
+     const auto* found = self.map().find(c, a[0]);
      return found ? *found : args.positional.size() > 1 ? a[1] : value(nullptr);
    }},
   {"items", [](context& c, const value& self, const call_arguments& args) {

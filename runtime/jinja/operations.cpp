@@ -65,33 +65,55 @@ std::string type_repr(const value& v) {
 }
 
 /// repr(v) for a message, which a long one would drown.
-std::string brief(const value& v) {
-  return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr();
+std::string brief(context& c, const value& v) {
+  return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr(c);
 }
 
 std::optional<value> attribute(context& c, const value& v, const std::string& name) {
+  c.spend(64 + name.size());
   auto found = v.is(kind::object) ? v.obj()->attribute(c, name) : find_method(v, name);
+  if (found)
+    c.make(128);
   if (found && name.starts_with('_'))
     return value::undefined("access to attribute '" + name + "' of '" + v.type_name() + "' object is unsafe.");
   return found;
 }
 
-std::optional<value> item(const value& v, const value& key) {
+/// The code point number `index`, from behind where that is negative.
+std::optional<value> letter(context& c, std::string_view s, std::int64_t index) {
+  std::size_t begin = 0, end = 0;
+  if (index >= 0) {
+    end = begin = text::offset(c, s, static_cast<std::size_t>(index));
+    if (begin == s.size())
+      return std::nullopt;
+    text::decode(s, end);
+  } else {
+    for (begin = s.size(); index < 0; ++index) {
+      if (begin == 0)
+        return std::nullopt;
+      c.spend(4);
+      text::last(s, end = begin, begin);
+    }
+  }
+  return c.copied(s.substr(begin, end - begin));
+}
+
+std::optional<value> item(context& c, const value& v, const value& key) {
   if (v.is(kind::dict)) {
     const bool hashable = !key.is(kind::dict) && (!key.is(kind::sequence) || key.seq().is != shape::list);
-    const auto* found = hashable ? v.map().find(key) : nullptr;
+    const auto* found = hashable ? v.map().find(c, key) : nullptr;
     return found ? std::optional(*found) : std::nullopt;
   }
   const bool row = v.is(kind::sequence) && v.seq().indexable();
   if (!key.is_integral() || !(row || v.is_string()))
     return std::nullopt;
-  const auto size = static_cast<std::int64_t>(*length(v));
+  if (v.is_string())
+    return letter(c, v.str(), key.integer());
+  const auto size = static_cast<std::int64_t>(v.seq().items.size());
   const auto at = key.integer() < 0 ? key.integer() + size : key.integer();
   if (at < 0 || at >= size)
     return std::nullopt;
-  if (row)
-    return v.seq().items[static_cast<std::size_t>(at)];
-  return value(text::characters(v.str())[static_cast<std::size_t>(at)]);
+  return v.seq().items[static_cast<std::size_t>(at)];
 }
 
 } // namespace
@@ -101,7 +123,7 @@ value get_attribute(context& c, const value& object, const std::string& name) {
     throw fault(object.why());
   if (auto found = attribute(c, object, name))
     return *found;
-  if (auto found = item(object, value(name)))
+  if (auto found = item(c, object, value(name)))
     return *found;
   return value::undefined('\'' + type_repr(object) + "' has no attribute '" + name + "'");
 }
@@ -109,15 +131,37 @@ value get_attribute(context& c, const value& object, const std::string& name) {
 value get_item(context& c, const value& object, const value& key) {
   if (object.is_undefined())
     throw fault(object.why());
-  c.spend(object.is_string() ? object.str().size() : 0);
-  if (auto found = item(object, key))
+  if (auto found = item(c, object, key))
     return *found;
   if (!key.is_string())
-    return value::undefined(type_repr(object) + " has no element " + brief(key));
+    return value::undefined(type_repr(object) + " has no element " + brief(c, key));
   if (auto found = attribute(c, object, key.str()))
     return *found;
-  return value::undefined('\'' + type_repr(object) + "' has no attribute " + brief(key));
+  return value::undefined('\'' + type_repr(object) + "' has no attribute " + brief(c, key));
 }
+
+namespace {
+
+/// The code points of these numbers, which rise or fall.
+std::string letters_at(context& c, std::string_view s, std::vector<std::size_t> numbers) {
+  const bool falling = numbers.size() > 1 && numbers[0] > numbers[1];
+  if (falling)
+    std::ranges::reverse(numbers);
+  std::string out;
+  std::size_t at = 0, number = 0;
+  for (const auto wanted : numbers) {
+    const auto skipped = text::offset(c, s.substr(at), wanted - number);
+    auto end = at += skipped;
+    text::decode(s, end);
+    c.make(end - at);
+    out.append(s, at, end - at);
+    at = end;
+    number = wanted + 1;
+  }
+  return falling ? text::reverse(c, out) : out;
+}
+
+} // namespace
 
 value slice_of(context& c, const value& object, const value& start, const value& stop, const value& step) {
   if (object.is_undefined())
@@ -128,45 +172,51 @@ value slice_of(context& c, const value& object, const value& start, const value&
   const auto by = to_integer(step, 1);
   if (by == 0)
     throw fault("slice step cannot be zero");
-  const auto size = static_cast<std::int64_t>(*length(object));
+  const auto size = static_cast<std::int64_t>(*length(c, object));
   const std::int64_t lowest = by < 0 ? -1 : 0, highest = by < 0 ? size - 1 : size;
   const auto bound = [&](const value& v, std::int64_t fallback) {
     const auto at = to_integer(v, fallback);
     return v.is_none() || v.is_undefined() ? fallback : std::clamp(at < 0 ? at + size : at, lowest, highest);
   };
   const auto from = bound(start, by < 0 ? highest : lowest), to = bound(stop, by < 0 ? lowest : highest);
+  const auto distance = by > 0 ? to - from : from - to;
+  const auto stride = static_cast<std::uint64_t>(by > 0 ? by : -(by + 1)) + (by > 0 ? 0 : 1);
+  const auto count = distance <= 0 ? 0 : (static_cast<std::uint64_t>(distance) - 1) / stride + 1;
+  if (object.is_string() && by == 1) {
+    const auto begin = text::offset(c, object.str(), static_cast<std::size_t>(from));
+    const auto rest = std::string_view(object.str()).substr(begin);
+    return c.copied(rest.substr(0, text::offset(c, rest, static_cast<std::size_t>(count))));
+  }
+  c.make(count * (sizeof(value) + sizeof(std::size_t)));
   std::vector<std::size_t> chosen;
   for (auto at = from; by > 0 ? at < to : at > to; at += by) {
     chosen.push_back(static_cast<std::size_t>(at));
     if (by > 0 ? by >= to - at : by <= to - at)
       break;
   }
-  c.spend(chosen.size() * sizeof(value));
   if (row) {
     std::vector<value> items;
     for (auto at : chosen)
       items.push_back(object.seq().items[at]);
     return c.list(std::move(items), object.seq().is == shape::list ? shape::list : shape::tuple);
   }
-  const auto characters = text::characters(object.str());
-  c.spend(object.str().size());
-  std::string out;
-  for (auto at : chosen)
-    out += characters[at];
-  return c.text(std::move(out));
+  return c.text(letters_at(c, object.str(), std::move(chosen)));
 }
 
-bool contains(const value& container, const value& item) {
+bool contains(context& c, const value& container, const value& item) {
   if (container.is_string()) {
     if (!item.is_string())
       throw fault("'in <string>' requires string as left operand, not " + item.type_name());
-    return container.str().find(item.str()) != std::string::npos;
+    return text::find(c, container.str(), item.str()) != std::string::npos;
   }
   if (container.is(kind::dict))
-    return container.map().find(item) != nullptr;
+    return container.map().find(c, item) != nullptr;
   if (!iterable(container))
     throw fault("argument of type '" + container.type_name() + "' is not iterable");
-  return std::ranges::any_of(iterate(container), [&](const value& v) { return v.same(item) || equal(v, item); });
+  const auto is_it = [&](const value& v) { return v.same(item) || equal(c, v, item); };
+  if (container.is(kind::sequence) && container.seq().is != shape::generator)
+    return std::ranges::any_of(container.seq().items, is_it);
+  return std::ranges::any_of(c.items(container), is_it);
 }
 
 // -- arithmetic ---------------------------------------------------------------
@@ -261,7 +311,7 @@ value repeat(context& c, const value& v, std::int64_t times) {
   const auto unit = v.is_string() ? v.str().size() : v.seq().items.size() * sizeof(value);
   if (unit != 0 && n > std::numeric_limits<std::uint32_t>::max() / unit)
     throw fault("a repetition is longer than any chat template should need");
-  c.spend(unit * n);
+  c.make(64 + unit * n);
   if (v.is_string()) {
     std::string out;
     out.reserve(unit * n);
@@ -294,9 +344,11 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
   if (op == "+" && a.is_string()) {
     if (!b.is_string())
       throw fault("can only concatenate str (not \"" + b.type_name() + "\") to str");
+    c.make(a.str().size() + b.str().size());
     return c.text(a.str() + b.str());
   }
   if (op == "+" && concatenable(a) && concatenable(b) && a.type_name() == b.type_name()) {
+    c.make((a.seq().items.size() + b.seq().items.size()) * sizeof(value));
     auto items = a.seq().items;
     items.insert(items.end(), b.seq().items.begin(), b.seq().items.end());
     return c.list(std::move(items), a.seq().is);

@@ -14,8 +14,10 @@ public:
   static program parse(std::string_view source);
 
   /// `globals` is a dict of what the template can name; `now` stands in for the local time of strftime_now.
-  /// Throws failure(bad_request): what raise_exception was given, or "template line 3, column 7: what is wrong".
-  std::string render(const value& globals, std::optional<std::tm> now = std::nullopt) const;
+  /// Throws failure(bad_request): what raise_exception was given, or "template line 3, column 7: what is wrong", which
+  /// may be that the limits are reached; failure(cancelled) soon after `limits.stop` is requested.
+  std::string render(const value& globals, const render_limits& limits = {},
+                     std::optional<std::tm> now = std::nullopt) const;
 
 private:
   struct body;

@@ -13,20 +13,24 @@ struct scope {
   std::shared_ptr<scope> around;
   std::vector<std::pair<std::string_view, value>> names;  // views into the template or the globals
 
-  value* own(std::string_view name) {
+  /// Names are looked through one by one, which is charged.
+  value* own(meter& m, std::string_view name) {
+    m.spend(2 * names.size());
     const auto found = std::ranges::find(names, name, [](const auto& entry) { return entry.first; });
     return found == names.end() ? nullptr : &found->second;
   }
 
-  const value* find(std::string_view name) {
+  const value* find(meter& m, std::string_view name) {
+    m.spend(name.size());
     for (auto* s = this; s; s = s->around.get())
-      if (const auto* found = s->own(name))
+      if (const auto* found = s->own(m, name))
         return found;
     return nullptr;
   }
 
-  void set(std::string_view name, value v) {
-    if (auto* found = own(name))
+  void set(meter& m, std::string_view name, value v) {
+    m.spend(name.size());
+    if (auto* found = own(m, name))
       *found = std::move(v);
     else
       names.emplace_back(name, std::move(v));
@@ -37,11 +41,14 @@ using scope_ptr = std::shared_ptr<scope>;
 
 /// The variable `loop`.
 class loop_object : public object, public std::enable_shared_from_this<loop_object> {
+  const value over_;
+
 public:
   using again = std::function<value(const value& over, unsigned depth)>;
 
-  loop_object(std::vector<value> items, unsigned depth, again recurse)
-    : items(std::move(items)), depth_(depth), recurse_(std::move(recurse)) {}
+  /// `over` is a sequence.
+  loop_object(value over, unsigned depth, again recurse)
+    : over_(std::move(over)), items(over_.seq().items), depth_(depth), recurse_(std::move(recurse)) {}
 
   std::string type_name() const override { return "LoopContext"; }
   bool callable() const override { return true; }
@@ -83,7 +90,7 @@ public:
 
   void clear() override { last_.reset(); }
 
-  const std::vector<value> items;
+  const std::vector<value>& items;
   std::size_t index = 0;
 
 private:
@@ -101,7 +108,7 @@ private:
 
   value changed(context& c, const call_arguments& args) {
     auto now = value::tuple(args.positional);
-    if (last_ && equal(*last_, now))
+    if (last_ && equal(c, *last_, now))
       return value(false);
     if (!last_)
       c.keep(shared_from_this());

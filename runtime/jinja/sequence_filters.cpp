@@ -3,7 +3,7 @@
 #include "runtime/jinja/text.hpp"
 
 #include <algorithm>
-#include <unordered_set>
+#include <set>
 
 namespace troupe::jinja {
 
@@ -15,20 +15,21 @@ public:
   getter(context& c, const value& path, bool fold_case = false, value fallback = {})
     : context_(c), fold_case_(fold_case), fallback_(std::move(fallback)) {
     if (path.is_string()) {
-      for (auto part : text::split(path.str(), ".", -1))
-        parts_.push_back(text::all(part, text::is_decimal) ? index(part) : value(part));
+      for (auto part : text::split(c, path.str(), ".", -1))
+        parts_.push_back(text::all(c, part, text::is_decimal) ? index(part) : c.copied(part));
     } else if (!path.is_none() && !path.is_undefined()) {
       parts_.push_back(path);
     }
   }
 
   value operator()(value v) const {
+    context_.spend(16);
     for (const auto& part : parts_) {
       v = get_item(context_, v, part);
       if (v.is_undefined() && !fallback_.is_undefined() && !fallback_.is_none())
         v = fallback_;
     }
-    return fold_case_ && v.is_string() ? context_.text(text::lower(v.str())) : v;
+    return fold_case_ && v.is_string() ? context_.text(text::lower(context_, v.str())) : v;
   }
 
 private:
@@ -45,12 +46,9 @@ private:
 };
 
 void sort_by(context& c, std::vector<std::pair<value, value>>& keyed, bool reverse) {
-  std::size_t weight = 0;
-  for (const auto& [key, item] : keyed)
-    weight += key.extent().weight;
-  c.spend(weight * 16);  // a key takes part in about log2(n) comparisons
-  std::ranges::stable_sort(keyed, [reverse](const auto& a, const auto& b) {
-    return reverse ? compare(b.first, a.first) < 0 : compare(a.first, b.first) < 0;
+  c.make(keyed.size() * sizeof keyed[0]);
+  std::ranges::stable_sort(keyed, [&c, reverse](const auto& a, const auto& b) {
+    return reverse ? compare(c, b.first, a.first) < 0 : compare(c, a.first, b.first) < 0;
   });
 }
 
@@ -58,8 +56,8 @@ value sort(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("sort", args, {"reverse", "case_sensitive", "attribute"});
   std::vector<getter> getters;
   if (a[2].is_string())
-    for (auto path : text::split(a[2].str(), ",", -1))
-      getters.emplace_back(c, value(path), !a[1].truth());
+    for (auto path : text::split(c, a[2].str(), ",", -1))
+      getters.emplace_back(c, c.copied(path), !a[1].truth());
   else
     getters.emplace_back(c, a[2], !a[1].truth());
   std::vector<std::pair<value, value>> keyed;
@@ -67,7 +65,8 @@ value sort(context& c, const value& v, const call_arguments& args) {
     std::vector<value> keys;
     for (const auto& get : getters)
       keys.push_back(get(item));
-    keyed.emplace_back(value::tuple(std::move(keys)), std::move(item));
+    c.make(2 * sizeof item);
+    keyed.emplace_back(c.list(std::move(keys), shape::tuple), std::move(item));
   }
   sort_by(c, keyed, a[0].truth());
   std::vector<value> sorted;
@@ -86,13 +85,13 @@ const dict& mapping(const value& v) {
 
 value sort_dict(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("dictsort", args, {"case_sensitive", "by", "reverse"});
-  const auto by = a[1].is_undefined() ? "key" : a[1].text();
+  const auto by = a[1].is_undefined() ? "key" : c.string(a[1]);
   if (by != "key" && by != "value")
     throw fault("you can only sort by either \"key\" or \"value\"");
   const getter fold(c, value(), !a[0].truth());
   std::vector<std::pair<value, value>> keyed;
   for (const auto& [key, item] : mapping(v).entries())
-    keyed.emplace_back(fold(by == "key" ? key : item), value::tuple({key, item}));
+    keyed.emplace_back(fold(by == "key" ? key : item), c.list({key, item}, shape::tuple));
   sort_by(c, keyed, a[2].truth());
   std::vector<value> sorted;
   for (auto& [key, pair] : keyed)
@@ -106,15 +105,16 @@ value group(context& c, const value& v, const call_arguments& args) {
   std::vector<std::pair<value, value>> keyed;
   for (auto& item : c.items(v))
     keyed.emplace_back(get(item), item);
-  sort_by(c, keyed, false);
+  sort_by(c, keyed, false); // which charges their memory
   std::vector<value> groups;
   for (std::size_t i = 0; i < keyed.size();) {
     const auto& key = keyed[i].first;
     const auto grouper = as_is(keyed[i].second);
     std::vector<value> members;
-    for (; i < keyed.size() && equal(keyed[i].first, key); ++i)
+    for (; i < keyed.size() && equal(c, keyed[i].first, key); ++i)
       members.push_back(keyed[i].second);
-    groups.push_back(make_sequence(shape::group, {grouper, c.list(std::move(members))}));
+    auto list = c.list(std::move(members));
+    groups.push_back(c.list({grouper, std::move(list)}, shape::group));
   }
   return c.list(std::move(groups));
 }
@@ -122,12 +122,12 @@ value group(context& c, const value& v, const call_arguments& args) {
 value unique(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("unique", args, {"case_sensitive", "attribute"});
   const getter get(c, a[1], !a[0].truth());
-  std::unordered_set<std::string> seen;
+  std::set<std::string> seen;
   std::vector<value> kept;
   for (auto& item : c.items(v)) {
     const auto key = get(item);
-    c.spend(key.extent().weight);
-    if (seen.insert(hash_key(key)).second)
+    c.make(128);
+    if (seen.insert(hash_key(c, key)).second)
       kept.push_back(std::move(item));
   }
   return c.list(std::move(kept), shape::generator);
@@ -140,8 +140,7 @@ value extreme(context& c, const value& v, const call_arguments& args) {
   std::optional<std::pair<value, value>> best;
   for (auto& item : c.items(v)) {
     auto key = get(item);
-    c.spend(key.extent().weight);
-    if (!best || (largest ? ordered(">", key, best->first) : ordered("<", key, best->first)))
+    if (!best || (largest ? ordered(c, ">", key, best->first) : ordered(c, "<", key, best->first)))
       best.emplace(std::move(key), std::move(item));
   }
   return best ? best->second : value::undefined("No aggregated item, sequence was empty.");
@@ -165,8 +164,17 @@ value join(context& c, const value& v, const call_arguments& args) {
   std::string out;
   bool first = true;
   for (const auto& item : c.items(v)) {
-    c.spend(separator.size());
-    out += (std::exchange(first, false) ? "" : separator) + c.string(get(item));
+    const auto part = get(item);
+    if (!std::exchange(first, false)) {
+      c.make(separator.size());
+      out += separator;
+    }
+    if (part.is_string()) {
+      c.make(part.str().size());
+      out += part.str();
+    } else {
+      out += c.string(part);
+    }
   }
   return c.text(std::move(out));
 }
@@ -175,6 +183,8 @@ value first(context& c, const value& v, const call_arguments& args) {
   bind("first", args, {});
   if (v.is(kind::sequence) && v.seq().indexable())
     return v.seq().items.empty() ? value::undefined("No first item, sequence was empty.") : v.seq().items[0];
+  if (v.is_string() && !v.str().empty())
+    return get_item(c, v, value(0));
   const auto all = c.items(v);
   return all.empty() ? value::undefined("No first item, sequence was empty.") : all.front();
 }
@@ -185,13 +195,15 @@ value last(context& c, const value& v, const call_arguments& args) {
     throw fault("'generator' object is not reversible");
   if (v.is_undefined())
     throw fault(v.why());
+  if (v.is_string() && !v.str().empty())
+    return get_item(c, v, value(-1));
   const auto all = c.items(v);
   return all.empty() ? value::undefined("No last item, sequence was empty.") : all.back();
 }
 
-value count(context&, const value& v, const call_arguments& args) {
+value count(context& c, const value& v, const call_arguments& args) {
   bind("length", args, {});
-  const auto n = length(v);
+  const auto n = length(c, v);
   if (!n)
     throw fault("object of type '" + v.type_name() + "' has no len()");
   return value(static_cast<std::int64_t>(*n));
@@ -209,20 +221,17 @@ value items(context& c, const value& v, const call_arguments& args) {
   std::vector<value> pairs;
   if (v.is(kind::dict))
     for (const auto& [key, item] : v.map().entries())
-      pairs.push_back(value::tuple({key, item}));
+      pairs.push_back(c.list({key, item}, shape::tuple));
   return c.list(std::move(pairs), shape::generator);
 }
 
 value reverse(context& c, const value& v, const call_arguments& args) {
   bind("reverse", args, {});
+  if (v.is_string())
+    return c.text(text::reverse(c, v.str()));
   auto all = c.items(v);
   std::ranges::reverse(all);
-  if (!v.is_string())
-    return c.list(std::move(all), shape::generator);
-  std::string out;
-  for (const auto& character : all)
-    out += character.str();
-  return c.text(std::move(out));
+  return c.list(std::move(all), shape::generator);
 }
 
 std::size_t at_least_one(const value& v, const char* what) {
@@ -243,7 +252,7 @@ value batch(context& c, const value& v, const call_arguments& args) {
   }
   if (!row.empty()) {
     if (row.size() < size && !a[1].is_none() && !a[1].is_undefined()) {
-      c.spend(std::min(size, std::size_t{1} << 40) * sizeof(value));
+      c.make(std::min(size, std::size_t{1} << 40) * sizeof(value));
       row.resize(size, a[1]);
     }
     rows.push_back(c.list(std::move(row)));
@@ -255,7 +264,7 @@ value slices(context& c, const value& v, const call_arguments& args) {
   const auto a = bind("slice", args, {"slices", "fill_with"}, 1);
   const auto n = at_least_one(a[0], "slice");
   const auto all = c.items(v);
-  c.spend(std::min(n, std::size_t{1} << 40) * 64);
+  c.make(std::min(n, std::size_t{1} << 40) * 64);
   const auto each = all.size() / n, longer = all.size() % n;
   std::vector<value> columns;
   auto at = all.begin();
@@ -283,7 +292,7 @@ value map(context& c, const value& v, const call_arguments& args) {
     for (auto& item : c.items(v))
       mapped.push_back(get(std::move(item)));
   } else {
-    const auto name = args.positional[0].text();
+    const auto name = c.string(args.positional[0]);
     const auto apply = find_filter(name);
     if (!apply)
       throw fault("no filter named '" + name + "'");
@@ -305,7 +314,7 @@ value select(context& c, const value& v, const call_arguments& args) {
   test_function holds = nullptr;
   call_arguments rest;
   if (args.positional.size() > skipped) {
-    const auto name = args.positional[skipped].text();
+    const auto name = c.string(args.positional[skipped]);
     holds = find_test(name);
     if (!holds)
       throw fault("no test named '" + name + "'");

@@ -6,17 +6,71 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
+#include <utility>
 
 namespace troupe::jinja::text {
 
 namespace {
 
-std::string mapped(std::string_view s, utf8proc_int32_t (*map)(utf8proc_int32_t)) {
-  std::string out;
-  out.reserve(s.size());
-  for (std::size_t at = 0; at < s.size();)
-    append(out, static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(decode(s, at)))));
-  return out;
+/// Steps of a code point that is looked up, by its bytes.
+constexpr std::size_t step = 4;
+
+/// Calls `each(code point, begin, end)` until it says false. What is charged ahead is little where that is soon.
+template <class Each>
+void walk(meter& m, std::string_view s, Each each) {
+  for (std::size_t at = 0; at < s.size();) {
+    const auto end = std::min(s.size(), at + std::clamp<std::size_t>(at, 16, meter::part));
+    m.spend(step * (end - at));
+    while (at < end) {
+      const auto begin = at;
+      const auto c = decode(s, at);
+      if (!each(c, begin, at))
+        return;
+    }
+  }
+}
+
+/// A text that grows, charged.
+class output {
+public:
+  explicit output(meter& m) : meter_(m) {}
+  void add(std::string_view s) {
+    meter_.make(s.size());
+    text_.append(s);
+  }
+  void add(char32_t c) {
+    meter_.make(1);
+    append(text_, c);
+  }
+  std::string take() { return std::move(text_); }
+
+private:
+  meter& meter_;
+  std::string text_;
+};
+
+using mapping = utf8proc_int32_t (*)(utf8proc_int32_t);
+
+char32_t mapped(char32_t c, mapping map) {
+  return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c)));
+}
+
+std::string mapped(meter& m, std::string_view s, mapping map) {
+  output out(m);
+  walk(m, s, [&](char32_t c, auto, auto) {
+    out.add(mapped(c, map));
+    return true;
+  });
+  return out.take();
+}
+
+/// The capital, which of one letter in wide use is two.
+void add_upper(output& out, char32_t c) {
+  if (c == U'ß')
+    out.add("SS");
+  else
+    out.add(mapped(c, utf8proc_toupper));
 }
 
 utf8proc_category_t category(char32_t c) {
@@ -46,18 +100,25 @@ void append(std::string& out, char32_t c) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
 }
 
-std::size_t length(std::string_view s) {
-  return static_cast<std::size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+std::size_t length(meter& m, std::string_view s) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; at < s.size(); at += meter::part) {
+    const auto some = s.substr(at, meter::part);
+    m.spend(some.size() / 4);
+    n += static_cast<std::size_t>(std::count_if(some.begin(), some.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+  }
+  return n;
 }
 
-std::vector<std::string_view> characters(std::string_view s) {
-  std::vector<std::string_view> result;
-  for (std::size_t at = 0; at < s.size();) {
-    const auto begin = at;
-    decode(s, at);
-    result.push_back(s.substr(begin, at - begin));
-  }
-  return result;
+std::size_t offset(meter& m, std::string_view s, std::size_t index) {
+  std::size_t found = s.size();
+  walk(m, s, [&](char32_t, std::size_t begin, auto) {
+    if (index-- > 0)
+      return true;
+    found = begin;
+    return false;
+  });
+  return found;
 }
 
 char32_t last(std::string_view s, std::size_t end, std::size_t& begin) {
@@ -114,70 +175,149 @@ bool is_identifier(char32_t c) {
          || k == UTF8PROC_CATEGORY_NL;
 }
 
-bool all(std::string_view s, bool (*is)(char32_t)) {
-  for (std::size_t at = 0; at < s.size();)
-    if (!is(decode(s, at)))
-      return false;
-  return !s.empty();
+bool all(meter& m, std::string_view s, bool (*is)(char32_t)) {
+  bool holds = !s.empty();
+  walk(m, s, [&](char32_t c, auto, auto) { return holds = is(c); });
+  return holds;
 }
 
 namespace {
 
-bool all_cased(std::string_view s, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
-  bool found = false;
-  for (std::size_t at = 0; at < s.size();) {
-    const auto c = decode(s, at);
-    if (unwanted(c))
-      return false;
+bool all_cased(meter& m, std::string_view s, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {
+  bool found = false, pure = true;
+  walk(m, s, [&](char32_t c, auto, auto) {
     found |= wanted(c);
-  }
-  return found;
+    return pure = !unwanted(c);
+  });
+  return found && pure;
 }
 
 } // namespace
 
-bool all_lower(std::string_view s) {
-  return all_cased(s, is_lower, is_upper);
+bool all_lower(meter& m, std::string_view s) {
+  return all_cased(m, s, is_lower, is_upper);
 }
 
-bool all_upper(std::string_view s) {
-  return all_cased(s, is_upper, is_lower);
+bool all_upper(meter& m, std::string_view s) {
+  return all_cased(m, s, is_upper, is_lower);
 }
 
 // -- case ---------------------------------------------------------------------
 
-std::string lower(std::string_view s) {
-  return mapped(s, utf8proc_tolower);
+std::string lower(meter& m, std::string_view s) {
+  return mapped(m, s, utf8proc_tolower);
 }
 
-std::string upper(std::string_view s) {
-  // The one letter in wide use whose capital is two.
-  return mapped(replace(s, "ß", "SS", -1), utf8proc_toupper);
+std::string upper(meter& m, std::string_view s) {
+  output out(m);
+  walk(m, s, [&](char32_t c, auto, auto) {
+    add_upper(out, c);
+    return true;
+  });
+  return out.take();
 }
 
-std::string capitalize(std::string_view s) {
+std::string capitalize(meter& m, std::string_view s) {
   std::size_t at = 0;
   if (s.empty())
     return {};
   decode(s, at);
-  return mapped(s.substr(0, at), utf8proc_totitle) + lower(s.substr(at));
+  return mapped(m, s.substr(0, at), utf8proc_totitle) + lower(m, s.substr(at));
 }
 
-std::string title(std::string_view s) {
-  std::string out;
+std::string title(meter& m, std::string_view s) {
+  output out(m);
   bool inside = false;
-  for (auto c : characters(s)) {
-    std::size_t at = 0;
-    out += inside ? lower(c) : mapped(c, utf8proc_totitle);
-    inside = is_alpha(decode(c, at));
-  }
+  walk(m, s, [&](char32_t c, auto, auto) {
+    out.add(mapped(c, inside ? utf8proc_tolower : utf8proc_totitle));
+    inside = is_alpha(c);
+    return true;
+  });
+  return out.take();
+}
+
+std::string title_words(meter& m, std::string_view s) {
+  output out(m);
+  bool inside = false;
+  walk(m, s, [&](char32_t c, auto, auto) {
+    if (inside)
+      out.add(mapped(c, utf8proc_tolower));
+    else
+      add_upper(out, c);
+    inside = !is_space(c) && (c >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c)) == std::string_view::npos);
+    return true;
+  });
+  return out.take();
+}
+
+std::string swap_case(meter& m, std::string_view s) {
+  output out(m);
+  walk(m, s, [&](char32_t c, auto, auto) {
+    if (is_upper(c))
+      out.add(mapped(c, utf8proc_tolower));
+    else
+      add_upper(out, c);
+    return true;
+  });
+  return out.take();
+}
+
+std::string reverse(meter& m, std::string_view s) {
+  m.make(s.size());
+  std::string out(s.size(), '\0');
+  walk(m, s, [&](char32_t, std::size_t begin, std::size_t end) {
+    s.copy(out.data() + (s.size() - end), end - begin, begin);
+    return true;
+  });
   return out;
+}
+
+// -- finding ------------------------------------------------------------------
+
+std::size_t find(meter& m, std::string_view s, std::string_view part, std::size_t from) {
+  if (from > s.size() || part.size() > s.size() - from)
+    return s.npos;
+  // memmem() is linear for every pair of texts, std::string::find is not. A window ends where no match in it can begin.
+  const auto window = std::max(meter::part, part.size()) + part.size();
+  m.spend(part.size());
+  for (auto at = from; at + part.size() <= s.size(); at += window - part.size() + 1) {
+    const auto some = s.substr(at, window);
+    const auto* const hit = static_cast<const char*>(memmem(some.data(), some.size(), part.data(), part.size()));
+    m.spend(8 + step * (hit ? static_cast<std::size_t>(hit - some.data()) : some.size()) + part.size());
+    if (hit)
+      return static_cast<std::size_t>(hit - s.data());
+  }
+  return s.npos;
+}
+
+namespace {
+
+std::string backwards(meter& m, std::string_view s) {
+  m.make(s.size());
+  return {s.rbegin(), s.rend()};
+}
+
+} // namespace
+
+std::size_t find_last(meter& m, std::string_view s, std::string_view part) {
+  const auto found = find(m, backwards(m, s), backwards(m, part));
+  return found == s.npos ? found : s.size() - found - part.size();
+}
+
+std::size_t count(meter& m, std::string_view s, std::string_view part) {
+  if (part.empty())
+    return length(m, s) + 1;
+  std::size_t n = 0;
+  for (auto at = find(m, s, part); at != s.npos; at = find(m, s, part, at + part.size()))
+    ++n;
+  return n;
 }
 
 // -- cutting ------------------------------------------------------------------
 
-std::string_view strip(std::string_view s, std::string_view chars, bool left, bool right) {
+std::string_view strip(meter& m, std::string_view s, std::string_view chars, bool left, bool right) {
   const auto cut = [&](char32_t c) {
+    m.spend(step + chars.size());
     if (chars.empty())
       return is_space(c);
     for (std::size_t at = 0; at < chars.size();)
@@ -200,107 +340,133 @@ std::string_view strip(std::string_view s, std::string_view chars, bool left, bo
   return s;
 }
 
-std::string replace(std::string_view s, std::string_view from, std::string_view to, long long limit) {
-  std::string out;
+std::string replace(meter& m, std::string_view s, std::string_view from, std::string_view to, long long limit) {
+  output out(m);
   std::size_t at = 0;
   while (limit != 0) {
-    const auto found = from.empty() ? at : s.find(from, at);
+    const auto found = from.empty() ? at : find(m, s, from, at);
     if (found == s.npos || found > s.size())
       break;
-    out.append(s, at, found - at).append(to);
+    m.spend(step);
+    out.add(s.substr(at, found - at));
+    out.add(to);
     at = found + from.size();
     --limit;
     if (from.empty()) {
       if (at >= s.size())
-        return out;
+        return out.take();
       const auto begin = at;
       decode(s, at);
-      out.append(s, begin, at - begin);
+      out.add(s.substr(begin, at - begin));
     }
   }
-  return at < s.size() ? out.append(s, at) : out;
+  out.add(s.substr(std::min(at, s.size())));
+  return out.take();
 }
 
-std::vector<std::string_view> split(std::string_view s, std::string_view separator, long long limit) {
-  std::vector<std::string_view> parts;
-  if (!separator.empty()) {
-    for (; limit != 0; --limit) {
-      const auto found = s.find(separator);
-      if (found == s.npos)
-        break;
-      parts.push_back(s.substr(0, found));
-      s.remove_prefix(found + separator.size());
-    }
-    parts.push_back(s);
-    return parts;
+namespace {
+
+/// Parts of a text, charged.
+class parts {
+public:
+  explicit parts(meter& m) : meter_(m) {}
+  void add(std::string_view part) {
+    meter_.make(2 * sizeof part);
+    all_.push_back(part);
   }
-  for (s = strip(s, {}, true, false); !s.empty(); s = strip(s, {}, true, false)) {
+  std::vector<std::string_view> take() { return std::move(all_); }
+  std::vector<std::string_view> take_reversed() {
+    std::reverse(all_.begin(), all_.end());
+    return std::move(all_);
+  }
+
+private:
+  meter& meter_;
+  std::vector<std::string_view> all_;
+};
+
+} // namespace
+
+std::vector<std::string_view> split(meter& m, std::string_view s, std::string_view separator, long long limit) {
+  parts found(m);
+  if (!separator.empty()) {
+    std::size_t begin = 0;
+    for (; limit != 0; --limit) {
+      const auto at = find(m, s, separator, begin);
+      if (at == s.npos)
+        break;
+      found.add(s.substr(begin, at - begin));
+      begin = at + separator.size();
+    }
+    found.add(s.substr(begin));
+    return found.take();
+  }
+  for (s = strip(m, s, {}, true, false); !s.empty(); s = strip(m, s, {}, true, false)) {
     if (limit-- == 0) {
-      parts.push_back(s);
+      found.add(s);
       break;
     }
-    std::size_t end = 0;
-    for (std::size_t at = 0; at < s.size() && !is_space(decode(s, at));)
-      end = at;
-    parts.push_back(s.substr(0, end));
+    std::size_t end = s.size();
+    walk(m, s, [&](char32_t c, std::size_t begin, auto) {
+      if (is_space(c))
+        end = begin;
+      return end == s.size();
+    });
+    found.add(s.substr(0, end));
     s.remove_prefix(end);
   }
-  return parts;
+  return found.take();
 }
 
-std::vector<std::string_view> split_right(std::string_view s, std::string_view separator, long long limit) {
-  std::vector<std::string_view> parts;
+std::vector<std::string_view> split_right(meter& m, std::string_view s, std::string_view separator, long long limit) {
+  parts found(m);
   if (!separator.empty()) {
+    const auto from_behind = backwards(m, s), looked_for = backwards(m, separator);
+    std::size_t begin = 0; // in the text from behind
     for (; limit != 0; --limit) {
-      const auto found = s.rfind(separator);
-      if (found == s.npos)
+      const auto at = find(m, from_behind, looked_for, begin);
+      if (at == s.npos)
         break;
-      parts.push_back(s.substr(found + separator.size()));
-      s = s.substr(0, found);
+      found.add(s.substr(s.size() - at, at - begin));
+      begin = at + separator.size();
     }
-    parts.push_back(s);
-  } else {
-    for (s = strip(s, {}, false, true); !s.empty(); s = strip(s, {}, false, true)) {
-      if (limit-- == 0) {
-        parts.push_back(s);
-        break;
-      }
-      auto begin = s.size();
-      for (std::size_t at = s.size(); at > 0 && !is_space(last(s, at, at));)
-        begin = at;
-      parts.push_back(s.substr(begin));
-      s = s.substr(0, begin);
-    }
+    found.add(s.substr(0, s.size() - begin));
+    return found.take_reversed();
   }
-  std::reverse(parts.begin(), parts.end());
-  return parts;
+  for (s = strip(m, s, {}, false, true); !s.empty(); s = strip(m, s, {}, false, true)) {
+    if (limit-- == 0) {
+      found.add(s);
+      break;
+    }
+    auto begin = s.size();
+    for (std::size_t at = s.size(); at > 0 && !is_space(last(s, at, at));) {
+      m.spend(step);
+      begin = at;
+    }
+    found.add(s.substr(begin));
+    s = s.substr(0, begin);
+  }
+  return found.take_reversed();
 }
 
-std::vector<std::string_view> split_lines(std::string_view s, bool keep_ends) {
-  std::vector<std::string_view> lines;
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < s.size();) {
-    const auto end = at;
-    const auto c = decode(s, at);
+std::vector<std::string_view> split_lines(meter& m, std::string_view s, bool keep_ends) {
+  parts lines(m);
+  std::size_t line = 0;
+  bool pair = false; // a line feed that belongs to the carriage return before it
+  walk(m, s, [&](char32_t c, std::size_t begin, std::size_t end) {
+    if (std::exchange(pair, false))
+      return true;
     if (!is_line_end(c))
-      continue;
-    if (c == '\r' && at < s.size() && s[at] == '\n')
-      ++at;
-    lines.push_back(s.substr(begin, (keep_ends ? at : end) - begin));
-    begin = at;
-  }
-  if (begin < s.size())
-    lines.push_back(s.substr(begin));
-  return lines;
-}
-
-std::size_t count(std::string_view s, std::string_view part) {
-  if (part.empty())
-    return length(s) + 1;
-  std::size_t n = 0;
-  for (auto at = s.find(part); at != s.npos; at = s.find(part, at + part.size()))
-    ++n;
-  return n;
+      return true;
+    pair = c == '\r' && end < s.size() && s[end] == '\n';
+    end += pair ? 1 : 0;
+    lines.add(s.substr(line, (keep_ends ? end : begin) - line));
+    line = end;
+    return true;
+  });
+  if (line < s.size())
+    lines.add(s.substr(line));
+  return lines.take();
 }
 
 // -- spelling -----------------------------------------------------------------
@@ -338,42 +504,47 @@ std::string repr(double d) {
 namespace {
 
 template <class... Ts>
-void append_format(std::string& out, const char* format, Ts... args) {
+void append_format(output& out, const char* format, Ts... args) {
   char buffer[16];
-  out.append(buffer, static_cast<std::size_t>(std::snprintf(buffer, sizeof buffer, format, args...)));
+  out.add(std::string_view(buffer, static_cast<std::size_t>(std::snprintf(buffer, sizeof buffer, format, args...))));
 }
 
 } // namespace
 
-std::string repr(std::string_view s) {
-  const char quote = s.find('\'') != s.npos && s.find('"') == s.npos ? '"' : '\'';
-  std::string out(1, quote);
-  for (std::size_t at = 0; at < s.size();) {
-    const auto c = decode(s, at);
-    if (c == static_cast<char32_t>(quote) || c == '\\')
-      (out += '\\') += static_cast<char>(c);
-    else if (c == '\n' || c == '\r' || c == '\t')
-      (out += '\\') += c == '\n' ? 'n' : c == '\r' ? 'r' : 't';
-    else if (is_printable(c))
-      append(out, c);
-    else
+std::string repr(meter& m, std::string_view s) {
+  const bool single = find(m, s, "'") != s.npos, twofold = find(m, s, "\"") != s.npos;
+  const char32_t quote = single && !twofold ? '"' : '\'';
+  output out(m);
+  out.add(quote);
+  walk(m, s, [&](char32_t c, auto, auto) {
+    if (c == quote || c == '\\') {
+      out.add(U'\\');
+      out.add(c);
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      out.add(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+    } else if (is_printable(c)) {
+      out.add(c);
+    } else {
       append_format(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", static_cast<unsigned>(c));
-  }
-  return out += quote;
+    }
+    return true;
+  });
+  out.add(quote);
+  return out.take();
 }
 
-std::string json(std::string_view s, bool ensure_ascii) {
-  std::string out = "\"";
-  for (std::size_t at = 0; at < s.size();) {
-    const auto c = decode(s, at);
+std::string json(meter& m, std::string_view s, bool ensure_ascii) {
+  output out(m);
+  out.add("\"");
+  walk(m, s, [&](char32_t c, auto, auto) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"': out.add("\\\""); break;
+      case '\\': out.add("\\\\"); break;
+      case '\n': out.add("\\n"); break;
+      case '\r': out.add("\\r"); break;
+      case '\t': out.add("\\t"); break;
+      case '\b': out.add("\\b"); break;
+      case '\f': out.add("\\f"); break;
       default:
         if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000))
           append_format(out, "\\u%04x", static_cast<unsigned>(c));
@@ -381,32 +552,37 @@ std::string json(std::string_view s, bool ensure_ascii) {
           append_format(out, "\\u%04x\\u%04x", static_cast<unsigned>(0xD800 + ((c - 0x10000) >> 10)),
                         static_cast<unsigned>(0xDC00 + ((c - 0x10000) & 0x3FF)));
         else
-          append(out, c);
+          out.add(c);
     }
-  }
-  return out += '"';
+    return true;
+  });
+  out.add("\"");
+  return out.take();
 }
 
-std::string escape_html(std::string_view s) {
-  std::string out;
-  for (char c : s) {
+std::string escape_html(meter& m, std::string_view s) {
+  output out(m);
+  walk(m, s, [&](char32_t c, std::size_t begin, std::size_t end) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out += c;
+      case '&': out.add("&amp;"); break;
+      case '<': out.add("&lt;"); break;
+      case '>': out.add("&gt;"); break;
+      case '\'': out.add("&#39;"); break;
+      case '"': out.add("&#34;"); break;
+      default: out.add(s.substr(begin, end - begin));
     }
-  }
-  return out;
+    return true;
+  });
+  return out.take();
 }
 
-std::string pad(std::string_view s, std::size_t width, char align, std::string_view fill) {
-  const auto size = length(s);
+std::string pad(meter& m, std::string_view s, std::size_t width, char align, std::string_view fill) {
+  const auto size = length(m, s);
+  m.make(s.size());
   if (size >= width)
     return std::string(s);
   const auto room = width - size;
+  m.make(std::min(room, std::size_t{1} << 40) * fill.size());
   const auto left = align == '<' ? 0 : align == '>' ? room : room / 2 + (room & width & 1);
   std::string out;
   for (std::size_t i = 0; i < left; ++i)

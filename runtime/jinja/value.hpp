@@ -1,14 +1,16 @@
 // The values of a template: Python's, as far as chat templates can see them. Cheap to copy (containers are shared and
-// never change once made, except namespaces); used by the interpreter on whatever thread renders.
+// never change once made, except namespaces); used by the interpreter on whatever thread renders. What goes through the
+// inside of a value charges a meter.
 #pragma once
 
+#include "runtime/jinja/meter.hpp"
+
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,12 +26,6 @@ class dict;
 class object;
 struct sequence;
 struct call_arguments;
-
-/// A fault while rendering that doesn't know its place yet: the interpreter adds line and column.
-class fault : public std::runtime_error {
-public:
-  using std::runtime_error::runtime_error;
-};
 
 enum class kind : std::uint8_t { undefined, none, boolean, integer, real, string, sequence, dict, object };
 
@@ -85,8 +81,8 @@ public:
   /// Python's bool(x).
   bool truth() const;
   /// Python's str(x) and repr(x).
-  std::string text() const;
-  std::string repr() const;
+  std::string text(meter& m) const;
+  std::string repr(meter& m) const;
   /// Python's type(x).__name__.
   std::string type_name() const;
   jinja::extent extent() const;
@@ -127,17 +123,19 @@ value make_sequence(shape is, std::vector<value> items, std::string label = {});
 class dict {
 public:
   using entry = std::pair<value, value>;
-  const value* find(const value& key) const;
+  const value* find(meter& m, const value& key) const;
   const value* find(std::string_view key) const;
   /// Throws fault where the key is not hashable, or the dict would nest too deeply or be too large.
-  void set(const value& key, value v);
+  void set(meter& m, const value& key, value v);
+  void set(std::string_view key, value v);
   const std::vector<entry>& entries() const { return entries_; }
   std::size_t size() const { return entries_.size(); }
   const jinja::extent& extent() const { return extent_; }
 
 private:
   std::vector<entry> entries_;
-  std::unordered_map<std::string, std::size_t> index_;
+  void put(std::string hashed, const value& key, value v);
+  std::map<std::string, std::size_t, std::less<>> index_; // in n log n steps, whatever the keys
   jinja::extent extent_{1, 1};
 };
 
@@ -154,20 +152,20 @@ public:
 };
 
 /// The key under which dicts and `unique` keep a value: equal for equal values. Throws fault where it is not hashable.
-std::string hash_key(const value& v);
+std::string hash_key(meter& m, const value& v);
 
 /// Python's `==`.
-bool equal(const value& a, const value& b);
+bool equal(meter& m, const value& a, const value& b);
 /// The sign of Python's ordering; throws fault, naming `op`, for kinds that have none.
-int compare(const value& a, const value& b, std::string_view op = "<");
+int compare(meter& m, const value& a, const value& b, std::string_view op = "<");
 /// `a op b` for op <, <=, >, >=. Unlike compare() it knows that nan is in no order.
-bool ordered(std::string_view op, const value& a, const value& b);
+bool ordered(meter& m, std::string_view op, const value& a, const value& b);
 
 /// What iterating yields. Throws fault where `v` is not iterable. Consumes a generator.
-std::vector<value> iterate(const value& v);
+std::vector<value> iterate(meter& m, const value& v);
 bool iterable(const value& v);
 /// Python's len(); nothing where there is none.
-std::optional<std::size_t> length(const value& v);
+std::optional<std::size_t> length(meter& m, const value& v);
 
 /// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for what cannot be held.
 value from_json(simdjson::dom::element json);
@@ -182,6 +180,6 @@ struct json_style {
 };
 
 /// As Python's json.dumps(v, ensure_ascii=False) prints. Throws fault for what JSON cannot hold.
-std::string to_json(const value& v, const json_style& style = {});
+std::string to_json(meter& m, const value& v, const json_style& style = {});
 
 } // namespace troupe::jinja

@@ -452,7 +452,8 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
   auto model = byte_model();
   std::string seen;
   model->render = [&seen](const chat_input& input) {
-    seen = jinja::to_json(input.messages);
+    auto unlimited = jinja::meter::unlimited();
+    seen = jinja::to_json(unlimited, input.messages);
     return std::string("p");
   };
   const auto parsed = json::document::parse(

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 
 #include <random>
+#include <stop_token>
+#include <thread>
 
 using namespace troupe;
 
@@ -21,7 +23,7 @@ std::tm some_day() {
 }
 
 std::string render(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict())) {
-  return jinja::program::parse(source).render(globals, some_day());
+  return jinja::program::parse(source).render(globals, {}, some_day());
 }
 
 /// What is refused, and how.
@@ -79,9 +81,10 @@ TEST_CASE("a fault is one sentence that begins with its line and column") {
 }
 
 TEST_CASE("JSON keeps the order of keys and the difference between integers and floats") {
+  auto unlimited = jinja::meter::unlimited();
   const auto v = parsed(R"({"z": 1, "a": 1.0, "m": [true, null, "\u00fc\n"], "big": 9223372036854775807, "e": 1e22})");
-  CHECK(jinja::to_json(v) == R"({"z": 1, "a": 1.0, "m": [true, null, "ü\n"], "big": 9223372036854775807, "e": 1e+22})");
-  CHECK(jinja::to_json(v.map().find(std::string_view("m"))[0], {.indent = "  ", .item_separator = ","})
+  CHECK(jinja::to_json(unlimited, v) == R"({"z": 1, "a": 1.0, "m": [true, null, "ü\n"], "big": 9223372036854775807, "e": 1e+22})");
+  CHECK(jinja::to_json(unlimited, v.map().find(std::string_view("m"))[0], {.indent = "  ", .item_separator = ","})
         == "[\n  true,\n  null,\n  \"ü\\n\"\n]");
   CHECK_THROWS_AS(parsed("18446744073709551615"), failure);
   CHECK_THROWS_AS(parsed(std::string(300, '[') + std::string(300, ']')), failure);
@@ -118,6 +121,62 @@ TEST_CASE("no template runs, grows or nests without bound") {
   CHECK(render("{{ (-9223372036854775807 - 1) % -1 }}") == "0");
   CHECK(render("{{ 'abc'[-9223372036854775807:9223372036854775807:9223372036854775807] }}") == "a");
   CHECK(render("{{ [1, 2][9223372036854775807:-9223372036854775807:-9223372036854775807] }}") == "[2]");
+}
+
+TEST_CASE("long work is charged by what it passes over, and ends") {
+  jinja::dict names;
+  names.set("s", std::string(1 << 20, 'a'));
+  const auto globals = jinja::value(std::move(names));
+  for (const std::string work :
+       {"s | length", "s.isalpha()", "s.islower()", "s is lower", "s.find('b')", "s.find(s[:9999] ~ 'b')", "s.rfind('b' ~ s[:9999])",
+        "s.count('b' ~ s[:200])", "('b' ~ s[:9999]) in s", "s.replace('b', 'c')", "s.upper()", "s.split()", "s.split('b')", "s.rsplit('b')",
+        "s.splitlines()", "s.partition('b')", "s[1:]", "s[::-1]", "s[1000000]", "s[-1000000]", "s.strip('a')", "s.lstrip('ba')", "s | title",
+        "s | tojson", "s | escape", "s ~ 'x'", "s + 'x'", "s ~ 'x' == s ~ 'y'", "s ~ 'x' < s ~ 'y'", "{s: 1}[s]", "{}.get(s)", "'%s' % s",
+        "'{}'.format(s)", "[s] | join", "[s] | string", "[s] | unique | list", "[s, s ~ 'a'] | sort", "[s] | groupby(0)", "s | indent", "s | reverse",
+        "s | trim('a')", "s.startswith(s)", "s.title()", "s.center(9999999)", "s | replace('', 'b')", "s.removeprefix(s[1:])", "s.join(['', ''])",
+        "range(99999) | list | sort", "range(99999) | sum", "'x' in range(99999)", "range(99999) | list == range(99999) | list",
+        "range(99999) | map('string') | join | length", "range(99999) | batch(3) | list", "range(99999) | select('odd') | list"}) {
+    const auto why = failure_of("{% for i in range(99999) %}{% for j in range(99999) %}{% if " + work + " %}{% endif %}{% endfor %}{% endfor %}", globals);
+    CAPTURE(work);
+    CAPTURE(why.message);
+    CHECK(why.code == errc::bad_request);
+    CHECK(why.message.find("than any chat template should") != std::string::npos);
+  }
+}
+
+TEST_CASE("finding is linear, whatever is looked for, and finds what it should") {
+  CHECK(render("{{ 'abcabc'.find('c') }} {{ 'abcabc'.rfind('c') }} {{ 'abc'.find('') }} {{ 'abc'.rfind('') }} {{ ''.find('') }}") == "2 5 0 3 0");
+  CHECK(render("{{ 'aaaa'.count('aa') }} {{ 'aaaa'.replace('aa', 'b', 1) }} {{ 'a,b,,c'.rsplit(',', 2) }}") == "2 baa ['a,b', '', 'c']");
+  // Across the parts that a long text is searched in.
+  jinja::dict names;
+  for (const std::size_t at : {16383u, 16384u, 16385u, 32767u, 49152u, 99999u}) {
+    std::string text(100'000, 'a');
+    names.set("s", text.insert(at, "bc").insert(at + 2, std::string(40'000, 'd')));
+    const auto globals = jinja::value(names);
+    CHECK(render("{{ s.find('bc') }} {{ s.rfind('bc') }} {{ s.find('c' ~ 'd' * 40000) }} {{ s.split('bcd') | length }}", globals)
+          == std::to_string(at) + ' ' + std::to_string(at) + ' ' + std::to_string(at + 1) + " 2");
+  }
+}
+
+TEST_CASE("a rendering ends soon after it is to stop, or its time is over") {
+  const auto hostile = jinja::program::parse("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}");
+  const auto forever = [](std::stop_token stop, std::chrono::milliseconds time) {
+    return jinja::render_limits{.steps = std::size_t(1) << 60, .bytes = std::size_t(1) << 60, .time = time, .stop = std::move(stop)};
+  };
+  const auto fault_of = [&](const jinja::render_limits& limits) {
+    try {
+      hostile.render(jinja::value(jinja::dict()), limits);
+    } catch (const failure& f) {
+      return f.what_failed();
+    }
+    return error{errc::internal, "nothing was thrown", {}};
+  };
+  std::stop_source stop;
+  std::jthread canceller([&] { stop.request_stop(); });
+  CHECK(fault_of(forever(stop.get_token(), std::chrono::hours(1))).code == errc::cancelled);
+  const auto late = fault_of(forever({}, std::chrono::milliseconds(5)));
+  CHECK(late.code == errc::bad_request);
+  CHECK(late.message.find("takes longer than") != std::string::npos);
 }
 
 TEST_CASE("a template that nests too deeply is refused, one that nests deeply is not") {
