@@ -78,6 +78,7 @@ private:
     try {
       check_prompt(model);
       params.validate(static_cast<std::size_t>(model.info.vocab_size));
+      timeout_ = timeout_of(what_->timeout, model.request_timeout);
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -87,7 +88,6 @@ private:
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
     params_ = std::make_shared<const sampling_params>(std::move(params));
-    timeout_ = what_->timeout.count() > 0 ? what_->timeout : model.request_timeout;
     if (timeout_.count() > 0)
       wait_for(timeout_);
   }

@@ -16,6 +16,35 @@ jinja::value to_template(const field_reader& at, std::string_view key, json::val
   }
 }
 
+/// Bytes of text in `v`, keys included, and 8 for each value; `most` and something where there are more than `most`.
+std::size_t bytes_of(json::value v, std::size_t most) {
+  std::size_t sum = 8;
+  if (v.is_string()) {
+    sum += std::string_view(v).size();
+  } else if (v.is_array()) {
+    for (auto item : json::array(v))
+      if ((sum += bytes_of(item, most)) > most)
+        break;
+  } else if (v.is_object()) {
+    for (auto [key, item] : json::object(v))
+      if ((sum += key.size() + bytes_of(item, most)) > most)
+        break;
+  }
+  return sum;
+}
+
+void refuse_large(const field_reader& body, std::string_view key, std::size_t most_bytes,
+                  std::size_t most_entries = std::size_t(-1)) {
+  const auto found = body.find(key);
+  if (!found)
+    return;
+  if (found->is_array() && json::array(*found).size() > most_entries)
+    body.refuse(key, "may have at most " + std::to_string(most_entries) + " entries, not " +
+                       std::to_string(json::array(*found).size()));
+  if (bytes_of(*found, most_bytes) > most_bytes)
+    body.refuse(key, "may hold at most " + std::to_string(most_bytes) + " bytes of text and values");
+}
+
 /// Text parts in one string, a line each, as servers for templates that know only strings do it.
 std::string joined_parts(const field_reader& message, json::array parts) {
   std::string result;
@@ -168,6 +197,11 @@ chat_input read_chat(const field_reader& body) {
   const auto messages = body.list("messages");
   if (!messages)
     body.refuse("messages", "is required");
+  refuse_large(body, "messages", most_message_bytes, most_messages);
+  refuse_large(body, "tools", most_tool_bytes, most_tools);
+  refuse_large(body, "chat_template_kwargs", most_variable_bytes);
+  refuse_large(body, "documents", most_message_bytes);
+  refuse_large(body, "reasoning_effort", most_variable_bytes);
   result.messages = made_of(body, "messages", [&] { return read_objects(body, "messages", *messages, read_message); });
   if (!result.messages.truth())
     body.refuse("messages", "must have at least one message");

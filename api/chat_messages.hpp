@@ -6,10 +6,19 @@
 #include "api/service.hpp"
 #include "runtime/jinja/value.hpp"
 
+#include <cstddef>
 #include <stop_token>
 #include <string>
 
 namespace troupe {
+
+/// The most that a chat may bring for its template: well below a body's limit, for templates may go over it many times.
+/// Bytes of text, and a few for each value.
+inline constexpr std::size_t most_message_bytes = 4 << 20; // and of `documents`
+inline constexpr std::size_t most_tool_bytes = 1 << 20;
+inline constexpr std::size_t most_variable_bytes = 64 << 10;
+inline constexpr std::size_t most_messages = 16384;
+inline constexpr std::size_t most_tools = 1024;
 
 /// What the template is given, as the values that it works on.
 struct chat_input {

@@ -26,6 +26,7 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->schedule_invariant = model->schedule_invariant;
   served->defaults = default_sampling(model->defaults);
   if (const auto tokens = model->tokenizer) {
+    served->most_bytes_per_token = tokens->most_bytes_per_token();
     served->encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
     served->decode = [tokens](std::span<const token_id> ids, bool skip) { return tokens->decode(ids, skip); };
     served->token_bytes = [tokens](token_id id) { return tokens->token_bytes(id); };

@@ -4,6 +4,7 @@
 #include "api/request_scope.hpp"
 #include "api/sampling_fields.hpp"
 
+#include <cmath>
 #include <functional>
 
 namespace troupe {
@@ -32,6 +33,16 @@ void check_length(const char* source, std::size_t tokens, const served_model& mo
                   source);
 }
 
+/// The same for a text that must fit into the context. One that cannot is refused before work is spent on it.
+std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
+                                     std::string_view text, bool special) {
+  const auto context = static_cast<std::size_t>(model.max_context);
+  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
+    body.refuse(key, "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
+                       std::to_string(context) + " tokens");
+  return encoded(body, key, model, text, special);
+}
+
 /// One text, one list of ids, a list of texts, or a list of lists of ids. `take` gets each as soon as it is read, so that
 /// the first that is too long ends it.
 void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
@@ -47,7 +58,7 @@ void read_prompts(const field_reader& body, const served_model& model, int n, co
   };
   std::string_view text;
   if (!found->get(text))
-    return take(encoded(body, "prompt", model, text, special));
+    return take(encoded_prompt(body, "prompt", model, text, special));
   json::array list;
   if (found->get(list))
     body.refuse("prompt", wanted, *found);
@@ -62,7 +73,7 @@ void read_prompts(const field_reader& body, const served_model& model, int n, co
     check(stop);
     json::array ids;
     if (!item.get(text))
-      take(encoded(body, "prompt", model, text, special));
+      take(encoded_prompt(body, "prompt", model, text, special));
     else if (!item.get(ids))
       take_ids(ids);
     else
@@ -75,7 +86,7 @@ std::vector<token_id> read_chat_prompt(const field_reader& body, const served_mo
   auto chat = read_chat(body);
   chat.stop = stop;
   const bool special = body.boolean("add_special_tokens").value_or(false);
-  return encoded(body, "messages", model, render_chat(model, chat), special);
+  return encoded_prompt(body, "messages", model, render_chat(model, chat), special);
 }
 
 /// -1: none; otherwise how many alternatives beside the chosen token.
@@ -160,7 +171,8 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
   const auto seconds = body.number("timeout", {0, 86'400, true});
-  result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds.value_or(0) * 1000 + 0.999));
+  if (seconds)
+    result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
   if (!model.decode && !result.sampling.stop.empty())
     body.refuse("stop", "needs a tokenizer, and this model has none");
   return result;

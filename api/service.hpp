@@ -33,6 +33,7 @@ struct served_model {
   int vocab_size = 0;
   int max_context = 0;
   bool schedule_invariant = true;
+  std::size_t most_bytes_per_token = 0;                                            // of a text; 0: no such bound
   sampling_params defaults;                                                        // where a request says nothing
   std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer

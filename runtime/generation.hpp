@@ -21,8 +21,18 @@ struct generation {
   sampling_params sampling;
   int priority = 0;                          // higher runs first
   bool skip_special_tokens = true;           // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0};      // from submission to the last token; 0: the engine's default
+  std::chrono::milliseconds timeout{0};      // from submission to the last token; 0: the engine's limit
 };
+
+/// How long a request may take, of what it asks for and the engine's limit (0: nothing, none). Throws
+/// failure(bad_request).
+inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit) {
+  if (asked.count() > 0 && limit.count() > 0 && asked > limit)
+    throw failure(errc::bad_request, "`timeout` must be at most the server's limit of " +
+                                       std::to_string(limit.count()) + " ms, not " + std::to_string(asked.count()) +
+                                       " ms", "timeout");
+  return asked.count() > 0 ? asked : limit;
+}
 
 enum class finish_reason : std::uint8_t { stop, length, cancelled };
 

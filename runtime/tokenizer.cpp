@@ -152,6 +152,12 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_t
   return text;
 }
 
+std::size_t tokenizer::most_bytes_per_token() const {
+  const auto added = parts_->added.most_bytes_per_token();
+  const auto words = parts_->pre_tokenize.drops() ? 0 : parts_->model.most_bytes_per_token(parts_->pre_tokenize.byte_level());
+  return added == 0 || words == 0 ? 0 : std::max(added, words) * parts_->normalize.shrinks();
+}
+
 std::size_t tokenizer::vocab_size() const { return std::max(parts_->model.id_end(), parts_->added.id_end()); }
 
 std::optional<token_id> tokenizer::id_of(std::string_view token) const { return parts_->id_of(token); }

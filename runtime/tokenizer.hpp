@@ -44,6 +44,10 @@ public:
   /// Throws failure(bad_request) where that is a text of more than 256 MiB.
   std::string decode(std::span<const token_id> ids, bool skip_special_tokens) const;
 
+  /// The most bytes of a text that one token can stand for, so that a text of n bytes has at least n / that many tokens;
+  /// 0 where there is no such bound, because texts lose parts on the way (space that is stripped, for one).
+  std::size_t most_bytes_per_token() const;
+
   /// The highest id + 1, added tokens included.
   std::size_t vocab_size() const;
   std::optional<token_id> id_of(std::string_view token) const;

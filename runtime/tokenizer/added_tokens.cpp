@@ -139,6 +139,16 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   return parts;
 }
 
+std::size_t added_tokens::most_bytes_per_token() const {
+  std::size_t longest = 1;
+  for (const auto& [id, token] : tokens_) {
+    if (token.left_strip || token.right_strip)
+      return 0;
+    longest = std::max({longest, token.content.size(), token.decoded.size()});
+  }
+  return longest;
+}
+
 const added_token* added_tokens::find(token_id id) const {
   const auto found = tokens_.find(id);
   return found == tokens_.end() ? nullptr : &found->second;

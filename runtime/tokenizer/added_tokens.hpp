@@ -63,6 +63,9 @@ public:
   /// Finds the tokens that are matched in text as it was given (`normalized` false), or as normalised (true).
   std::vector<part> cut(std::string_view text, bool normalized) const;
 
+  /// The most bytes of a text that one of them takes; 0 where there is no such bound, because it takes the space around.
+  std::size_t most_bytes_per_token() const;
+
   const added_token* find(token_id id) const;
   std::optional<token_id> id_of(std::string_view content) const;
   std::size_t longest_token() const; // bytes, as the decoder sees it

@@ -1,5 +1,6 @@
 #include "runtime/tokenizer/bpe.hpp"
 
+#include "runtime/tokenizer/pre_tokenizer.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
@@ -40,6 +41,21 @@ bpe::bpe(const field& model) {
     unk_token_ = unk->string();
     unk_id_ = id_of(unk_token_).value_or(-1);
   }
+}
+
+std::size_t bpe::most_bytes_per_token(bool byte_level) const {
+  const bool each_byte = byte_fallback_ && std::ranges::all_of(byte_tokens_, [](token_id id) { return id >= 0; });
+  const bool each_letter = byte_level && std::ranges::all_of(byte_level_alphabet(), [&](const std::string& letter) {
+    std::size_t pos = 0;
+    return characters_.find(next_char(letter, pos)) != nullptr;
+  });
+  const bool each_unknown = has_unk_ && unk_id_ >= 0 && !fuse_unk_;
+  if (!each_byte && !each_letter && !each_unknown)
+    return 0;
+  std::size_t longest = 4; // an unknown character
+  for (const auto text : tokens_)
+    longest = std::max(longest, text.size());
+  return longest;
 }
 
 void bpe::read_vocabulary(const field& vocab) {

@@ -55,6 +55,9 @@ public:
   /// Empty for an id without a token (and for the empty token).
   std::string_view token(token_id id) const;
   bool has(token_id id) const;
+  /// The most bytes of words that one token can stand for; 0 where there is no such bound, because unknown characters
+  /// are dropped or fused. `byte_level`: words are spelled with byte_level_alphabet().
+  std::size_t most_bytes_per_token(bool byte_level) const;
   /// How many tokens there are: fewer than ids where the ids have holes.
   std::size_t size() const { return ids_.size(); }
   std::size_t longest_token() const; // bytes

@@ -68,7 +68,11 @@ void normalizer::add(const field& description) {
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);
   const auto type = description.at("type").string();
+  // No character shrinks more in a normal form or another case: decomposed Hangul to a third, mathematical letters
+  // to a quarter, and what these compose to.
+  constexpr std::size_t of_characters = 12;
   const auto form = [&](normal_form f) {
+    shrinks_ = shrinks_ < 1000 ? shrinks_ * of_characters : 0;
     steps_.push_back([f](section& s, match_scratch& scratch) {
       const auto before = s.text.size();
       to_form(s, f);
@@ -87,12 +91,14 @@ void normalizer::add(const field& description) {
   } else if (type == "NFKD") {
     form(normal_form::nfkd);
   } else if (type == "Lowercase") {
+    shrinks_ = shrinks_ < 1000 ? shrinks_ * of_characters : 0;
     steps_.push_back([](section& s, match_scratch& scratch) {
       auto lower = lowercase(s.text);
       scratch.growth.charge(s.text.size(), lower.size());
       s.text = std::move(lower);
     });
   } else if (type == "Strip") {
+    shrinks_ = 0;
     const bool left = description.at("strip_left").boolean(), right = description.at("strip_right").boolean();
     steps_.push_back([left, right](section& s, match_scratch&) { strip(s, left, right); });
   } else if (type == "Prepend") {
@@ -103,10 +109,11 @@ void normalizer::add(const field& description) {
       s.text.insert(0, what);
     });
   } else if (type == "Replace") {
-    steps_.push_back([what = pattern::parse(description.at("pattern")),
-                      content = std::string(description.at("content").string())](section& s, match_scratch& scratch) {
-      replace(s, what, content, scratch);
-    });
+    const auto what = pattern::parse(description.at("pattern"));
+    const auto content = std::string(description.at("content").string());
+    if (what.literal().empty() || what.literal().size() > content.size())
+      shrinks_ = 0;
+    steps_.push_back([what, content](section& s, match_scratch& scratch) { replace(s, what, content, scratch); });
   } else {
     description.refuse(
       "is a normalizer of type `" + std::string(type) +

@@ -27,9 +27,13 @@ public:
 
   void apply(section& text, match_scratch& scratch) const;
 
+  /// A text has at most this many times as many bytes before as after; 0 where there is no such bound.
+  std::size_t shrinks() const { return shrinks_; }
+
 private:
   void add(const field& description);
   std::vector<normalizer_step> steps_;
+  std::size_t shrinks_ = 1;
 };
 
 } // namespace troupe::tokenization

@@ -253,6 +253,7 @@ void pre_tokenizer::add(const field& description) {
     for (const auto& step : description.at("pretokenizers").items())
       add(step);
   } else if (type == "ByteLevel") {
+    byte_level_ = true;
     if (description.at("add_prefix_space").boolean())
       steps_.push_back(add_prefix_spaces);
     if (description.boolean_or("use_regex", true))
@@ -261,6 +262,7 @@ void pre_tokenizer::add(const field& description) {
       });
     steps_.push_back(to_byte_level);
   } else if (type == "Split") {
+    drops_ |= parse_behavior(description.at("behavior")) == behavior::removed;
     steps_.push_back([what = pattern::parse(description.at("pattern")),
                       how = parse_behavior(description.at("behavior")),
                       invert = description.boolean_or("invert", false)](word_list& list, match_scratch& scratch) {
@@ -275,11 +277,14 @@ void pre_tokenizer::add(const field& description) {
   } else if (type == "Punctuation") {
     const auto found = description.find("behavior");
     const auto how = found ? parse_behavior(*found) : behavior::isolated;
+    drops_ |= how == behavior::removed;
     steps_.push_back(
       [how](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, how, is_punctuation); });
   } else if (type == "Whitespace") {
+    drops_ = true;
     steps_.push_back(split_whitespace);
   } else if (type == "WhitespaceSplit") {
+    drops_ = true;
     steps_.push_back(
       [](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, behavior::removed, is_whitespace); });
   } else {

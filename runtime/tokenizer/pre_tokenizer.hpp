@@ -38,9 +38,15 @@ public:
   /// Cuts `text` (not empty) into `words`, whose memory is reused.
   void apply(const section& text, word_list& words, match_scratch& scratch) const;
 
+  /// May some of a text end up in no word?
+  bool drops() const { return drops_; }
+  /// Are words spelled with byte_level_alphabet()?
+  bool byte_level() const { return byte_level_; }
+
 private:
   void add(const field& description);
   std::vector<pre_tokenizer_step> steps_;
+  bool drops_ = false, byte_level_ = false;
 };
 
 /// The character that stands for each byte in byte-level vocabularies, as UTF-8 (GPT-2's encoder.py: bytes that print

@@ -1,3 +1,4 @@
+#include "api/chat_messages.hpp"
 #include "api/openai_request.hpp"
 #include "api/websocket_frames.hpp"
 #include "tests/api/fake_service.hpp"
@@ -525,6 +526,70 @@ TEST_CASE("Messages that nest deeper than a template's values may are refused by
       CHECK(fault_of(ask).param.starts_with("messages"));
     CHECK(fault_of([&] { chat(message + R"(,"tool_choice":"x"})"); }).code == errc::bad_request);
   }
+}
+
+TEST_CASE("What a chat brings for its template is bounded in bytes and entries") {
+  const std::string start = R"({"messages":[{"role":"user","content":"x"}],)", hello = R"({"role":"user","content":"x"})";
+  const auto refused = [](const std::string& body, const std::string& param) {
+    const auto fault = fault_of([&] { chat(body); });
+    CHECK(fault.param == param);
+    CHECK(fault.message.find("may h") != std::string::npos);  // have, hold
+  };
+  const auto text = [](std::size_t bytes) { return '"' + std::string(bytes, 'x') + '"'; };
+  refused(start + R"("chat_template_kwargs":{"a":)" + text(most_variable_bytes) + "}}", "chat_template_kwargs");
+  CHECK_NOTHROW(chat(start + R"("chat_template_kwargs":{"a":)" + text(most_variable_bytes - 100) + "}}"));
+  std::string numbers;
+  for (std::size_t i = 0; i < most_variable_bytes / 8; ++i)
+    numbers += "1,";
+  refused(start + R"("chat_template_kwargs":{"a":[)" + numbers + "1]}}", "chat_template_kwargs");
+  refused(start + R"("reasoning_effort":)" + text(most_variable_bytes) + "}", "reasoning_effort");
+  refused(start + R"("documents":[)" + text(most_message_bytes) + "]}", "documents");
+  refused(start + R"("tools":[{"function":{"name":)" + text(most_tool_bytes) + "}}]}", "tools");
+  refused(R"({"messages":[{"role":"user","content":)" + text(most_message_bytes) + "}]}", "messages");
+  std::string many = hello;
+  for (std::size_t i = 0; i < most_messages; ++i)
+    many += ',' + hello;
+  refused("{\"messages\":[" + many + "]}", "messages");
+}
+
+TEST_CASE("A text that cannot fit into the context is refused before it is tokenised") {
+  auto model = byte_model(200);
+  model->most_bytes_per_token = 4;
+  model->render = [](const chat_input&) { return std::string(10'000, 'x'); };
+  bool tokenised = false;
+  model->encode = [&](std::string_view, bool) {
+    tokenised = true;
+    return std::vector<token_id>(1, 97);
+  };
+  const auto fault = [&](dialect speaks, const std::string& body) {
+    const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+    return fault_of([&] { parse_generation(speaks, field_reader(parsed.root()), *model); });
+  };
+  const auto message = fault(dialect::completions, "{\"prompt\":\"" + std::string(804, 'x') + "\"}").message;
+  CHECK(message == "`prompt` is a text of 804 bytes, which cannot fit into the context of 200 tokens");
+  CHECK(fault(dialect::completions, "{\"prompt\":[\"" + std::string(804, 'x') + "\"]}").param == "prompt");
+  CHECK(fault(dialect::chat, R"({"messages":[{"role":"user","content":"x"}]})").param == "messages");
+  CHECK_FALSE(tokenised);
+  CHECK(fault(dialect::completions, "{\"prompt\":\"" + std::string(803, 'x') + "\"}").code == errc::internal);
+  CHECK(tokenised);
+}
+
+TEST_CASE("A time limit is at least a millisecond and at most the server's") {
+  const auto asked = [](const std::string& seconds) {
+    return completion("{\"prompt\":\"a\",\"timeout\":" + seconds + "}").prompts.front().timeout;
+  };
+  using std::chrono::milliseconds;
+  CHECK(asked("1e-9") == milliseconds(1));
+  CHECK(asked("0.001") == milliseconds(1));
+  CHECK(asked("1.5") == milliseconds(1500));
+  CHECK(asked("null") == milliseconds(0));
+  CHECK(timeout_of(milliseconds(0), milliseconds(500)) == milliseconds(500));
+  CHECK(timeout_of(milliseconds(500), milliseconds(500)) == milliseconds(500));
+  CHECK(timeout_of(milliseconds(900'000), milliseconds(0)) == milliseconds(900'000));
+  const auto fault = fault_of([] { timeout_of(milliseconds(501), milliseconds(500)); });
+  CHECK(fault.code == errc::bad_request);
+  CHECK(fault.param == "timeout");
+  CHECK(fault.message == "`timeout` must be at most the server's limit of 500 ms, not 501 ms");
 }
 
 TEST_CASE("Models without a tokenizer take ids alone") {

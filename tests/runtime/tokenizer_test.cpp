@@ -47,6 +47,18 @@ TEST_CASE("texts of the reference checkpoints become the reference ids and back"
   }
 }
 
+TEST_CASE("a text of the reference checkpoints has at least as many tokens as its bytes need") {
+  for (const std::string name : checkpoints) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    const auto most = tokens->most_bytes_per_token();
+    CHECK(most > 0);
+    CHECK(most < 4096);
+    for (std::size_t id = 0; id < tokens->vocab_size(); ++id)
+      CHECK(tokens->token_bytes(static_cast<token_id>(id)).size() <= most);
+  }
+}
+
 TEST_CASE("prompts and rendered conversations of the reference checkpoints become the reference ids") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
