@@ -43,17 +43,18 @@ bool same_in_constant_time(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-bool is_authorized(const std::vector<std::string>& keys, std::string_view authorization) {
+std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, std::string_view authorization) {
   if (keys.empty())
-    return true;
+    return 0;
   constexpr std::string_view scheme = "bearer ";
   if (!same_letters(authorization.substr(0, scheme.size()), scheme))
-    return false;
+    return std::nullopt;
   auto given = authorization.substr(scheme.size());
   given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
-  bool found = false;
-  for (const auto& key : keys)
-    found = same_in_constant_time(given, key) || found;
+  std::optional<std::size_t> found;
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    if (same_in_constant_time(given, keys[i]))
+      found = i;
   return found;
 }
 

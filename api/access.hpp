@@ -4,6 +4,7 @@
 
 #include <boost/asio/ip/address.hpp>
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,8 +15,9 @@ namespace troupe {
 /// Whether both are the same, in a time that depends on their lengths alone.
 bool same_in_constant_time(std::string_view a, std::string_view b);
 
-/// Whether an `Authorization` header holds one of the keys as its bearer token. True where no keys are configured.
-bool is_authorized(const std::vector<std::string>& keys, std::string_view authorization);
+/// Which of the keys an `Authorization` header holds as its bearer token; nothing where it holds none of them. 0 where no
+/// keys are configured.
+std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, std::string_view authorization);
 
 /// The value for Access-Control-Allow-Origin, or nothing where that origin is not allowed. "*" in the list allows all.
 std::optional<std::string> allowed_origin(const std::vector<std::string>& origins, std::string_view origin);

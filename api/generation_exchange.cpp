@@ -12,6 +12,7 @@ namespace {
 struct parsed_request {
   std::shared_ptr<const served_model> model;
   generation_request request;
+  std::shared_ptr<const void> place; // of the key's quota
   std::optional<error> wrong;
 };
 
@@ -60,11 +61,21 @@ std::optional<error> digest(std::vector<request_set::item> events, response_writ
   return std::nullopt;
 }
 
+std::size_t count_sequences(const std::vector<generation>& prompts) {
+  std::size_t result = 0;
+  for (const auto& one : prompts)
+    result += static_cast<std::size_t>(one.sampling.n);
+  return result;
+}
+
 asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect speaks, const std::string& body,
-                                              const std::stop_token& stop) {
+                                              const request_scope& scope) {
   parsed_request result;
+  const auto work = [&, stop = scope.token()] { return parse(context.engine, speaks, body, stop); };
   try {
-    result = co_await context.lane_for(body.size()).run([&] { return parse(context.engine, speaks, body, stop); });
+    result = co_await context.lane_for(body.size()).run(work);
+    if (!result.wrong)
+      result.place = context.keys.take(scope.key(), count_sequences(result.request.prompts));
   } catch (const failure& full) {
     result.wrong = full.what_failed();
   }
@@ -72,8 +83,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect s
 }
 
 asio::awaitable<bool> produce(server_context& context, connection& link, request_scope& scope, request_set& requests,
-                              dialect speaks, std::string body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, speaks, body, scope.token());
+                              dialect speaks, held_text body, answer_form form) {
+  auto parsed = co_await parse_on_lane(context, speaks, body.text, scope);
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
   if (parsed.wrong) {
@@ -81,7 +92,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
     co_await link.send(reply::of(*parsed.wrong), form);
     co_return form.keep_alive;
   }
-  body = {};
+  { const auto no_longer_needed = std::move(body); }
   auto& request = parsed.request;
   response_writer writer(request, parsed.model);
   const bool stream = request.stream;
@@ -91,7 +102,8 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   for (const auto& one : request.prompts)
     link.record().understood(one);
   for (std::size_t i = 0; i < request.prompts.size(); ++i)
-    requests.submit(i, std::move(request.prompts[i]));
+    requests.submit(i, std::move(request.prompts[i]), parsed.place);
+  parsed.place = nullptr;
 
   bool started = false;
   while (open > 0) {
@@ -136,7 +148,7 @@ struct closing {
 } // namespace
 
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          dialect speaks, std::string body, answer_form form) {
+                                          dialect speaks, held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
   const closing at_end{*requests};

@@ -9,6 +9,6 @@ namespace troupe {
 
 /// Answers one POST. Whether the connection can be used for another request.
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          dialect speaks, std::string body, answer_form form);
+                                          dialect speaks, held_text body, answer_form form);
 
 } // namespace troupe

@@ -15,6 +15,8 @@
 #include <random>
 #include <thread>
 
+#include <malloc.h>
+
 namespace troupe {
 
 namespace {
@@ -24,6 +26,8 @@ constexpr auto accept_pause = std::chrono::milliseconds(100);
 /// Surplus connections that are told so hold a socket each until their client has hung up, or for this long.
 constexpr auto refusal_time = std::chrono::seconds(2);
 constexpr int most_turned_away = 64;
+/// How long to wait before memory is given back, and again where something runs.
+constexpr auto tidy_interval = std::chrono::seconds(3);
 /// For clients to read that their requests were cut short.
 constexpr auto farewell_time = std::chrono::seconds(2);
 
@@ -130,6 +134,7 @@ void begin_stop(server_context& context) {
     return;
   boost::system::error_code ec;
   context.acceptor.close(ec);
+  context.stop_tidying();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();
@@ -147,10 +152,35 @@ void begin_stop(server_context& context) {
 server_context::server_context(service& engine, server_options given)
   : engine(engine), options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
-    counted(engine), io(options.threads),
+    counted(engine), keys("one API key", options.max_requests_per_key),
+    bodies(std::max(options.max_body_memory, options.max_body_bytes)), io(options.threads),
     acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
     brief(options.workers, options.max_waiting), lengthy(options.workers / 2, options.max_waiting),
-    reports(1, options.max_waiting), id_prefix_(random_prefix()) {}
+    reports(1, options.max_waiting), tidying_(acceptor.get_executor()), id_prefix_(random_prefix()) {}
+
+void server_context::tidy_up_later() {
+  if (will_tidy_up_.exchange(true))
+    return;
+  asio::co_spawn(tidying_.get_executor(), tidy_up(), asio::detached);
+}
+
+asio::awaitable<void> server_context::tidy_up() {
+  boost::system::error_code ec;
+  do {
+    if (draining)
+      co_return;
+    tidying_.expires_after(tidy_interval);
+    co_await tidying_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  } while (counted.in_flight() > 0 || bodies.taken() > 0);
+  will_tidy_up_ = false;
+  // Storms leave hundreds of megabytes in the allocator, which gives back little by itself.
+  if (!draining)
+    co_await reports.run([] { ::malloc_trim(0); });
+}
+
+void server_context::stop_tidying() {
+  tidying_.cancel();
+}
 
 std::string server_context::next_request_id() {
   return id_prefix_ + std::to_string(++last_id_);

@@ -24,7 +24,9 @@ struct server_options {
   std::size_t max_body_bytes = 16 << 20;
   std::size_t max_frame_bytes = 1 << 20;           // of a WebSocket message
   std::size_t max_connections = 1024;              // one more is told 503
-  std::size_t max_requests_per_socket = 256;       // that run at once on one WebSocket
+  std::size_t max_body_memory = 256 << 20;         // of all bodies under way; one more is refused
+  std::size_t max_requests_per_socket = 64;        // sequences that run at once on one WebSocket
+  std::size_t max_requests_per_key = 0;            // sequences of one API key; 0: no bound of its own
   std::size_t brief_bytes = 64 << 10;              // of a request that waits for no longer ones to be read
   std::size_t max_waiting = 1024;                  // requests of one kind to be read; one more is refused
   std::size_t sink_bytes = 256 << 10;              // that wait for a slow reader; then its requests pause

@@ -1,6 +1,7 @@
 #include "api/http_session.hpp"
 
 #include "api/access.hpp"
+#include "api/budgeted_body.hpp"
 #include "api/connection.hpp"
 #include "api/generation_exchange.hpp"
 #include "api/request_target.hpp"
@@ -21,8 +22,8 @@ namespace http = boost::beast::http;
 
 namespace {
 
-using request_parser = http::request_parser<http::string_body>;
-using request_head = http::request<http::string_body>;
+using request_parser = http::request_parser<budgeted_body>;
+using request_head = http::request<budgeted_body>;
 
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
@@ -96,21 +97,22 @@ private:
   asio::awaitable<bool> refuse_and_close(const reply& why, answer_form form);
   asio::awaitable<bool> refuse(request_parser& parser, const reply& why, answer_form form);
   asio::awaitable<bool> read_body(request_parser& parser);
-  asio::awaitable<bool> dispatch(const route& to, std::string body, answer_form form);
-  asio::awaitable<bool> send_answer(const route& to, const std::string& body, answer_form form);
+  asio::awaitable<bool> dispatch(const route& to, held_text body, answer_form form);
+  asio::awaitable<bool> send_answer(const route& to, held_text body, answer_form form);
   asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
   std::optional<reply> preflight(const request_head& head, std::string_view path) const;
   std::optional<reply> foreign(const request_head& head) const;
   std::optional<reply> objection(const request_head& head, const request_target& target,
-                                 const std::variant<route, reply>& found) const;
+                                 const std::variant<route, reply>& found);
 
   server_context& context_;
   asio::any_io_executor strand_;
   std::shared_ptr<connection> link_;
   std::shared_ptr<session> websocket_;   // once upgraded
   std::optional<request_scope> request_; // that is being answered
+  std::size_t key_ = 0;                  // which of the server's keys it has
   bool idle_ = true;
   bool draining_ = false;
   bool cut_ = false;
@@ -237,7 +239,7 @@ std::optional<reply> http_session::foreign(const request_head& head) const {
 
 /// Why this request gets no further than its header, if it does not.
 std::optional<reply> http_session::objection(const request_head& head, const request_target& target,
-                                             const std::variant<route, reply>& found) const {
+                                             const std::variant<route, reply>& found) {
   if (target.host && !context_.hosts.allow(target.host->host))
     return with_status(403, "this server does not answer for the host `" + std::string(target.host->host) +
                               "`; its option --allowed-hosts lets it");
@@ -247,7 +249,9 @@ std::optional<reply> http_session::objection(const request_head& head, const req
     return why;
   const auto* to = std::get_if<route>(&found);
   const bool open = to && to->to == endpoint::health;
-  if (!open && !is_authorized(context_.options.api_keys, view(head[http::field::authorization])))
+  const auto key = authorized_key(context_.options.api_keys, view(head[http::field::authorization]));
+  key_ = key.value_or(0);
+  if (!open && !key)
     return reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
   if (!to)
     return std::get<reply>(found);
@@ -259,6 +263,9 @@ std::optional<reply> http_session::objection(const request_head& head, const req
 
 asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
   auto why = malformed(ec, context_.options.max_body_bytes);
+  if (ec == boost::system::errc::not_enough_memory)
+    why = reply::of({errc::unavailable, "the bodies of requests under way take the " +
+                                          std::to_string(context_.bodies.most()) + " bytes that they may together", {}});
   if (link_->timed_out())
     why = with_status(408, "the request did not arrive in time");
   if (!why)
@@ -310,6 +317,7 @@ asio::awaitable<bool> http_session::serve_one() {
   if (!arrived)
     co_return false;
   request_parser parser;
+  parser.get().body().share = byte_budget::share(context_.bodies);
   parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
   parser.body_limit(context_.options.max_body_bytes);
   link_->expect_within(context_.options.header_timeout);
@@ -346,26 +354,28 @@ asio::awaitable<bool> http_session::serve_one() {
   co_return co_await dispatch(to, std::move(parser.get().body()), form);
 }
 
-asio::awaitable<bool> http_session::dispatch(const route& to, std::string body, answer_form form) {
-  request_.emplace();
+asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, answer_form form) {
+  if (!body.text.empty())
+    context_.tidy_up_later();
+  request_.emplace(key_);
   bool reusable = false;
   if (to.to == endpoint::completions || to.to == endpoint::chat) {
     const auto speaks = to.to == endpoint::chat ? dialect::chat : dialect::completions;
     reusable = co_await exchange_generation(context_, *link_, *request_, speaks, std::move(body), form);
   } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize) {
-    reusable = co_await link_->attend(*request_, send_answer(to, body, form));
+    reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
   } else {
-    reusable = co_await send_answer(to, body, form);
+    reusable = co_await send_answer(to, std::move(body), form);
   }
   request_.reset();
   co_return reusable;
 }
 
-asio::awaitable<bool> http_session::send_answer(const route& to, const std::string& body, answer_form form) {
+asio::awaitable<bool> http_session::send_answer(const route& to, held_text body, answer_form form) {
   auto make = [this, &to, &body, stop = request_->token()] {
     try {
       check(stop); // it may have waited for long
-      return answer(to, body, context_.engine, context_.counted, stop);
+      return answer(to, body.text, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
     }
@@ -374,13 +384,14 @@ asio::awaitable<bool> http_session::send_answer(const route& to, const std::stri
   try {
     switch (to.to) {
       case endpoint::tokenize:
-      case endpoint::detokenize: result = co_await context_.lane_for(body.size()).run(make); break;
+      case endpoint::detokenize: result = co_await context_.lane_for(body.text.size()).run(make); break;
       case endpoint::metrics: result = co_await context_.reports.run(make); break;
       default: result = make(); // told at once, even while every worker is busy
     }
   } catch (const failure& full) {
     result = reply::of(full.what_failed());
   }
+  { const auto no_longer_needed = std::move(body); }
   if (request_->why_cut()) {
     result = reply::of(*request_->why_cut());
     form.keep_alive = false;
@@ -404,7 +415,7 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
   link_->record().answered(101);
   const auto id = link_->record().id();
   link_->end_record();
-  co_await socket->run(head, id);
+  co_await socket->run(head, id, key_);
   co_return false;
 }
 

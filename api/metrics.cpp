@@ -194,6 +194,10 @@ service::event_sink metrics::measured(service::event_sink next) {
   };
 }
 
+std::size_t metrics::in_flight() const {
+  return static_cast<std::size_t>(all_->in_flight.Value());
+}
+
 void metrics::connection_opened() {
   all_->connections.Increment();
 }

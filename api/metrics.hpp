@@ -17,6 +17,9 @@ public:
   /// A sink that measures a request submitted now, and hands its events on to `next`.
   service::event_sink measured(service::event_sink next);
 
+  /// Requests submitted and not ended.
+  std::size_t in_flight() const;
+
   void connection_opened();
   void connection_closed();
   /// One HTTP response, or one upgrade (101).

@@ -4,6 +4,7 @@
 
 #include "runtime/error.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <stop_token>
@@ -12,6 +13,10 @@ namespace troupe {
 
 class request_scope {
 public:
+  /// `key`: which of the server's API keys asks.
+  explicit request_scope(std::size_t key = 0) : key_(key) {}
+  std::size_t key() const { return key_; }
+
   /// Asked to stop where nobody waits for the answer any longer: workers look at it.
   std::stop_token token() const { return stop_.get_token(); }
 
@@ -31,6 +36,7 @@ public:
   void on_cut(std::function<void()> wake) { wake_ = std::move(wake); }
 
 private:
+  std::size_t key_;
   std::stop_source stop_;
   std::optional<error> cut_;
   std::function<void()> wake_;

@@ -61,7 +61,7 @@ request_set::request_set(asio::any_io_executor strand, service& engine, metrics&
   queue_->high_mark = high_mark;
 }
 
-void request_set::submit(std::uint64_t key, generation request) {
+void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
   if (closed_)
     return;
   if (!queue_->wake) {
@@ -73,16 +73,20 @@ void request_set::submit(std::uint64_t key, generation request) {
       });
     };
   }
-  auto sink = [queue = queue_, key](event e) { queue->push(key, std::move(e)); };
-  auto& held = tickets_[key];
+  auto sink = [queue = queue_, key, held = std::move(held)](event e) mutable {
+    if (!std::holds_alternative<token_event>(e))
+      held.reset(); // ahead of the client's hearing of it
+    queue->push(key, std::move(e));
+  };
+  auto& mine = tickets_[key];
   try {
-    held = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
+    mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
   } catch (...) { // there is no memory
     tickets_.erase(key);
     throw;
   }
   if (paused_)
-    held->pause();
+    mine->pause();
 }
 
 void request_set::cancel(std::uint64_t key) {

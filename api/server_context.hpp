@@ -3,7 +3,9 @@
 
 #include "api/access.hpp"
 #include "api/http_server.hpp"
+#include "api/byte_budget.hpp"
 #include "api/metrics.hpp"
+#include "api/request_quota.hpp"
 #include "api/worker_lane.hpp"
 
 #include <boost/asio/awaitable.hpp>
@@ -39,18 +41,25 @@ struct server_context {
   const server_options options;
   const std::shared_ptr<server_log> log; // never null
   metrics counted;
+  request_quota keys;
+  byte_budget bodies;
 
   // The members above must outlive the connections, which live in handlers of `io`.
   asio::io_context io;
   tcp::acceptor acceptor;
   asio::steady_timer grace;
   worker_lane brief, lengthy; // for requests of few and of many bytes
-  worker_lane reports;        // for what asks the engine
+  worker_lane reports;        // for what asks the engine, and for tidying up
   std::uint16_t port = 0;
   known_hosts hosts;
 
   /// Where a request of so many bytes is parsed, so that it waits for none that takes much longer than itself.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
+
+  /// Something has taken memory: once nothing runs any more, what is free goes back to the system.
+  void tidy_up_later();
+  /// On the acceptor's strand, once the server is draining.
+  void stop_tidying();
 
   /// Of a request that brings none: unique in this process, and likely among others.
   std::string next_request_id();
@@ -63,6 +72,10 @@ struct server_context {
   std::atomic<int> turned_away = 0; // connections that are being told to come back
 
 private:
+  asio::awaitable<void> tidy_up();
+
+  asio::steady_timer tidying_;
+  std::atomic<bool> will_tidy_up_ = false;
   const std::string id_prefix_;
   std::atomic<std::uint64_t> last_id_ = 0;
   mutable std::mutex mutex_;

@@ -35,12 +35,14 @@ class websocket_session : public websocket_endpoint, public std::enable_shared_f
 public:
   websocket_session(server_context& context, byte_stream bytes)
     : context_(context), strand_(bytes.get_executor()), stream_(std::move(bytes)), room_(strand_),
-      requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)) {}
+      requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)),
+      quota_("one connection", context.options.max_requests_per_socket) {}
 
   void drain() override;
   void cut() override;
   void abort() override;
-  asio::awaitable<void> run(const beast::http::request<beast::http::string_body>& head, std::string id) override;
+  asio::awaitable<void> run(const beast::http::request<budgeted_body>& head, std::string id,
+                            std::size_t key) override;
 
 private:
   struct running {
@@ -57,15 +59,16 @@ private:
   void leave();
   void stop_parsing();
   void end_all(std::deque<std::string>& frames);
-  asio::awaitable<std::optional<std::string>> read_message();
+  asio::awaitable<std::optional<held_text>> read_message();
   asio::awaitable<void> read_frames();
-  asio::awaitable<void> take_frame(std::string text);
+  asio::awaitable<void> take_frame(held_text message);
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
   asio::awaitable<void> write_frames();
   asio::awaitable<bool> write(std::string_view frame);
   std::string frame_of(const request_set::item& item);
   std::optional<error> objection(const client_frame& frame) const;
-  void generate(client_frame frame);
+  void generate(client_frame frame, byte_budget::share memory);
+  std::shared_ptr<const void> take_places(std::size_t sequences);
   request_record record_of(const std::string& id) const;
   void refuse(const std::string& id, request_record record, const error& why);
   void end(running& one, unsigned status);
@@ -78,7 +81,9 @@ private:
   websocket::stream<byte_stream> stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
-  std::string id_; // of the upgrade
+  std::string id_;      // of the upgrade
+  std::size_t key_ = 0; // which of the server's
+  request_quota quota_;
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
   std::deque<std::string> replies_; // errors, ahead of tokens
@@ -112,10 +117,11 @@ void websocket_session::abort() {
   });
 }
 
-asio::awaitable<void> websocket_session::run(const beast::http::request<beast::http::string_body>& head,
-                                             std::string id) {
+asio::awaitable<void> websocket_session::run(const beast::http::request<budgeted_body>& head, std::string id,
+                                             std::size_t key) {
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
+  key_ = key;
   const auto& options = context_.options;
   stream_.set_option(websocket::stream_base::timeout{options.header_timeout, options.idle_timeout, true});
   stream_.set_option(websocket::stream_base::decorator(
@@ -167,8 +173,9 @@ void websocket_session::leave() {
 }
 
 /// Nothing where the connection is at its end.
-asio::awaitable<std::optional<std::string>> websocket_session::read_message() {
-  std::string message;
+asio::awaitable<std::optional<held_text>> websocket_session::read_message() {
+  held_text held{{}, byte_budget::share(context_.bodies)};
+  auto& message = held.text;
   bool whole = false;
   while (!whole) {
     boost::system::error_code ec;
@@ -183,8 +190,12 @@ asio::awaitable<std::optional<std::string>> websocket_session::read_message() {
       close_code_ = websocket::close_code::too_big;
       co_return std::nullopt;
     }
+    if (!held.count()) {
+      close_code_ = websocket::close_code::try_again_later;
+      co_return std::nullopt;
+    }
   }
-  co_return message;
+  co_return std::move(held);
 }
 
 asio::awaitable<void> websocket_session::read_frames() {
@@ -205,8 +216,9 @@ asio::awaitable<void> websocket_session::read_frames() {
   room_.cancel();
 }
 
-asio::awaitable<void> websocket_session::take_frame(std::string text) {
+asio::awaitable<void> websocket_session::take_frame(held_text message) {
   using outcome = std::variant<client_frame, bad_frame>;
+  const auto& text = message.text;
   auto parse = [&text]() -> outcome {
     try {
       return parse_frame(text);
@@ -229,7 +241,7 @@ asio::awaitable<void> websocket_session::take_frame(std::string text) {
   else if (auto& frame = std::get<client_frame>(parsed); frame.type == client_frame::kind::cancel)
     cancel(frame.id);
   else
-    generate(std::move(frame));
+    generate(std::move(frame), std::move(message.share));
 }
 
 std::optional<error> websocket_session::objection(const client_frame& frame) const {
@@ -242,6 +254,12 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
   if (draining_)
     return server_stops();
   return std::nullopt;
+}
+
+/// Of this connection and of its key.
+std::shared_ptr<const void> websocket_session::take_places(std::size_t sequences) {
+  using places = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
+  return std::make_shared<places>(quota_.take(0, sequences), context_.keys.take(key_, sequences));
 }
 
 request_record websocket_session::record_of(const std::string& id) const {
@@ -262,14 +280,15 @@ void websocket_session::refuse(const std::string& id, request_record record, con
   record.write(*context_.log);
 }
 
-void websocket_session::generate(client_frame frame) {
+void websocket_session::generate(client_frame frame, byte_budget::share memory) {
   if (const auto why_not = objection(frame))
     return refuse(frame.id, record_of(frame.id), *why_not);
   const auto key = next_key_++;
   ids_.emplace(frame.id, running{key, record_of(frame.id)});
   asio::co_spawn(
     strand_,
-    [self = shared_from_this(), frame = std::move(frame), key]() mutable -> asio::awaitable<void> {
+    [self = shared_from_this(), frame = std::move(frame), memory = std::move(memory),
+     key]() mutable -> asio::awaitable<void> {
       co_await self->begin(std::move(frame), key);
     },
     asio::detached);
@@ -295,8 +314,11 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     return result;
   };
   outcome parsed;
+  std::shared_ptr<const void> places;
   try {
     parsed = co_await context_.lane_for(frame.bytes).run(parse);
+    if (!parsed.wrong)
+      places = take_places(static_cast<std::size_t>(parsed.request.sampling.n));
   } catch (const failure& full) {
     parsed.wrong = full.what_failed();
   }
@@ -310,7 +332,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   }
   mine.record.understood(parsed.request);
   by_key_[key] = {frame.id, parsed.model};
-  requests_->submit(key, std::move(parsed.request));
+  requests_->submit(key, std::move(parsed.request), std::move(places));
   if (mine.cancelled)
     requests_->cancel(key);
 }

@@ -3,19 +3,19 @@
 #pragma once
 
 #include "api/byte_stream.hpp"
+#include "api/budgeted_body.hpp"
 #include "api/server_context.hpp"
 
 #include <boost/beast/http/message.hpp>
-#include <boost/beast/http/string_body.hpp>
 
 namespace troupe {
 
 class websocket_endpoint : public session {
 public:
   /// Accepts the upgrade that `head` asks for and serves until the connection is closed. `id` is the request's own,
-  /// under which the log has those of the frames. Does not throw.
-  virtual asio::awaitable<void> run(const boost::beast::http::request<boost::beast::http::string_body>& head,
-                                    std::string id) = 0;
+  /// under which the log has those of the frames; `key` is which of the server's API keys it has. Does not throw.
+  virtual asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
+                                    std::size_t key) = 0;
 };
 
 std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);

@@ -28,6 +28,7 @@ struct serve_options {
   bool allow_anonymous = false;
   std::optional<log_level> level; // none: info, or where quiet, off
   log_format format = log_format::text;
+  std::optional<std::size_t> per_key;
   bool quiet = false;
 
   /// Whether there is more to read on stderr than the log: how the load gets on, what to try.
@@ -194,8 +195,12 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
       ->group(server_group);
   };
   size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
+  size("--max-body-memory", options.max_body_memory,
+       "Memory for the bodies of all requests under way; one more is told to come back", "256MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
   option("--max-connections", options.max_connections, "Connections at once; one more is told to come back", "INT")
+    ->check(integer_between(1, 1 << 20));
+  option("--max-requests-per-socket", options.max_requests_per_socket, "Sequences that run at once on one WebSocket", "INT")
     ->check(integer_between(1, 1 << 20));
   const auto seconds = [&](const char* flag, std::chrono::milliseconds& value, const char* help) {
     command
@@ -232,6 +237,13 @@ command add_serve(CLI::App& troupe) {
   add_engine_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   app
+    ->add_option("--max-requests-per-key", options->per_key,
+                 "Sequences that one API key may have running or waiting; 0: no bound but --max-queue. By default half of "
+                 "that where there are several keys")
+    ->check(integer_between(0, 1 << 20))
+    ->type_name("INT")
+    ->group(server_group);
+  app
     ->add_option_function<std::string>(
       "--log-level", [options](const std::string& name) { options->level = log_levels.at(name); },
       "What to log on stderr: debug, info (a line for each request), warn, error or off")
@@ -260,6 +272,10 @@ command add_serve(CLI::App& troupe) {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
+            // Where several have keys, none of them can fill the queue.
+            const auto half_the_queue = static_cast<std::size_t>(std::max(1, options->engine.max_queue / 2));
+            options->server.max_requests_per_key =
+              options->per_key.value_or(options->server.api_keys.size() > 1 ? half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
             return serve(*options);
           }};

@@ -71,6 +71,18 @@ def test_what_outlasts_the_grace_ends_with_an_error(launch, grace, signals):
     assert server.process.wait(10) == 0
 
 
+def test_the_log_tells_of_the_server_and_of_each_request(launch):
+    server = launch("--log-format", "json")
+    answer = server.post("/v1/completions", {**LONG, "max_tokens": 5}, headers={"X-Request-Id": "mine"})
+    assert answer.headers["x-request-id"] == "mine"
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.err]
+    assert [line["event"] for line in lines] == ["loading", "ready", "request", "stopping", "stopped"]
+    assert all(line["level"] == "info" and line["time"] for line in lines)
+    assert lines[1]["url"] == server.url
+    assert lines[2]["id"] == "mine" and lines[2]["completion_tokens"] == 5 and lines[2]["finish"] == "length"
+
+
 def test_a_second_server_on_the_same_port_says_so(launch):
     port = launch().url.rsplit(":", 1)[1]
     second = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--port", port],
