@@ -12,7 +12,9 @@ constexpr int most_arenas = 4;
 } // namespace
 
 int main(int count, char** arguments) {
-ot  troupe::cli::explain_bus_errors();
+  ::mallopt(M_ARENA_MAX, most_arenas);
+  troupe::cli::occupy_standard_streams();
+  troupe::cli::explain_bus_errors();
   troupe::cli::explain_lack_of_memory();
   return troupe::cli::run_command_line({arguments + (count > 0 ? 1 : 0), arguments + count});
 }
