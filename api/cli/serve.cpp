@@ -129,8 +129,9 @@ int serve(const serve_options& options) {
   });
   // Nothing else is posted yet: either the engine has failed, or somebody wants the server to end.
   const auto failed = terminal.next_event();
-  log->write(log_level::info, "stopping",
-             {{"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
+  if (!failed)
+    log->write(log_level::info, "stopping",
+               {{"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
   listening.stop();
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
@@ -145,11 +146,11 @@ int serve(const serve_options& options) {
   serving.join();
   engine.stop();
   loading.join();
-  log->write(log_level::info, "stopped");
   if (failed) {
     const auto& why = std::get<error>(*failed);
     throw failure(why.code, why.message);
   }
+  log->write(log_level::info, "stopped");
   return 0;
 }
 
