@@ -239,8 +239,8 @@ command add_serve(CLI::App& troupe) {
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   app
     ->add_option("--max-requests-per-key", options->per_key,
-                 "Sequences that one API key may have running or waiting; 0: no bound but --max-queue. By default half of "
-                 "that where there are several keys")
+                 "Sequences that one API key may have running or waiting; 0: no bound of its own. By default, where there "
+                 "are several keys, --max-sequences and half of --max-queue")
     ->check(integer_between(0, 1 << 20))
     ->type_name("INT")
     ->group(server_group);
@@ -273,10 +273,11 @@ command add_serve(CLI::App& troupe) {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
-            // Where several have keys, none of them can fill the queue.
-            const auto half_the_queue = static_cast<std::size_t>(std::max(1, options->engine.max_queue / 2));
+            // Where several have keys, one may keep all sequences busy but not fill the queue behind them.
+            const auto running_and_half_the_queue =
+              static_cast<std::size_t>(options->engine.max_sequences + (options->engine.max_queue + 1) / 2);
             options->server.max_requests_per_key =
-              options->per_key.value_or(options->server.api_keys.size() > 1 ? half_the_queue : 0);
+              options->per_key.value_or(options->server.api_keys.size() > 1 ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
             return serve(*options);
           }};
