@@ -119,6 +119,7 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
 
 TEST_CASE("a KV cache that leaves too little for steps is refused with what there is") {
   auto o = on_gpu();
+  o.step_tokens = 44;
   const auto need = need_of(o);
   limited_memory memory(need.weights + need.activations + pool_blocks * need.kv_block);
   o.kv_cache_bytes = (pool_blocks + 1) * need.kv_block;

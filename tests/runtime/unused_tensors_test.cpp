@@ -127,7 +127,8 @@ TEST_CASE("Parts for images, and layers beyond the configuration's, are told in 
   kernels::thread_pool pool(1);
   strings said;
   const auto copy = folder.path() / "copy.gguf";
-  export_gguf(file.string(), tensor_type::q8_0, copy, pool, {}, [&](std::string line) { said.push_back(line); });
+  const auto say = [&](std::string line) { said.push_back(std::move(line)); };
+  export_gguf(file.string(), tensor_type::q4_0, copy, pool, {}, say, true);
   CHECK(said == strings{beyond, others});
   CHECK(gguf_file(copy).tensors().size() == gguf_file(data() / "gguf/llama3-q8_0.gguf").tensors().size());
 }
