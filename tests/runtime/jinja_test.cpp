@@ -124,20 +124,27 @@ TEST_CASE("no template runs, grows or nests without bound") {
 }
 
 TEST_CASE("long work is charged by what it passes over, and ends") {
+  // Too little to do any of it many times.
+  const jinja::render_limits few{.steps = 6 << 20, .bytes = 4 << 20, .time = std::chrono::hours(1)};
   jinja::dict names;
-  names.set("s", std::string(1 << 20, 'a'));
+  names.set("s", std::string(1 << 16, 'a'));
   const auto globals = jinja::value(std::move(names));
   for (const std::string work :
        {"s | length", "s.isalpha()", "s.islower()", "s is lower", "s.find('b')", "s.find(s[:9999] ~ 'b')", "s.rfind('b' ~ s[:9999])",
         "s.count('b' ~ s[:200])", "('b' ~ s[:9999]) in s", "s.replace('b', 'c')", "s.upper()", "s.split()", "s.split('b')", "s.rsplit('b')",
-        "s.splitlines()", "s.partition('b')", "s[1:]", "s[::-1]", "s[1000000]", "s[-1000000]", "s.strip('a')", "s.lstrip('ba')", "s | title",
+        "s.splitlines()", "s.partition('b')", "s[1:]", "s[::-1]", "s[60000]", "s[-60000]", "s.strip('a')", "s.lstrip('ba')", "s | title",
         "s | tojson", "s | escape", "s ~ 'x'", "s + 'x'", "s ~ 'x' == s ~ 'y'", "s ~ 'x' < s ~ 'y'", "{s: 1}[s]", "{}.get(s)", "'%s' % s",
-        "'{}'.format(s)", "[s] | join", "[s] | string", "[s] | unique | list", "[s, s ~ 'a'] | sort", "[s] | groupby(0)", "s | indent", "s | reverse",
-        "s | trim('a')", "s.startswith(s)", "s.title()", "s.center(9999999)", "s | replace('', 'b')", "s.removeprefix(s[1:])", "s.join(['', ''])",
+        "'{}'.format(s)", "[s] | join", "[s] | string", "[s] | unique | list", "[s, s ~ 'a'] | sort", "s | indent", "s | reverse",
+        "s | trim('a')", "s.startswith(s)", "s.title()", "s.center(999999)", "s | replace('', 'b')", "s.removeprefix(s[1:])", "s.join(['', ''])",
         "range(99999) | list | sort", "range(99999) | sum", "'x' in range(99999)", "range(99999) | list == range(99999) | list",
         "range(99999) | map('string') | join | length", "range(99999) | batch(3) | list", "range(99999) | select('odd') | list"}) {
-    const auto why = failure_of("{% for i in range(99999) %}{% for j in range(99999) %}{% if " + work + " %}{% endif %}{% endfor %}{% endfor %}", globals);
     CAPTURE(work);
+    error why{errc::internal, "nothing was thrown", {}};
+    try {
+      jinja::program::parse("{% for i in range(9999) %}{% if " + work + " %}{% endif %}{% endfor %}").render(globals, few);
+    } catch (const failure& f) {
+      why = f.what_failed();
+    }
     CAPTURE(why.message);
     CHECK(why.code == errc::bad_request);
     CHECK(why.message.find("than any chat template should") != std::string::npos);
