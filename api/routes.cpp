@@ -169,7 +169,8 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     }
     case endpoint::detokenize: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
-      return reply::json("{\"prompt\":" + json_text(parse_detokenize(field_reader(parsed.root()), *model)) + '}');
+      const auto text = parse_detokenize(field_reader(parsed.root()), *model);
+      return reply::json("{\"prompt\":" + json_text(to_utf8(text)) + '}');
     }
     default: throw failure(errc::internal, "no answer is known for this endpoint");
   }

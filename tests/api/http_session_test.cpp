@@ -100,6 +100,7 @@ TEST_CASE("Text goes to tokens and back") {
   const auto port = live.port();
   CHECK(post(port, "/tokenize", R"({"prompt":"ab"})").body == R"({"tokens":[256,97,98],"count":3})");
   CHECK(post(port, "/detokenize", R"({"tokens":[97,34]})").body == R"({"prompt":"a\""})");
+  CHECK(post(port, "/detokenize", R"({"tokens":[97,255]})").body == "{\"prompt\":\"a\xef\xbf\xbd\"}");
   CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
 }
 
