@@ -7,10 +7,15 @@ namespace {
 
 thread_local int* allocations_left = nullptr; // null: none fails
 
-void* allocate(std::size_t bytes) {
+/// Null where there is none.
+void* take(std::size_t bytes) noexcept {
   if (allocations_left && *allocations_left > 0 && --*allocations_left == 0)
-    throw std::bad_alloc();
-  if (void* memory = std::malloc(bytes > 0 ? bytes : 1))
+    return nullptr;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
+
+void* allocate(std::size_t bytes) {
+  if (void* memory = take(bytes))
     return memory;
   throw std::bad_alloc();
 }
@@ -19,10 +24,14 @@ void* allocate(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return take(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return take(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace troupe::test {
 
