@@ -1,4 +1,5 @@
 // The program where it may have very little memory: it answers, or says in a sentence that it cannot.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // which take terabytes of addresses
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>
@@ -26,7 +27,6 @@ void check_sentence(const outcome& result) {
 
 } // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // which take terabytes of addresses
 TEST_CASE("With very little memory the program answers or says that there is too little") {
   int answered = 0, refused = 0;
   for (int kilobytes = 60'000; kilobytes < 400'000; kilobytes += 30'000) {
