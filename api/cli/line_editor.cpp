@@ -244,6 +244,8 @@ struct line_editor::state {
     std::wstring turn;
     for (going_on = false;;) {
       interrupted = false;
+      // libedit does this only once the prompt is shown: what is typed in between would be edited by the terminal.
+      el_wset(line, EL_PREP_TERM, 1);
       pastes_in_brackets(true);
       int count = 0;
       const wchar_t* got = el_wgets(line, &count);

@@ -94,6 +94,10 @@ bool program::ended() const {
 }
 
 outcome program::wait() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  for (; !ended(); std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+    if (std::chrono::steady_clock::now() > until)
+      signal(SIGKILL);
   int status = 0;
   while (waitpid(process_, &status, 0) < 0 && errno == EINTR)
     ;

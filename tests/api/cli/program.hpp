@@ -41,6 +41,7 @@ public:
   std::string err() const;
   void signal(int number) const;
 
+  /// Waits for its end; after five minutes it is killed.
   outcome wait();
 
 private:

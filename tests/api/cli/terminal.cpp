@@ -87,7 +87,10 @@ bool terminal::read_some() {
 void terminal::signal(int number) const { kill(process_, number); }
 
 int terminal::wait() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (read_some()) {
+    if (std::chrono::steady_clock::now() > until)
+      signal(SIGKILL);
     pollfd ready{master_, POLLIN, 0};
     poll(&ready, 1, 1000);
   }

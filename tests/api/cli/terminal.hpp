@@ -32,7 +32,7 @@ public:
 
   void signal(int number) const;
 
-  /// Waits for its end: the exit status, or 128 + the signal that ended it.
+  /// Waits for its end: the exit status, or 128 + the signal that ended it. It is killed after a minute.
   int wait();
 
 private:
