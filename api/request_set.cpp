@@ -5,6 +5,7 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include <mutex>
+#include <new>
 
 namespace troupe {
 
@@ -78,15 +79,15 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
       held.reset(); // ahead of the client's hearing of it
     queue->push(key, std::move(e));
   };
-  auto& mine = tickets_[key];
   try {
+    auto& mine = tickets_[key];
     mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
-  } catch (...) { // there is no memory
+    if (paused_)
+      mine->pause();
+  } catch (const std::bad_alloc&) { // the engine has not taken it
     tickets_.erase(key);
-    throw;
+    queue_->push(key, error{errc::out_of_memory, "there is not enough memory for this request", {}});
   }
-  if (paused_)
-    mine->pause();
 }
 
 void request_set::cancel(std::uint64_t key) {

@@ -27,7 +27,8 @@ public:
   /// `high_mark` in bytes, roughly as they will be written.
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark);
 
-  /// Nothing happens after close(). `held` is let go when the request has ended in the engine.
+  /// Nothing happens after close(). `held` is let go when the request has ended in the engine. Where there is no memory
+  /// to submit it, that is its only event.
   void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
   /// Cancels everything; no event is delivered afterwards. For the end of a connection.

@@ -217,6 +217,7 @@ asio::awaitable<void> websocket_session::read_frames() {
 }
 
 asio::awaitable<void> websocket_session::take_frame(held_text message) {
+  context_.tidy_up_later();
   using outcome = std::variant<client_frame, bad_frame>;
   const auto& text = message.text;
   auto parse = [&text]() -> outcome {
@@ -289,7 +290,11 @@ void websocket_session::generate(client_frame frame, byte_budget::share memory) 
     strand_,
     [self = shared_from_this(), frame = std::move(frame), memory = std::move(memory),
      key]() mutable -> asio::awaitable<void> {
-      co_await self->begin(std::move(frame), key);
+      try {
+        co_await self->begin(std::move(frame), key);
+      } catch (const std::exception&) { // there is no memory to answer: that the connection ends tells its client
+        self->stream_.next_layer().close();
+      }
     },
     asio::detached);
 }

@@ -10,7 +10,9 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
 #include <stdexcept>
+#include <utility>
 
 namespace troupe::test {
 
@@ -155,6 +157,8 @@ public:
   std::shared_ptr<const served_model> model() const override { return status().ready ? served : nullptr; }
   std::unique_ptr<ticket> submit(generation request, event_sink sink) override {
     const std::lock_guard lock(mutex_);
+    if (std::exchange(short_of_memory_, false))
+      throw std::bad_alloc();
     auto made = std::make_shared<fake_request>(std::move(request), std::move(sink));
     submitted_.push_back(made);
     arrived_.notify_all();
@@ -169,6 +173,12 @@ public:
     s.cached_tokens = 4;
     s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.parked_blocks = 6, s.restored_blocks = 5;
     return s;
+  }
+
+  /// The next request cannot be submitted.
+  void run_short_of_memory() {
+    const std::lock_guard lock(mutex_);
+    short_of_memory_ = true;
   }
 
   /// The next submitted request, in order.
@@ -194,6 +204,7 @@ private:
   mutable std::mutex mutex_;
   std::condition_variable arrived_;
   std::deque<std::shared_ptr<fake_request>> submitted_;
+  bool short_of_memory_ = false;
   service_status status_{true, "ready", 8, 8, ""};
 };
 

@@ -439,6 +439,20 @@ TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
   }
 }
 
+TEST_CASE("A request that there is no memory for is answered, and the connection goes on") {
+  live_server live;
+  raw_client client(live.port());
+  live.fake.run_short_of_memory();
+  client.post("/v1/completions", R"({"prompt":["a","b"]})");
+  const auto answer = client.read_response();
+  CHECK(answer.status == 503);
+  CHECK(answer.body.find("there is not enough memory for this request") != std::string::npos);
+  CHECK(live.fake.next()->wait_cancelled()); // the other prompt
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  live.fake.next()->done();
+  CHECK(client.read_response().status == 200);
+}
+
 TEST_CASE("An address that is taken is refused with a sentence") {
   live_server live;
   fake_service fake;

@@ -261,3 +261,16 @@ TEST_CASE("A peer that has fallen silent is let go") {
   CHECK(client.read_frame().opcode == 9); // a ping that stays unanswered
   CHECK(request->wait_cancelled());
 }
+
+TEST_CASE("A request of a WebSocket that there is no memory for is answered, and its id is free again") {
+  live_server live;
+  ws_client client(live.port());
+  for (const bool enough : {false, true}) {
+    if (!enough)
+      live.fake.run_short_of_memory();
+    client.say(R"({"type":"generate","id":"a","prompt":"x"})");
+    if (enough)
+      live.fake.next()->done();
+    CHECK(client.hear().find(enough ? "\"done\"" : "there is not enough memory for this request") != std::string::npos);
+  }
+}
