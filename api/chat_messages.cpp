@@ -38,9 +38,8 @@ void refuse_large(const field_reader& body, std::string_view key, std::size_t mo
   const auto found = body.find(key);
   if (!found)
     return;
-  if (found->is_array() && json::array(*found).size() > most_entries)
-    body.refuse(key, "may have at most " + std::to_string(most_entries) + " entries, not " +
-                       std::to_string(json::array(*found).size()));
+  if (found->is_array())
+    check_entries(body, key, json::array(*found).size(), most_entries);
   if (bytes_of(*found, most_bytes) > most_bytes)
     body.refuse(key, "may hold at most " + std::to_string(most_bytes) + " bytes of text and values");
 }
@@ -101,17 +100,23 @@ jinja::value dict_of(const field_reader& object, Make value_of) {
   return result;
 }
 
-jinja::value read_call(const field_reader& call) {
-  const auto function = call.object("function");
+/// The member `function` of a call or a tool, which has a name.
+field_reader named_function(const field_reader& of) {
+  auto function = of.object("function");
   if (!function)
-    call.refuse("function", "is required");
+    of.refuse("function", "is required");
   if (!function->text("name"))
     function->refuse("name", "is required");
+  return *std::move(function);
+}
+
+jinja::value read_call(const field_reader& call) {
+  const auto function = named_function(call);
   const auto member = [&](std::string_view key, json::value item) {
-    return key == "arguments" ? open_arguments(*function, item) : to_template(*function, key, item);
+    return key == "arguments" ? open_arguments(function, item) : to_template(function, key, item);
   };
   return dict_of(call, [&](std::string_view key, json::value item) {
-    return key == "function" ? dict_of(*function, member) : to_template(call, key, item);
+    return key == "function" ? dict_of(function, member) : to_template(call, key, item);
   });
 }
 
@@ -156,11 +161,7 @@ jinja::value read_message(const field_reader& message) {
 }
 
 jinja::value read_tool(const field_reader& tool) {
-  const auto function = tool.object("function");
-  if (!function)
-    tool.refuse("function", "is required");
-  if (!function->text("name"))
-    function->refuse("name", "is required");
+  named_function(tool);
   return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
 }
 

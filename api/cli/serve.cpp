@@ -12,11 +12,14 @@
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
-#include <map>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace troupe::cli {
 
@@ -35,10 +38,32 @@ struct serve_options {
   bool talks() const { return !quiet && format == log_format::text; }
 };
 
-const std::map<std::string, log_level> log_levels{{"debug", log_level::debug}, {"info", log_level::info},
-                                                  {"warn", log_level::warn}, {"error", log_level::error},
-                                                  {"off", log_level::off}};
-const std::map<std::string, log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
+template <class T>
+using named = std::vector<std::pair<std::string, T>>;
+
+const named<log_level> log_levels{{"debug", log_level::debug}, {"info", log_level::info}, {"warn", log_level::warn},
+                                  {"error", log_level::error}, {"off", log_level::off}};
+const named<log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
+
+/// An option that is one of `values`, by name.
+template <class T, class To>
+void add_choice(CLI::App& command, const char* flag, const char* type, const char* initial, const char* help,
+                const named<T>& values, To& to) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : values)
+    names.push_back(name);
+  command
+    .add_option_function<std::string>(
+      flag,
+      [&values, &to](const std::string& given) {
+        to = std::ranges::find(values, given, &std::pair<std::string, T>::first)->second;
+      },
+      help)
+    ->check(one_of(std::move(names)))
+    ->type_name(type)
+    ->default_str(initial)
+    ->group(output_group);
+}
 
 bool is_every_address(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
@@ -244,22 +269,11 @@ command add_serve(CLI::App& troupe) {
     ->check(integer_between(0, 1 << 20))
     ->type_name("INT")
     ->group(server_group);
-  app
-    ->add_option_function<std::string>(
-      "--log-level", [options](const std::string& name) { options->level = log_levels.at(name); },
-      "What to log on stderr: debug, info (a line for each request), warn, error or off")
-    ->check(one_of({"debug", "info", "warn", "error", "off"}))
-    ->type_name("LEVEL")
-    ->default_str("info")
-    ->group(output_group);
-  app
-    ->add_option_function<std::string>(
-      "--log-format", [options](const std::string& name) { options->format = log_formats.at(name); },
-      "text, or json: an object on each line, and nothing else on stderr")
-    ->check(one_of({"text", "json"}))
-    ->type_name("FORMAT")
-    ->default_str("text")
-    ->group(output_group);
+  add_choice(*app, "--log-level", "LEVEL", "info",
+             "What to log on stderr: debug, info (a line for each request), warn, error or off", log_levels,
+             options->level);
+  add_choice(*app, "--log-format", "FORMAT", "text", "text, or json: an object on each line, and nothing else on stderr",
+             log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
               "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"

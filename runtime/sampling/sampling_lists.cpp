@@ -42,7 +42,8 @@ std::vector<logit_bias_map::entry> checked(std::vector<logit_bias_map::entry> en
     refuse("logit_bias", "names token " + std::to_string(twice->first) + " more than once");
   // Written so that a NaN is refused.
   if (!std::ranges::all_of(entries, [](const entry& e) { return e.second >= bias.least && e.second <= bias.most; }))
-    refuse("logit_bias", "must map token ids to numbers between -100 and 100");
+    refuse("logit_bias", "must map token ids to numbers between " + std::to_string(static_cast<int>(bias.least)) + " and " +
+                           std::to_string(static_cast<int>(bias.most)));
   return entries;
 }
 

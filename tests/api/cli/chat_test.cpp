@@ -79,32 +79,25 @@ TEST_CASE("What is typed at a terminal can be edited, UTF-8 included, and is fou
     chat.type("\004");
     CHECK(chat.wait() == 0);
   }
+  const auto one_turn = [&](const strings& more, std::string_view keys) {
+    terminal chat(chat_with(more), home);
+    REQUIRE(chat.shows(prompt));
+    chat.type(keys);
+    REQUIRE(chat.shows(answered));
+    REQUIRE(chat.shows(prompt));
+    chat.type("/exit\r");
+    CHECK(chat.wait() == 0);
+  };
   const std::string first = "\"Hello\"\n\"na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\xA6\x8A?\"\n\"Hello\"\n"
                             "\"one \\ntwo\\nthree\"\n";
   CHECK(content(file) == first);
   struct stat info = {};
   REQUIRE(stat(file.c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
-  {
-    terminal chat(chat_with(), home); // finds what an earlier one has kept
-    REQUIRE(chat.shows(prompt));
-    chat.type("\033[A\033[A\r");
-    REQUIRE(chat.shows(answered));
-    REQUIRE(chat.shows(prompt));
-    chat.type("/exit\r");
-    CHECK(chat.wait() == 0);
-  }
+  one_turn({}, "\033[A\033[A\r"); // finds what an earlier one has kept
   CHECK(content(file) == first + "\"Hello\"\n\"/exit\"\n");
   const auto kept = content(file);
-  {
-    terminal chat(chat_with({"--no-history"}), home);
-    REQUIRE(chat.shows(prompt));
-    chat.type("a secret\r");
-    REQUIRE(chat.shows(answered));
-    REQUIRE(chat.shows(prompt));
-    chat.type("/exit\r");
-    CHECK(chat.wait() == 0);
-  }
+  one_turn({"--no-history"}, "a secret\r");
   CHECK(content(file) == kept);
 }
 
