@@ -7,7 +7,7 @@
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/restart_policy.hpp"
+#include "runtime/engine/restart_policy.hpp"
 
 #include <caf/event_based_actor.hpp>
 #include <caf/send.hpp>

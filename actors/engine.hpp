@@ -5,8 +5,8 @@
 #pragma once
 
 #include "actors/messages.hpp"
-#include "runtime/engine_options.hpp"
-#include "runtime/loader.hpp"
+#include "runtime/engine/engine_options.hpp"
+#include "runtime/engine/loader.hpp"
 
 namespace troupe {
 

@@ -1,7 +1,7 @@
 #include "actors/executor.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/loader.hpp"
+#include "runtime/engine/loader.hpp"
 
 #include <deque>
 

@@ -2,7 +2,7 @@
 // and whether it makes sense to start anew.
 #pragma once
 
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <caf/error.hpp>
 

@@ -21,10 +21,10 @@
 // travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
 #pragma once
 
-#include "runtime/block_manager.hpp"
-#include "runtime/generation.hpp"
-#include "runtime/scheduler.hpp"
-#include "runtime/step_runner.hpp"
+#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/engine/generation.hpp"
+#include "runtime/scheduling/scheduler.hpp"
+#include "runtime/execution/step_runner.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>

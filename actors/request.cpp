@@ -1,8 +1,8 @@
 #include "actors/request.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/loader.hpp"
-#include "runtime/transcript.hpp"
+#include "runtime/engine/loader.hpp"
+#include "runtime/engine/transcript.hpp"
 
 #include <algorithm>
 #include <chrono>

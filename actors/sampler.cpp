@@ -1,7 +1,7 @@
 #include "actors/sampler.hpp"
 
 #include "actors/spawn.hpp"
-#include "runtime/loader.hpp"
+#include "runtime/engine/loader.hpp"
 
 #include <caf/send.hpp>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "actors/messages.hpp"
-#include "runtime/swap_policy.hpp"
+#include "runtime/scheduling/swap_policy.hpp"
 
 namespace troupe {
 

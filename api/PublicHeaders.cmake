@@ -3,7 +3,7 @@
 # gets a single folder and no name of the host's (runtime/, api/) is taken.
 set(public_include ${PROJECT_BINARY_DIR}/include)
 
-set(pending api/engine.hpp api/engine_caf.hpp)
+set(pending api/embed/engine.hpp api/embed/engine_caf.hpp)
 set(public_headers ${pending})
 while(pending)
   list(POP_FRONT pending header)
@@ -22,7 +22,7 @@ while(pending)
 endwhile()
 foreach(header engine engine_caf)
   file(CONFIGURE OUTPUT ${public_include}/troupe/${header}.hpp
-    CONTENT "#pragma once\n\n#include \"troupe/api/${header}.hpp\"\n")
+    CONTENT "#pragma once\n\n#include \"troupe/api/embed/${header}.hpp\"\n")
 endforeach()
 
 target_include_directories(troupe_engine INTERFACE

@@ -7,8 +7,8 @@
 // is cut at absolute multiples of `partition_tokens`, partials merge in order.
 #pragma once
 
-#include "kernels/kv_type.hpp"
-#include "kernels/weight_format.hpp"
+#include "kernels/formats/kv_type.hpp"
+#include "kernels/formats/weight_format.hpp"
 
 #include <cstddef>
 #include <cstdint>

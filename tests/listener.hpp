@@ -1,7 +1,7 @@
 // What one request hears of an engine, for tests: collected on the engine's threads, waited for and compared on the test's.
 #pragma once
 
-#include "runtime/generation.hpp"
+#include "runtime/engine/generation.hpp"
 
 #include <algorithm>
 #include <chrono>

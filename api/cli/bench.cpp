@@ -1,13 +1,13 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/model_bench.hpp"
-#include "api/cli/progress.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/progress.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/gpu.hpp"
-#include "api/json_text.hpp"
-#include "runtime/error.hpp"
-#include "runtime/memory_plan.hpp"
+#include "api/embed/gpu.hpp"
+#include "api/openai/json_text.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/engine/memory_plan.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,12 +1,12 @@
-#include "api/cli/answer.hpp"
-#include "api/cli/chat_history.hpp"
-#include "api/cli/chat_window.hpp"
+#include "api/cli/terminal/answer.hpp"
+#include "api/cli/terminal/chat_history.hpp"
+#include "api/cli/terminal/chat_window.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/line_editor.hpp"
-#include "api/cli/progress.hpp"
+#include "api/cli/terminal/line_editor.hpp"
+#include "api/cli/terminal/progress.hpp"
 #include "api/cli/sampling_options.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -3,10 +3,10 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
-#include "api/cli/memory_errors.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/memory_errors.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "kernels/ops.hpp"
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
 

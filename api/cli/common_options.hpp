@@ -1,7 +1,7 @@
 // Flags that several commands share, in groups as `--help` shows them.
 #pragma once
 
-#include "api/engine.hpp"
+#include "api/embed/engine.hpp"
 
 #include <string>
 

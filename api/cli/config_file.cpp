@@ -1,7 +1,7 @@
 #include "api/cli/config_file.hpp"
 
-#include "runtime/error.hpp"
-#include "runtime/file_reading.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/file_reading.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,8 +1,8 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/json_text.hpp"
+#include "api/openai/json_text.hpp"
 #include "kernels/cpu/machine.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,9 +1,9 @@
 #include "api/cli/model_bench.hpp"
 
-#include "runtime/error.hpp"
-#include "runtime/loader.hpp"
-#include "runtime/memory_plan.hpp"
-#include "runtime/model_source.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/engine/loader.hpp"
+#include "runtime/engine/memory_plan.hpp"
+#include "runtime/import/model_source.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -2,10 +2,10 @@
 // thread by fixed batches as llama-bench and llama-batched-bench drive theirs.
 #pragma once
 
-#include "runtime/device.hpp"
-#include "runtime/model.hpp"
-#include "runtime/model_source.hpp"
-#include "runtime/model_work.hpp"
+#include "runtime/execution/device.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/model/model_work.hpp"
 
 #include <cstddef>
 #include <memory>

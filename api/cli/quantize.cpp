@@ -1,10 +1,10 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/progress.hpp"
+#include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
-#include "api/json_text.hpp"
-#include "runtime/gguf_export.hpp"
-#include "runtime/memory_plan.hpp"
+#include "api/openai/json_text.hpp"
+#include "runtime/import/gguf_export.hpp"
+#include "runtime/engine/memory_plan.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,9 +1,9 @@
-#include "api/cli/answer.hpp"
+#include "api/cli/terminal/answer.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/progress.hpp"
+#include "api/cli/terminal/progress.hpp"
 #include "api/cli/sampling_options.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 
 #include <CLI/CLI.hpp>

@@ -2,8 +2,8 @@
 
 #include "api/cli/common_options.hpp"
 #include "api/cli/values.hpp"
-#include "api/engine_service.hpp"
-#include "runtime/sampling_ranges.hpp"
+#include "api/cli/engine_service.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 
 #include <CLI/CLI.hpp>
 

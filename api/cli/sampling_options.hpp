@@ -1,8 +1,8 @@
 // The sampling flags of `troupe run` and `troupe chat`: over the model's own defaults go those that were given.
 #pragma once
 
-#include "runtime/model_config.hpp"
-#include "runtime/sampling_params.hpp"
+#include "runtime/model/model_config.hpp"
+#include "runtime/sampling/sampling_params.hpp"
 
 #include <optional>
 #include <string>

@@ -2,12 +2,12 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/console.hpp"
-#include "api/cli/progress.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/console.hpp"
+#include "api/cli/terminal/progress.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/engine_service.hpp"
-#include "api/http_server.hpp"
+#include "api/cli/engine_service.hpp"
+#include "api/server/http_server.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/ip/address.hpp>

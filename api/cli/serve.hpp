@@ -1,7 +1,7 @@
 // What `troupe serve` decides before it listens, and says of the model that it has loaded.
 #pragma once
 
-#include "runtime/engine_options.hpp"
+#include "runtime/engine/engine_options.hpp"
 
 #include <string>
 

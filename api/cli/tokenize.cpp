@@ -1,10 +1,10 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/standard_streams.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/json.hpp"
-#include "runtime/model_source.hpp"
-#include "runtime/tokenizer.hpp"
+#include "runtime/support/json.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>
 #include <boost/json/array.hpp>

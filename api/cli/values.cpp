@@ -1,6 +1,6 @@
 #include "api/cli/values.hpp"
 
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
 

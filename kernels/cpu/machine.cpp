@@ -10,7 +10,7 @@
 #include <vector>
 
 #if defined(__x86_64__)
-#include "kernels/cpu/amx.hpp"
+#include "kernels/cpu/isa/amx.hpp"
 
 #include <immintrin.h>
 #endif

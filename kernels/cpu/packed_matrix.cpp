@@ -1,8 +1,8 @@
 #include "kernels/cpu/packed_matrix.hpp"
 
-#include "kernels/cpu/bf16.hpp"
+#include "kernels/formats/bf16.hpp"
 #include "kernels/cpu/memory.hpp"
-#include "kernels/quantise_groups.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
 #include <cstring>

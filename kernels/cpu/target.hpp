@@ -4,7 +4,7 @@
 // function of a standard header, compiled there, could be the copy that the linker keeps for everyone.
 #pragma once
 
-#include "kernels/kv_type.hpp"
+#include "kernels/formats/kv_type.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // once per step and serves all layers with the same window.
 #pragma once
 
-#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/device/attention.hpp"
 #include "kernels/ops.hpp"
 
 #include <vector>

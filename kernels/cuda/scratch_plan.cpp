@@ -3,7 +3,7 @@
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
-#include "kernels/cuda/unpack.hpp"
+#include "kernels/cuda/device/unpack.hpp"
 
 namespace troupe::kernels::cuda {
 

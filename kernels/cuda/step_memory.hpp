@@ -6,9 +6,9 @@
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/device_scratch.hpp"
-#include "kernels/cuda/rope.hpp"
+#include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
-#include "kernels/cuda/unpack.hpp"
+#include "kernels/cuda/device/unpack.hpp"
 
 #include <array>
 #include <vector>

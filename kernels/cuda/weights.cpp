@@ -1,6 +1,6 @@
 #include "kernels/cuda/weights.hpp"
 
-#include "kernels/cuda/rows.hpp"
+#include "kernels/cuda/device/rows.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #include "runtime/sampling/candidates.hpp"
 
-#include "runtime/error.hpp"
-#include "runtime/sampler.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/vector_passes.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // does not own; a filter shrinks it to a list. One per sampling thread, reused from row to row to save allocations.
 #pragma once
 
-#include "runtime/types.hpp"
+#include "runtime/support/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

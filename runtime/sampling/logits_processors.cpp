@@ -1,4 +1,4 @@
-#include "runtime/logits_processors.hpp"
+#include "runtime/sampling/logits_processors.hpp"
 
 #include "runtime/sampling/vector_passes.hpp"
 

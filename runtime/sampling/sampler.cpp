@@ -1,7 +1,7 @@
-#include "runtime/sampler.hpp"
+#include "runtime/sampling/sampler.hpp"
 
-#include "runtime/logits_processors.hpp"
-#include "runtime/philox.hpp"
+#include "runtime/sampling/logits_processors.hpp"
+#include "runtime/sampling/philox.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,7 +1,7 @@
-#include "runtime/sampling_lists.hpp"
+#include "runtime/sampling/sampling_lists.hpp"
 
-#include "runtime/error.hpp"
-#include "runtime/sampling_ranges.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
-#include "runtime/sampling_params.hpp"
+#include "runtime/sampling/sampling_params.hpp"
 
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "runtime/stop_matcher.hpp"
+#include "runtime/sampling/stop_matcher.hpp"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
-#include "runtime/stop_strings.hpp"
+#include "runtime/sampling/stop_strings.hpp"
 
-#include "runtime/error.hpp"
-#include "runtime/sampling_ranges.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 
 #include <algorithm>
 #include <limits>

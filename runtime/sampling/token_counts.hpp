@@ -2,7 +2,7 @@
 // not the transcript's length. Owned by one sequence's sampler.
 #pragma once
 
-#include "runtime/types.hpp"
+#include "runtime/support/types.hpp"
 
 #include <span>
 #include <unordered_map>

@@ -4,7 +4,7 @@
 
 #include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/flat_map.hpp"
-#include "runtime/types.hpp"
+#include "runtime/support/types.hpp"
 
 #include <array>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // "tokenizer.json: `decoder.decoders[2].content` must be a string, not null". Used while a tokenizer is loaded.
 #pragma once
 
-#include "runtime/json.hpp"
+#include "runtime/support/json.hpp"
 
 #include <cstdint>
 #include <optional>

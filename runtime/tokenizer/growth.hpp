@@ -2,7 +2,7 @@
 // book. The state of one call.
 #pragma once
 
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <cstddef>

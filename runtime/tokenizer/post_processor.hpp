@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/tokenizer/field.hpp"
-#include "runtime/types.hpp"
+#include "runtime/support/types.hpp"
 
 #include <functional>
 #include <vector>

@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/unicode.hpp"
 
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <utf8proc.h>
 

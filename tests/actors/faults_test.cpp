@@ -1,9 +1,9 @@
 // The engine when its parts fail: a real company over a small model, on a device that fails where it is told to. Clients
 // hear a pause at most, and then what they would have heard anyway.
-#include "../listener.hpp"
+#include "tests/listener.hpp"
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
-#include "faulty_device.hpp"
+#include "tests/actors/faulty_device.hpp"
 
 #include <algorithm>
 #include <caf/actor_system.hpp>

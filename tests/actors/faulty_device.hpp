@@ -1,7 +1,7 @@
 // A device whose steps can be made to fail or to wait, for tests of supervision.
 #pragma once
 
-#include "runtime/device.hpp"
+#include "runtime/execution/device.hpp"
 
 #include <atomic>
 #include <functional>

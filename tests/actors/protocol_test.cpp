@@ -5,7 +5,7 @@
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
-#include "runtime/loader.hpp"
+#include "runtime/engine/loader.hpp"
 #include "tests/actors/failing_memory.hpp"
 
 #include <caf/actor_system_config.hpp>

@@ -1,13 +1,13 @@
 // Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate
 // are the ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph
 // replays.
-#include "kernels/cuda/attention.hpp"
+#include "kernels/cuda/device/attention.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/fp8.hpp"
+#include "kernels/cuda/device/fp8.hpp"
 #include "kernels/cuda/gemm_library.hpp"
-#include "kernels/cuda/linear.hpp"
+#include "kernels/cuda/device/linear.hpp"
 #include "kernels/cuda/machine.hpp"
-#include "kernels/cuda/sampling.hpp"
+#include "kernels/cuda/device/sampling.hpp"
 
 #include <algorithm>
 #include <cmath>

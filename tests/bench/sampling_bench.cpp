@@ -1,5 +1,5 @@
 // Microseconds per sampled token, for one thread: medians over rows that differ, as in decoding.
-#include "runtime/sampler.hpp"
+#include "runtime/sampling/sampler.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,6 +1,6 @@
 #include "tests/fuzz/connection_seeds.hpp"
 
-#include "tests/api/drive_connection.hpp"
+#include "tests/api/server/drive_connection.hpp"
 
 #include <algorithm>
 #include <charconv>

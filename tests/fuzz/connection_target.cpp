@@ -1,5 +1,5 @@
 // What libFuzzer calls with the bytes of one connection; the first is the client's habit (drive_connection.hpp).
-#include "tests/api/drive_connection.hpp"
+#include "tests/api/server/drive_connection.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // brings about replies that were not seen before. An input that breaks something is left in a file.
 //   troupe_connection_fuzz SECONDS [SEED]
 //   troupe_connection_fuzz FILE...          serves these inputs, and shows the replies
-#include "tests/api/drive_connection.hpp"
+#include "tests/api/server/drive_connection.hpp"
 #include "tests/fuzz/connection_seeds.hpp"
 
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "kernels/reference.hpp"
+#include "tests/kernels/reference.hpp"
 
 #include <doctest/doctest.h>
 

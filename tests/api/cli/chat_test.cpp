@@ -1,7 +1,7 @@
 // `troupe chat` at a terminal and in a pipe, and what it is made of.
-#include "api/cli/chat_history.hpp"
-#include "api/cli/chat_window.hpp"
-#include "runtime/error.hpp"
+#include "api/cli/terminal/chat_history.hpp"
+#include "api/cli/terminal/chat_window.hpp"
+#include "runtime/support/error.hpp"
 #include "tests/api/cli/terminal.hpp"
 
 #include <doctest/doctest.h>

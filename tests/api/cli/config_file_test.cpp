@@ -1,5 +1,5 @@
 #include "api/cli/config_file.hpp"
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <CLI/CLI.hpp>

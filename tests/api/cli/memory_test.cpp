@@ -1,6 +1,6 @@
 // What a load takes at most.
-#include "runtime/gguf_writer.hpp"
-#include "runtime/json.hpp"
+#include "runtime/checkpoint/gguf_writer.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

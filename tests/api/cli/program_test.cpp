@@ -1,5 +1,5 @@
 // The program as its users have it, on the golden checkpoints.
-#include "runtime/json.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
 #include "api/cli/values.hpp"
-#include "runtime/error.hpp"
+#include "runtime/support/error.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,20 @@
+// The program `troupe`.
+#include "api/cli/terminal/bus_errors.hpp"
+#include "api/cli/command_line.hpp"
+#include "api/cli/terminal/memory_errors.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
+
+#include <malloc.h>
+
+namespace {
+/// Each arena keeps what a storm has left in it, and few threads allocate much at once.
+constexpr int most_arenas = 4;
+} // namespace
+
+int main(int count, char** arguments) {
+  ::mallopt(M_ARENA_MAX, most_arenas);
+  troupe::cli::occupy_standard_streams();
+  troupe::cli::explain_bus_errors();
+  troupe::cli::explain_lack_of_memory();
+  return troupe::cli::run_command_line({arguments + (count > 0 ? 1 : 0), arguments + count});
+}

@@ -1,0 +1,128 @@
+#include "api/cli/terminal/answer.hpp"
+
+#include "api/cli/terminal/standard_streams.hpp"
+#include "runtime/support/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace troupe::cli {
+
+namespace {
+
+const tokenizer& tokenizer_of(const model_info& model) {
+  if (!model.tokenizer)
+    throw failure(errc::unsupported, model.id + " has no tokenizer, so that there is no text to put in or get out");
+  return *model.tokenizer;
+}
+
+/// Prints the sequences of a request in their order: the first unfinished one as it comes, later ones once it is their
+/// turn.
+class printer {
+public:
+  explicit printer(std::size_t sequences) : sequences_(sequences) { begin(); }
+
+  void add(const token_event& e) {
+    auto& its = sequences_[e.index];
+    its.text += e.text;
+    its.ended = its.ended || e.finish;
+    if (e.index == now_)
+      print(e.text);
+    while (now_ < sequences_.size() && sequences_[now_].ended) {
+      end();
+      if (++now_ < sequences_.size()) {
+        begin();
+        print(sequences_[now_].text);
+      }
+    }
+  }
+
+  std::vector<std::string> texts() && {
+    if (now_ < sequences_.size())
+      end();
+    std::vector<std::string> all;
+    for (auto& s : sequences_)
+      all.push_back(std::move(s.text));
+    return all;
+  }
+
+private:
+  struct sequence {
+    std::string text;
+    bool ended = false;
+  };
+
+  void begin() {
+    if (sequences_.size() > 1)
+      print("[" + std::to_string(now_ + 1) + "]\n");
+  }
+
+  void end() {
+    if (!sequences_[now_].text.ends_with('\n'))
+      print("\n");
+  }
+
+  std::vector<sequence> sequences_;
+  std::size_t now_ = 0;
+};
+
+} // namespace
+
+std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
+  const auto& tokens = tokenizer_of(model);
+  if (!model.chat)
+    throw failure(errc::unsupported,
+                  model.id + " has no chat template; `troupe run --raw` continues a text without one");
+  std::vector<jinja::value> list;
+  for (const auto& m : messages) {
+    jinja::dict fields;
+    fields.set("role", m.role);
+    fields.set("content", m.content);
+    list.emplace_back(std::move(fields));
+  }
+  return tokens.encode(model.chat->render({.messages = jinja::value::list(std::move(list))}), false);
+}
+
+std::vector<token_id> plain_prompt(const model_info& model, const std::string& text) {
+  return tokenizer_of(model).encode(text, true);
+}
+
+std::string answer::timings() const {
+  const auto rate = [](double tokens, double ms) { return ms > 0 ? tokens / ms * 1000 : 0; };
+  const auto computed = done.prompt_tokens - done.cached_tokens;
+  const auto later = done.completion_tokens - std::min<std::size_t>(done.completion_tokens, done.choices.size());
+  std::array<char, 256> line;
+  std::snprintf(line.data(), line.size(),
+                "%u tokens in (%u cached), %u out; waited %.1f ms, prefill %.1f ms (%.0f tokens/s), decode %.1f ms "
+                "(%.1f tokens/s)",
+                done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.queue_ms, done.prefill_ms,
+                rate(computed, done.prefill_ms), done.decode_ms, rate(static_cast<double>(later), done.decode_ms));
+  return line.data();
+}
+
+answer print_answer(const engine& from, console& terminal, generation request) {
+  printer out(static_cast<std::size_t>(request.sampling.n));
+  answer result;
+  terminal.catch_interrupts();
+  const auto submitted = from.submit(std::move(request), [&](event e) { terminal.post(std::move(e)); });
+  for (;;) {
+    const auto next = terminal.next_event();
+    if (!next) {
+      result.interrupted = true;
+      submitted.cancel();
+      terminal.let_interrupts_end_the_program();
+    } else if (const auto* tokens = std::get_if<token_event>(&*next)) {
+      out.add(*tokens);
+    } else if (const auto* done = std::get_if<done_event>(&*next)) {
+      result.done = *done;
+      result.texts = std::move(out).texts();
+      return result;
+    } else {
+      const auto& why = std::get<error>(*next);
+      throw failure(why.code, why.message, why.param);
+    }
+  }
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,35 @@
+#include "api/cli/terminal/bus_errors.hpp"
+
+#include "api/cli/command.hpp"
+
+#include <csignal>
+#include <string_view>
+
+#include <unistd.h>
+
+namespace troupe::cli {
+
+namespace {
+
+/// Calls nothing but what a signal handler may.
+void explain(int number, siginfo_t* what, void*) {
+  if (what->si_code != BUS_ADRERR) { // not a page that is missing
+    std::signal(number, SIG_DFL);
+    return; // what raised the signal does it again
+  }
+  constexpr std::string_view sentence =
+    "troupe: a file of the model was cut short or became unreadable while it was in use\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, sentence.data(), sentence.size());
+  _exit(failed);
+}
+
+} // namespace
+
+void explain_bus_errors() {
+  struct sigaction action {};
+  action.sa_sigaction = explain;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,162 @@
+#include "api/cli/terminal/console.hpp"
+
+#include "runtime/support/error.hpp"
+
+#include <atomic>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace troupe::cli {
+
+namespace {
+
+/// Signals have no other way to reach an object than a global.
+std::atomic<int> signalled = -1;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+std::atomic<int> last_signal = 0;
+
+/// Signals that have been noted and that nobody has looked at yet.
+std::atomic<int> unseen = 0;
+
+extern "C" void note_signal(int number) {
+  const int before = errno;
+  last_signal = number;
+  if (unseen.fetch_add(1) >= 2) { // the program is stuck, perhaps in writing to a pipe that nobody reads
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(signalled, &one, sizeof one);
+  errno = before;
+}
+
+int make_eventfd() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0)
+    throw std::system_error(errno, std::generic_category(), "eventfd");
+  return fd;
+}
+
+/// Resets the counter of an eventfd.
+void drain(int fd) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto got = ::read(fd, &count, sizeof count);
+}
+
+void handle_signals(void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART; // of writing; poll ends all the same
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM})
+    sigaction(signal, &action, nullptr);
+}
+
+} // namespace
+
+console::console() : events_ready_(make_eventfd()) { signalled = make_eventfd(); }
+
+console::~console() {
+  let_interrupts_end_the_program();
+  ::close(signalled.exchange(-1));
+  ::close(events_ready_);
+}
+
+void console::catch_interrupts() { handle_signals(note_signal); }
+
+void console::let_interrupts_end_the_program() { handle_signals(SIG_DFL); }
+
+void console::post(event e) noexcept {
+  {
+    const std::lock_guard lock(guard_);
+    events_.push_back(std::move(e));
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(events_ready_, &one, sizeof one);
+}
+
+std::optional<event> console::next_event() {
+  for (;;) {
+    {
+      const std::lock_guard lock(guard_);
+      if (!events_.empty()) {
+        auto first = std::move(events_.front());
+        events_.pop_front();
+        return first;
+      }
+    }
+    const auto woken = wait_for(events_ready_);
+    if (woken == wake::interrupted)
+      return std::nullopt;
+    if (woken == wake::ready)
+      drain(events_ready_);
+  }
+}
+
+console::input console::read_line(std::string& line) {
+  for (;;) {
+    if (const auto end = typed_.find('\n', searched_); end != std::string::npos) {
+      line = typed_.substr(0, end);
+      typed_.erase(0, end + 1);
+      searched_ = 0;
+      return input::line;
+    }
+    searched_ = typed_.size();
+    if (typed_.size() > longest_line)
+      throw line_too_long();
+    const auto got = read_piece(typed_);
+    if (got == piece::interrupted)
+      return input::interrupted;
+    if (got == piece::end) {
+      line = std::exchange(typed_, {});
+      searched_ = 0;
+      return line.empty() ? input::end : input::line;
+    }
+  }
+}
+
+console::piece console::read_piece(std::string& to) {
+  const auto woken = wait_for(STDIN_FILENO);
+  if (woken != wake::ready)
+    return woken == wake::interrupted ? piece::interrupted : piece::other_signal;
+  std::array<char, 16384> bytes;
+  const auto got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+  if (got < 0 && (errno == EINTR || errno == EAGAIN))
+    return piece::other_signal;
+  if (got <= 0)
+    return piece::end;
+  to.append(bytes.data(), static_cast<std::size_t>(got));
+  return piece::bytes;
+}
+
+failure console::line_too_long() {
+  return {errc::bad_request,
+          "a line of stdin has more than the " + std::to_string(longest_line >> 20) + " MiB that a turn may have"};
+}
+
+bool console::asked_to_end() const { return last_signal == SIGTERM; }
+
+console::wake console::wait_for(int fd) {
+  std::array<pollfd, 2> waiting{pollfd{signalled, POLLIN, 0}, pollfd{fd, POLLIN, 0}};
+  if (::poll(waiting.data(), waiting.size(), -1) < 0) {
+    if (errno != EINTR)
+      throw std::system_error(errno, std::generic_category(), "poll");
+    return wake::other_signal; // or an interrupt, which the next call sees
+  }
+  if (waiting[0].revents == 0)
+    return wake::ready;
+  drain(waiting[0].fd);
+  unseen = 0;
+  return wake::interrupted;
+}
+
+} // namespace troupe::cli

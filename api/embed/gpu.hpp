@@ -1,0 +1,11 @@
+// Whether this program can use GPUs.
+#pragma once
+
+#include "runtime/execution/device.hpp"
+
+namespace troupe {
+
+/// Null where it was built without CUDA.
+gpu_opener built_in_gpus();
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+// One connection's bytes, in and out, over its socket or, where there is none, of a client in memory. It remembers how
+// its input ended: a socket tells of the end of file once, and asio would wait for news of it for ever. Used on the
+// connection's strand alone.
+#pragma once
+
+#include "api/http/memory_client.hpp"
+
+#include <boost/asio/compose.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/beast/websocket/teardown.hpp>
+
+#include <memory>
+#include <utility>
+
+namespace troupe {
+
+class byte_stream {
+public:
+  using executor_type = boost::asio::ip::tcp::socket::executor_type;
+
+  explicit byte_stream(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
+  explicit byte_stream(std::shared_ptr<memory_client> client)
+    : socket_(client->get_executor()), client_(std::move(client)) {}
+
+  executor_type get_executor() { return socket_.get_executor(); }
+
+  /// Once a read has failed for another reason than cancel(), all later ones fail likewise.
+  template <class Buffers, class Token>
+  auto async_read_some(const Buffers& into, Token&& token) {
+    return boost::asio::async_compose<Token, void(boost::system::error_code, std::size_t)>(
+      read_operation<Buffers>{*this, into}, token, socket_);
+  }
+
+  template <class Buffers, class Token>
+  auto async_write_some(const Buffers& from, Token&& token) {
+    if (client_)
+      return client_->async_write_some(from, std::forward<Token>(token));
+    return socket_.async_write_some(from, std::forward<Token>(token));
+  }
+
+  /// Ends reads and writes under way with operation_aborted.
+  void cancel();
+  void shutdown_send();
+  void close();
+
+  // How Beast closes the layer below a WebSocket.
+  friend void beast_close_socket(byte_stream& stream) { stream.close(); }
+  template <class Handler>
+  friend void async_teardown(boost::beast::role_type role, byte_stream& stream, Handler&& handler) {
+    if (stream.client_) {
+      stream.close();
+      boost::asio::post(stream.get_executor(),
+                        boost::beast::bind_front_handler(std::forward<Handler>(handler), boost::system::error_code()));
+    } else {
+      boost::beast::websocket::async_teardown(role, stream.socket_, std::forward<Handler>(handler));
+    }
+  }
+
+private:
+  template <class Buffers>
+  struct read_operation {
+    byte_stream& stream;
+    Buffers into;
+    bool begun = false;
+
+    template <class Self>
+    void operator()(Self& self, boost::system::error_code ec = {}, std::size_t count = 0) {
+      if (!std::exchange(begun, true)) {
+        const auto buffers = into;
+        if (stream.ended_)
+          boost::asio::post(stream.get_executor(), std::move(self));
+        else if (stream.client_)
+          stream.client_->wait(std::move(self));
+        else
+          stream.socket_.async_read_some(buffers, std::move(self));
+        return;
+      }
+      if (stream.client_ && !stream.ended_)
+        count = stream.client_->read(into, ec);
+      if (ec && ec != boost::asio::error::operation_aborted)
+        stream.ended_ = ec;
+      self.complete(stream.ended_ ? stream.ended_ : ec, count);
+    }
+  };
+
+  boost::asio::ip::tcp::socket socket_;
+  std::shared_ptr<memory_client> client_; // instead of the socket
+  boost::system::error_code ended_; // of the input
+};
+
+} // namespace troupe

@@ -1,0 +1,165 @@
+#include "api/http/log.hpp"
+
+#include "api/openai/json_text.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <spdlog/async_logger.h>
+#include <spdlog/details/thread_pool.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+constexpr double refusals_per_second = 10, refusals_at_once = 50;
+constexpr std::size_t lines_that_wait = 8192;
+
+spdlog::level::level_enum level_of(log_level level) {
+  switch (level) {
+    case log_level::debug: return spdlog::level::debug;
+    case log_level::info: return spdlog::level::info;
+    case log_level::warn: return spdlog::level::warn;
+    case log_level::error: return spdlog::level::err;
+    case log_level::off: return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+void set_up(spdlog::logger& to, log_level level, log_format format) {
+  to.set_level(level_of(level));
+  to.set_pattern(format == log_format::json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
+                                            : "%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+}
+
+/// As a JSON string, without its quotes where none are needed.
+std::string bare(std::string quoted) {
+  const auto inner = std::string_view(quoted).substr(1, quoted.size() - 2);
+  const bool plain = !inner.empty() && inner.find_first_of(" =\"\\") == inner.npos;
+  return plain ? std::string(inner) : quoted;
+}
+
+std::string rounded(double value) {
+  return json_number(std::round(value * 100) / 100);
+}
+
+std::string text_of(const log_field& field, log_format format) {
+  if (const auto* count = std::get_if<std::uint64_t>(&field.value))
+    return std::to_string(*count);
+  if (const auto* number = std::get_if<double>(&field.value))
+    return rounded(*number);
+  auto text = log_text(std::get<std::string>(field.value));
+  return format == log_format::json ? text : bare(std::move(text));
+}
+
+/// A spdlog logger keeps its thread pool alive by a weak reference alone.
+struct threaded_logger {
+  std::shared_ptr<spdlog::details::thread_pool> thread;
+  std::shared_ptr<spdlog::async_logger> logger;
+};
+
+std::string unicode_escape(unsigned code) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string result = "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4)
+    result += digits[code >> shift & 15];
+  return result;
+}
+
+} // namespace
+
+std::optional<std::uint64_t> rate_limit::pass(clock::time_point now) {
+  const auto since = std::chrono::duration<double>(now - last_).count();
+  left_ = std::min(burst_, left_ + since * per_second_);
+  last_ = now;
+  if (left_ < 1) {
+    ++held_back_;
+    return std::nullopt;
+  }
+  left_ -= 1;
+  return std::exchange(held_back_, 0);
+}
+
+std::string log_text(std::string_view text, std::size_t most) {
+  const auto quoted = json_text(to_utf8(text.substr(0, most)) + (text.size() > most ? "..." : ""));
+  // JSON itself lets pass what terminals and readers of lines may act upon: DEL, the controls of Latin-1 and Unicode's
+  // line breaks.
+  std::string result;
+  for (std::size_t i = 0; i < quoted.size(); ++i) {
+    const auto at = [&](std::size_t ahead) {
+      return i + ahead < quoted.size() ? static_cast<unsigned char>(quoted[i + ahead]) : 0u;
+    };
+    if (at(0) == 0x7f) {
+      result += unicode_escape(0x7f);
+    } else if (at(0) == 0xc2 && at(1) < 0xa0) {
+      result += unicode_escape(at(1));
+      i += 1;
+    } else if (at(0) == 0xe2 && at(1) == 0x80 && (at(2) == 0xa8 || at(2) == 0xa9)) {
+      result += unicode_escape(0x2000 + (at(2) & 0x3f));
+      i += 2;
+    } else {
+      result += quoted[i];
+    }
+  }
+  return result;
+}
+
+server_log::server_log(std::shared_ptr<spdlog::logger> to, log_level level, log_format format)
+  : to_(std::move(to)), level_(level), format_(format), refusals_(refusals_per_second, refusals_at_once) {
+  set_up(*to_, level, format);
+}
+
+server_log::~server_log() = default;
+
+std::shared_ptr<server_log> server_log::on_stderr(log_level level, log_format format) {
+  const auto both = std::make_shared<threaded_logger>();
+  both->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1);
+  both->logger = std::make_shared<spdlog::async_logger>(
+    "troupe", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(), both->thread,
+    spdlog::async_overflow_policy::overrun_oldest);
+  return std::shared_ptr<server_log>(new server_log({both, both->logger.get()}, level, format));
+}
+
+std::shared_ptr<server_log> server_log::on_stream(std::ostream& to, log_level level, log_format format) {
+  auto logger = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::ostream_sink_mt>(to));
+  return std::shared_ptr<server_log>(new server_log(std::move(logger), level, format));
+}
+
+bool server_log::wants(log_level level) const {
+  return level != log_level::off && level >= level_;
+}
+
+void server_log::write(log_level level, std::string_view what, const log_fields& fields) {
+  if (!wants(level))
+    return;
+  std::string line = format_ == log_format::json ? "\"event\":" + log_text(what) : std::string(what);
+  for (const auto& field : fields) {
+    const auto value = text_of(field, format_);
+    if (format_ == log_format::json)
+      line += ",\"" + std::string(field.name) + "\":" + value;
+    else
+      line += ' ' + std::string(field.name) + '=' + value;
+  }
+  to_->log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+void server_log::refuse(std::string_view what, log_fields fields) {
+  if (!wants(log_level::warn))
+    return;
+  std::optional<std::uint64_t> left_out;
+  {
+    const std::lock_guard lock(mutex_);
+    left_out = refusals_.pass(rate_limit::clock::now());
+  }
+  if (!left_out)
+    return;
+  if (*left_out > 0)
+    fields.push_back({"left_out", *left_out});
+  write(log_level::warn, what, fields);
+}
+
+} // namespace troupe

@@ -1,0 +1,242 @@
+#include "api/openai/chat_messages.hpp"
+
+namespace troupe {
+
+namespace {
+
+[[noreturn]] void refuse_for_templates(const field_reader& at, std::string_view key, const std::exception& why) {
+  at.refuse(key, std::string("cannot be given to a template: ") + why.what());
+}
+
+jinja::value to_template(const field_reader& at, std::string_view key, json::value given) {
+  try {
+    return jinja::from_json(given);
+  } catch (const failure& f) {
+    refuse_for_templates(at, key, f);
+  }
+}
+
+/// Bytes of text in `v`, keys included, and 8 for each value; `most` and something where there are more than `most`.
+std::size_t bytes_of(json::value v, std::size_t most) {
+  std::size_t sum = 8;
+  if (v.is_string()) {
+    sum += std::string_view(v).size();
+  } else if (v.is_array()) {
+    for (auto item : json::array(v))
+      if ((sum += bytes_of(item, most)) > most)
+        break;
+  } else if (v.is_object()) {
+    for (auto [key, item] : json::object(v))
+      if ((sum += key.size() + bytes_of(item, most)) > most)
+        break;
+  }
+  return sum;
+}
+
+void refuse_large(const field_reader& body, std::string_view key, std::size_t most_bytes,
+                  std::size_t most_entries = std::size_t(-1)) {
+  const auto found = body.find(key);
+  if (!found)
+    return;
+  if (found->is_array())
+    check_entries(body, key, json::array(*found).size(), most_entries);
+  if (bytes_of(*found, most_bytes) > most_bytes)
+    body.refuse(key, "may hold at most " + std::to_string(most_bytes) + " bytes of text and values");
+}
+
+/// Text parts in one string, a line each, as servers for templates that know only strings do it.
+std::string joined_parts(const field_reader& message, json::array parts) {
+  std::string result;
+  std::size_t number = 0;
+  for (auto item : parts) {
+    const auto name = "content[" + std::to_string(number) + "]";
+    std::string_view text;
+    if (item.get(text)) {
+      if (!item.is_object())
+        message.refuse(name, "an object or a string", item);
+      const field_reader part(item, message.name_of(name) + ".");
+      const auto type = part.text("type").value_or("text");
+      if (type != "text")
+        throw failure(errc::unsupported,
+                      "`" + part.name_of("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
+                      part.name_of("type"));
+      const auto given = part.text("text");
+      if (!given)
+        part.refuse("text", "is required");
+      text = *given;
+    }
+    if (number++ > 0)
+      result += '\n';
+    result += text;
+  }
+  return result;
+}
+
+/// OpenAI's clients send arguments as JSON in a string; templates expect what it says.
+jinja::value open_arguments(const field_reader& function, json::value given) {
+  std::string_view text;
+  if (given.get(text))
+    return to_template(function, "arguments", given);
+  if (text.empty())
+    return jinja::dict();
+  const auto parsed = [&] {
+    try {
+      return json::document::parse(text, "its text", errc::bad_request);
+    } catch (const failure& f) {
+      function.refuse("arguments", std::string("must be a JSON object, as a string or as such: ") + f.what());
+    }
+  }();
+  if (!parsed.root().is_object())
+    function.refuse("arguments", "must be a JSON object, as a string or as such");
+  return to_template(function, "arguments", parsed.root());
+}
+
+/// The dict of an object, each member made by `value_of(key, item)`.
+template <class Make>
+jinja::value dict_of(const field_reader& object, Make value_of) {
+  jinja::dict result;
+  for (auto [key, item] : json::object(object.body()))
+    result.set(key, value_of(std::string_view(key), item));
+  return result;
+}
+
+/// The member `function` of a call or a tool, which has a name.
+field_reader named_function(const field_reader& of) {
+  auto function = of.object("function");
+  if (!function)
+    of.refuse("function", "is required");
+  if (!function->text("name"))
+    function->refuse("name", "is required");
+  return *std::move(function);
+}
+
+jinja::value read_call(const field_reader& call) {
+  const auto function = named_function(call);
+  const auto member = [&](std::string_view key, json::value item) {
+    return key == "arguments" ? open_arguments(function, item) : to_template(function, key, item);
+  };
+  return dict_of(call, [&](std::string_view key, json::value item) {
+    return key == "function" ? dict_of(function, member) : to_template(call, key, item);
+  });
+}
+
+/// A list of objects, each read by `read`.
+template <class Read>
+jinja::value read_objects(const field_reader& at, std::string_view key, json::array given, Read read) {
+  std::vector<jinja::value> result;
+  for (auto item : given) {
+    const auto name = std::string(key) + '[' + std::to_string(result.size()) + ']';
+    if (!item.is_object())
+      at.refuse(name, "an object", item);
+    result.push_back(read(field_reader(item, at.name_of(name) + ".")));
+  }
+  return jinja::value::list(std::move(result));
+}
+
+/// `make()`, which puts values together that may turn out to be too deep or too large. Names the body's member.
+template <class Make>
+auto made_of(const field_reader& body, std::string_view key, Make make) {
+  try {
+    return make();
+  } catch (const jinja::fault& f) {
+    refuse_for_templates(body, key, f);
+  }
+}
+
+jinja::value read_message(const field_reader& message) {
+  const auto role = message.text("role");
+  if (!role || role->empty())
+    message.refuse("role", "is required");
+  const auto content = message.find("content");
+  const auto calls = message.list("tool_calls");
+  if (content && !content->is_string() && !content->is_array())
+    message.refuse("content", "a string or a list of text parts", *content);
+  if (!content && !calls && *role != "assistant")
+    message.refuse("content", "is required");
+  return dict_of(message, [&](std::string_view key, json::value item) {
+    return key == "content" && item.is_array() ? joined_parts(message, item)
+           : key == "tool_calls" && calls      ? read_objects(message, key, *calls, read_call)
+                                               : to_template(message, key, item);
+  });
+}
+
+jinja::value read_tool(const field_reader& tool) {
+  named_function(tool);
+  return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
+}
+
+/// Whether the template is to know the tools. Forcing a call would need guided generation.
+bool tools_are_offered(const field_reader& body) {
+  const auto choice = body.find("tool_choice");
+  if (!choice)
+    return true;
+  std::string_view word;
+  if (choice->get(word) || word == "required")
+    throw failure(errc::unsupported, "`tool_choice` must be \"auto\" or \"none\": forcing a tool call is not supported",
+                  "tool_choice");
+  if (word != "auto" && word != "none")
+    body.refuse("tool_choice", "must be \"auto\" or \"none\"");
+  return word == "auto";
+}
+
+/// The text of the last message, if it has one.
+std::optional<std::string_view> last_text(const chat_input& chat) {
+  const auto* content = chat.messages.seq().items.back().map().find("content");
+  return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view space = " \t\r\n";
+  const auto first = text.find_first_not_of(space);
+  return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(space) - first + 1);
+}
+
+} // namespace
+
+chat_input read_chat(const field_reader& body) {
+  chat_input result;
+  const auto messages = body.list("messages");
+  if (!messages)
+    body.refuse("messages", "is required");
+  refuse_large(body, "messages", most_message_bytes, most_messages);
+  refuse_large(body, "tools", most_tool_bytes, most_tools);
+  refuse_large(body, "chat_template_kwargs", most_variable_bytes);
+  refuse_large(body, "documents", most_message_bytes);
+  refuse_large(body, "reasoning_effort", most_variable_bytes);
+  result.messages = made_of(body, "messages", [&] { return read_objects(body, "messages", *messages, read_message); });
+  if (!result.messages.truth())
+    body.refuse("messages", "must have at least one message");
+  if (const auto tools = body.list("tools"))
+    result.tools = made_of(body, "tools", [&] { return read_objects(body, "tools", *tools, read_tool); });
+  if (!tools_are_offered(body) || !result.tools.truth())
+    result.tools = nullptr;
+  if (const auto variables = body.object("chat_template_kwargs"))
+    result.variables = to_template(body, "chat_template_kwargs", variables->body()).map();
+  for (const auto* name : {"documents", "reasoning_effort"})
+    if (const auto given = body.find(name))
+      made_of(body, name, [&] { result.variables.set(name, to_template(body, name, *given)); });
+
+  result.continue_final_message = body.boolean("continue_final_message").value_or(false);
+  result.add_generation_prompt = body.boolean("add_generation_prompt").value_or(!result.continue_final_message);
+  if (result.continue_final_message && result.add_generation_prompt)
+    body.refuse("continue_final_message", "and `add_generation_prompt` cannot both be true");
+  if (result.continue_final_message && !last_text(result))
+    body.refuse("continue_final_message", "needs a last message with text");
+  return result;
+}
+
+std::string render_chat(const served_model& model, const chat_input& chat) {
+  if (!model.render)
+    throw failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages");
+  auto prompt = model.render(chat);
+  if (!chat.continue_final_message)
+    return prompt;
+  const auto text = trimmed(last_text(chat).value_or(""));
+  const auto found = prompt.rfind(text);
+  if (found == prompt.npos)
+    throw failure(errc::bad_request, "`continue_final_message`: the chat template changes the last message's text",
+                  "continue_final_message");
+  return prompt.substr(0, found + text.size());
+}
+
+} // namespace troupe

@@ -1,0 +1,240 @@
+#include "api/openai/openai_request.hpp"
+
+#include "api/openai/chat_messages.hpp"
+#include "api/http/request_scope.hpp"
+#include "api/openai/sampling_fields.hpp"
+
+#include <cmath>
+#include <functional>
+
+namespace troupe {
+
+namespace {
+
+std::vector<token_id> encoded(const field_reader& body, const char* key, const served_model& model,
+                              std::string_view text, bool special) {
+  if (!model.encode)
+    body.refuse(key, "must be a list of token ids: this model has no tokenizer");
+  return model.encode(text, special);
+}
+
+const char* source_of(dialect speaks) {
+  return speaks == dialect::chat ? "messages" : "prompt";
+}
+
+void check_length(const char* source, std::size_t tokens, const served_model& model) {
+  const auto context = static_cast<std::size_t>(model.max_context);
+  if (tokens == 0)
+    throw failure(errc::bad_request, "`" + std::string(source) + "` must have at least one token", source);
+  if (tokens >= context)
+    throw failure(errc::bad_request,
+                  "`" + std::string(source) + "` has " + std::to_string(tokens) + " tokens; at most " +
+                    std::to_string(context - 1) + " fit into the context of " + std::to_string(context),
+                  source);
+}
+
+/// The same for a text that must fit into the context. One that cannot is refused before work is spent on it.
+std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
+                                     std::string_view text, bool special) {
+  const auto context = static_cast<std::size_t>(model.max_context);
+  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
+    body.refuse(key, "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
+                       std::to_string(context) + " tokens");
+  return encoded(body, key, model, text, special);
+}
+
+/// One text, one list of ids, a list of texts, or a list of lists of ids. `take` gets each as soon as it is read, so that
+/// the first that is too long ends it.
+void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
+                  const std::function<void(std::vector<token_id>)>& take) {
+  constexpr auto wanted = "a string, a list of token ids, or a list of either";
+  const auto found = body.find("prompt");
+  if (!found)
+    body.refuse("prompt", "is required");
+  const bool special = body.boolean("add_special_tokens").value_or(true);
+  const auto take_ids = [&](json::array ids) {
+    check_length("prompt", ids.size(), model); // before there is a copy of it
+    take(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+  };
+  std::string_view text;
+  if (!found->get(text))
+    return take(encoded_prompt(body, "prompt", model, text, special));
+  json::array list;
+  if (found->get(list))
+    body.refuse("prompt", wanted, *found);
+  if (list.size() == 0)
+    body.refuse("prompt", "must not be empty");
+  if (list.at(0).value().is_number())
+    return take_ids(list);
+  check_entries(body, "prompt", list.size(), most_choices);
+  if (list.size() * static_cast<std::size_t>(n) > most_choices)
+    body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
+  for (auto item : list) {
+    check(stop);
+    json::array ids;
+    if (!item.get(text))
+      take(encoded_prompt(body, "prompt", model, text, special));
+    else if (!item.get(ids))
+      take_ids(ids);
+    else
+      body.refuse("prompt", wanted, item);
+  }
+}
+
+std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model,
+                                       const std::stop_token& stop) {
+  auto chat = read_chat(body);
+  chat.stop = stop;
+  const bool special = body.boolean("add_special_tokens").value_or(false);
+  return encoded_prompt(body, "messages", model, render_chat(model, chat), special);
+}
+
+/// -1: none; otherwise how many alternatives beside the chosen token.
+int read_logprobs(dialect speaks, const field_reader& body) {
+  if (speaks == dialect::completions)
+    return static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
+  const bool wanted = body.boolean("logprobs").value_or(false);
+  const auto top = body.integer("top_logprobs", 0, 20);
+  if (top && *top > 0 && !wanted)
+    body.refuse("top_logprobs", "needs `logprobs` to be true");
+  return wanted ? static_cast<int>(top.value_or(0)) : -1;
+}
+
+/// What the request says, and which of its fields says it.
+struct token_limit {
+  std::optional<std::int64_t> tokens;
+  const char* field = "max_tokens";
+};
+
+token_limit read_limit(dialect speaks, const field_reader& body) {
+  token_limit result{body.integer("max_tokens", 1, sampling_fields::most_int)};
+  if (speaks == dialect::chat)
+    if (const auto newer = body.integer("max_completion_tokens", 1, sampling_fields::most_int))
+      result = {newer, "max_completion_tokens"};
+  return result;
+}
+
+/// Sets `max_tokens` for a prompt of the given length, so that both fit into the context.
+void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, const token_limit& limit,
+         const served_model& model) {
+  check_length(source_of(speaks), prompt_tokens, model);
+  const auto context = static_cast<std::int64_t>(model.max_context);
+  const auto used = static_cast<std::int64_t>(prompt_tokens);
+  const auto room = context - used;
+  if (limit.tokens && *limit.tokens > room)
+    throw failure(errc::bad_request,
+                  "`" + std::string(limit.field) + "` is " + std::to_string(*limit.tokens) + ", but the prompt of " +
+                    std::to_string(used) + " tokens leaves " + std::to_string(room) + " of the context of " +
+                    std::to_string(context),
+                  limit.field);
+  const auto fallback = speaks == dialect::chat ? room : std::min<std::int64_t>(16, room);
+  sampling.max_tokens = static_cast<int>(limit.tokens.value_or(fallback));
+  if (sampling.min_tokens > sampling.max_tokens)
+    throw failure(errc::bad_request,
+                  "`min_tokens` must be at most " + std::to_string(sampling.max_tokens) + ", the most to be generated",
+                  "min_tokens");
+}
+
+void read_stream(const field_reader& body, generation_request& result) {
+  result.stream = body.boolean("stream").value_or(false);
+  const auto options = body.object("stream_options");
+  if (!options)
+    return;
+  if (!result.stream)
+    body.refuse("stream_options", "needs `stream` to be true");
+  result.include_usage = options->boolean("include_usage").value_or(false);
+  if (options->boolean("continuous_usage_stats").value_or(false))
+    throw failure(errc::unsupported, "`stream_options.continuous_usage_stats` is not supported",
+                  "stream_options.continuous_usage_stats");
+}
+
+bool read_echo(dialect speaks, const field_reader& body, const served_model& model, int logprobs) {
+  if (!body.boolean("echo").value_or(false))
+    return false;
+  if (speaks == dialect::chat)
+    throw failure(errc::unsupported, "`echo` is not supported in chats", "echo");
+  if (logprobs >= 0)
+    throw failure(errc::unsupported, "`echo` together with `logprobs` is not supported", "echo");
+  if (!model.decode)
+    body.refuse("echo", "needs a tokenizer, and this model has none");
+  return true;
+}
+
+/// What every prompt of the request shares.
+generation read_shared(dialect speaks, const field_reader& body, const served_model& model) {
+  generation result;
+  result.sampling = read_sampling(body, model);
+  result.sampling.logprobs = read_logprobs(speaks, body);
+  result.sampling.max_tokens = sampling_fields::most_int; // until a prompt says what fits
+  result.sampling.validate(static_cast<std::size_t>(model.vocab_size));
+  // vLLM's clients say less for sooner.
+  result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
+  result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
+  const auto seconds = body.number("timeout", {0, 86'400, true});
+  if (seconds)
+    result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+  if (!model.decode && !result.sampling.stop.empty())
+    body.refuse("stop", "needs a tokenizer, and this model has none");
+  return result;
+}
+
+} // namespace
+
+void check_model_name(const field_reader& body, const served_model& model) {
+  const auto name = body.text("model");
+  if (name && *name != model.id)
+    throw failure(errc::not_found,
+                  "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
+}
+
+generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
+                                    const std::stop_token& stop) {
+  check_model_name(body, model);
+  refuse_unsupported(body);
+  generation_request result;
+  result.speaks = speaks;
+  const auto shared = read_shared(speaks, body, model);
+  const auto limit = read_limit(speaks, body);
+  read_stream(body, result);
+  result.return_token_ids = body.boolean("return_token_ids").value_or(false);
+  const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
+
+  const auto take = [&](std::vector<token_id> ids) {
+    auto& one = result.prompts.emplace_back(shared); // which copies no list
+    fit(one.sampling, speaks, ids.size(), limit, model);
+    if (echo)
+      result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
+    one.prompt = std::move(ids);
+  };
+  if (speaks == dialect::chat)
+    take(read_chat_prompt(body, model, stop));
+  else
+    read_prompts(body, model, shared.sampling.n, stop, take);
+  return result;
+}
+
+std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
+                                     const std::stop_token& stop) {
+  check_model_name(body, model);
+  if (body.has("messages")) {
+    if (body.has("prompt"))
+      body.refuse("messages", "and `prompt` cannot both be given");
+    return read_chat_prompt(body, model, stop);
+  }
+  const auto text = body.text("prompt");
+  if (!text)
+    body.refuse("prompt", "is required");
+  return encoded(body, "prompt", model, *text, body.boolean("add_special_tokens").value_or(true));
+}
+
+std::string parse_detokenize(const field_reader& body, const served_model& model) {
+  check_model_name(body, model);
+  const auto ids = body.ids("tokens", 0, model.vocab_size - 1, most_detokenised);
+  if (!ids)
+    body.refuse("tokens", "is required");
+  if (!model.decode)
+    body.refuse("tokens", "cannot be turned into text: this model has no tokenizer");
+  return model.decode(*ids, body.boolean("skip_special_tokens").value_or(false));
+}
+
+} // namespace troupe

@@ -1,0 +1,92 @@
+// From the engine's events to OpenAI's objects: whole responses, SSE events, error bodies. Plain data in, text out;
+// a writer belongs to one response and is used on its connection's strand.
+#pragma once
+
+#include "api/openai/openai_request.hpp"
+#include "api/openai/service.hpp"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// "stop", "length" or "cancelled".
+std::string_view name_of(finish_reason reason);
+
+/// HTTP's status for an error.
+unsigned status_of(errc code);
+/// OpenAI's name for an error: "model_not_found".
+std::string_view code_of(const error& what);
+
+/// {"error":{"message","type","param","code"}}
+std::string error_body(const error& what);
+/// The object under "error" alone.
+std::string error_object(const error& what);
+
+/// One event of a stream: `data: …` and an empty line.
+std::string sse(std::string_view data);
+
+/// Token, log-probability and bytes of each sampled token, as chats list them.
+std::string chat_logprobs(const std::vector<sampled_token>& tokens, const served_model& model);
+
+struct usage {
+  std::uint64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+
+  void add(const done_event& done);
+  std::string json() const;
+};
+
+/// The response to one generation_request. Events of prompt p, sequence i belong to choice p * n + i.
+class response_writer {
+public:
+  response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
+
+  /// Of a stream: the SSE event that `e` gives.
+  std::string chunk(std::size_t prompt, const token_event& e);
+  /// Of a stream: the events that end it; the usage where asked for, then [DONE].
+  std::string last_chunks() const;
+
+  /// Of a whole response: keeps `e` for body().
+  void add(std::size_t prompt, const token_event& e);
+  std::string body() const;
+
+  /// Both: tokens and choices without a token_event of their own are counted here.
+  void add(std::size_t prompt, const done_event& done);
+
+private:
+  /// Text, ids and log-probabilities that come together: of one event, or of all.
+  struct piece {
+    std::string text;
+    std::vector<token_id> ids;
+    std::vector<sampled_token> logprobs;
+    std::vector<std::size_t> offsets; // characters ahead of each token in the choice's text; of completions
+    std::optional<finish_reason> finish;
+    std::string stop;
+    bool first = false;
+  };
+  struct choice {
+    std::size_t characters = 0;
+    bool started = false;
+    piece all; // of a whole response
+  };
+
+  piece take(std::size_t prompt, const token_event& e);
+  std::vector<std::size_t> offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const;
+  std::string choice_json(std::size_t index, const piece& p, bool whole) const;
+  std::string completion_logprobs(const piece& p) const;
+  std::string prompt_ids(std::size_t prompt) const;
+
+  std::shared_ptr<const served_model> model_;
+  dialect speaks_;
+  bool stream_, include_usage_, return_token_ids_, want_logprobs_;
+  std::size_t n_;
+  std::vector<std::vector<token_id>> prompts_; // where they are to be returned
+  std::vector<std::string> echoes_;
+  std::string head_; // `{"id":…,"object":…,"created":…,"model":…`
+  std::map<std::size_t, choice> choices_;
+  usage usage_;
+};
+
+} // namespace troupe

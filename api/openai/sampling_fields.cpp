@@ -1,0 +1,172 @@
+#include "api/openai/sampling_fields.hpp"
+
+#include <array>
+#include <charconv>
+#include <random>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t most_modalities = 16;
+
+/// What a field may hold without asking for anything, beside null.
+enum class neutral : std::uint8_t { none, off, empty, zero, one, on };
+
+bool is_neutral(json::value v, neutral kind) {
+  double number = 0;
+  const bool is_number = v.is_number() && !v.get(number);
+  switch (kind) {
+    case neutral::none: return false;
+    case neutral::off: return v.is_bool() && !bool(v);
+    case neutral::on: return v.is_bool() && bool(v);
+    case neutral::zero: return is_number && number == 0;
+    case neutral::one: return is_number && number == 1;
+    case neutral::empty:
+      return (v.is_string() && std::string_view(v).empty()) || (v.is_array() && json::array(v).size() == 0) ||
+             (v.is_object() && json::object(v).size() == 0);
+  }
+  return false;
+}
+
+struct unsupported_field {
+  std::string_view name;
+  neutral harmless;
+};
+
+constexpr auto unsupported_fields = std::to_array<unsupported_field>({
+  {"suffix", neutral::empty},
+  {"best_of", neutral::one},
+  {"use_beam_search", neutral::off},
+  {"length_penalty", neutral::one},
+  {"early_stopping", neutral::off},
+  {"prompt_logprobs", neutral::off},
+  {"guided_json", neutral::none},
+  {"guided_regex", neutral::none},
+  {"guided_choice", neutral::none},
+  {"guided_grammar", neutral::none},
+  {"structured_outputs", neutral::none},
+  {"structural_tag", neutral::none},
+  {"grammar", neutral::empty},
+  {"json_schema", neutral::none},
+  {"function_call", neutral::none},
+  {"functions", neutral::empty},
+  {"audio", neutral::none},
+  {"web_search_options", neutral::none},
+  {"chat_template", neutral::none},
+  {"logits_processors", neutral::empty},
+  {"allowed_token_ids", neutral::none},
+  {"bad_words", neutral::empty},
+  {"truncate_prompt_tokens", neutral::none},
+  {"include_stop_str_in_output", neutral::off},
+  {"typical_p", neutral::one},
+  {"mirostat", neutral::zero},
+  {"thinking_token_budget", neutral::none},
+  {"prompt_embeds", neutral::none},
+  {"kv_transfer_params", neutral::none},
+});
+
+void refuse_other_modalities(const field_reader& body) {
+  const auto list = body.list("modalities", most_modalities);
+  if (!list)
+    return;
+  for (auto item : *list) {
+    std::string_view text;
+    if (item.get(text) || text != "text")
+      throw failure(errc::unsupported, "`modalities` may only be [\"text\"]", "modalities");
+  }
+}
+
+void refuse_response_format(const field_reader& body) {
+  const auto format = body.object("response_format");
+  if (format && format->text("type") != "text")
+    throw failure(errc::unsupported, "`response_format` other than {\"type\": \"text\"} is not supported",
+                  "response_format");
+}
+
+std::uint64_t random_seed() {
+  thread_local std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
+
+/// Any 64-bit integer, negative ones by their bits.
+std::uint64_t read_seed(const field_reader& body) {
+  const auto found = body.find("seed");
+  if (!found)
+    return random_seed();
+  std::int64_t signed_seed = 0;
+  std::uint64_t seed = 0;
+  if (found->is_int64() && !found->get(signed_seed))
+    return static_cast<std::uint64_t>(signed_seed);
+  if (!found->is_uint64() || found->get(seed))
+    body.refuse("seed", "an integer of 64 bits", *found);
+  return seed;
+}
+
+std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body, int vocab_size) {
+  std::vector<std::pair<token_id, float>> result;
+  const auto found = body.object("logit_bias");
+  if (!found)
+    return result;
+  const auto entries = json::object(found->body());
+  check_entries(body, "logit_bias", entries.size(), sampling_fields::most_biases);
+  for (auto [key, value] : entries) {
+    const std::string_view digits = key;
+    token_id id = -1;
+    const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+    if (ec != std::errc() || end != digits.data() + digits.size() || id < 0 || id >= vocab_size)
+      body.refuse("logit_bias", "must map token ids from 0 to " + std::to_string(vocab_size - 1) + " to numbers, \"" +
+                                  std::string(digits) + "\" is none");
+    double bias = 0;
+    if (!value.is_number() || value.get(bias))
+      body.refuse("logit_bias", "must map token ids to numbers");
+    result.emplace_back(id, static_cast<float>(bias));
+  }
+  return result;
+}
+
+void assign(float& to, const field_reader& body, const sampling_number& field) {
+  if (const auto given = body.number(field.name, field.range))
+    to = static_cast<float>(*given);
+}
+
+void assign(int& to, const field_reader& body, const sampling_integer& field) {
+  if (const auto given = body.integer(field.name, field.least, field.most))
+    to = static_cast<int>(*given);
+}
+
+} // namespace
+
+void refuse_unsupported(const field_reader& body) {
+  for (const auto& [name, harmless] : unsupported_fields) {
+    const auto found = body.find(name);
+    if (found && !is_neutral(*found, harmless))
+      throw failure(errc::unsupported, "`" + std::string(name) + "` is not supported", std::string(name));
+  }
+  refuse_other_modalities(body);
+  refuse_response_format(body);
+}
+
+sampling_params read_sampling(const field_reader& body, const served_model& model) {
+  using namespace sampling_fields;
+  auto result = model.defaults;
+  assign(result.temperature, body, temperature);
+  assign(result.top_k, body, top_k);
+  assign(result.top_p, body, top_p);
+  assign(result.min_p, body, min_p);
+  assign(result.repetition_penalty, body, repetition_penalty);
+  assign(result.presence_penalty, body, presence_penalty);
+  assign(result.frequency_penalty, body, frequency_penalty);
+  result.logit_bias = read_logit_bias(body, model.vocab_size);
+  result.seed = read_seed(body);
+  assign(result.min_tokens, body, min_tokens);
+  result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
+  assign(result.n, body, n);
+  if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
+    result.stop_token_ids = std::move(*ids);
+  if (auto stops = body.texts("stop", most_stops))
+    result.stop = std::move(*stops);
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,203 @@
+#include "api/server/connection.hpp"
+
+#include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http.hpp>
+
+#include <charconv>
+#include <ctime>
+
+namespace troupe {
+
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr std::size_t most_read_ahead = 64 << 10;
+constexpr auto linger_time = std::chrono::seconds(2);
+
+std::string http_date() {
+  const auto now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[64];
+  return std::string(text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts));
+}
+
+template <class Body>
+http::response<Body> response(unsigned status, std::string_view content_type, const answer_form& form,
+                              const std::optional<request_record>& record) {
+  http::response<Body> result;
+  result.version(form.version);
+  result.result(status);
+  result.set(http::field::server, "troupe");
+  result.set(http::field::date, http_date());
+  if (!content_type.empty())
+    result.set(http::field::content_type, content_type);
+  for (const auto& [name, value] : form.headers)
+    result.set(name, value);
+  if (record)
+    result.set("X-Request-Id", record->id());
+  return result;
+}
+
+} // namespace
+
+connection::connection(byte_stream bytes, server_context& context)
+  : bytes_(std::move(bytes)), context_(context), deadline_(bytes_.get_executor()),
+    buffer_(2 * most_read_ahead + context.options.max_header_bytes) {}
+
+asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
+  auto out = response<http::string_body>(what.status, what.content_type, form, record_);
+  out.keep_alive(form.keep_alive && !overrun_);
+  for (const auto& [name, value] : what.headers)
+    out.set(name, value);
+  out.body() = what.body;
+  if (what.status != 204)
+    out.prepare_payload();
+  context_.counted.answered(what.status);
+  if (record_)
+    record_->answered(what.status);
+  if (record_ && !what.code.empty())
+    record_->failed(what.code, what.param);
+  http::response_serializer<http::string_body> serializer(out);
+  expect_within(context_.options.write_timeout);
+  if (form.head)
+    co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
+  else
+    co_await http::async_write(bytes_, serializer, asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
+  auto out = response<http::empty_body>(200, content_type, form, record_);
+  out.keep_alive(form.keep_alive && !overrun_);
+  out.set(http::field::cache_control, "no-cache");
+  // Tells proxies in front not to collect what is meant to trickle.
+  out.set("X-Accel-Buffering", "no");
+  if (form.version >= 11)
+    out.chunked(true);
+  context_.counted.answered(200);
+  if (record_)
+    record_->answered(200);
+  http::response_serializer<http::empty_body> serializer(out);
+  expect_within(context_.options.write_timeout);
+  co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
+  if (form.version < 11) {
+    co_await write(data);
+    co_return;
+  }
+  char size[16];
+  const auto end = std::to_chars(size, size + sizeof size, data.size(), 16).ptr;
+  std::string chunk(size, end);
+  chunk += "\r\n";
+  chunk += data;
+  chunk += "\r\n";
+  co_await write(chunk);
+}
+
+asio::awaitable<void> connection::end_stream(const answer_form& form) {
+  if (form.version >= 11)
+    co_await write("0\r\n\r\n");
+}
+
+asio::awaitable<void> connection::send_continue() {
+  co_await write("HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+asio::awaitable<void> connection::write(std::string_view bytes) {
+  expect_within(context_.options.write_timeout);
+  co_await asio::async_write(bytes_, asio::buffer(bytes), asio::use_awaitable);
+  expect_no_more();
+}
+
+asio::awaitable<void> connection::watch() {
+  boost::system::error_code ec;
+  while (!ec) {
+    // Read on in any case: the end of a client that has left comes behind all that it sent, which may be more than the
+    // kernel's buffers hold.
+    const bool full = buffer_.size() >= most_read_ahead;
+    const auto room = buffer_.prepare(4096);
+    const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
+    buffer_.commit(full ? 0 : count);
+    overrun_ = overrun_ || (full && count > 0);
+  }
+}
+
+namespace {
+
+asio::awaitable<void> watch_for(connection& link, request_scope& scope) {
+  co_await link.watch();
+  scope.abandon();
+}
+
+/// Without exceptions: the operators below would wait for the other side after one.
+asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
+  bool result = false;
+  try {
+    result = co_await std::move(work);
+  } catch (const std::exception&) {
+    // The client is gone or does not read; or there is no memory left to tell it anything.
+  }
+  co_return result;
+}
+
+} // namespace
+
+request_record& connection::begin_record(std::string id, std::string route) {
+  return record_.emplace(std::move(id), std::move(route));
+}
+
+void connection::end_record() {
+  if (record_)
+    record_->write(*context_.log);
+  record_.reset();
+}
+
+asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<bool> work) {
+  using namespace asio::experimental::awaitable_operators;
+  const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
+  const auto* result = std::get_if<1>(&first);
+  if (result && overrun_)
+    co_await linger();
+  co_return result && *result && !overrun_;
+}
+
+asio::awaitable<void> connection::linger() {
+  boost::system::error_code ec;
+  bytes_.shutdown_send();
+  expect_within(linger_time);
+  std::vector<char> ignored(16 << 10);
+  while (!ec)
+    co_await bytes_.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+  expect_no_more();
+}
+
+void connection::expect_within(std::chrono::milliseconds limit) {
+  const auto epoch = ++epoch_;
+  deadline_.expires_after(limit);
+  deadline_.async_wait([weak = weak_from_this(), epoch](boost::system::error_code ec) {
+    const auto self = weak.lock();
+    if (ec || !self || self->epoch_ != epoch)
+      return;
+    self->timed_out_ = true;
+    self->bytes_.cancel();
+  });
+}
+
+void connection::expect_no_more() {
+  ++epoch_;
+  deadline_.cancel();
+}
+
+void connection::close() {
+  expect_no_more();
+  bytes_.close();
+}
+
+} // namespace troupe

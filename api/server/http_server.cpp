@@ -1,0 +1,253 @@
+#include "api/server/http_server.hpp"
+
+#include "api/server/http_session.hpp"
+#include "api/server/routes.hpp"
+#include "api/server/server_context.hpp"
+
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+
+#include <cstdio>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include <malloc.h>
+
+namespace troupe {
+
+namespace {
+
+/// How long to wait where the system has no more sockets to give.
+constexpr auto accept_pause = std::chrono::milliseconds(100);
+/// Surplus connections that are told so hold a socket each until their client has hung up, or for this long.
+constexpr auto refusal_time = std::chrono::seconds(2);
+constexpr int most_turned_away = 64;
+/// How long to wait before memory is given back, and again where something runs.
+constexpr auto tidy_interval = std::chrono::seconds(3);
+/// For clients to read that their requests were cut short.
+constexpr auto farewell_time = std::chrono::seconds(2);
+
+[[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
+  const auto address = options.host + ":" + std::to_string(options.port);
+  throw failure(errc::unavailable, "cannot listen on " + address + ": " + why);
+}
+
+void listen(server_context& context) {
+  const auto& options = context.options;
+  boost::system::error_code ec;
+  tcp::resolver resolver(context.io);
+  const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+  if (ec || found.empty())
+    cannot_listen(options, ec ? ec.message() : "no such address");
+  const auto address = found.begin()->endpoint();
+  auto& acceptor = context.acceptor;
+  acceptor.open(address.protocol(), ec);
+  if (!ec)
+    acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec)
+    acceptor.bind(address, ec);
+  if (!ec)
+    acceptor.listen(asio::socket_base::max_listen_connections, ec);
+  if (ec)
+    cannot_listen(options, ec.message());
+  context.port = acceptor.local_endpoint().port();
+  const known_hosts known(address.address(), options.host, options.allowed_hosts);
+  if (options.api_keys.empty()) // a stranger's page has no key
+    context.hosts = known;
+}
+
+std::string random_prefix() {
+  char text[16];
+  return std::string(text, static_cast<std::size_t>(std::snprintf(text, sizeof text, "%08x-", std::random_device()())));
+}
+
+/// Tells a client too many that it is one, and lets it read that.
+asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
+  const auto why = reply::of({errc::unavailable, "too many connections", {}});
+  const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
+                    "Connection: close\r\nContent-Length: " + std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
+  boost::system::error_code ec;
+  asio::steady_timer deadline(socket.get_executor(), refusal_time);
+  deadline.async_wait([&socket](boost::system::error_code cancelled) {
+    boost::system::error_code ignored;
+    if (!cancelled)
+      socket.cancel(ignored);
+  });
+  co_await asio::async_write(socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, ec));
+  socket.shutdown(tcp::socket::shutdown_send, ec);
+  char ignored[1024];
+  while (!ec)
+    co_await socket.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
+  --context.turned_away;
+}
+
+asio::awaitable<void> accept_all(server_context& context) {
+  boost::system::error_code ec;
+  while (context.acceptor.is_open()) {
+    const auto strand = asio::make_strand(context.io);
+    tcp::socket socket(strand);
+    co_await context.acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
+    if (ec == asio::error::operation_aborted || context.draining)
+      co_return;
+    if (ec) {
+      asio::steady_timer pause(context.io, accept_pause);
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+      continue;
+    }
+    socket.set_option(tcp::no_delay(true), ec);
+    // The kernel's own idea of a send buffer would hold megabytes for a client that does not read.
+    socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
+    if (context.session_count() < context.options.max_connections) {
+      start_http_session(context, byte_stream(std::move(socket)));
+      context.log->write(log_level::debug, "connection opened", {{"open", std::uint64_t(context.session_count())}});
+      continue;
+    }
+    context.log->refuse("connection refused", {{"open", std::uint64_t(context.session_count())}});
+    if (++context.turned_away <= most_turned_away)
+      asio::co_spawn(strand, turn_away(context, std::move(socket)), asio::detached);
+    else
+      --context.turned_away; // hung up on
+  }
+}
+
+void cut_all(server_context& context) {
+  const auto open = context.sessions();
+  for (const auto& one : open)
+    one->cut();
+  if (open.empty())
+    return;
+  context.grace.expires_after(farewell_time);
+  context.grace.async_wait([&context](boost::system::error_code cancelled) {
+    if (cancelled)
+      return;
+    for (const auto& one : context.sessions())
+      one->abort();
+  });
+}
+
+void begin_stop(server_context& context) {
+  if (context.draining.exchange(true))
+    return;
+  boost::system::error_code ec;
+  context.acceptor.close(ec);
+  context.stop_tidying();
+  const auto open = context.sessions();
+  for (const auto& one : open)
+    one->drain();
+  if (open.empty())
+    return;
+  context.grace.expires_after(context.options.stop_grace);
+  context.grace.async_wait([&context](boost::system::error_code cancelled) {
+    if (!cancelled)
+      cut_all(context);
+  });
+}
+
+} // namespace
+
+server_context::server_context(service& engine, server_options given)
+  : engine(engine), options(std::move(given)),
+    log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
+    counted(engine), keys("one API key", options.max_requests_per_key),
+    bodies(std::max(options.max_body_memory, options.max_body_bytes)), io(options.threads),
+    acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
+    brief(options.workers, options.max_waiting), lengthy(options.workers / 2, options.max_waiting),
+    reports(1, options.max_waiting), tidying_(acceptor.get_executor()), id_prefix_(random_prefix()) {}
+
+void server_context::tidy_up_later() {
+  if (will_tidy_up_.exchange(true))
+    return;
+  asio::co_spawn(tidying_.get_executor(), tidy_up(), asio::detached);
+}
+
+asio::awaitable<void> server_context::tidy_up() {
+  boost::system::error_code ec;
+  do {
+    if (draining)
+      co_return;
+    tidying_.expires_after(tidy_interval);
+    co_await tidying_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  } while (counted.in_flight() > 0 || bodies.taken() > 0);
+  will_tidy_up_ = false;
+  // Storms leave hundreds of megabytes in the allocator, which gives back little by itself.
+  if (!draining)
+    co_await reports.run([] { ::malloc_trim(0); });
+}
+
+void server_context::stop_tidying() {
+  tidying_.cancel();
+}
+
+std::string server_context::next_request_id() {
+  return id_prefix_ + std::to_string(++last_id_);
+}
+
+void server_context::enter(std::shared_ptr<session> who) {
+  const std::lock_guard lock(mutex_);
+  sessions_[who.get()] = who;
+}
+
+void server_context::leave(const session* who) {
+  const std::lock_guard lock(mutex_);
+  sessions_.erase(who);
+  if (sessions_.empty() && draining)
+    asio::post(grace.get_executor(), [this] { grace.cancel(); });
+}
+
+std::vector<std::shared_ptr<session>> server_context::sessions() const {
+  std::vector<std::shared_ptr<session>> result;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, weak] : sessions_)
+    if (auto alive = weak.lock())
+      result.push_back(std::move(alive));
+  return result;
+}
+
+std::size_t server_context::session_count() const {
+  const std::lock_guard lock(mutex_);
+  return sessions_.size();
+}
+
+server::server(service& engine, server_options options)
+  : context_(std::make_unique<server_context>(engine, std::move(options))) {
+  listen(*context_);
+  asio::co_spawn(context_->acceptor.get_executor(), accept_all(*context_), asio::detached);
+}
+
+server::~server() = default;
+
+std::uint16_t server::port() const {
+  return context_->port;
+}
+
+void server::run_until_stopped() {
+  std::vector<std::jthread> helpers;
+  try {
+    for (int i = 1; i < context_->options.threads; ++i)
+      helpers.emplace_back([this] { context_->io.run(); });
+  } catch (...) { // no more threads are to be had: those that there are must not go on alone
+    context_->io.stop();
+    throw;
+  }
+  context_->io.run();
+  helpers.clear();
+  for (auto* lane : {&context_->brief, &context_->lengthy, &context_->reports})
+    lane->join();
+}
+
+void server::stop() {
+  asio::post(context_->acceptor.get_executor(), [this] { begin_stop(*context_); });
+}
+
+void server::stop_now() {
+  asio::post(context_->acceptor.get_executor(), [this] {
+    begin_stop(*context_);
+    cut_all(*context_);
+  });
+}
+
+} // namespace troupe

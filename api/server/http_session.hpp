@@ -1,0 +1,13 @@
+// One client's HTTP connection from accept to close: reads requests, refuses what may not be, hands the rest to the
+// endpoint. Runs as one coroutine on a strand of its own.
+#pragma once
+
+#include "api/http/byte_stream.hpp"
+#include "api/server/server_context.hpp"
+
+namespace troupe {
+
+/// Serves a client until its connection is closed. The executor of `bytes` must be a strand.
+void start_http_session(server_context& context, byte_stream bytes);
+
+} // namespace troupe

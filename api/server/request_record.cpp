@@ -1,0 +1,96 @@
+#include "api/server/request_record.hpp"
+
+#include "api/openai/openai_response.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t longest_id = 64;
+
+double milliseconds(std::chrono::steady_clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+
+} // namespace
+
+std::string accepted_request_id(std::string_view given) {
+  const bool harmless = std::ranges::all_of(given, [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) || c == '-' || c == '_' || c == '.' || c == ':');
+  });
+  return harmless && given.size() <= longest_id ? std::string(given) : std::string();
+}
+
+request_record::request_record(std::string id, std::string route) : id_(std::move(id)), route_(std::move(route)) {}
+
+void request_record::understood(const generation& one) {
+  prompt_tokens_ += one.prompt.size();
+  sequences_ += static_cast<std::uint64_t>(one.sampling.n);
+}
+
+void request_record::see(const event& e) {
+  if (const auto* token = std::get_if<token_event>(&e)) {
+    count(*token);
+  } else if (const auto* done = std::get_if<done_event>(&e)) {
+    count(*done);
+  } else {
+    const auto& why = std::get<error>(e);
+    failed(code_of(why), why.param);
+  }
+}
+
+void request_record::count(const token_event& e) {
+  completion_tokens_ += e.token_ids.size();
+  last_ = clock::now();
+  if (first_ == clock::time_point())
+    first_ = last_;
+}
+
+void request_record::count(const done_event& done) {
+  cached_tokens_ += done.cached_tokens;
+  queue_ms_ = std::max(queue_ms_, done.queue_ms);
+  for (const auto& choice : done.choices)
+    if (const auto name = name_of(choice.reason); finish_.find(name) == finish_.npos)
+      finish_ += (finish_.empty() ? "" : ",") + std::string(name);
+}
+
+void request_record::failed(std::string_view code, std::string_view param) {
+  code_ = code;
+  param_ = param;
+}
+
+void request_record::write(server_log& log) {
+  log_fields fields{{"id", id_}};
+  if (!frame_.empty())
+    fields.push_back({"frame", frame_});
+  fields.push_back({"route", route_});
+  fields.push_back({"status", std::uint64_t(status_)});
+  if (sequences_ > 0) {
+    fields.push_back({"prompt_tokens", prompt_tokens_});
+    fields.push_back({"completion_tokens", completion_tokens_});
+    fields.push_back({"cached_tokens", cached_tokens_});
+    fields.push_back({"queue_ms", queue_ms_});
+    if (first_ != clock::time_point()) {
+      const auto steps = static_cast<double>(completion_tokens_) / static_cast<double>(sequences_) - 1;
+      fields.push_back({"first_token_ms", milliseconds(first_ - begun_)});
+      fields.push_back({"between_tokens_ms", steps > 0 ? milliseconds(last_ - first_) / steps : 0.0});
+    }
+    if (finish_.empty())
+      finish_ = code_.empty() ? "cancelled" : "error";
+    fields.push_back({"finish", finish_});
+  }
+  fields.push_back({"total_ms", milliseconds(clock::now() - begun_)});
+  if (!code_.empty())
+    fields.push_back({"error", code_});
+  if (!param_.empty())
+    fields.push_back({"field", param_});
+  if (status_ != client_left && (status_ >= 400 || !code_.empty()))
+    log.refuse("request", std::move(fields));
+  else
+    log.write(minor_ ? log_level::debug : log_level::info, "request", fields);
+}
+
+} // namespace troupe

@@ -1,0 +1,169 @@
+#include "api/server/request_set.hpp"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <mutex>
+#include <new>
+
+namespace troupe {
+
+namespace asio = boost::asio;
+
+namespace {
+
+/// About as many bytes as the event takes on the wire.
+std::size_t cost(const event& e) {
+  std::size_t result = 250;
+  if (const auto* token = std::get_if<token_event>(&e)) {
+    result += token->text.size() + 8 * token->token_ids.size();
+    for (const auto& one : token->logprobs)
+      result += 100 * (1 + one.top.size());
+  }
+  return result;
+}
+
+} // namespace
+
+/// Shared with the sinks, which may outlive the connection.
+struct request_set::queue {
+  std::mutex mutex;
+  std::vector<item> items;
+  std::size_t bytes = 0;
+  std::size_t high_mark = 0;
+  std::function<void()> wake; // empty once the connection is closed
+
+  void push(std::uint64_t key, event what) {
+    const auto size = cost(what);
+    const std::lock_guard lock(mutex);
+    if (!wake)
+      return;
+    const bool was_empty = items.empty();
+    const bool was_low = bytes < high_mark;
+    items.push_back({key, std::move(what)});
+    bytes += size;
+    // Posting is all that happens under the lock; it keeps close() from pulling the executor away meanwhile.
+    if (!was_empty && !(was_low && bytes >= high_mark))
+      return;
+    try {
+      wake();
+    } catch (...) { // there is no memory: the next event, the error, finds all as it was and wakes again
+      items.pop_back();
+      bytes -= size;
+      throw;
+    }
+  }
+};
+
+request_set::request_set(asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark)
+  : strand_(std::move(strand)), engine_(engine), counted_(counted), high_mark_(high_mark), wake_(strand_),
+    queue_(std::make_shared<queue>()) {
+  queue_->high_mark = high_mark;
+}
+
+void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
+  if (closed_)
+    return;
+  if (!queue_->wake) {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->wake = [strand = strand_, self = weak_from_this()] {
+      asio::post(strand, [self] {
+        if (const auto alive = self.lock())
+          alive->arrived();
+      });
+    };
+  }
+  auto sink = [queue = queue_, key, held = std::move(held)](event e) mutable {
+    if (!std::holds_alternative<token_event>(e))
+      held.reset(); // ahead of the client's hearing of it
+    queue->push(key, std::move(e));
+  };
+  try {
+    auto& mine = tickets_[key];
+    mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
+    if (paused_)
+      mine->pause();
+  } catch (const std::bad_alloc&) { // the engine has not taken it
+    tickets_.erase(key);
+    queue_->push(key, error{errc::out_of_memory, "there is not enough memory for this request", {}});
+  }
+}
+
+void request_set::cancel(std::uint64_t key) {
+  const auto found = tickets_.find(key);
+  if (found != tickets_.end())
+    found->second->cancel();
+}
+
+void request_set::close() {
+  closed_ = true;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    queue_->wake = nullptr;
+    queue_->items.clear();
+  }
+  for (const auto& [key, held] : tickets_)
+    held->cancel();
+  tickets_.clear();
+  poke();
+}
+
+void request_set::arrived() {
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    bytes = queue_->bytes;
+  }
+  if (!paused_ && bytes >= high_mark_) {
+    paused_ = true;
+    for (const auto& [key, held] : tickets_)
+      held->pause();
+  }
+  wake_.cancel();
+}
+
+asio::awaitable<void> request_set::wait() {
+  {
+    const std::lock_guard lock(queue_->mutex);
+    if (std::exchange(poked_, false) || !queue_->items.empty())
+      co_return;
+  }
+  wake_.expires_at(asio::steady_timer::time_point::max());
+  boost::system::error_code ec;
+  co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  poked_ = false;
+}
+
+void request_set::poke() {
+  poked_ = true;
+  wake_.cancel();
+}
+
+std::vector<request_set::item> request_set::take() {
+  std::vector<item> result;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    result.swap(queue_->items);
+    queue_->bytes = 0;
+  }
+  for (const auto& one : result)
+    if (!std::holds_alternative<token_event>(one.what))
+      tickets_.erase(one.key);
+  return result;
+}
+
+void request_set::settled() {
+  if (!paused_)
+    return;
+  {
+    const std::lock_guard lock(queue_->mutex);
+    if (queue_->bytes > high_mark_ / 4)
+      return;
+  }
+  paused_ = false;
+  for (const auto& [key, held] : tickets_)
+    held->resume();
+}
+
+} // namespace troupe

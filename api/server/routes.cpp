@@ -1,0 +1,179 @@
+#include "api/server/routes.hpp"
+
+#include "api/openai/json_text.hpp"
+#include "api/server/metrics.hpp"
+#include "api/openai/openai_request.hpp"
+#include "api/openai/openai_response.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <array>
+#include <charconv>
+#include <ctime>
+#include <new>
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+struct known_path {
+  std::string_view path;
+  std::string_view method;
+  endpoint to;
+};
+
+constexpr auto known_paths = std::to_array<known_path>({
+  {"/v1/completions", "POST", endpoint::completions},
+  {"/v1/chat/completions", "POST", endpoint::chat},
+  {"/v1/models", "GET", endpoint::models},
+  {"/tokenize", "POST", endpoint::tokenize},
+  {"/detokenize", "POST", endpoint::detokenize},
+  {"/health", "GET", endpoint::health},
+  {"/metrics", "GET", endpoint::metrics},
+  {"/v1/ws", "GET", endpoint::websocket},
+});
+constexpr std::string_view model_prefix = "/v1/models/";
+
+std::string decoded(std::string_view text) {
+  std::string result;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const auto digits = text.substr(std::min(i + 1, text.size()), 2);
+    if (text[i] == '%' && digits.size() == 2 &&
+        std::from_chars(digits.data(), digits.data() + 2, byte, 16).ptr == digits.data() + 2) {
+      result += static_cast<char>(byte);
+      i += 2;
+    } else {
+      result += text[i];
+    }
+  }
+  return to_utf8(result);
+}
+
+std::string_view path_of(std::string_view target) {
+  return target.substr(0, target.find_first_of("?#"));
+}
+
+struct found_path {
+  route to;
+  std::string_view method;
+};
+
+std::optional<found_path> look_up(std::string_view path) {
+  for (const auto& known : known_paths)
+    if (known.path == path)
+      return found_path{{known.to, {}}, known.method};
+  if (path.starts_with(model_prefix) && path.size() > model_prefix.size())
+    return found_path{{endpoint::model, decoded(path.substr(model_prefix.size()))}, "GET"};
+  return std::nullopt;
+}
+
+std::string model_object(const served_model& model) {
+  static const auto started = std::time(nullptr);
+  return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
+         ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
+         ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
+}
+
+reply health(const service& engine) {
+  const auto status = engine.status();
+  if (status.ready)
+    return reply::json("{\"status\":\"ok\"}");
+  const auto done = static_cast<double>(status.done_bytes), total = static_cast<double>(status.total_bytes);
+  const auto share = total > 0 ? done / total : 0;
+  auto result = reply::json("{\"status\":" + json_text(status.state) + ",\"progress\":" + json_number(share) +
+                              ",\"done_bytes\":" + std::to_string(status.done_bytes) +
+                              ",\"total_bytes\":" + std::to_string(status.total_bytes) +
+                              ",\"detail\":" + json_text(to_utf8(status.line)) + '}',
+                            503);
+  if (status.state == "loading")
+    result.headers.emplace_back("Retry-After", "1");
+  return result;
+}
+
+} // namespace
+
+reply reply::json(std::string body, unsigned status) {
+  return {status, std::move(body), "application/json", {}};
+}
+
+reply reply::of(const error& what) {
+  auto result = json(error_body(what), status_of(what.code));
+  result.code = code_of(what);
+  result.param = what.param;
+  if (result.status == 429 || result.status == 503)
+    result.headers.emplace_back("Retry-After", "1");
+  if (result.status == 401)
+    result.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return result;
+}
+
+std::string allowed_methods(std::string_view target) {
+  const auto found = look_up(path_of(target));
+  if (!found)
+    return {};
+  return found->method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+}
+
+std::variant<route, reply> find_route(std::string_view method, std::string_view target) {
+  const auto path = path_of(target);
+  const auto found = look_up(path);
+  if (!found)
+    return reply::of({errc::not_found, "there is nothing at " + to_utf8(path), {}});
+  if (method == found->method || (method == "HEAD" && found->method == "GET"))
+    return found->to;
+  auto result = reply::of({errc::bad_request, to_utf8(path) + " takes " + std::string(found->method) + ", not " +
+                                                to_utf8(method), {}});
+  result.status = 405;
+  result.headers.emplace_back("Allow", allowed_methods(target));
+  return result;
+}
+
+error caught_error() {
+  try {
+    throw;
+  } catch (const failure& f) {
+    return f.what_failed();
+  } catch (const std::bad_alloc&) {
+    return {errc::out_of_memory, "there is not enough memory for this request", {}};
+  } catch (const std::exception& e) {
+    return {errc::internal, e.what(), {}};
+  }
+}
+
+std::shared_ptr<const served_model> ready_model(const service& engine) {
+  if (auto model = engine.model())
+    return model;
+  const auto status = engine.status();
+  throw failure(errc::unavailable, "the model is not ready (" + status.state +
+                                     (status.line.empty() ? "" : ": " + status.line) + "); /health tells the progress");
+}
+
+reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
+             const std::stop_token& stop) {
+  if (to.to == endpoint::health)
+    return health(engine);
+  if (to.to == endpoint::metrics)
+    return {200, counted.text(), "text/plain; version=0.0.4; charset=utf-8", {}};
+  const auto model = ready_model(engine);
+  switch (to.to) {
+    case endpoint::models: return reply::json("{\"object\":\"list\",\"data\":[" + model_object(*model) + "]}");
+    case endpoint::model:
+      if (to.argument != model->id)
+        throw failure(errc::not_found, "the model `" + to.argument + "` does not exist", "model");
+      return reply::json(model_object(*model));
+    case endpoint::tokenize: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      const auto ids = parse_tokenize(field_reader(parsed.root()), *model, stop);
+      return reply::json("{\"tokens\":" + json_ids(ids) + ",\"count\":" + std::to_string(ids.size()) + '}');
+    }
+    case endpoint::detokenize: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      const auto text = parse_detokenize(field_reader(parsed.root()), *model);
+      return reply::json("{\"prompt\":" + json_text(to_utf8(text)) + '}');
+    }
+    default: throw failure(errc::internal, "no answer is known for this endpoint");
+  }
+}
+
+} // namespace troupe

@@ -1,0 +1,89 @@
+#include "api/server/websocket_frames.hpp"
+
+#include "api/openai/json_text.hpp"
+#include "api/openai/openai_response.hpp"
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t longest_id = 256;
+
+bad_frame bad(std::string id, const std::string& message, std::string param) {
+  return {std::move(id), {errc::bad_request, message, std::move(param)}};
+}
+
+std::string start_of(std::string_view type, std::string_view id) {
+  return "{\"type\":\"" + std::string(type) + "\",\"id\":" + (id.empty() ? "null" : json_text(id));
+}
+
+} // namespace
+
+client_frame parse_frame(std::string_view text) {
+  client_frame result;
+  result.bytes = text.size();
+  try {
+    result.body =
+      std::make_shared<const json::document>(json::document::parse(text, "the frame", errc::bad_request));
+  } catch (const failure& f) {
+    throw bad_frame{{}, f.what_failed()};
+  }
+  const auto root = result.body->root();
+  if (!root.is_object())
+    throw bad({}, "a frame must be a JSON object, not " + std::string(json::kind_of(root)), {});
+  std::string_view id, type;
+  const auto given_id = json::find(root, "id");
+  if (!given_id || given_id->get(id) || id.empty() || id.size() > longest_id)
+    throw bad({}, "`id` must be a string of 1 to " + std::to_string(longest_id) + " bytes", "id");
+  result.id = id;
+  const auto given_type = json::find(root, "type");
+  if (!given_type || given_type->get(type) || (type != "generate" && type != "cancel"))
+    throw bad(result.id, "`type` must be \"generate\" or \"cancel\"", "type");
+  result.type = type == "generate" ? client_frame::kind::generate : client_frame::kind::cancel;
+  return result;
+}
+
+generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {
+  const field_reader body(frame.body->root());
+  const bool chat = body.has("messages");
+  if (chat && body.has("prompt"))
+    body.refuse("messages", "and `prompt` cannot both be given");
+  if (body.boolean("echo").value_or(false))
+    throw failure(errc::unsupported, "`echo` is not supported on WebSockets", "echo");
+  auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop);
+  if (request.prompts.size() != 1)
+    body.refuse("prompt", "must be one prompt: send a frame for each");
+  return std::move(request.prompts.front());
+}
+
+std::string token_frame(std::string_view id, const token_event& e, const served_model& model) {
+  if (e.text.empty() && e.token_ids.empty())
+    return {};
+  auto result = start_of("token", id) + ",\"index\":" + std::to_string(e.index) +
+                ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
+                ",\"token_ids\":" + json_ids(e.token_ids);
+  if (!e.logprobs.empty())
+    result += ",\"logprobs\":" + chat_logprobs(e.logprobs, model);
+  return result += '}';
+}
+
+std::string done_frame(std::string_view id, const done_event& done) {
+  auto result = start_of("done", id) + ",\"choices\":[";
+  bool first = true;
+  for (const auto& choice : done.choices) {
+    result += (first ? "" : ",") + ("{\"index\":" + std::to_string(choice.index)) + ",\"finish_reason\":\"" +
+              std::string(name_of(choice.reason)) + "\"}";
+    first = false;
+  }
+  usage used;
+  used.add(done);
+  return result + "],\"usage\":" + used.json() + ",\"timings\":{\"queue_ms\":" + json_number(done.queue_ms) +
+         ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +
+         ",\"cached_tokens\":" + std::to_string(done.cached_tokens) + "}}";
+}
+
+std::string error_frame(std::string_view id, const error& why) {
+  return start_of("error", id) + ",\"error\":" + error_object(why) + '}';
+}
+
+} // namespace troupe

@@ -1,0 +1,23 @@
+// A WebSocket connection (/v1/ws): many requests at once, their tokens as JSON frames. Runs within the coroutine of the
+// HTTP connection that it was upgraded from, on the same strand.
+#pragma once
+
+#include "api/http/byte_stream.hpp"
+#include "api/http/budgeted_body.hpp"
+#include "api/server/server_context.hpp"
+
+#include <boost/beast/http/message.hpp>
+
+namespace troupe {
+
+class websocket_endpoint : public session {
+public:
+  /// Accepts the upgrade that `head` asks for and serves until the connection is closed. `id` is the request's own,
+  /// under which the log has those of the frames; `key` is which of the server's API keys it has. Does not throw.
+  virtual asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
+                                    std::size_t key) = 0;
+};
+
+std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);
+
+} // namespace troupe

@@ -1,0 +1,128 @@
+// Linear layers in bf16 on AMX tiles. Only for target units that have them.
+//
+// A tile instruction takes up to 16 rows of activations, 16 words of K and 16 outputs: it sums the even inputs and the
+// odd ones apart, in order, adds the two and adds that to the sum so far; denormals count as zero. It takes as long for
+// one row as for 16, and keeps the rows apart, so that a row's bits do not depend on the others. For few rows, too, it is
+// faster than memory, hence there is no other way for one.
+#pragma once
+
+#include "kernels/cpu/isa/amx.hpp"
+#include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/tile.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+inline constexpr std::size_t amx_words = 16; // of K in a row of a tile
+inline constexpr int pair_tile_rows = amx_rows;
+inline constexpr std::size_t panel_row_bytes = panel_outputs * 4;
+
+/// Words of K that a panel is multiplied at a time: 16 KiB of weights, which stay in L1 for all rows.
+inline constexpr std::size_t pair_words = 64;
+
+/// Tiles 0 to 3 are the sums of four times 16 outputs, 4 has activations, 6 and 7 weights.
+inline void configure_tiles(int rows, std::size_t words) {
+  tile_configuration to;
+  for (int tile = 0; tile < 5; ++tile)
+    to.set(tile, rows, tile == 4 ? static_cast<int>(words) * 4 : 64);
+  to.set(6, static_cast<int>(words), 64);
+  to.set(7, static_cast<int>(words), 64);
+  tile_configure(to);
+}
+
+/// Weights that will be needed, of which each product fetches some.
+struct upcoming_weights {
+  const char* at;
+  const char* end;
+  int lines; // of 64 bytes, with a product
+  bool soon; // into L1, else L2
+
+  void fetch() {
+    for (int i = 0; i < lines && at < end; ++i, at += 64)
+      soon ? __builtin_prefetch(at, 0, 3) : __builtin_prefetch(at, 0, 2);
+  }
+};
+
+/// Up to 16 rows by a panel: sums += activations * weights over `words`; c is [rows][panel_outputs].
+inline void accumulate_panel(const std::uint32_t* a, const char* b, std::size_t words, bool fresh, float* c,
+                             upcoming_weights& next) {
+  if (fresh) {
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+  } else {
+    tile_load<0>(c, panel_row_bytes);
+    tile_load<1>(c + 16, panel_row_bytes);
+    tile_load<2>(c + 32, panel_row_bytes);
+    tile_load<3>(c + 48, panel_row_bytes);
+  }
+  for (std::size_t k = 0; k < words; k += amx_words) {
+    tile_load<4>(a + k, activation_stride * 4);
+    next.fetch();
+    tile_load<6>(b, panel_row_bytes);
+    tile_dot_bf16<0, 4, 6>();
+    next.fetch();
+    tile_load<7>(b + 64, panel_row_bytes);
+    tile_dot_bf16<1, 4, 7>();
+    next.fetch();
+    tile_load<6>(b + 128, panel_row_bytes);
+    tile_dot_bf16<2, 4, 6>();
+    next.fetch();
+    tile_load<7>(b + 192, panel_row_bytes);
+    tile_dot_bf16<3, 4, 7>();
+    b += amx_words * panel_row_bytes;
+  }
+  tile_store<0>(c, panel_row_bytes);
+  tile_store<1>(c + 16, panel_row_bytes);
+  tile_store<2>(c + 32, panel_row_bytes);
+  tile_store<3>(c + 48, panel_row_bytes);
+}
+
+/// All panels and row tiles of the task over `words` of K from `first`, a multiple of 16 words or fewer than 16.
+inline void accumulate_pairs(const linear_op& op, const linear_task& task, float* scratch, std::size_t first,
+                             std::size_t words) {
+  const std::size_t per_panel = op.words * panel_row_bytes, bytes = words * panel_row_bytes;
+  const auto* weights = static_cast<const char*>(op.weights) + task.first_panel * per_panel + first * panel_row_bytes;
+  const auto* activations = op.activations + first / k_block * op.activation_block + first % k_block;
+  const bool once = task.tiles == 1; // then weights come from memory all the time, else with the first tile
+  int configured = 0;
+  for (std::size_t panel = 0; panel < task.panels; ++panel) {
+    const char* b = weights + panel * per_panel;
+    const char* following = panel + 1 < task.panels ? b + per_panel : weights + bytes;
+    if (once)
+      following = b + amx_words * panel_row_bytes;
+    upcoming_weights next{following, following + bytes, static_cast<int>((16 - 1) / task.tiles + 1), once};
+    for (std::size_t tile = task.first_tile; tile < task.first_tile + task.tiles; ++tile) {
+      const std::size_t row = first_row_of(op, tile);
+      const int rows = static_cast<int>(first_row_of(op, tile + 1) - row);
+      if (rows != configured)
+        configure_tiles(configured = rows, words < amx_words ? words : amx_words);
+      accumulate_panel(activations + row * activation_stride, b, words, first == 0, scratch, next);
+      scratch += rows * panel_outputs;
+    }
+  }
+}
+
+/// The sums, [panels][rows][panel_outputs]: blocks of K outside, then panels, row tiles inside.
+void accumulate_pairs(const linear_op& op, const linear_task& task, float* scratch) {
+  const std::size_t whole = op.words / amx_words * amx_words;
+  for (std::size_t k = 0; k < whole; k += pair_words)
+    accumulate_pairs(op, task, scratch, k, whole - k < pair_words ? whole - k : pair_words);
+  if (whole < op.words)
+    accumulate_pairs(op, task, scratch, whole, op.words - whole);
+  tile_release();
+}
+
+/// What accumulate_pairs left.
+void store_pairs(const linear_op& op, const linear_task& task, const float* scratch) {
+  const std::size_t first = first_row_of(op, task.first_tile);
+  const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
+  for (std::size_t row = first; row < last; ++row)
+    for (std::size_t panel = 0; panel < task.panels; ++panel)
+      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1,
+                                 scratch + (panel * (last - first) + row - first) * panel_outputs);
+}
+
+} // namespace
+} // namespace troupe::kernels

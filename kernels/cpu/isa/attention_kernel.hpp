@@ -1,0 +1,157 @@
+// Attention of a tile of queries over one partition of the context. Scores of the whole partition first, then their
+// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. A query's sums take its
+// tokens in ascending order, whatever else is in the tile; tokens that others see and it does not add exact zeros.
+// Scores are in units of ln 2, exponentials powers of two. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/attention_products.hpp"
+#if defined(__AMX_BF16__)
+#include "kernels/cpu/isa/attention_amx.hpp"
+#endif
+
+namespace troupe::kernels {
+namespace {
+
+#if defined(__AMX_BF16__)
+inline constexpr int narrow_queries = tile_products<false>::most_queries; // with K and V in bf16 or int8
+#else
+inline constexpr int narrow_queries = vector_products<bf16_cells>::most_queries;
+#endif
+inline constexpr int wide_queries = vector_products<f32_cells>::most_queries;
+
+inline float& m_of(attention_state state, int query) { return state.data[query * state.stride]; }
+inline float& l_of(attention_state state, int query) { return state.data[query * state.stride + 1]; }
+inline float* o_of(attention_state state, int query) { return state.data + query * state.stride + 16; }
+
+/// Turns a query's scores of the blocks [first, last) into exponentials, times the tokens' scales of V; sets m and l.
+/// `Products` says how it wants them stored.
+template <class Products>
+void exponentiate(const Products& products, tile_scratch& scratch, int query, int first, int last,
+                  attention_state state) {
+  const auto [from, to] = scratch.seen[query];
+  float* p = scratch.p[query];
+  if (from >= to) {
+    for (int t = first * 16; t < last * 16; t += 16)
+      products.put_weights(p, t, zero());
+    return;
+  }
+  const auto inside = [&, from = from, to = to](int t) { return from <= t && t + 16 <= to; };
+  const vec least = broadcast(-__builtin_inff());
+  const int begin = from / 16 * 16;
+  vec highest = least;
+  for (int t = begin; t < to; t += 16) {
+    vec s = load(p + t);
+    if constexpr (Products::scaled)
+      store(p + t, s = s * load(scratch.k_scales + t));
+    if (!inside(t))
+      store(p + t, s = select(from - t, to - t, s, least));
+    highest = max(highest, s);
+  }
+  const float m = maximum(highest);
+  const vec top = broadcast(m);
+  vec total = zero();
+  for (int t = first * 16; t < begin; t += 16)
+    products.put_weights(p, t, zero());
+  for (int t = begin; t < to; t += 16) {
+    vec e = exp2(load(p + t) - top);
+    if (!inside(t))
+      e = select(from - t, to - t, e, zero());
+    total = total + e;
+    if constexpr (Products::scaled)
+      e = e * load(scratch.v_scales + t);
+    products.put_weights(p, t, e);
+  }
+  for (int t = (to + 15) / 16 * 16; t < last * 16; t += 16)
+    products.put_weights(p, t, zero());
+  m_of(state, query) = m;
+  l_of(state, query) = sum(total);
+}
+
+template <class Products>
+void run_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+  tile_scratch scratch;
+  const int start = partition * partition_size;
+  int first = partition_size, last = 0; // tokens that some query sees
+  for (int i = 0; i < tile.count; ++i) {
+    const int end = tile.queries[i].position + 1;
+    const int from = op.window > 0 ? at_least(end - op.window - start, 0) : 0;
+    const int to = at_most(end - start, partition_size);
+    scratch.seen[i] = {from, to};
+    m_of(state, i) = l_of(state, i) = 0;
+    if (from < to) {
+      first = at_most(first, from);
+      last = at_least(last, to);
+    } else {
+      for (int d = 0; d < op.cache.head_dim; d += lanes)
+        store(o_of(state, i) + d, zero());
+    }
+  }
+  if (first >= last)
+    return;
+  first = first / 16;
+  last = (last + 15) / 16;
+  const partition_blocks blocks(op, tile, partition, last);
+  const Products products(op, tile, scratch);
+  products.score(blocks, first, last);
+  for (int i = 0; i < tile.count; ++i)
+    exponentiate(products, scratch, i, first, last, state);
+  products.weigh(blocks, first, last, o_of(state, 0), state.stride);
+}
+
+void attend_partition(const attention_op& op, const attention_tile& tile, int partition, attention_state state) {
+  switch (op.cache.type) {
+    case kv_type::f32: return run_partition<vector_products<f32_cells>>(op, tile, partition, state);
+#if defined(__AMX_BF16__)
+    case kv_type::bf16: return run_partition<tile_products<false>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<tile_products<true>>(op, tile, partition, state);
+#else
+    case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
+    case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
+#endif
+    case kv_type::fp8: return; // no cache of a CPU's is
+  }
+}
+
+void merge(const attention_op& op, int queries, attention_state state, attention_state part) {
+  for (int i = 0; i < queries; ++i) {
+    if (l_of(part, i) == 0)
+      continue;
+    if (l_of(state, i) == 0) {
+      m_of(state, i) = m_of(part, i);
+      l_of(state, i) = l_of(part, i);
+      for (int d = 0; d < op.cache.head_dim; d += lanes)
+        store(o_of(state, i) + d, load(o_of(part, i) + d));
+      continue;
+    }
+    const float m = m_of(state, i) > m_of(part, i) ? m_of(state, i) : m_of(part, i);
+    const vec old_weight = exp2(broadcast(m_of(state, i) - m));
+    const vec new_weight = exp2(broadcast(m_of(part, i) - m));
+    const vec l = fma(broadcast(l_of(part, i)), new_weight, broadcast(l_of(state, i)) * old_weight);
+    m_of(state, i) = m;
+    store_some(&l_of(state, i), l, 1);
+    for (int d = 0; d < op.cache.head_dim; d += lanes)
+      store(o_of(state, i) + d, fma(load(o_of(part, i) + d), new_weight, load(o_of(state, i) + d) * old_weight));
+  }
+}
+
+template <class Out>
+void write_output(const attention_op& op, const attention_tile& tile, attention_state state) {
+  for (int i = 0; i < tile.count; ++i) {
+    const vec l = broadcast(l_of(state, i));
+    for (int d = 0; d < op.cache.head_dim; d += lanes) {
+      // Exact zeros of other queries' tokens may have changed the sign of a zero: + 0 makes it positive.
+      const vec o = load(o_of(state, i) + d) / l + zero();
+      store_some(static_cast<Out*>(tile.queries[i].out) + d, o, op.cache.head_dim - d);
+    }
+  }
+}
+
+void finish(const attention_op& op, const attention_tile& tile, attention_state state) {
+  if (op.out_bf16)
+    write_output<std::uint16_t>(op, tile, state);
+  else
+    write_output<float>(op, tile, state);
+}
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,244 @@
+// The two matrix products of attention over one partition, queries times K and weights times V, with vectors: a tile of
+// queries by tokens, or by dimensions, stays in registers. Also what every way of doing them shares. Only for the
+// target units.
+#pragma once
+
+#include "kernels/cpu/isa/int_simd.hpp"
+#include "kernels/cpu/isa/tile.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+inline constexpr int partition_size = 256; // partition_tokens of ops.hpp
+inline constexpr int block_size = 16;      // block_tokens
+static_assert(block_size == lanes);
+static_assert(partition_size == max_head_dim, "one stride serves queries and scores");
+inline constexpr int row_stride = partition_size + 16; // an odd number of cache lines: others would alias in L1
+
+inline int at_least(int x, int least) { return x < least ? least : x; }
+inline int at_most(int x, int most) { return x > most ? most : x; }
+
+/// The tokens of the partition that a query sees, counted from the partition's start; empty: from >= to.
+struct token_range {
+  int from, to;
+};
+
+struct tile_scratch {
+  alignas(64) float q[max_queries][row_stride]; // scaled
+  alignas(64) float p[max_queries][row_stride]; // scores, then weights
+  alignas(64) float k_scales[partition_size];
+  alignas(64) float v_scales[partition_size];
+  token_range seen[max_queries];
+};
+
+/// What makes a score a power of two.
+inline float query_scale(const attention_op& op) { return op.scale * 0x1.715476p0f; }
+
+/// Memory that will be read soon. Fetching it bit by bit, between other work, overlaps better than all at once.
+struct stretch {
+  const char* data = nullptr;
+  std::size_t bytes = 0;
+
+  void fetch(int part = 0, int parts = 1) const {
+    for (std::size_t i = bytes * part / parts & ~std::size_t(63); i < bytes * (part + 1) / parts; i += 64)
+      __builtin_prefetch(data + i);
+  }
+};
+
+/// Where the K and V of a partition's blocks are. They are fetched some blocks ahead of their use, beyond the partition's
+/// end too: block tables are scattered, so the hardware cannot know.
+class partition_blocks {
+public:
+  /// The blocks before `last` of the partition are read.
+  partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
+    : key_bytes_(op.cache.key_bytes), value_bytes_(op.cache.value_bytes),
+      keys_(op.cache.data + tile.kv_head * op.cache.head_bytes), values_(keys_ + op.cache.value_offset),
+      blocks_(tile.blocks + partition * blocks_per_partition), last_(last),
+      end_(tile.end_block - partition * blocks_per_partition) {}
+
+  const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }
+  const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
+
+  /// What to fetch while the keys of `block` are read.
+  stretch after_keys(int block) const {
+    if (block + ahead < last_)
+      return {scales(block + ahead), key_bytes_};
+    const int next = block + ahead - last_;
+    return next < last_ ? stretch{values(next), value_bytes_} : stretch{};
+  }
+  stretch after_values(int block) const {
+    if (block + ahead < last_)
+      return {values(block + ahead), value_bytes_};
+    const int next = blocks_per_partition + block + ahead - last_;
+    return next < end_ ? stretch{scales(next), key_bytes_} : stretch{};
+  }
+
+  /// The scales of a block's tokens; to be called with its keys.
+  void load_scales(tile_scratch& scratch, int block) const {
+    const auto* from = reinterpret_cast<const float*>(scales(block));
+    store(scratch.k_scales + block * 16, load(from));
+    store(scratch.v_scales + block * 16, load(from + 16));
+  }
+
+private:
+  static constexpr int ahead = 4;
+  static constexpr int blocks_per_partition = partition_size / block_size;
+
+  const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // then come the keys
+
+  std::size_t key_bytes_, value_bytes_; // of a block
+  const char *keys_, *values_;          // of the head
+  const std::int32_t* blocks_;
+  int last_, end_;
+};
+
+// Stored numbers: `steps` tokens or dimensions of 16 others at a time, as floats.
+
+struct f32_cells {
+  using element = float;
+  static constexpr int steps = 1;
+  static constexpr bool scaled = false;
+  static void widen(vec (&to)[1], const element* p) { to[0] = load(p); }
+};
+
+struct bf16_cells {
+  using element = std::uint32_t;
+  static constexpr int steps = 2;
+  static constexpr bool scaled = false;
+  static void widen(vec (&to)[2], const element* p) {
+    to[0] = even_bf16(p);
+    to[1] = odd_bf16(p);
+  }
+};
+
+struct int8_cells {
+  using element = std::int8_t;
+  static constexpr int steps = 1;
+  static constexpr bool scaled = true;
+  static void widen(vec (&to)[1], const element* p) { to[0] = load_bytes(p); }
+};
+
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, one is
+/// fetched, `ahead[v]` bytes behind it.
+template <class Cells, int R, int V>
+[[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
+                                              const typename Cells::element* const (&b)[V], std::size_t b_stride,
+                                              int count, const std::ptrdiff_t (&ahead)[V]) {
+  for (int k = 0; k < count; k += Cells::steps) {
+    vec columns[V][Cells::steps];
+    for (int v = 0; v < V; ++v) {
+      const auto* column = b[v] + k / Cells::steps * b_stride;
+      __builtin_prefetch(reinterpret_cast<const char*>(column) + ahead[v]);
+      Cells::widen(columns[v], column);
+    }
+    for (int step = 0; step < Cells::steps; ++step)
+      for (int r = 0; r < R; ++r) {
+        const vec x = broadcast(a[r * a_stride + k + step]);
+        for (int v = 0; v < V; ++v)
+          sums[r][v] = fma(x, columns[v][step], sums[r][v]);
+      }
+  }
+}
+
+template <class Cells>
+class vector_products {
+public:
+  // Sums that the target's registers hold, beside what they are made of.
+#if defined(__AVX512F__)
+  static constexpr int most_queries = 12, most_sums = 24;
+#else
+  static constexpr int most_queries = 6, most_sums = 6;
+#endif
+  static constexpr bool scaled = Cells::scaled;
+
+  vector_products(const attention_op& op, const attention_tile& tile, tile_scratch& scratch)
+    : count_(tile.count), dim_(op.cache.head_dim), scratch_(scratch) {
+    const vec scale = broadcast(query_scale(op));
+    for (int i = 0; i < tile.count; ++i)
+      for (int d = 0; d < dim_; d += lanes)
+        store(scratch.q[i] + d, load_some(tile.queries[i].q + d, dim_ - d) * scale);
+  }
+
+  /// Scores of the blocks [first, last), for all queries and tokens.
+  void score(const partition_blocks& blocks, int first, int last) const {
+    with_rows<most_queries>(count_, [&]<int R>() {
+      constexpr int V = vectors(R);
+      int block = first;
+      for (; block + V <= last; block += V)
+        score_blocks<R, V>(blocks, block);
+      for (; block < last; ++block)
+        score_blocks<R, 1>(blocks, block);
+    });
+  }
+
+  void put_weights(float* p, int token, vec weights) const { store(p + token, weights); }
+
+  /// o = weights * V over the blocks [first, last). Lanes beyond the last dimension hold no result.
+  void weigh(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride) const {
+    with_rows<most_queries>(count_, [&]<int R>() {
+      constexpr int V = vectors(R);
+      int d = 0;
+      for (; d + (V - 1) * lanes < dim_; d += V * lanes)
+        weigh_dimensions<R, V>(blocks, first, last, o, stride, d);
+      for (; d < dim_; d += lanes)
+        weigh_dimensions<R, 1>(blocks, first, last, o, stride, d);
+    });
+  }
+
+private:
+  using element = typename Cells::element;
+
+  static constexpr int vectors(int rows) { return 4 * rows <= most_sums ? 4 : 2 * rows <= most_sums ? 2 : 1; }
+
+  template <int R, int V>
+  void score_blocks(const partition_blocks& blocks, int block) const {
+    vec sums[R][V];
+    const element* k[V];
+    std::ptrdiff_t ahead[V];
+    for (int v = 0; v < V; ++v) {
+      k[v] = reinterpret_cast<const element*>(blocks.keys(block + v));
+      ahead[v] = distance(k[v], blocks.after_keys(block + v));
+      if constexpr (scaled)
+        blocks.load_scales(scratch_, block + v);
+      for (int r = 0; r < R; ++r)
+        sums[r][v] = zero();
+    }
+    accumulate<Cells>(sums, scratch_.q[0], row_stride, k, block_size, dim_, ahead);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);
+  }
+
+  template <int R, int V>
+  void weigh_dimensions(const partition_blocks& blocks, int first, int last, float* o, std::size_t stride,
+                        int d) const {
+    vec sums[R][V];
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        sums[r][v] = zero();
+    for (int block = first; block < last; ++block) {
+      const auto* values = reinterpret_cast<const element*>(blocks.values(block));
+      const element* columns[V];
+      std::ptrdiff_t ahead[V];
+      for (int v = 0; v < V; ++v) {
+        columns[v] = values + d + v * lanes;
+        ahead[v] = distance(values, blocks.after_values(block));
+      }
+      accumulate<Cells>(sums, &scratch_.p[0][block * block_size], row_stride, columns, dim_, block_size, ahead);
+    }
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v)
+        store(o + r * stride + d + v * lanes, sums[r][v]);
+  }
+
+  /// From what is read to what is fetched meanwhile: bytes; 0 where there is nothing.
+  static std::ptrdiff_t distance(const element* from, const stretch& to) {
+    return to.data == nullptr ? 0 : to.data - reinterpret_cast<const char*>(from);
+  }
+
+  int count_, dim_;
+  tile_scratch& scratch_;
+};
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,259 @@
+// Sixteen 32-bit integers and dots of four codes (0 to 255) with four int8 inputs; sums are exact on every target.
+// Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/simd.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+// Codes of 8 bits overflow the pairs of VPMADDUBSW. Targets without VNNI therefore turn them into signed ones, which
+// moves the code of weight 0 from 128 to 0, and multiply magnitudes; narrower codes need no such care.
+#if defined(__AVX512F__)
+
+struct ivec {
+  __m512i v;
+};
+
+inline ivec load_ints(const void* p) { return {_mm512_loadu_si512(p)}; }
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, ivec high, int position, int mask) {
+  const auto words = (__v16su)high.v;
+  const auto moved = (__m512i)(position > 4 ? words >> (position - 4) : words << (4 - position));
+  return {_mm512_ternarylogic_epi32(codes.v, moved, _mm512_set1_epi8(static_cast<char>(mask)), 0xf8)};
+}
+inline void store_ints(void* p, ivec x) { _mm512_storeu_si512(p, x.v); }
+inline ivec broadcast_word(const std::uint32_t* p) {
+  int word;
+  std::memcpy(&word, p, 4);
+  return {_mm512_set1_epi32(word)};
+}
+inline vec as_floats(ivec x) { return {_mm512_castsi512_ps(x.v)}; }
+inline ivec low_halves(ivec x) { return {_mm512_and_si512(x.v, _mm512_set1_epi8(15))}; }
+inline ivec high_halves(ivec x) { return low_halves({_mm512_srli_epi32(x.v, 4)}); }
+inline vec load_bytes(const std::int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
+#if defined(__AVX512VNNI__)
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline ivec signed_wide(ivec codes) { return codes; }
+inline wide_codes prepare_wide(ivec codes) { return codes; }
+inline ivec dot(ivec sum, ivec codes, ivec x) { return {_mm512_dpbusd_epi32(sum.v, codes.v, x.v)}; }
+
+#else
+
+inline constexpr bool wide_codes_are_signed = true;
+struct wide_codes {
+  __m512i magnitudes;
+  __mmask64 negative;
+};
+inline ivec signed_wide(ivec codes) { return {_mm512_xor_si512(codes.v, _mm512_set1_epi8(-128))}; }
+inline wide_codes prepare_wide(ivec values) { return {_mm512_abs_epi8(values.v), _mm512_movepi8_mask(values.v)}; }
+inline ivec dot(ivec sum, ivec codes, ivec x) {
+  const auto pairs = _mm512_maddubs_epi16(codes.v, x.v);
+  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+}
+inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
+  const auto signed_x = _mm512_mask_sub_epi8(x.v, codes.negative, _mm512_setzero_si512(), x.v);
+  return dot(sum, ivec{codes.magnitudes}, {signed_x});
+}
+
+#endif
+
+#elif defined(__AVX2__)
+
+struct ivec {
+  __m256i a, b;
+};
+
+inline ivec load_ints(const void* p) {
+  const auto* halves = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(halves), _mm256_loadu_si256(halves + 1)};
+}
+inline void store_ints(void* p, ivec x) {
+  auto* halves = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(halves, x.a);
+  _mm256_storeu_si256(halves + 1, x.b);
+}
+inline ivec broadcast_word(const std::uint32_t* p) {
+  int word;
+  std::memcpy(&word, p, 4);
+  return {_mm256_set1_epi32(word), _mm256_set1_epi32(word)};
+}
+inline vec as_floats(ivec x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+inline ivec low_halves(ivec x) {
+  const auto mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
+}
+inline ivec high_halves(ivec x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+inline __m256i high_bits(__m256i high, int position, int mask) {
+  const auto words = (__v8su)high;
+  const auto moved = (__m256i)(position > 4 ? words >> (position - 4) : words << (4 - position));
+  return _mm256_and_si256(moved, _mm256_set1_epi8(static_cast<char>(mask)));
+}
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, ivec high, int position, int mask) {
+  return {_mm256_or_si256(codes.a, high_bits(high.a, position, mask)),
+          _mm256_or_si256(codes.b, high_bits(high.b, position, mask))};
+}
+inline __m256 load_8_bytes(const std::int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline vec load_bytes(const std::int8_t* p) { return {load_8_bytes(p), load_8_bytes(p + 8)}; }
+
+#if defined(__AVXVNNI__)
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline ivec signed_wide(ivec codes) { return codes; }
+inline wide_codes prepare_wide(ivec codes) { return codes; }
+inline ivec dot(ivec sum, ivec codes, ivec x) {
+  return {_mm256_dpbusd_avx_epi32(sum.a, codes.a, x.a), _mm256_dpbusd_avx_epi32(sum.b, codes.b, x.b)};
+}
+
+#else
+
+#define TROUPE_PAIR_SUMS 1
+
+/// Sums of two or more products of codes below 64 with inputs, 16 bits each.
+struct pair_sums {
+  __m256i a, b;
+};
+inline pair_sums pairs(ivec codes, ivec x) {
+  return {_mm256_maddubs_epi16(codes.a, x.a), _mm256_maddubs_epi16(codes.b, x.b)};
+}
+/// a sum that stays one: else GCC turns a chain of sums into a tree, which has more terms than there are registers.
+inline __m256i in_order(__m256i sum) {
+  asm("" : "+x"(sum));
+  return sum;
+}
+inline pair_sums operator+(pair_sums p, pair_sums q) {
+  return {in_order(_mm256_add_epi16(p.a, q.a)), in_order(_mm256_add_epi16(p.b, q.b))};
+}
+/// Lines whose sums fit: products are below 2^bits * 127.
+constexpr int pair_lines(int code_bits) { return 32767 / (((1 << code_bits) - 1) * 127 * 2); }
+/// sum + the sums of both pairs.
+inline ivec add_pairs(ivec sum, pair_sums p) {
+  const auto ones = _mm256_set1_epi16(1);
+  return {in_order(_mm256_add_epi32(sum.a, _mm256_madd_epi16(p.a, ones))),
+          in_order(_mm256_add_epi32(sum.b, _mm256_madd_epi16(p.b, ones)))};
+}
+
+inline constexpr bool wide_codes_are_signed = true;
+struct wide_codes {
+  ivec values, magnitudes;
+};
+inline ivec signed_wide(ivec codes) {
+  const auto flip = _mm256_set1_epi8(-128);
+  return {_mm256_xor_si256(codes.a, flip), _mm256_xor_si256(codes.b, flip)};
+}
+inline wide_codes prepare_wide(ivec values) {
+  return {values, {_mm256_abs_epi8(values.a), _mm256_abs_epi8(values.b)}};
+}
+inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
+  return in_order(_mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1))));
+}
+inline ivec dot(ivec sum, ivec codes, ivec x) { return {dot_half(sum.a, codes.a, x.a), dot_half(sum.b, codes.b, x.b)}; }
+inline ivec dot(ivec sum, const wide_codes& codes, ivec x) {
+  return {dot_half(sum.a, codes.magnitudes.a, _mm256_sign_epi8(x.a, codes.values.a)),
+          dot_half(sum.b, codes.magnitudes.b, _mm256_sign_epi8(x.b, codes.values.b))};
+}
+
+#endif
+
+#else
+
+struct ivec {
+  std::uint32_t x[lanes]; // wraps
+};
+
+inline ivec load_ints(const void* p) {
+  ivec to;
+  std::memcpy(to.x, p, sizeof to.x);
+  return to;
+}
+inline void store_ints(void* p, const ivec& x) { std::memcpy(p, x.x, sizeof x.x); }
+inline ivec broadcast_word(const std::uint32_t* p) {
+  ivec to;
+  for (auto& x : to.x)
+    x = *p;
+  return to;
+}
+inline vec as_floats(const ivec& x) {
+  vec to;
+  std::memcpy(to.q, x.x, sizeof to.q);
+  return to;
+}
+inline ivec low_halves(ivec x) {
+  for (auto& word : x.x)
+    word &= 0x0f0f0f0f;
+  return x;
+}
+inline ivec high_halves(ivec x) {
+  for (auto& word : x.x)
+    word >>= 4;
+  return low_halves(x);
+}
+/// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
+inline ivec add_high_bits(ivec codes, const ivec& high, int position, int mask) {
+  for (int i = 0; i < lanes; ++i) {
+    const std::uint32_t moved = position > 4 ? high.x[i] >> (position - 4) : high.x[i] << (4 - position);
+    codes.x[i] |= moved & static_cast<std::uint32_t>(mask) * 0x01010101;
+  }
+  return codes;
+}
+inline vec load_bytes(const std::int8_t* p) {
+  return each([=](int i) { return i *= 4, quad{float(p[i]), float(p[i + 1]), float(p[i + 2]), float(p[i + 3])}; });
+}
+
+inline constexpr bool wide_codes_are_signed = false;
+using wide_codes = ivec;
+inline ivec signed_wide(const ivec& codes) { return codes; }
+inline wide_codes prepare_wide(const ivec& codes) { return codes; }
+inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
+  std::uint8_t c[4 * lanes];
+  std::int8_t s[4 * lanes];
+  std::memcpy(c, codes.x, sizeof c);
+  std::memcpy(s, x.x, sizeof s);
+  for (int i = 0; i < lanes; ++i)
+    for (int j = 0; j < 4; ++j)
+      sum.x[i] += static_cast<std::uint32_t>(c[4 * i + j] * s[4 * i + j]);
+  return sum;
+}
+
+#endif
+
+// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so that its bits read as a float are that
+// plus the integer. A product with a scale is then one FMA, exact but for its one rounding, as scales have at most 20
+// significant bits.
+
+inline constexpr float magic = 0x1.8p23f;
+inline constexpr std::uint32_t magic_bits = 0x4b400000;
+
+#if defined(__AVX512F__)
+inline ivec add_magic(ivec x) { return {_mm512_add_epi32(x.v, _mm512_set1_epi32(magic_bits))}; }
+#endif
+
+#if defined(__FMA__)
+
+struct scale {
+  vec value, offset;
+};
+inline scale make_scale(vec value) { return {value, value * broadcast(-magic)}; }
+inline vec scaled(ivec sum, const scale& by) { return fma(as_floats(sum), by.value, by.offset); }
+
+#else
+
+struct scale {
+  vec value;
+};
+inline scale make_scale(const vec& value) { return {value}; }
+inline vec scaled(const ivec& sum, const scale& by) { return (as_floats(sum) - broadcast(magic)) * by.value; }
+
+#endif
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,142 @@
+// Linear layers on one tile of work. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/quantised_kernel.hpp"
+#include "kernels/cpu/isa/tile.hpp"
+#if defined(__AMX_BF16__)
+#include "kernels/cpu/isa/amx_linear.hpp"
+#endif
+
+namespace troupe::kernels {
+namespace {
+
+/// How far ahead of their use weights are asked for, in bytes, where they come from memory: by the first row tile; later
+/// ones find them in L2.
+inline constexpr std::size_t float_fetch_distance = 8192;
+
+/// One panel and one row tile over one block of K, `ahead` words of which are fetched before their use.
+template <class Operand>
+inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
+                         std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
+  with_rows(count, [&]<int R>() {
+    constexpr int V = tile_vectors(R);
+    for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
+      accumulate_tile<Operand, R, V>(
+          c + column, c_stride, fresh, rows, activation_stride, words, [&](std::size_t k, int v) {
+            const auto* from = weights + k * panel_outputs + column + v * lanes;
+            if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once for each line
+              __builtin_prefetch(from + ahead * panel_outputs);
+            return Operand::column(from);
+          });
+  });
+}
+
+/// Words of K that are widened at a time: they, 16 KiB, and the activations of a tile stay in L1.
+inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
+
+/// The same sums for more rows: as many vectors of a panel at a time as a full tile takes, which the first tile widens
+/// and keeps as f32 near the core for the others, while all fetch the next panel's block, each its share, evenly over
+/// its words.
+template <class Operand>
+void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
+  using element = typename Operand::element;
+  constexpr int V = tile_vectors(tile_rows);
+  constexpr std::size_t width = V * lanes, parts = panel_outputs / width;
+  alignas(64) float widened[widened_words * width];
+  const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
+  const std::size_t first_row = first_row_of(op, task.first_tile);
+  const std::size_t c_stride = task.panels * panel_outputs;
+  const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes, with a word
+  for (std::size_t k = 0; k < op.words; k += widened_words) {
+    const std::size_t words = op.words - k < widened_words ? op.words - k : widened_words;
+    const auto* activations = op.activations + k / k_block * op.activation_block + k % k_block;
+    for (std::size_t panel = 0; panel < task.panels; ++panel) {
+      const element* block = weights + (panel * op.words + k) * panel_outputs;
+      const auto* next = reinterpret_cast<const char*>(
+          panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + widened_words) * panel_outputs);
+      for (std::size_t part = 0; part < parts; ++part) {
+        for (std::size_t i = 0; i < task.tiles; ++i, next += words * fetched) {
+          const std::size_t row = first_row_of(op, task.first_tile + i);
+          const auto* a = activations + row * activation_stride;
+          float* c = scratch + (row - first_row) * c_stride + panel * panel_outputs + part * width;
+          const auto fetch = [&](std::size_t word) { __builtin_prefetch(next + word * fetched, 0, 2); };
+          with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
+            if (i == 0)
+              accumulate_tile<f32_operand, R, V>(
+                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
+                    if (v == 0)
+                      fetch(word);
+                    const vec x = Operand::column(block + word * panel_outputs + part * width + v * lanes);
+                    if (task.tiles > 1)
+                      store(widened + word * width + v * lanes, x);
+                    return x;
+                  });
+            else
+              accumulate_tile<f32_operand, R, V>(
+                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
+                    if (v == 0)
+                      fetch(word);
+                    return load(widened + word * width + v * lanes);
+                  });
+          });
+        }
+      }
+    }
+  }
+}
+
+/// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
+template <class Operand>
+void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
+  if constexpr (Operand::in_f32)
+    if (tile_vectors(static_cast<int>(op.tile_rows)) == tile_vectors(tile_rows))
+      return accumulate_widened<Operand>(op, task, scratch);
+  using element = typename Operand::element;
+  constexpr std::size_t fetched_ahead = float_fetch_distance / (panel_outputs * sizeof(element));
+  const auto* weights = static_cast<const element*>(op.weights);
+  const std::size_t first_row = first_row_of(op, task.first_tile);
+  const std::size_t c_stride = task.panels * panel_outputs;
+  for (std::size_t k = 0; k < op.words; k += k_block) {
+    const std::size_t words = op.words - k < k_block ? op.words - k : k_block;
+    const auto* activations = op.activations + k / k_block * op.activation_block;
+    for (std::size_t tile = task.first_tile; tile < task.first_tile + task.tiles; ++tile) {
+      const std::size_t row = first_row_of(op, tile);
+      const int count = static_cast<int>(first_row_of(op, tile + 1) - row);
+      for (std::size_t panel = 0; panel < task.panels; ++panel)
+        linear_block<Operand>(weights + ((task.first_panel + panel) * op.words + k) * panel_outputs,
+                              activations + row * activation_stride, count, words, k == 0,
+                              scratch + (row - first_row) * c_stride + panel * panel_outputs, c_stride,
+                              tile == task.first_tile ? fetched_ahead : 0);
+    }
+  }
+}
+
+/// The sums of accumulate_linear, [rows][panels][columns].
+void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
+  const std::size_t first = first_row_of(op, task.first_tile);
+  const std::size_t last = first_row_of(op, task.first_tile + task.tiles);
+  for (std::size_t row = first; row < last; ++row)
+    for (std::size_t panel = 0; panel < task.panels; ++panel, scratch += panel_outputs)
+      store_panel<panel_outputs>(op, task.first_panel + panel, row, 1, scratch);
+}
+
+void linear(const linear_op& op, const linear_task& task, float* scratch) {
+  switch (op.kind) {
+    case weight_kind::f32: accumulate_linear<f32_operand>(op, task, scratch); break;
+    case weight_kind::f16: accumulate_linear<f16_operand>(op, task, scratch); break;
+    case weight_kind::bf16: accumulate_linear<bf16_operand>(op, task, scratch); break;
+#if defined(__AMX_BF16__)
+    case weight_kind::bf16_pairs: accumulate_pairs(op, task, scratch); return store_pairs(op, task, scratch);
+#elif defined(__AVX512BF16__)
+    case weight_kind::bf16_pairs: accumulate_linear<pair_operand>(op, task, scratch); break;
+#else
+    case weight_kind::bf16_pairs: break; // never packed for this target
+#endif
+    default: return linear_quantised(op, task, scratch);
+  }
+  store_linear(op, task, scratch);
+}
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,61 @@
+// What becomes of a linear layer's sums: bias, activation, residual, and where they go. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/simd.hpp"
+#include "kernels/cpu/target.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+template <class Out>
+inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
+  const std::size_t n = op.outputs - output;
+  vec x = load(c);
+  if (op.bias != nullptr)
+    x = x + load_some(op.bias + output, n);
+  if constexpr (sizeof(Out) == sizeof(float))
+    if (op.add)
+      x = load_some(out + output, n) + x;
+  store_some(out + output, x, n);
+}
+
+template <class Out>
+inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output) {
+  const std::size_t n = op.outputs - output;
+  vec gate = load(c);
+  vec up = load(c + width);
+  if (op.bias != nullptr) {
+    gate = gate + load_some(op.bias + output, n);
+    up = up + load_some(op.bias + op.outputs + output, n);
+  }
+  const vec one = broadcast(1.0f);
+  store_some(out + output, gate / (one + exp(zero() - gate)) * up, n);
+}
+
+template <class Out, std::size_t Columns>
+inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t first_row, std::size_t rows,
+                           const float* c) {
+  const std::size_t width = op.gated ? Columns / 2 : Columns; // outputs of a panel
+  const std::size_t output = panel * width;
+  for (std::size_t row = first_row; row < first_row + rows; ++row, c += Columns) {
+    Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
+    for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
+      if (op.gated)
+        gate_and_store(op, out, c + i, width, output + i);
+      else
+        add_bias_and_store(op, out, c + i, output + i);
+  }
+}
+
+/// The sums of some rows and one panel, [rows][Columns].
+template <std::size_t Columns>
+inline void store_panel(const linear_op& op, std::size_t panel, std::size_t first_row, std::size_t rows,
+                        const float* c) {
+  if (op.out_bf16)
+    store_panel_as<std::uint16_t, Columns>(op, panel, first_row, rows, c);
+  else
+    store_panel_as<float, Columns>(op, panel, first_row, rows, c);
+}
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,202 @@
+// Linear layers with quantised weights and activations. Per group of 32 inputs: exact integer dots, one rounding for
+// the product with the weights' scale and one for the sum, in ascending order of the groups; rows, tiles and threads
+// cannot change a bit, nor can the instructions that make the dots. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/quantised_tiles.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+/// Most rows of a tile.
+template <weight_kind Kind>
+constexpr int quantised_tile_rows() {
+#if defined(__AMX_INT8__)
+  if (in_amx_tiles<Kind>)
+    return amx_rows;
+#endif
+  return register_rows<Kind>;
+}
+
+/// Calls f.template operator()<Kind>() with the quantised kind.
+template <class F>
+inline auto with_kind(weight_kind kind, const F& f) {
+  switch (kind) {
+    case weight_kind::q8: return f.template operator()<weight_kind::q8>();
+    case weight_kind::q5: return f.template operator()<weight_kind::q5>();
+    case weight_kind::q5_min: return f.template operator()<weight_kind::q5_min>();
+    case weight_kind::q4: return f.template operator()<weight_kind::q4>();
+    case weight_kind::q4_min: return f.template operator()<weight_kind::q4_min>();
+    case weight_kind::q4_k: return f.template operator()<weight_kind::q4_k>();
+    case weight_kind::q5_k: return f.template operator()<weight_kind::q5_k>();
+    default: return f.template operator()<weight_kind::q6_k>();
+  }
+}
+
+int quantised_rows(weight_kind kind) {
+  return with_kind(kind, []<weight_kind Kind>() { return quantised_tile_rows<Kind>(); });
+}
+
+/// All rows of the task, in tiles of `tile_rows`, with one block of one panel. c: [rows][32]. `finish(row, rows)` is
+/// called for rows whose sums are there.
+template <weight_kind Kind, class Finish>
+inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
+                             std::size_t rows, const unsigned char* block, std::size_t groups,
+                             quantised_scratch& scratch, const Finish& finish) {
+  std::size_t done = 0;
+#if defined(__AMX_INT8__)
+  if constexpr (in_amx_tiles<Kind>)
+    if (rows >= amx_rows) {
+      done = rows / amx_rows * amx_rows;
+      accumulate_amx<Kind>(c, fresh, activations, done, block, groups, scratch);
+      finish(0, done);
+    }
+#endif
+  constexpr std::size_t R = register_rows<Kind>;
+  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) { // tiles of the first so many rows fetch
+    for (std::size_t tile = done; tile < rows; tile += tile_rows) {
+      const std::size_t end = rows - tile < tile_rows ? rows : tile + tile_rows;
+      const std::uint32_t* records = activations + tile * activation_row;
+      for (std::size_t row = tile; row < end;) {
+        const std::size_t left = end - row, count = left <= R ? left : left < 2 * R ? (left + 1) / 2 : R;
+        const auto weights = next_weights();
+        with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
+          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order
+          for (int v = 0; v < quantised_vectors; v += V)
+            accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
+                                       tile_rows * activation_record, weights, v, groups,
+                                       row < fetching_rows && v == 0);
+        });
+        finish(row, count);
+        row += count;
+        records += count * activation_record;
+      }
+    }
+  };
+  if (rows - done > 2 * R) {
+    unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
+    const std::size_t bytes = layout_of(Kind).bytes(groups), steps = (rows - done + R - 1) / R * groups;
+    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63); // whole lines: the last tiles may have none left
+    const unsigned char* ahead = block + bytes;
+    const auto next_weights = [&] {
+      const unpacked_groups<Kind> weights(scratch.weights, ahead, step);
+      ahead += groups * step;
+      return weights;
+    };
+    run(next_weights, done + (bytes / (groups * step) + 1) * R);
+  } else {
+    run([&] { return stored_groups<Kind>(block); }, done + 1);
+  }
+}
+
+/// Blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows' in L2 for all
+/// panels. Sums are [panels][rows][32]; each goes where it is wanted as soon as it is complete, while others still are
+/// being made.
+template <weight_kind Kind>
+void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
+  constexpr auto layout = layout_of(Kind);
+  quantised_scratch scratch;
+  const auto* weights = static_cast<const unsigned char*>(op.weights) + task.first_panel * layout.bytes(op.words);
+  const std::size_t first_row = first_row_of(op, task.first_tile);
+  const std::size_t rows = first_row_of(op, task.first_tile + task.tiles) - first_row;
+#if defined(__AMX_INT8__)
+  const amx_tiles configured(in_amx_tiles<Kind> && rows >= amx_rows);
+#endif
+  const std::size_t blocks = op.cached / (rows * activation_row) + 1;
+  for (std::size_t first = 0; first < op.words; first += blocks * group_block)
+    for (std::size_t panel = 0; panel < task.panels; ++panel)
+      for (std::size_t k = first; k < op.words && k < first + blocks * group_block; k += group_block) {
+        const std::size_t groups = op.words - k < group_block ? op.words - k : group_block;
+        const auto* activations = op.activations + k / group_block * op.activation_block + first_row * activation_row;
+        float* c = sums + panel * rows * quantised_panel_outputs;
+        const bool last = k + groups == op.words;
+        accumulate_block<Kind>(c, k == 0, activations, op.tile_rows, rows,
+                               weights + panel * layout.bytes(op.words) + layout.bytes(k), groups, scratch,
+                               [&](std::size_t row, std::size_t count) {
+                                 if (last)
+                                   store_panel<quantised_panel_outputs>(op, task.first_panel + panel, first_row + row,
+                                                                        count, c + row * quantised_panel_outputs);
+                               });
+      }
+}
+
+void linear_quantised(const linear_op& op, const linear_task& task, float* sums) {
+  with_kind(op.kind, [&]<weight_kind Kind>() { accumulate_quantised<Kind>(op, task, sums); });
+}
+
+#if defined(__AVX512F__)
+
+/// The largest magnitude of 32 numbers as bits, where NaN is above all.
+inline std::uint32_t largest_magnitude(const float* from) {
+  const auto magnitude = _mm512_set1_epi32(0x7fffffff);
+  const auto a = _mm512_and_si512(_mm512_loadu_si512(from), magnitude);
+  const auto b = _mm512_and_si512(_mm512_loadu_si512(from + 16), magnitude);
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
+}
+
+/// codes = 16 numbers * inverse, to nearest even; their sum.
+inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
+  const vec rounded = load(from) * broadcast(inverse) + broadcast(magic); // the integer is in the low bits
+  const auto bytes = _mm512_cvtepi32_epi8(_mm512_castps_si512(rounded.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(codes), bytes);
+  return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(bytes));
+}
+
+#else
+
+inline std::uint32_t largest_magnitude(const float* from) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < 32; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, from + i, 4);
+    bits &= 0x7fffffff;
+    largest = largest > bits ? largest : bits;
+  }
+  return largest;
+}
+
+inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < 16; ++i) {
+    const float rounded = from[i] * inverse + magic;
+    std::uint32_t bits;
+    std::memcpy(&bits, &rounded, 4);
+    codes[i] = static_cast<std::int8_t>(bits);
+    sum += codes[i];
+  }
+  return sum;
+}
+
+#endif
+
+/// One group of activations: scale = largest magnitude / 127, codes to nearest even. What is not finite makes the scale
+/// infinite or NaN, and so the products.
+inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
+  const std::uint32_t largest = largest_magnitude(from);
+  float most;
+  std::memcpy(&most, &largest, 4);
+  if (most < 1e-30f) // its inverse would overflow
+    most = 0;
+  const float scale = most / 127;
+  const float inverse = most > 0 ? 127 / most : 0;
+  std::int8_t codes[32];
+  const std::int32_t halves[2] = {make_codes(codes, from, inverse), make_codes(codes + 16, from + 16, inverse)};
+  std::memcpy(to, codes, sizeof codes);
+  std::memcpy(to + 8, &scale, 4);
+  const std::int32_t sum = halves[0] + halves[1];
+  const float scaled_sum = scale * static_cast<float>(sum);
+  to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * (parts == 1 ? sum : halves[0]));
+  to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[1]);
+  std::memcpy(to + 11, &scaled_sum, 4);
+}
+
+void quantise(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups) {
+  const auto layout = layout_of(kind);
+  const int zero_code = wide_codes_are_signed && layout.zero == 128 ? 0 : layout.zero;
+  for (std::size_t group = 0; group < groups; ++group)
+    quantise_group(to + group * stride, from + group * 32, layout.parts, zero_code);
+}
+
+} // namespace
+} // namespace troupe::kernels

@@ -1,0 +1,151 @@
+// Operations on one row: norm, rotary embedding, writing K and V to the cache. Only for the target units.
+#pragma once
+
+#include "kernels/cpu/isa/tile.hpp"
+
+namespace troupe::kernels {
+namespace {
+
+template <class Operand>
+inline void widen_row(float* to, const void* from, std::size_t n) {
+  using element = typename Operand::element;
+  const auto* x = static_cast<const char*>(from); // a checkpoint may be unaligned
+  std::size_t i = 0;
+  if (reinterpret_cast<std::uintptr_t>(x) % sizeof(element) == 0)
+    for (; i + lanes <= n; i += lanes)
+      store(to + i, Operand::column(reinterpret_cast<const element*>(x) + i));
+  for (; i < n; i += lanes) {
+    element some[lanes] = {};
+    std::memcpy(some, x + i * sizeof(element), (n - i < lanes ? n - i : lanes) * sizeof(element));
+    store_some(to + i, Operand::column(some), n - i);
+  }
+}
+
+void widen(weight_kind kind, float* to, const void* from, std::size_t n) {
+  if (kind == weight_kind::f32)
+    widen_row<f32_operand>(to, from, n);
+  else if (kind == weight_kind::f16)
+    widen_row<f16_operand>(to, from, n);
+  else
+    widen_row<bf16_operand>(to, from, n);
+}
+
+inline float square_root(float x) { return __builtin_sqrtf(x); }
+
+/// 1 / sqrt(mean of squares + eps), summed over lanes first.
+inline float inverse_rms(const float* x, std::size_t n, float eps) {
+  vec squares = zero();
+  for (std::size_t i = 0; i < n; i += lanes) {
+    const vec v = load_some(x + i, n - i);
+    squares = fma(v, v, squares);
+  }
+  return 1.0f / square_root(sum(squares) / static_cast<float>(n) + eps);
+}
+
+template <class Out>
+inline void normalise(Out* out, const float* x, const float* weight, std::size_t n, float eps) {
+  const vec scale = broadcast(inverse_rms(x, n, eps));
+  for (std::size_t i = 0; i < n; i += lanes)
+    store_some(out + i, load_some(x + i, n - i) * scale * load_some(weight + i, n - i), n - i);
+}
+
+void rms_norm(const norm_op& op, void* out, const float* x) {
+  if (op.out_bf16)
+    normalise(static_cast<std::uint16_t*>(out), x, op.weight, op.cols, op.eps);
+  else
+    normalise(static_cast<float*>(out), x, op.weight, op.cols, op.eps);
+}
+
+inline void rotate(float* x, const float* cosines, const float* sines, int half) {
+  for (int i = 0; i < half; i += lanes) {
+    const int n = half - i;
+    const vec a = load_some(x + i, n), b = load_some(x + half + i, n);
+    const vec c = load_some(cosines + i, n), s = load_some(sines + i, n);
+    store_some(x + i, a * c - b * s, n);
+    store_some(x + half + i, b * c + a * s, n);
+  }
+}
+
+/// The nearest number that bf16 can hold, so that a cache never has one that is not finite; NaN becomes the least.
+inline vec finite(vec x) {
+  constexpr float most = 0x1.fep127f;
+  return min(broadcast(most), max(x, broadcast(-most)));
+}
+
+/// Symmetric int8 codes, rounded to nearest even; returns their scale.
+inline float quantise_head(std::int8_t* to, const float* x, int n) {
+  vec largest = zero();
+  for (int i = 0; i < n; i += lanes) {
+    const vec v = load_some(x + i, n - i);
+    largest = max(largest, max(v, zero() - v));
+  }
+  const float most = maximum(largest);
+  const bool nothing = most < 0x1p-100f; // its inverse would overflow
+  const vec inverse = broadcast(nothing ? 0 : 127 / most);
+  for (int i = 0; i < n; i += lanes) {
+    std::int32_t codes[lanes]; // in the low bits
+    const vec rounded = fma(load_some(x + i, n - i), inverse, broadcast(0x1.8p23f));
+    std::memcpy(codes, &rounded, sizeof codes);
+    for (int j = 0; j < lanes && i + j < n; ++j)
+      to[i + j] = static_cast<std::int8_t>(codes[j]);
+  }
+  return nothing ? 0 : most / 127;
+}
+
+/// K and V of one head, finite, to slot `slot` of its place in a block.
+inline void write_f32(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* to = reinterpret_cast<float*>(keys);
+  for (int d = 0; d < dim; ++d)
+    to[d * 16 + slot] = k[d];
+  std::memcpy(reinterpret_cast<float*>(values) + slot * dim, v, dim * sizeof(float));
+}
+
+inline void write_bf16(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* pairs = reinterpret_cast<std::uint32_t*>(keys);
+  for (int d = 0; d < dim; d += 2)
+    pairs[d * 8 + slot] = to_bf16(k[d]) | std::uint32_t(to_bf16(k[d + 1])) << 16;
+  auto* to = reinterpret_cast<std::uint16_t*>(values) + slot / 2 * 2 * dim + slot % 2;
+  for (int d = 0; d < dim; ++d)
+    to[2 * d] = to_bf16(v[d]);
+}
+
+inline void write_int8(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
+  auto* scales = reinterpret_cast<float*>(keys);
+  auto* to = reinterpret_cast<std::int8_t*>(scales + 32);
+  std::int8_t codes[max_head_dim];
+  scales[slot] = quantise_head(codes, k, dim);
+  for (int d = 0; d < dim; ++d)
+    to[d * 16 + slot] = codes[d];
+  scales[16 + slot] = quantise_head(reinterpret_cast<std::int8_t*>(values) + slot * dim, v, dim);
+}
+
+void rope_write_kv(const rope_op& op, float* row, int position, int block) {
+  const int dim = op.cache.head_dim;
+  const float* cosines = op.rope + std::size_t(position) * dim;
+  for (int head = 0; head < op.heads + op.cache.kv_heads; ++head) {
+    float* x = row + head * dim;
+    if (const float* weight = head < op.heads ? op.q_norm : op.k_norm)
+      normalise(x, x, weight, dim, op.eps);
+    rotate(x, cosines, cosines + dim / 2, dim / 2);
+  }
+  float* k = row + op.heads * dim;
+  const int both = 2 * op.cache.kv_heads * dim;
+  for (int i = 0; i < both; i += lanes)
+    store_some(k + i, finite(load_some(k + i, both - i)), both - i);
+  char* keys = op.cache.data + block * op.cache.key_bytes;
+  char* values = op.cache.data + op.cache.value_offset + block * op.cache.value_bytes;
+  for (int head = 0; head < op.cache.kv_heads; ++head, k += dim) {
+    const float* v = k + op.cache.kv_heads * dim;
+    switch (op.cache.type) {
+      case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
+      case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;
+      case kv_type::int8: write_int8(keys, values, k, v, dim, position % 16); break;
+      case kv_type::fp8: break; // no cache of a CPU's is
+    }
+    keys += op.cache.head_bytes;
+    values += op.cache.head_bytes;
+  }
+}
+
+} // namespace
+} // namespace troupe::kernels

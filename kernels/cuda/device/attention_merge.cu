@@ -1,0 +1,143 @@
+// The merge of partitions' states, a warp for each row and head. States are loaded many at a time, as they come from far
+// away, and fold in order.
+#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/launch.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+/// `Columns`: dimensions of a lane.
+template <int Columns>
+struct merge_kernel {
+  static constexpr const char* name = "merge of attention";
+  static constexpr unsigned threads = 128;
+  static constexpr unsigned warps = threads / warp_lanes;
+  static constexpr int batch = 64 / Columns; // states in registers
+  attention_params p;
+  std::int32_t first;
+
+  struct partial {
+    float o[Columns], m, l;
+  };
+
+  TROUPE_DEVICE void operator()() const {
+    const int head = static_cast<int>(simt::block_y() * warps + simt::warp());
+    if (head >= p.heads)
+      return;
+    const std::int32_t index = p.list[first + static_cast<std::int32_t>(simt::block_x())];
+    const attention_row row = p.rows[index];
+    partial sum;
+    for (int c = 0; c < Columns; ++c)
+      sum.o[c] = 0;
+    sum.m = -simt::infinity();
+    sum.l = 0;
+    const int partitions = row.position / partition_tokens - row.first_partition + 1;
+    for (int i = 0; i < partitions; i += batch) {
+      partial states[batch];
+#pragma unroll
+      for (int j = 0; j < batch; ++j)
+        if (i + j < partitions)
+          load(states[j], row.slot + i + j, head);
+#pragma unroll
+      for (int j = 0; j < batch; ++j)
+        if (i + j < partitions)
+          fold(sum, states[j], i + j == 0);
+    }
+    if (p.unified && !(sum.l > least_sum && sum.l < largest_sum))
+      sum = attend(row, index, head);
+    for (int c = 0; c < Columns; ++c)
+      if (column(c) < p.cache.head_dim)
+        store_float(p.out, p.out_type, index * p.out_stride + std::size_t(head) * p.cache.head_dim + column(c),
+                    sum.o[c] / sum.l);
+  }
+
+  TROUPE_DEVICE static int column(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }
+
+  TROUPE_DEVICE void load(partial& to, int slot, int head) const {
+    const int dim = p.cache.head_dim;
+    const float* state = p.states + (std::size_t(slot) * p.heads + head) * state_floats(dim);
+    for (int c = 0; c < Columns; ++c)
+      to.o[c] = column(c) < dim ? state[column(c)] : 0;
+    to.m = state[dim];
+    to.l = state[dim + 1];
+  }
+
+  TROUPE_DEVICE void fold(partial& sum, const partial& next, bool is_first) const {
+    if (is_first) {
+      sum = next;
+      return;
+    }
+    float keep = 1, add = 1;
+    if (!p.unified) {
+      const float highest = simt::larger(sum.m, next.m);
+      keep = simt::exp(sum.m - highest);
+      add = simt::exp(next.m - highest);
+      sum.m = highest;
+    }
+    sum.l = sum.l * keep + next.l * add;
+    for (int c = 0; c < Columns; ++c)
+      sum.o[c] = sum.o[c] * keep + next.o[c] * add;
+  }
+
+  // What the unified maximum does not suit: sums of exponentials outside these are as good as lost.
+  static constexpr float least_sum = 4e-18f, largest_sum = 2e17f; // e^-40, e^40
+
+  /// All of a row's context, token by token with a running maximum; q in bf16, as for tensor cores. Slow, and rare.
+  TROUPE_DEVICE partial attend(const attention_row& row, std::int32_t index, int head) const {
+    const int dim = p.cache.head_dim, kv_head = head / (p.heads / p.cache.kv_heads);
+    const float* from = p.q + index * p.q_stride + std::size_t(head) * dim;
+    partial sum;
+    float q[Columns];
+    for (int c = 0; c < Columns; ++c) {
+      sum.o[c] = 0;
+      q[c] = column(c) < dim ? simt::bf16_to_float(simt::float_to_bf16(from[column(c)])) : 0;
+    }
+    sum.m = -simt::infinity();
+    sum.l = 0;
+    const int end = row.position + 1, begin = p.window > 0 && end > p.window ? end - p.window : 0;
+    for (int t = begin; t < end; ++t) {
+      const int token = t % block_tokens;
+      const auto block = p.cache.head(p.tables[p.places[index].first_block + t / block_tokens], kv_head);
+      float score = 0;
+      for (int c = 0; c < Columns; ++c)
+        if (column(c) < dim)
+          score += q[c] * load_cell(block.data, p.cache.type, block.key(token, column(c)));
+      score = simt::warp_sum(score) * p.scale;
+      float value_scale = 1;
+      if (is_scaled(p.cache.type)) {
+        score *= block.scales()[token];
+        value_scale = block.scales()[block_tokens + token];
+      }
+      const float highest = simt::larger(sum.m, score);
+      const float keep = simt::exp(sum.m - highest), weight = simt::exp(score - highest);
+      sum.m = highest;
+      sum.l = sum.l * keep + weight;
+      for (int c = 0; c < Columns; ++c)
+        if (column(c) < dim)
+          sum.o[c] = sum.o[c] * keep +
+                     weight * value_scale * load_cell(block.data, p.cache.type, block.value(token, column(c)));
+    }
+    return sum;
+  }
+};
+
+template <int Columns>
+void launch_merge(const stream& on, const attention_params& params, std::int32_t first, std::size_t count) {
+  using kernel = merge_kernel<Columns>;
+  const auto blocks = ceil_div(static_cast<unsigned>(params.heads), kernel::warps);
+  launch(on, {static_cast<unsigned>(count), blocks}, 0, kernel{params, first});
+}
+
+} // namespace
+
+void merge_states(const stream& on, const attention_params& params, std::int32_t first, std::size_t count) {
+  if (params.cache.head_dim <= 64)
+    launch_merge<2>(on, params, first, count);
+  else if (params.cache.head_dim <= 128)
+    launch_merge<4>(on, params, first, count);
+  else
+    launch_merge<8>(on, params, first, count);
+}
+
+} // namespace troupe::kernels::cuda

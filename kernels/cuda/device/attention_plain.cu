@@ -1,0 +1,92 @@
+// Attention by plain arithmetic.
+#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/launch.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+TROUPE_DEVICE int at_least(int x, int least) { return x < least ? least : x; }
+TROUPE_DEVICE int at_most(int x, int most) { return x > most ? most : x; }
+
+/// A block takes the queries of a tile in turn.
+struct plain_attention_kernel {
+  static constexpr const char* name = "plain attention";
+  static constexpr unsigned threads = 128;
+  attention_params p;
+  const attention_work* works;
+
+  TROUPE_DEVICE void operator()() const {
+    const attention_work work = works[simt::block_x()];
+    const int kv_head = static_cast<int>(simt::block_y()), group = p.heads / p.cache.kv_heads;
+    for (int i = work.packed; i < work.packed + work.count; ++i)
+      attend(work, p.list[work.first + i / group], kv_head, kv_head * group + i % group);
+  }
+
+  TROUPE_DEVICE void attend(const attention_work& work, std::int32_t index, int kv_head, int head) const {
+    const attention_row row = p.rows[index];
+    const int start = work.partition * partition_tokens, dim = p.cache.head_dim;
+    const int from = p.window > 0 ? at_least(row.position + 1 - p.window - start, 0) : 0;
+    const int to = at_most(row.position + 1 - start, partition_tokens);
+    if (from >= to)
+      return;
+    auto* scratch = reinterpret_cast<float*>(simt::shared());
+    float* weights = scratch + threads / warp_lanes;
+    float* q = weights + partition_tokens;
+    const int thread = static_cast<int>(simt::thread());
+    for (int d = thread; d < dim; d += threads)
+      q[d] = p.q[index * p.q_stride + std::size_t(head) * dim + d] * p.scale;
+    simt::sync_block();
+
+    float highest = -simt::infinity();
+    for (int t = from + thread; t < to; t += threads) {
+      const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
+      const std::size_t key = block.key(t % block_tokens, 0);
+      float score = 0;
+      for (int d = 0; d < dim; ++d)
+        score += q[d] * load_cell(block.data, p.cache.type, key + d);
+      if (is_scaled(p.cache.type))
+        score *= block.scales()[t % block_tokens];
+      weights[t] = score;
+      highest = simt::larger(highest, score);
+    }
+    highest = simt::block_max(highest, scratch);
+    float sum = 0;
+    for (int t = from + thread; t < to; t += threads) {
+      const float weight = simt::exp(weights[t] - highest);
+      sum += weight;
+      weights[t] = weight;
+      if (is_scaled(p.cache.type)) // V's scale is its weight's
+        weights[t] *= p.cache.head(p.tables[work.table + t / block_tokens], kv_head)
+                        .scales()[block_tokens + t % block_tokens];
+    }
+    sum = simt::block_sum(sum, scratch);
+
+    const std::size_t slot = row.slot + work.partition - row.first_partition;
+    float* state = p.states + (slot * p.heads + head) * state_floats(dim);
+    for (int d = thread; d < dim; d += threads) {
+      float o = 0;
+      for (int t = from; t < to; ++t) {
+        const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
+        o += weights[t] * load_cell(block.data, p.cache.type, block.value(t % block_tokens, d));
+      }
+      state[d] = o;
+    }
+    if (thread == 0) {
+      state[dim] = highest;
+      state[dim + 1] = sum;
+    }
+    simt::sync_block();
+  }
+};
+
+} // namespace
+
+void attend_plainly(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
+  const std::size_t floats =
+    plain_attention_kernel::threads / warp_lanes + partition_tokens + static_cast<std::size_t>(params.cache.head_dim);
+  launch(on, {static_cast<unsigned>(count), static_cast<unsigned>(params.cache.kv_heads)}, floats * sizeof(float),
+         plain_attention_kernel{params, works});
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,168 @@
+// A partition's states on tensor cores (attention_tensor.hpp).
+#include "kernels/cuda/device/attention_tensor.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+inline constexpr int warp_blocks = 4; // of tokens, that a warp has at once
+inline constexpr int warp_tokens = warp_blocks * block_tokens;
+inline constexpr int most_warps = partition_tokens / warp_tokens;
+
+/// Where there is a kernel for tiles of 32 queries, too, of which each takes seconds to compile. Elsewhere two blocks
+/// share such a tile, and K and V are read twice.
+constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
+
+/// A block has a tile and a partition, each of its four warps a quarter of that; quarters merge in order.
+template <class Cells, int Dim, int Tiles>
+struct split_attention_kernel {
+  static constexpr const char* name = "split attention";
+  static constexpr unsigned threads = most_warps * warp_lanes;
+  static constexpr int queries = 16 * Tiles;
+  static_assert(queries <= static_cast<int>(warp_lanes));
+  /// Dimensions of o that are computed, and merged, at a time: more fit neither registers nor shared memory.
+  static constexpr int pass_dims = Dim <= 128 ? Dim : Dim / 2, eights = pass_dims / 8;
+  static_assert(pass_dims % 8 == 0);
+  static constexpr int o_stride = pass_dims + 4;
+  using part = tensor_attention<Cells, Dim, Tiles, warp_blocks>;
+  static constexpr std::size_t state_bytes = std::size_t(most_warps) * queries * (o_stride + 2) * sizeof(float);
+  static constexpr std::size_t query_bytes = std::size_t(queries) * part::q_stride * 2;
+  static constexpr std::size_t shared_bytes = state_bytes > query_bytes ? state_bytes : query_bytes;
+  attention_params p;
+  const attention_work* works;
+  unsigned parts; // blocks that share a work, each with its next 16 * Tiles queries
+
+  TROUPE_DEVICE void operator()() const {
+    attention_work work = works[simt::block_x() / parts];
+    const int others = static_cast<int>(simt::block_x() % parts) * queries;
+    work.packed += others;
+    work.count = at_most(work.count - others, queries);
+    if (work.count <= 0)
+      return;
+    const part warp{p, work, static_cast<int>(simt::block_y())};
+    auto* q = reinterpret_cast<std::uint16_t*>(simt::shared());
+    warp.stage_queries(q, queries);
+    simt::sync_block();
+
+    const int quarter = static_cast<int>(simt::warp());
+    const int start = work.partition * partition_tokens + quarter * warp_tokens;
+    int from[Tiles][2], to[Tiles][2];
+    for (int i = 0; i < Tiles; ++i)
+      for (int half = 0; half < 2; ++half) {
+        const std::int32_t row = warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()));
+        const int end = row < 0 ? 0 : p.rows[row].position + 1;
+        from[i][half] = p.window > 0 ? end - p.window - start : 0;
+        to[i][half] = end - start;
+      }
+    const std::int32_t mine =
+      warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
+    const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
+
+    float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};
+    for (int i = 0; i < Tiles; ++i)
+      m[i][0] = m[i][1] = -simt::infinity();
+    const std::int32_t* blocks = p.tables + work.table + quarter * warp_blocks;
+    const int count = ceil_div(last, block_tokens); // of blocks that hold any
+    const auto heads = [&](int b) { return p.cache.head(blocks[b < count ? b : 0], warp.kv_head); };
+    if (last > 0) {
+      warp.score(q, heads, 0, scores);
+#pragma unroll
+      for (int i = 0; i < Tiles; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float highest = warp.limit(scores[i], half, from[i][half], to[i][half]);
+          m[i][half] = p.unified ? p.maximum : part::row_max(highest);
+          l[i][half] = warp.exponentiate(scores[i], half, m[i][half]);
+        }
+    }
+#pragma unroll 1
+    for (int first = 0; first < Dim; first += pass_dims) {
+      float o[Tiles][eights][4] = {};
+      if (last > 0)
+        warp.add_values(heads, first, last, scores, o);
+      simt::sync_block(); // q, or what was merged before, is no longer needed: states take its place
+      keep(o, m, l);
+      simt::sync_block();
+      merge(warp, first);
+    }
+  }
+
+  /// Shared memory: [warps][queries][o_stride] of o, of a pass; then [warps][queries][2] of m and l.
+  TROUPE_DEVICE static float* o_of(int warp, int query) {
+    return reinterpret_cast<float*>(simt::shared()) + (warp * queries + query) * o_stride;
+  }
+  TROUPE_DEVICE static float* m_of(int warp, int query) {
+    return reinterpret_cast<float*>(simt::shared()) + most_warps * queries * o_stride + (warp * queries + query) * 2;
+  }
+
+  TROUPE_DEVICE static void keep(const float (&o)[Tiles][eights][4], const float (&m)[Tiles][2],
+                                 const float (&l)[Tiles][2]) {
+    const int warp = static_cast<int>(simt::warp());
+    const int g = static_cast<int>(part::group_lane()), t = static_cast<int>(part::thread_lane());
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int query = 16 * i + 8 * half + g;
+#pragma unroll
+        for (int d = 0; d < eights; ++d) {
+          o_of(warp, query)[8 * d + 2 * t] = o[i][d][2 * half];
+          o_of(warp, query)[8 * d + 2 * t + 1] = o[i][d][2 * half + 1];
+        }
+        if (t == 0) {
+          m_of(warp, query)[0] = m[i][half];
+          m_of(warp, query)[1] = l[i][half];
+        }
+      }
+  }
+
+  /// The quarters' pass_dims dimensions from `first` on.
+  TROUPE_DEVICE void merge(const part& tile, int first) const {
+    for (int i = static_cast<int>(simt::thread()); i < tile.work.count * pass_dims; i += threads) {
+      const int query = i / pass_dims, d = i % pass_dims;
+      const std::int32_t index = tile.row_of(query);
+      const attention_row row = p.rows[index];
+      if (tile.work.partition < row.first_partition || tile.work.partition > row.position / partition_tokens)
+        continue; // the row sees nothing of it
+      float o = 0, l = 0, m = -simt::infinity();
+      for (int w = 0; w < most_warps; ++w) {
+        const float part_m = m_of(w, query)[0];
+        if (part_m == -simt::infinity())
+          continue;
+        const float highest = simt::larger(m, part_m);
+        const float keep = p.unified ? 1 : simt::exp(m - highest), add = p.unified ? 1 : simt::exp(part_m - highest);
+        o = o * keep + o_of(w, query)[d] * add;
+        l = l * keep + m_of(w, query)[1] * add;
+        m = highest;
+      }
+      const std::size_t slot = row.slot + tile.work.partition - row.first_partition;
+      float* state = p.states + (slot * p.heads + tile.head_of(query)) * state_floats(Dim);
+      state[first + d] = o;
+      if (first + d == 0) {
+        state[Dim] = m;
+        state[Dim + 1] = l;
+      }
+    }
+  }
+};
+
+} // namespace
+
+bool has_tensor_attention(kv_type type, int head_dim) {
+  return with_shape(type, head_dim, [](auto, auto) {});
+}
+
+void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+            int tile) {
+  with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
+    using small = split_attention_kernel<decltype(cells), dim.value, 1>;
+    using large = split_attention_kernel<decltype(cells), dim.value, has_large_tiles(dim.value) ? 2 : 1>;
+    const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
+    if (tile == small_tile)
+      launch_works(on, small{params, works, parts}, count * parts);
+    else
+      launch_works(on, large{params, works, parts}, count * parts);
+  });
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,283 @@
+#include "kernels/cuda/device/linear.hpp"
+
+#include "kernels/cuda/device/fp8.hpp"
+#include "kernels/cuda/device/launch.hpp"
+#include "kernels/cuda/device/weight_fragments.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+using weights = weight_kind;
+
+/// A block has 16 outputs and 8 * Columns rows; its warps take chunks of inputs in turn, their sums are added in order.
+/// The sum of an output and a row has one order whatever else is computed.
+template <weight_kind Kind, int Columns>
+struct flat_kernel {
+  static constexpr const char* name = "linear_flat";
+  static constexpr unsigned threads = 256;
+  static constexpr unsigned warps = threads / warp_lanes;
+  static constexpr int block_rows = 8 * Columns;
+  static constexpr std::size_t shared_bytes = warps * tile_outputs * block_rows * sizeof(float);
+  linear_params p;
+  bool aligned; // activations may be read 16 bytes at a time
+
+  TROUPE_DEVICE void operator()() const {
+    float sums[Columns][4] = {};
+    add_chunks(sums);
+    auto* shared = reinterpret_cast<float*>(simt::shared()); // [warps][rows][16 outputs]
+    const unsigned g = simt::lane() / 4, t = simt::lane() % 4;
+    for (int c = 0; c < Columns; ++c)
+      for (int i = 0; i < 4; ++i)
+        shared[(simt::warp() * block_rows + 8 * c + 2 * t + i % 2) * tile_outputs + g + i / 2 * 8] = sums[c][i];
+    simt::sync_block();
+    const int outputs = p.gated ? tile_outputs / 2 : tile_outputs;
+    for (int i = static_cast<int>(simt::thread()); i < outputs * block_rows; i += threads)
+      finish(shared, i / outputs, i % outputs);
+  }
+
+  /// The warp's chunks, each loaded while the one before it is computed with: a chunk of 4-bit codes is 1 KiB, one of
+  /// bf16 4 KiB, too little to wait for alone.
+  TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
+    weight_chunk<Kind> now, next;
+    if (simt::warp() < p.chunks)
+      next.load(p, simt::block_x(), simt::warp());
+    for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
+      now = next;
+      if (chunk + warps < p.chunks)
+        next.load(p, simt::block_x(), chunk + warps);
+      if constexpr (is_grouped(Kind))
+        add_codes(now, chunk, sums);
+      else if constexpr (Kind == weights::fp8)
+        add_fp8(now, chunk, sums);
+      else
+        add_floats(now, chunk, sums);
+    }
+  }
+
+  TROUPE_DEVICE void add_floats(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+#pragma unroll
+    for (int group = 0; group < chunk_groups; ++group) {
+      if (chunk * chunk_inputs + 32 * group >= p.stride)
+        return;
+      const words4 &a = w.w[group][0], &b = w.w[group][1];
+      const std::uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
+#pragma unroll
+      for (int c = 0; c < Columns; ++c) {
+        const std::size_t k = chunk * chunk_inputs + 32 * group + 8 * (simt::lane() % 4);
+        const words2 x = activations(c, k), y = activations(c, k + 4);
+        simt::mma(sums[c], first, {x.x, x.y});
+        simt::mma(sums[c], second, {y.x, y.y});
+      }
+    }
+  }
+
+  /// Scales come at the end.
+  TROUPE_DEVICE void add_fp8(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+    const std::size_t first = chunk * chunk_inputs + 16 * (simt::lane() % 4);
+#pragma unroll
+    for (int i = 0; i < weight_chunk<Kind>::halves; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const std::uint32_t upper = word_of(w.w[i][0], j), lower = word_of(w.w[i][1], j);
+        const std::uint32_t a[4] = {fp8_pair(upper, 0), fp8_pair(lower, 0), fp8_pair(upper, 1), fp8_pair(lower, 1)};
+#pragma unroll
+        for (int c = 0; c < Columns; ++c) {
+          const words2 x = activations(c, first + 64 * i + 4 * j);
+          simt::mma(sums[c], a, {x.x, x.y});
+        }
+      }
+  }
+
+  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+    using fragments = weight_chunk<Kind>;
+#pragma unroll
+    for (int group = 0; group < chunk_groups; ++group) {
+      group_operand a;
+      w.operand(group, a);
+#pragma unroll
+      for (int c = 0; c < Columns; ++c) {
+        const std::size_t k = chunk * chunk_inputs + 32 * group + 4 * (simt::lane() % 4);
+        const words2 x = activations(c, k), y = activations(c, k + 16);
+        float part[4] = {};
+        simt::mma(part, a.step[0], {x.x, x.y});
+        if constexpr (fragments::scale_per_step) {
+          add_scaled(sums[c], part, w.scale(0, group, 0), w.scale(1, group, 0));
+          part[0] = part[1] = part[2] = part[3] = 0;
+        }
+        simt::mma(part, a.step[1], {y.x, y.y});
+        add_scaled(sums[c], part, w.scale(0, group, 1), w.scale(1, group, 1));
+        if constexpr (fragments::has_minimum) {
+          constexpr std::uint32_t one = 0x3f803f80u;
+          float inputs[4] = {};
+          simt::mma(inputs, {one, one, one, one}, {x.x, x.y});
+          simt::mma(inputs, {one, one, one, one}, {y.x, y.y});
+          add_scaled(sums[c], inputs, w.minimum(0, group), w.minimum(1, group));
+        }
+      }
+    }
+  }
+
+  TROUPE_DEVICE static void add_scaled(float (&sums)[4], const float (&part)[4], float upper, float lower) {
+    sums[0] += upper * part[0];
+    sums[1] += upper * part[1];
+    sums[2] += lower * part[2];
+    sums[3] += lower * part[3];
+  }
+
+  /// Four inputs from k of the lane's row in column c of tiles; zeros beyond what there is.
+  TROUPE_DEVICE words2 activations(int c, std::size_t k) const {
+    const std::size_t row = std::size_t(simt::block_y()) * block_rows + 8 * c + simt::lane() / 4;
+    if (row >= p.rows || k >= p.inputs)
+      return {};
+    const auto* x = static_cast<const std::uint16_t*>(p.in) + row * p.in_stride + k;
+    if (aligned)
+      return *reinterpret_cast<const words2*>(x);
+    std::uint32_t v[4] = {};
+    for (std::size_t i = 0; i < 4 && k + i < p.inputs; ++i)
+      v[i] = x[i];
+    return {v[0] | v[1] << 16, v[2] | v[3] << 16};
+  }
+
+  /// Of output `output` of the tile.
+  TROUPE_DEVICE float total(const float* shared, int row, int output) const {
+    float sum = 0;
+    for (unsigned w = 0; w < warps; ++w)
+      sum += shared[(w * block_rows + row) * tile_outputs + output];
+    if constexpr (Kind == weights::fp8)
+      sum *= static_cast<const float*>(p.scales)[std::size_t(simt::block_x()) * tile_outputs + output];
+    return sum;
+  }
+
+  TROUPE_DEVICE void finish(const float* shared, int r, int i) const {
+    const std::size_t row = std::size_t(simt::block_y()) * block_rows + r;
+    const std::size_t output = std::size_t(simt::block_x()) * (p.gated ? 8 : 16) + i;
+    if (row >= p.rows || output >= p.outputs)
+      return;
+    const float sum = total(shared, r, i) + (p.bias != nullptr ? p.bias[output] : 0);
+    if (p.gated) {
+      const float up = total(shared, r, i + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
+      const float x = sum / (1 + simt::exp(-sum)) * up;
+      static_cast<std::uint16_t*>(p.out)[row * p.out_stride + output] = simt::float_to_bf16(x);
+    } else {
+      float& to = static_cast<float*>(p.out)[row * p.out_stride + output];
+      to = p.add ? to + sum : sum;
+    }
+  }
+};
+
+/// A warp for each tile and chunk.
+template <weight_kind Kind>
+struct dequantise_kernel {
+  static constexpr const char* name = "dequantise";
+  static constexpr unsigned threads = 128;
+  linear_params p;
+  std::size_t tiles;
+  std::uint16_t* to;
+  std::size_t to_stride;
+
+  TROUPE_DEVICE void operator()() const {
+    const std::size_t at = std::size_t(simt::block_x()) * (threads / warp_lanes) + simt::warp();
+    const std::size_t tile = at / p.chunks, chunk = at % p.chunks;
+    if (tile >= tiles)
+      return;
+    weight_chunk<Kind> w;
+    w.load(p, tile, chunk);
+#pragma unroll
+    for (int group = 0; group < chunk_groups; ++group) {
+      group_operand a;
+      w.operand(group, a);
+      for (int step = 0; step < 2; ++step)
+        for (int half = 0; half < 2; ++half) {
+          const std::size_t row = tile * tile_outputs + simt::lane() / 4 + 8 * half;
+          const std::size_t k = chunk * chunk_inputs + 32 * group + 16 * step + 4 * (simt::lane() % 4);
+          const float scale = w.scale(half, group, step);
+          float minimum = 0;
+          if constexpr (weight_chunk<Kind>::has_minimum)
+            minimum = w.minimum(half, group);
+          for (int i = 0; i < 4; ++i) {
+            const std::uint32_t pair = a.step[step][2 * (i / 2) + half];
+            const float code = simt::bits_to_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+            if (k + i < p.inputs)
+              to[row * to_stride + k + i] = simt::float_to_bf16(scale * code + minimum);
+          }
+        }
+    }
+  }
+};
+
+template <weight_kind Kind, int Columns>
+void launch_flat(const stream& on, const weight_part& part, const linear_params& params) {
+  using kernel = flat_kernel<Kind, Columns>;
+  const bool aligned = params.in_stride % 4 == 0 && params.inputs % 4 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(params.in) % 8 == 0;
+  const auto rows = ceil_div(params.rows, std::size_t(kernel::block_rows));
+  launch(on, {static_cast<unsigned>(part.tiles), static_cast<unsigned>(rows)}, kernel::shared_bytes,
+         kernel{params, aligned});
+}
+
+template <weight_kind Kind>
+void launch_for_rows(const stream& on, const weight_part& part, const linear_params& params) {
+  if (params.rows <= 8)
+    launch_flat<Kind, 1>(on, part, params);
+  else if (params.rows <= 16)
+    launch_flat<Kind, 2>(on, part, params);
+  else
+    launch_flat<Kind, 4>(on, part, params);
+}
+
+template <weight_kind Kind>
+void launch_dequantise(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride) {
+  using kernel = dequantise_kernel<Kind>;
+  const auto blocks = ceil_div(part.tiles * part.chunks(), std::size_t(kernel::threads / warp_lanes));
+  launch(on, {static_cast<unsigned>(blocks)}, 0, kernel{params_of(part), part.tiles, to, stride});
+}
+
+} // namespace
+
+linear_params params_of(const weight_part& part) {
+  linear_params p;
+  p.codes = part.codes.get();
+  p.scales = part.scales.get();
+  p.outputs = part.outputs;
+  p.inputs = part.inputs;
+  p.stride = part.stride;
+  p.chunks = part.chunks();
+  p.bias_up = part.outputs;
+  p.gated = part.gated;
+  return p;
+}
+
+void linear_flat(const stream& on, const weight_part& part, const linear_params& params) {
+  switch (part.kind) {
+    case weights::bf16: return launch_for_rows<weights::bf16>(on, part, params);
+    case weights::fp8: return launch_for_rows<weights::fp8>(on, part, params);
+    case weights::q8: return launch_for_rows<weights::q8>(on, part, params);
+    case weights::q8_min: return launch_for_rows<weights::q8_min>(on, part, params);
+    case weights::q4: return launch_for_rows<weights::q4>(on, part, params);
+    case weights::q4_min: return launch_for_rows<weights::q4_min>(on, part, params);
+    case weights::q4_k: return launch_for_rows<weights::q4_k>(on, part, params);
+    case weights::q5_k: return launch_for_rows<weights::q5_k>(on, part, params);
+    case weights::q6_k: return launch_for_rows<weights::q6_k>(on, part, params);
+    case weights::f32:
+    case weights::f16: break;
+  }
+  throw std::invalid_argument("linear_flat: the weights must be bf16 or quantised");
+}
+
+void dequantise_part(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride) {
+  switch (part.kind) {
+    case weights::fp8: return dequantise_fp8(on, part, to, stride);
+    case weights::q8: return launch_dequantise<weights::q8>(on, part, to, stride);
+    case weights::q8_min: return launch_dequantise<weights::q8_min>(on, part, to, stride);
+    case weights::q4: return launch_dequantise<weights::q4>(on, part, to, stride);
+    case weights::q4_min: return launch_dequantise<weights::q4_min>(on, part, to, stride);
+    case weights::q4_k: return launch_dequantise<weights::q4_k>(on, part, to, stride);
+    case weights::q5_k: return launch_dequantise<weights::q5_k>(on, part, to, stride);
+    case weights::q6_k: return launch_dequantise<weights::q6_k>(on, part, to, stride);
+    default: break;
+  }
+  throw std::invalid_argument("dequantise_part: the weights must be quantised");
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,57 @@
+#include "kernels/cuda/device/linear.hpp"
+
+#include "kernels/cuda/device/kv_layout.hpp"
+#include "kernels/cuda/device/launch.hpp"
+
+namespace troupe::kernels::cuda {
+
+namespace {
+
+/// A warp has one output (or gate and up of one) and four rows; its lanes take inputs in turn.
+struct plain_linear_kernel {
+  static constexpr const char* name = "linear_plain";
+  static constexpr unsigned threads = 128;
+  static constexpr int warp_rows = 4;
+  linear_params p;
+  dtype type;
+
+  TROUPE_DEVICE void operator()() const {
+    const std::size_t output = std::size_t(simt::block_x()) * (threads / warp_lanes) + simt::warp();
+    if (output >= p.outputs)
+      return;
+    const std::size_t weight_row = p.gated ? output / 8 * 16 + output % 8 : output;
+    for (int r = 0; r < warp_rows; ++r) {
+      const std::size_t row = std::size_t(simt::block_y()) * warp_rows + r;
+      if (row >= p.rows)
+        return;
+      float sum = dot(row, weight_row) + (p.bias != nullptr ? p.bias[output] : 0);
+      if (p.gated) {
+        const float up = dot(row, weight_row + 8) + (p.bias != nullptr ? p.bias[p.bias_up + output] : 0);
+        sum = sum / (1 + simt::exp(-sum)) * up;
+      }
+      float& to = static_cast<float*>(p.out)[row * p.out_stride + output];
+      if (simt::lane() == 0)
+        to = p.add ? to + sum : sum;
+    }
+  }
+
+  TROUPE_DEVICE float dot(std::size_t row, std::size_t weight_row) const {
+    const float* x = static_cast<const float*>(p.in) + row * p.in_stride;
+    float sum = 0;
+    for (std::size_t k = simt::lane(); k < p.inputs; k += warp_lanes)
+      sum += x[k] * load_float(p.codes, type, weight_row * p.stride + k);
+    return simt::warp_sum(sum);
+  }
+};
+
+} // namespace
+
+void linear_plain(const stream& on, const weight_part& part, const linear_params& params) {
+  using kernel = plain_linear_kernel;
+  const auto blocks = ceil_div(params.outputs, std::size_t(kernel::threads / warp_lanes));
+  const auto rows = ceil_div(params.rows, std::size_t(kernel::warp_rows));
+  launch(on, {static_cast<unsigned>(blocks), static_cast<unsigned>(rows)}, 0,
+         kernel{params, static_cast<dtype>(part.kind)});
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,30 @@
+// Rotates q and k of a step's rows and writes k and v to the paged cache.
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/device/kv_layout.hpp"
+
+namespace troupe::kernels::cuda {
+
+/// Where a row of a step stands.
+struct row_place {
+  std::int32_t position = 0;
+  std::int32_t first_block = 0; // of its sequence's table, in the step's tables
+};
+
+struct rope_params {
+  float* qkv = nullptr; // [rows][q heads | k heads | v heads][head_dim]
+  std::size_t stride = 0;
+  int heads = 0;
+  const float* q_norm = nullptr; // [head_dim], or null
+  const float* k_norm = nullptr;
+  float eps = 0;
+  const float* rope = nullptr; // [positions][cosines | sines]
+  layer_cache cache;
+  const row_place* places = nullptr;  // [rows], device memory
+  const std::int32_t* tables = nullptr; // device memory
+  std::size_t rows = 0;
+};
+void rope_write_kv(const stream& on, const rope_params& params);
+
+} // namespace troupe::kernels::cuda

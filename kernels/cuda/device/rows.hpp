@@ -1,0 +1,73 @@
+// Kernels that work on rows of activations: gathering embeddings, RMS norm, the gate of an MLP, biases, block copies.
+// Launchers: they check nothing, cuda_backend has.
+#pragma once
+
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/device/kv_layout.hpp"
+
+namespace troupe::kernels::cuda {
+
+/// 32 weights of a quantised embedding table: code * scale of its half, plus a minimum.
+struct table_group {
+  float scales[2];
+  float minimum;
+  std::int8_t codes[32];
+};
+
+/// out[r] = table[tokens[r]], as f32; the table in f32, f16, bf16 or table_groups.
+struct embed_params {
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+  const void* table = nullptr;
+  dtype type = dtype::f32;
+  bool grouped = false;
+  std::size_t cols = 0;
+  const std::int32_t* tokens = nullptr; // device memory
+  std::size_t rows = 0;
+};
+void embed(const stream& on, const embed_params& params);
+
+struct rms_norm_params {
+  void* out = nullptr;
+  dtype out_type = dtype::f32; // or bf16
+  std::size_t out_stride = 0;
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  const float* weight = nullptr;
+  float eps = 0;
+  std::size_t cols = 0;
+  const std::int32_t* gather = nullptr; // rows of x in device memory, or null
+  std::size_t rows = 0;
+};
+void rms_norm(const stream& on, const rms_norm_params& params);
+
+/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases, or null, added before: gate's, and `bias_up` further on up's.
+/// x holds tiles of 16 columns: 8 of gate, then the same 8 of up.
+struct silu_gate_params {
+  void* out = nullptr;
+  dtype out_type = dtype::f32;
+  std::size_t out_stride = 0;
+  const float* x = nullptr;
+  std::size_t x_stride = 0;
+  const float* bias = nullptr;
+  std::size_t bias_up = 0;
+  std::size_t outputs = 0;
+  std::size_t rows = 0;
+};
+void silu_gate(const stream& on, const silu_gate_params& params);
+
+/// x[r] += bias.
+void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows);
+
+/// Copies blocks of every layer, all at once: no block is both read and written.
+struct copy_blocks_params {
+  void* cache = nullptr;
+  std::size_t block_bytes = 0; // of one layer, a multiple of 16
+  std::size_t layer_bytes = 0;
+  int layers = 0;
+  const block_copy* copies = nullptr; // device memory
+  std::size_t count = 0;
+};
+void copy_blocks(const stream& on, const copy_blocks_params& params);
+
+} // namespace troupe::kernels::cuda

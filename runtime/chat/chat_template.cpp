@@ -1,0 +1,158 @@
+#include "runtime/chat/chat_template.hpp"
+
+#include "runtime/support/file_reading.hpp"
+#include "runtime/support/json.hpp"
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+jinja::program parse_bounded(std::string_view source) {
+  if (source.size() > files::chat_template.most_bytes)
+    throw failure(errc::bad_file, "has " + std::to_string(source.size()) + " bytes, a chat template has at most " +
+                                    std::to_string(files::chat_template.most_bytes));
+  return jinja::program::parse(source);
+}
+
+jinja::program parse_named(std::string_view source, const std::string& name) {
+  try {
+    return parse_bounded(source);
+  } catch (const failure& f) {
+    throw failure(f.what_failed().code, name + ": " + f.what());
+  }
+}
+
+/// The sources of one spelling: the default one, and the one for when there are tools.
+struct sources {
+  std::string standard, standard_name;
+  std::optional<std::string> tool_use;
+  std::string tool_use_name;
+};
+
+/// The member `key` of an object, a string. Throws failure(bad_file) where it is anything else.
+std::string member_string(json::value object, std::string_view key, const std::string& where) {
+  std::string_view text;
+  const auto found = json::find(object, key);
+  if (!found || found->get(text))
+    throw failure(errc::bad_file, where + ": `" + std::string(key) + "` must be a string, found "
+                                    + (found ? std::string(json::kind_of(*found)) : "nothing"));
+  return std::string(text);
+}
+
+std::optional<sources> from_json_file(const fs::path& file) {
+  if (!is_there(file))
+    return std::nullopt;
+  const auto document = json::document::load(file);
+  const auto found = json::find(document.root(), "chat_template");
+  if (!found)
+    return std::nullopt;
+  const auto where = file.string() + ": `chat_template`";
+  std::string_view text;
+  if (!found->get(text))
+    return sources{std::string(text), where, std::nullopt, {}};
+  json::array named;
+  if (found->get(named))
+    throw failure(errc::bad_file, where + " must be a string or an array, found " + std::string(json::kind_of(*found)));
+  std::optional<sources> result;
+  std::optional<std::string> tool_use;
+  for (auto entry : named) {
+    const auto name = member_string(entry, "name", where);
+    auto source = member_string(entry, "template", where);
+    if (name == "default")
+      result = sources{std::move(source), where + " \"default\"", std::nullopt, {}};
+    else if (name == "tool_use")
+      tool_use = std::move(source);
+  }
+  if (!result)
+    throw failure(errc::bad_file, where + " must have a template named \"default\"");
+  result->tool_use = std::move(tool_use);
+  result->tool_use_name = where + " \"tool_use\"";
+  return result;
+}
+
+std::optional<sources> from_text_file(const fs::path& folder) {
+  const auto file = folder / "chat_template.jinja", tools = folder / "additional_chat_templates" / "tool_use.jinja";
+  if (!is_there(file))
+    return std::nullopt;
+  sources result{read_file(file, files::chat_template), file.string(), std::nullopt, tools.string()};
+  if (is_there(tools))
+    result.tool_use = read_file(tools, files::chat_template);
+  return result;
+}
+
+/// Adds the special tokens of one file, each a string or an object with the string as `content`.
+void add_tokens(jinja::dict& tokens, const fs::path& file) {
+  if (!is_there(file))
+    return;
+  const auto document = json::document::load(file);
+  for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    const auto found = json::find(document.root(), key);
+    if (!found || tokens.find(std::string_view(key)))
+      continue;
+    tokens.set(key, jinja::value(found->is_object() ? member_string(*found, "content", file.string())
+                                                                  : member_string(document.root(), key, file.string())));
+  }
+}
+
+std::optional<sources> find_sources(const fs::path& folder) {
+  auto found = from_text_file(folder);
+  for (const char* name : {"chat_template.json", "tokenizer_config.json"})
+    if (!found)
+      found = from_json_file(folder / name);
+  return found;
+}
+
+} // namespace
+
+std::optional<std::string> chat_template::source(const fs::path& folder) {
+  auto found = find_sources(folder);
+  return found ? std::optional(std::move(found->standard)) : std::nullopt;
+}
+
+std::optional<chat_template> chat_template::load(const fs::path& folder) {
+  const auto found = find_sources(folder);
+  if (!found)
+    return std::nullopt;
+  chat_template result(parse_named(found->standard, found->standard_name));
+  if (found->tool_use)
+    result.tool_use_ = parse_named(*found->tool_use, found->tool_use_name);
+  add_tokens(result.special_tokens_, folder / "tokenizer_config.json");
+  add_tokens(result.special_tokens_, folder / "special_tokens_map.json");
+  return result;
+}
+
+chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
+  chat_template result(parse_bounded(source));
+  result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
+  result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
+  return result;
+}
+
+std::string chat_template::render(const arguments& args) const {
+  const bool with_tools = tool_use_ && !args.tools.is_none();
+  try {
+    return (with_tools ? *tool_use_ : default_).render(jinja::value(names(args)), {.stop = args.stop}, args.now);
+  } catch (const failure& f) {
+    throw failure(f.what_failed().code, f.what(), "messages");
+  } catch (const jinja::fault& f) {
+    throw failure(errc::bad_request, f.what(), "messages");
+  }
+}
+
+jinja::dict chat_template::names(const arguments& args) const {
+  jinja::dict result = special_tokens_;
+  if (args.extra.is(jinja::kind::dict))
+    for (const auto& [key, item] : args.extra.map().entries())
+      if (key.is_string())
+        result.set(key.str(), item);
+  result.set("messages", args.messages);
+  result.set("tools", args.tools);
+  if (!result.find(std::string_view("documents")))
+    result.set("documents", nullptr);
+  result.set("add_generation_prompt", args.add_generation_prompt);
+  return result;
+}
+
+} // namespace troupe

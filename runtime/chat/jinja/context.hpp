@@ -1,0 +1,129 @@
+// What one rendering carries from hand to hand: how much work it may still do, what the clock says, and the objects
+// that could refer to each other. Lives as long as one call of `program::render`, on one thread.
+#pragma once
+
+#include "runtime/chat/jinja/value.hpp"
+
+#include <ctime>
+#include <functional>
+#include <initializer_list>
+
+namespace troupe::jinja {
+
+class context : public meter {
+public:
+  context(const render_limits& limits, std::optional<std::tm> now) : meter(limits), now_(now) {}
+  context(const context&) = delete;
+  context& operator=(const context&) = delete;
+  ~context() {
+    for (auto& kept : kept_)
+      kept->clear();
+  }
+
+  /// A string or a sequence made by the template, with what it takes beside its contents, charged.
+  value text(std::string s) {
+    make(64);
+    return value(std::move(s));
+  }
+  value copied(std::string_view s) {
+    make(64 + s.size());
+    return value(s);
+  }
+  value list(std::vector<value> items, shape is = shape::list) {
+    make(64 + items.size() * sizeof(value));
+    return make_sequence(is, std::move(items));
+  }
+  /// What iterating `v` yields, charged.
+  std::vector<value> items(const value& v) { return iterate(*this, v); }
+  /// str(v), charged.
+  std::string string(const value& v) { return v.text(*this); }
+  /// Keeps an object that can come to refer to itself until the rendering ends.
+  void keep(std::shared_ptr<object> o) {
+    make(256);
+    kept_.push_back(std::move(o));
+  }
+  std::tm now() const;
+
+private:
+  std::optional<std::tm> now_;
+  std::vector<std::shared_ptr<object>> kept_;
+};
+
+struct call_arguments {
+  std::vector<value> positional;
+  std::vector<std::pair<std::string, value>> keyword;
+};
+
+/// The arguments in the order of `names`, by Python's rules; what is absent is undefined. Throws fault where one of the
+/// first `required` is absent, or one is unknown or given twice.
+std::vector<value> bind(std::string_view function, const call_arguments& args,
+                        std::initializer_list<std::string_view> names, std::size_t required = 0);
+
+/// The integer that `v` must be.
+std::int64_t to_integer(const value& v);
+/// The same, `fallback` where it is undefined or none.
+std::int64_t to_integer(const value& v, std::int64_t fallback);
+
+// -- operations, as the sandbox of jinja2 does them ---------------------------
+
+/// `object.name` (an attribute, else an item) and `object[key]` (an item, else an attribute).
+value get_attribute(context& c, const value& object, const std::string& name);
+value get_item(context& c, const value& object, const value& key);
+/// The method of a string, list, tuple or dict; nothing where it has none of that name. An undefined that says why
+/// where the sandbox forbids it.
+std::optional<value> find_method(const value& self, std::string_view name);
+value slice_of(context& c, const value& object, const value& start, const value& stop, const value& step);
+/// +, -, *, /, //, %, **.
+value arithmetic(context& c, std::string_view op, const value& a, const value& b);
+value negate(const value& v);
+/// `item in container`.
+bool contains(context& c, const value& container, const value& item);
+/// "format" % arguments, and "format".format(...).
+std::string format_percent(context& c, std::string_view format, const value& arguments);
+std::string format_braces(context& c, std::string_view format, const call_arguments& args);
+
+using filter_function = value (*)(context&, const value& input, const call_arguments&);
+using test_function = bool (*)(context&, const value& input, const call_arguments&);
+/// Null where there is none of that name.
+filter_function find_filter(std::string_view name);
+test_function find_test(std::string_view name);
+/// `range`, `namespace`, `raise_exception`, ...
+const std::vector<std::pair<std::string, value>>& globals();
+
+/// A callable of the host.
+class function : public object {
+public:
+  using body = std::function<value(context&, const call_arguments&)>;
+  explicit function(body call) : call_(std::move(call)) {}
+  std::string type_name() const override { return "function"; }
+  bool callable() const override { return true; }
+  value call(context& c, const call_arguments& args) override { return call_(c, args); }
+
+private:
+  body call_;
+};
+
+/// What `namespace()` makes: the one thing that a template can change. Printing one doesn't show what is in it, which
+/// could be itself.
+class name_space : public object {
+public:
+  explicit name_space(dict attributes) : attributes_(std::move(attributes)) {}
+  std::string type_name() const override { return "Namespace"; }
+  std::optional<value> attribute(context&, std::string_view name) override;
+  void set(context& c, std::string_view name, value v) {
+    c.make(256);
+    attributes_.set(name, std::move(v));
+  }
+  void clear() override { attributes_ = {}; }
+
+private:
+  dict attributes_;
+};
+
+/// What raise_exception throws: the template's own sentence.
+class raised : public fault {
+public:
+  using fault::fault;
+};
+
+} // namespace troupe::jinja

@@ -1,0 +1,28 @@
+// A chat template, parsed once and rendered any number of times, from any thread: jinja2 3.1 as transformers sets it up
+// (trim_blocks, lstrip_blocks, loop controls, the immutable sandbox), less what needs several templates.
+#pragma once
+
+#include "runtime/chat/jinja/value.hpp"
+
+#include <ctime>
+
+namespace troupe::jinja {
+
+class program {
+public:
+  /// Throws failure (bad_file or unsupported): "template line 3, column 7: what is wrong".
+  static program parse(std::string_view source);
+
+  /// `globals` is a dict of what the template can name; `now` stands in for the local time of strftime_now.
+  /// Throws failure(bad_request): what raise_exception was given, or "template line 3, column 7: what is wrong", which
+  /// may be that the limits are reached; failure(cancelled) soon after `limits.stop` is requested.
+  std::string render(const value& globals, const render_limits& limits = {},
+                     std::optional<std::tm> now = std::nullopt) const;
+
+private:
+  struct body;
+  explicit program(std::shared_ptr<const body> b) : body_(std::move(b)) {}
+  std::shared_ptr<const body> body_;
+};
+
+} // namespace troupe::jinja

@@ -1,0 +1,398 @@
+#include "runtime/chat/jinja/value.hpp"
+
+#include "runtime/chat/jinja/text.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace troupe::jinja {
+
+void extent::add(const extent& part) {
+  constexpr unsigned max_depth = 200;
+  constexpr std::size_t max_weight = std::size_t{1} << 28;
+  depth = std::max(depth, part.depth + 1);
+  weight += part.weight;
+  if (depth > max_depth)
+    throw fault("values are nested deeper than " + std::to_string(max_depth) + " levels");
+  if (weight > max_weight)
+    throw fault("a value is larger than any chat template should need");
+}
+
+// -- construction -------------------------------------------------------------
+
+value::value(dict d) : data_(std::make_shared<const dict>(std::move(d))) {}
+
+value value::undefined(std::string why) {
+  value result;
+  result.data_ = undefined_type{std::make_shared<const std::string>(std::move(why))};
+  return result;
+}
+
+value value::list(std::vector<value> items) {
+  return make_sequence(shape::list, std::move(items));
+}
+
+value value::tuple(std::vector<value> items) {
+  return make_sequence(shape::tuple, std::move(items));
+}
+
+value make_sequence(shape is, std::vector<value> items, std::string label) {
+  auto result = std::make_shared<sequence>();
+  for (const auto& item : items)
+    result->extent.add(item.extent());
+  result->is = is;
+  result->items = std::move(items);
+  result->label = std::move(label);
+  return value(std::shared_ptr<const sequence>(std::move(result)));
+}
+
+const value* dict::find(meter& m, const value& key) const {
+  const auto found = index_.find(hash_key(m, key));
+  return found == index_.end() ? nullptr : &entries_[found->second].second;
+}
+
+const value* dict::find(std::string_view key) const {
+  const auto found = index_.find('s' + std::string(key));
+  return found == index_.end() ? nullptr : &entries_[found->second].second;
+}
+
+void dict::set(meter& m, const value& key, value v) {
+  auto hashed = hash_key(m, key);
+  m.make(256 + hashed.size());
+  put(std::move(hashed), key, std::move(v));
+}
+
+void dict::set(std::string_view key, value v) {
+  put('s' + std::string(key), value(key), std::move(v));
+}
+
+void dict::put(std::string hashed, const value& key, value v) {
+  extent_.add(key.extent());
+  extent_.add(v.extent());
+  const auto [at, added] = index_.try_emplace(std::move(hashed), entries_.size());
+  if (added)
+    entries_.emplace_back(key, std::move(v));
+  else
+    entries_[at->second].second = std::move(v);
+}
+
+// -- what a value is ----------------------------------------------------------
+
+std::string value::why() const {
+  const auto& reason = std::get<undefined_type>(data_).why;
+  return reason ? *reason : "the value is undefined";
+}
+
+bool value::truth() const {
+  switch (kind()) {
+    case kind::undefined:
+    case kind::none: return false;
+    case kind::boolean:
+    case kind::integer: return integer() != 0;
+    case kind::real: return real() != 0;
+    case kind::string: return !str().empty();
+    case kind::sequence: return seq().is == shape::generator || !seq().items.empty();
+    case kind::dict: return map().size() != 0;
+    default: return true;
+  }
+}
+
+std::string value::type_name() const {
+  switch (kind()) {
+    case kind::undefined: return "Undefined";
+    case kind::none: return "NoneType";
+    case kind::boolean: return "bool";
+    case kind::integer: return "int";
+    case kind::real: return "float";
+    case kind::string: return "str";
+    case kind::sequence:
+      switch (seq().is) {
+        case shape::list: return "list";
+        case shape::tuple:
+        case shape::group: return "tuple";
+        case shape::range: return "range";
+        case shape::generator: return "generator";
+        default: return seq().label;
+      }
+    case kind::dict: return "dict";
+    default: return obj()->type_name();
+  }
+}
+
+extent value::extent() const {
+  switch (kind()) {
+    case kind::string: return {0, str().size() + 1};
+    case kind::sequence: return seq().extent;
+    case kind::dict: return map().extent();
+    default: return {};
+  }
+}
+
+bool value::same(const value& other) const {
+  return data_ == other.data_;
+}
+
+namespace {
+
+/// Writes what repr() prints.
+class printer {
+public:
+  explicit printer(meter& m) : meter_(m) {}
+
+  void print(const value& v) {
+    meter_.spend(16);
+    switch (v.kind()) {
+      case kind::undefined: return add("Undefined");
+      case kind::none: return add("None");
+      case kind::boolean: return add(v.integer() ? "True" : "False");
+      case kind::integer: return add(std::to_string(v.integer()));
+      case kind::real: return add(text::repr(v.real()));
+      case kind::string: return add(text::repr(meter_, v.str()));
+      case kind::sequence: return print(v.seq());
+      case kind::dict: return print(v.map());
+      default: return add('<' + v.type_name() + '>');
+    }
+  }
+
+  std::string out;
+
+private:
+  void add(std::string_view s) {
+    meter_.make(s.size());
+    out += s;
+  }
+
+  void print(const sequence& s) {
+    if (s.is == shape::range)
+      return add(s.label);
+    if (s.is == shape::generator)
+      return add("<generator object>");
+    const bool round = s.is == shape::tuple || s.is == shape::group;
+    add(s.is == shape::view ? s.label + "([" : round ? "(" : "[");
+    for (const auto& item : s.items) {
+      add(&item == s.items.data() ? "" : ", ");
+      print(item);
+    }
+    add(round && s.items.size() == 1 ? "," : "");
+    add(s.is == shape::view ? "])" : round ? ")" : "]");
+  }
+
+  void print(const dict& d) {
+    add("{");
+    for (const auto& entry : d.entries()) {
+      add(&entry == d.entries().data() ? "" : ", ");
+      print(entry.first);
+      add(": ");
+      print(entry.second);
+    }
+    add("}");
+  }
+
+  meter& meter_;
+};
+
+} // namespace
+
+std::string value::text(meter& m) const {
+  if (!is_string())
+    return is_undefined() ? "" : repr(m);
+  m.make(str().size());
+  return str();
+}
+
+std::string value::repr(meter& m) const {
+  printer p(m);
+  p.print(*this);
+  return std::move(p.out);
+}
+
+// -- comparison ---------------------------------------------------------------
+
+namespace {
+
+std::string key_of_real(double d) {
+  // 1, 1.0 and True are one key in Python.
+  if (d == std::floor(d) && std::abs(d) < 9.2e18)
+    return 'n' + std::to_string(static_cast<std::int64_t>(d));
+  return 'f' + text::repr(d);
+}
+
+bool both(const value& a, const value& b, kind k) {
+  return a.is(k) && b.is(k);
+}
+
+bool row(const value& v) {
+  return v.is(kind::sequence) && v.seq().indexable();
+}
+
+int sign(auto a, auto b) {
+  return a < b ? -1 : b < a ? 1 : 0;
+}
+
+/// Exact where a conversion to double would round the integer.
+int compare_numbers(const value& a, const value& b) {
+  if (a.is_integral() && b.is_integral())
+    return sign(a.integer(), b.integer());
+  return sign(static_cast<long double>(a.is_integral() ? a.integer() : a.real()),
+              static_cast<long double>(b.is_integral() ? b.integer() : b.real()));
+}
+
+bool not_a_number(const value& v) {
+  return v.is(kind::real) && std::isnan(v.real());
+}
+
+std::string_view row_type(const sequence& s) {
+  return s.is == shape::group || s.is == shape::tuple ? "tuple" : s.is == shape::range ? "range" : "list";
+}
+
+} // namespace
+
+namespace {
+
+/// Appends a text that no other value's begins with, or equals unless the values do.
+void add_key(meter& m, std::string& out, const value& v, bool inside) {
+  m.spend(16);
+  switch (v.kind()) {
+    case kind::undefined: out += 'u'; return;
+    case kind::none: out += '0'; return;
+    case kind::boolean:
+    case kind::integer: (out += 'n').append(std::to_string(v.integer())).append(inside ? ";" : ""); return;
+    case kind::real: (out += key_of_real(v.real())).append(inside ? ";" : ""); return;
+    case kind::string:
+      m.make(v.str().size());
+      (out += 's').append(inside ? std::to_string(v.str().size()) + ':' : "").append(v.str());
+      return;
+    case kind::sequence: {
+      if (row_type(v.seq()) != "tuple")
+        break;
+      out += '(';
+      for (const auto& item : v.seq().items)
+        add_key(m, out, item, true);
+      out += ')';
+      return;
+    }
+    case kind::object:
+      (out += 'o').append(std::to_string(reinterpret_cast<std::uintptr_t>(v.obj().get()))).append(inside ? ";" : "");
+      return;
+    default: break;
+  }
+  throw fault("unhashable type: '" + v.type_name() + "'");
+}
+
+} // namespace
+
+std::string hash_key(meter& m, const value& v) {
+  std::string out;
+  add_key(m, out, v, false);
+  return out;
+}
+
+namespace {
+
+/// Steps to compare the texts.
+void spend_on(meter& m, const std::string& a, const std::string& b) {
+  m.spend(std::min(a.size(), b.size()) / 4);
+}
+
+} // namespace
+
+bool equal(meter& m, const value& a, const value& b) {
+  m.spend(8);
+  if (a.is_number() && b.is_number())
+    return !not_a_number(a) && !not_a_number(b) && compare_numbers(a, b) == 0;
+  if (both(a, b, kind::string)) {
+    spend_on(m, a.str(), b.str());
+    return a.str() == b.str();
+  }
+  const auto alike = [&](const value& x, const value& y) { return equal(m, x, y); };
+  if (row(a) && row(b))
+    return row_type(a.seq()) == row_type(b.seq()) && std::ranges::equal(a.seq().items, b.seq().items, alike);
+  if (both(a, b, kind::dict))
+    return a.map().size() == b.map().size() && std::ranges::all_of(a.map().entries(), [&](const auto& entry) {
+             m.spend(128);
+             const auto* other = b.map().find(m, entry.first);
+             return other && alike(entry.second, *other);
+           });
+  return a.same(b);
+}
+
+int compare(meter& m, const value& a, const value& b, std::string_view op) {
+  m.spend(8);
+  for (const auto* v : {&a, &b})
+    if (v->is_undefined())
+      throw fault(v->why());
+  if (a.is_number() && b.is_number())
+    return compare_numbers(a, b);
+  if (both(a, b, kind::string)) {
+    spend_on(m, a.str(), b.str());
+    return sign(a.str().compare(b.str()), 0);
+  }
+  if (row(a) && row(b) && row_type(a.seq()) == row_type(b.seq()) && a.seq().is != shape::range) {
+    const auto &x = a.seq().items, &y = b.seq().items;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i)
+      if (!equal(m, x[i], y[i]))
+        return compare(m, x[i], y[i], op);
+    return sign(x.size(), y.size());
+  }
+  throw fault('\'' + std::string(op) + "' not supported between instances of '" + a.type_name() + "' and '"
+              + b.type_name() + "'");
+}
+
+bool ordered(meter& m, std::string_view op, const value& a, const value& b) {
+  const auto sign = compare(m, a, b, op);
+  if (not_a_number(a) || not_a_number(b))
+    return false;
+  return op == "<" ? sign < 0 : op == "<=" ? sign <= 0 : op == ">" ? sign > 0 : sign >= 0;
+}
+
+// -- iteration ----------------------------------------------------------------
+
+bool iterable(const value& v) {
+  return v.is_undefined() || v.is_string() || v.is(kind::sequence) || v.is(kind::dict);
+}
+
+std::vector<value> iterate(meter& m, const value& v) {
+  constexpr std::size_t letter = 4 * sizeof(value);
+  switch (v.kind()) {
+    case kind::undefined: return {};
+    case kind::string: {
+      std::vector<value> letters;
+      const std::string_view s = v.str();
+      for (std::size_t at = 0; at < s.size();) {
+        m.make(letter);
+        const auto begin = at;
+        text::decode(s, at);
+        letters.emplace_back(s.substr(begin, at - begin));
+      }
+      return letters;
+    }
+    case kind::sequence: {
+      const auto& s = v.seq();
+      if (s.is == shape::generator && std::exchange(s.consumed, true))
+        return {};
+      m.spend(s.items.size() * sizeof(value));
+      return s.items;
+    }
+    case kind::dict: {
+      m.spend(v.map().size() * sizeof(value));
+      std::vector<value> keys;
+      for (const auto& [key, item] : v.map().entries())
+        keys.push_back(key);
+      return keys;
+    }
+    default: throw fault('\'' + v.type_name() + "' object is not iterable");
+  }
+}
+
+std::optional<std::size_t> length(meter& m, const value& v) {
+  switch (v.kind()) {
+    case kind::undefined: return 0;
+    case kind::string: return text::length(m, v.str());
+    case kind::sequence:
+      return v.seq().is == shape::generator ? std::nullopt : std::optional(v.seq().items.size());
+    case kind::dict: return v.map().size();
+    default: return std::nullopt;
+  }
+}
+
+} // namespace troupe::jinja

@@ -1,0 +1,185 @@
+// The values of a template: Python's, as far as chat templates can see them. Cheap to copy (containers are shared and
+// never change once made, except namespaces); used by the interpreter on whatever thread renders. What goes through the
+// inside of a value charges a meter.
+#pragma once
+
+#include "runtime/chat/jinja/meter.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace simdjson::dom {
+class element;
+}
+
+namespace troupe::jinja {
+
+class context;
+class dict;
+class object;
+struct sequence;
+struct call_arguments;
+
+enum class kind : std::uint8_t { undefined, none, boolean, integer, real, string, sequence, dict, object };
+
+/// How much there is to walk through in a value, shared parts counted every time that they occur.
+struct extent {
+  unsigned depth = 0;      // levels of containers
+  std::size_t weight = 1;  // elements and bytes
+
+  /// Makes room for a part. Throws fault where the whole would be too deep or too large.
+  void add(const extent& part);
+};
+
+class value {
+public:
+  /// Undefined without a reason.
+  value() = default;
+  value(std::nullptr_t) : data_(none_type{}) {}
+  value(bool b) : data_(b) {}
+  value(int i) : data_(std::int64_t{i}) {}
+  value(std::int64_t i) : data_(i) {}
+  value(double d) : data_(d) {}
+  value(std::string s) : data_(std::make_shared<const std::string>(std::move(s))) {}
+  value(std::string_view s) : value(std::string(s)) {}
+  value(const char* s) : value(std::string(s)) {}
+  value(std::shared_ptr<const sequence> s) : data_(std::move(s)) {}
+  value(std::shared_ptr<object> o) : data_(std::move(o)) {}
+  value(dict d);
+  /// An undefined that says `why` when it is used.
+  static value undefined(std::string why);
+  /// Throw fault where they nest too deeply or are too large.
+  static value list(std::vector<value> items);
+  static value tuple(std::vector<value> items);
+
+  jinja::kind kind() const { return static_cast<jinja::kind>(data_.index()); }
+  bool is(jinja::kind k) const { return kind() == k; }
+  bool is_undefined() const { return is(kind::undefined); }
+  bool is_none() const { return is(kind::none); }
+  bool is_string() const { return is(kind::string); }
+  /// An integer or a boolean, which Python counts as one.
+  bool is_integral() const { return is(kind::integer) || is(kind::boolean); }
+  bool is_number() const { return is_integral() || is(kind::real); }
+
+  /// The accessors below ask for the right kind.
+  const std::string& str() const { return *std::get<std::shared_ptr<const std::string>>(data_); }
+  std::int64_t integer() const { return is(kind::boolean) ? std::get<bool>(data_) : std::get<std::int64_t>(data_); }
+  double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<double>(data_); }
+  const sequence& seq() const { return *std::get<std::shared_ptr<const sequence>>(data_); }
+  const dict& map() const { return *std::get<std::shared_ptr<const dict>>(data_); }
+  const std::shared_ptr<object>& obj() const { return std::get<std::shared_ptr<object>>(data_); }
+  /// What an undefined value says when it is used.
+  std::string why() const;
+
+  /// Python's bool(x).
+  bool truth() const;
+  /// Python's str(x) and repr(x).
+  std::string text(meter& m) const;
+  std::string repr(meter& m) const;
+  /// Python's type(x).__name__.
+  std::string type_name() const;
+  jinja::extent extent() const;
+  /// `a is b` of Python.
+  bool same(const value& other) const;
+
+private:
+  struct none_type {
+    bool operator==(const none_type&) const = default;
+  };
+  struct undefined_type {
+    std::shared_ptr<const std::string> why;
+    bool operator==(const undefined_type&) const { return true; }
+  };
+  std::variant<undefined_type, none_type, bool, std::int64_t, double, std::shared_ptr<const std::string>,
+               std::shared_ptr<const sequence>, std::shared_ptr<const dict>,
+               std::shared_ptr<object>>
+    data_;
+};
+
+enum class shape : std::uint8_t { list, tuple, group, range, view, generator };
+
+/// Everything with elements in a row. A generator is computed at once, but iterates only once, as Python's does.
+struct sequence {
+  shape is = shape::list;
+  std::vector<value> items;
+  std::string label;              // "range(0, 3)" of a range, "dict_keys" of a view
+  mutable bool consumed = false;  // of a generator
+  jinja::extent extent{1, 1};
+
+  bool indexable() const { return is != shape::view && is != shape::generator; }
+};
+
+/// A sequence of the given shape. Throws fault where it nests too deeply or is too large.
+value make_sequence(shape is, std::vector<value> items, std::string label = {});
+
+/// Keys of any hashable kind, in order of insertion.
+class dict {
+public:
+  using entry = std::pair<value, value>;
+  const value* find(meter& m, const value& key) const;
+  const value* find(std::string_view key) const;
+  /// Throws fault where the key is not hashable, or the dict would nest too deeply or be too large.
+  void set(meter& m, const value& key, value v);
+  void set(std::string_view key, value v);
+  const std::vector<entry>& entries() const { return entries_; }
+  std::size_t size() const { return entries_.size(); }
+  const jinja::extent& extent() const { return extent_; }
+
+private:
+  std::vector<entry> entries_;
+  void put(std::string hashed, const value& key, value v);
+  std::map<std::string, std::size_t, std::less<>> index_; // in n log n steps, whatever the keys
+  jinja::extent extent_{1, 1};
+};
+
+/// What is not data: functions, macros, namespaces, `loop`.
+class object {
+public:
+  virtual ~object() = default;
+  virtual std::string type_name() const = 0;
+  virtual std::optional<value> attribute(context&, std::string_view) { return std::nullopt; }
+  virtual bool callable() const { return false; }
+  virtual value call(context&, const call_arguments&) { throw fault("'" + type_name() + "' object is not callable"); }
+  /// Drops what it refers to, so that objects which refer to each other can be freed.
+  virtual void clear() {}
+};
+
+/// The key under which dicts and `unique` keep a value: equal for equal values. Throws fault where it is not hashable.
+std::string hash_key(meter& m, const value& v);
+
+/// Python's `==`.
+bool equal(meter& m, const value& a, const value& b);
+/// The sign of Python's ordering; throws fault, naming `op`, for kinds that have none.
+int compare(meter& m, const value& a, const value& b, std::string_view op = "<");
+/// `a op b` for op <, <=, >, >=. Unlike compare() it knows that nan is in no order.
+bool ordered(meter& m, std::string_view op, const value& a, const value& b);
+
+/// What iterating yields. Throws fault where `v` is not iterable. Consumes a generator.
+std::vector<value> iterate(meter& m, const value& v);
+bool iterable(const value& v);
+/// Python's len(); nothing where there is none.
+std::optional<std::size_t> length(meter& m, const value& v);
+
+/// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for what cannot be held.
+value from_json(simdjson::dom::element json);
+
+/// How json.dumps is to write; an `indent` puts every element on its own line.
+struct json_style {
+  std::optional<std::string> indent = std::nullopt;
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+  bool ensure_ascii = false;
+};
+
+/// As Python's json.dumps(v, ensure_ascii=False) prints. Throws fault for what JSON cannot hold.
+std::string to_json(meter& m, const value& v, const json_style& style = {});
+
+} // namespace troupe::jinja

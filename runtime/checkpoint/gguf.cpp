@@ -1,0 +1,412 @@
+#include "runtime/checkpoint/gguf.hpp"
+
+#include "runtime/support/file_reading.hpp"
+#include "runtime/tokenizer/unicode.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr int deepest_nesting = 4; // of arrays in arrays
+constexpr std::uint32_t max_dimensions = 4;
+constexpr std::uint64_t default_alignment = 32, max_alignment = 1 << 20;
+
+/// Bytes of a scalar; 0 for strings and arrays.
+std::size_t size_of(gguf_type type) {
+  switch (type) {
+    case gguf_type::u8:
+    case gguf_type::i8:
+    case gguf_type::boolean: return 1;
+    case gguf_type::u16:
+    case gguf_type::i16: return 2;
+    case gguf_type::u32:
+    case gguf_type::i32:
+    case gguf_type::f32: return 4;
+    case gguf_type::u64:
+    case gguf_type::i64:
+    case gguf_type::f64: return 8;
+    case gguf_type::string:
+    case gguf_type::array: return 0;
+  }
+  return 0;
+}
+
+std::string_view name_of(gguf_type type) {
+  constexpr std::string_view names[] = {"u8",      "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                        "boolean", "string", "array", "u64", "i64", "f64"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+/// The tensor type of ggml's number for it, where it is one of those that can be read.
+std::optional<tensor_type> known_type(std::uint32_t number) {
+  switch (number) {
+    case 0: return tensor_type::f32;
+    case 1: return tensor_type::f16;
+    case 2: return tensor_type::q4_0;
+    case 3: return tensor_type::q4_1;
+    case 6: return tensor_type::q5_0;
+    case 7: return tensor_type::q5_1;
+    case 8: return tensor_type::q8_0;
+    case 12: return tensor_type::q4_k;
+    case 13: return tensor_type::q5_k;
+    case 14: return tensor_type::q6_k;
+    case 30: return tensor_type::bf16;
+    default: return std::nullopt;
+  }
+}
+
+/// ggml's name of a tensor type by its number there, for messages.
+std::string tensor_type_name(std::uint32_t number) {
+  constexpr std::string_view names[] = {
+    "F32",    "F16",      "Q4_0",     "Q4_1",     "Q4_2",  "Q4_3",  "Q5_0",       "Q5_1",       "Q8_0",       "Q8_1",
+    "Q2_K",   "Q3_K",     "Q4_K",     "Q5_K",     "Q6_K",  "Q8_K",  "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",    "IQ1_S",
+    "IQ4_NL", "IQ3_S",    "IQ2_S",    "IQ4_XS",   "I8",    "I16",   "I32",        "I64",        "F64",        "IQ1_M",
+    "BF16",   "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "TQ1_0", "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
+  return number < std::size(names) ? std::string(names[number]) : "the unknown type " + std::to_string(number);
+}
+
+/// Little-endian, as the file's.
+template <class T>
+T load(const std::byte* from) {
+  static_assert(std::endian::native == std::endian::little);
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Walks over a file; `fail` names it.
+class reader {
+public:
+  reader(std::span<const std::byte> file, const std::string& name) : file_(file), name_(name) {}
+
+  [[noreturn]] void fail(const std::string& message, errc code = errc::bad_file) const {
+    throw failure(code, name_ + ": " + message);
+  }
+
+  std::size_t position() const { return position_; }
+  std::size_t left() const { return file_.size() - position_; }
+
+  /// The next `count` bytes, which are `what`.
+  std::span<const std::byte> take(std::uint64_t count, const std::string& what) {
+    if (count > left())
+      fail("truncated: " + what + " takes " + std::to_string(count) + " bytes from byte " + std::to_string(position_) +
+           ", but only " + std::to_string(left()) + " are left");
+    const auto part = file_.subspan(position_, count);
+    position_ += count;
+    return part;
+  }
+
+  template <class T>
+  T number(const std::string& what) {
+    return load<T>(take(sizeof(T), what).data());
+  }
+
+  std::span<const std::byte> string(const std::string& what) {
+    return take(number<std::uint64_t>("the length of " + what), what);
+  }
+
+  /// A name in valid UTF-8.
+  std::string_view name(const std::string& what) {
+    const auto text = text_of(string(what));
+    if (!tokenization::is_utf8(text))
+      fail(what + " is not valid UTF-8");
+    return text;
+  }
+
+  gguf_type type(const std::string& what) {
+    const auto number = this->number<std::uint32_t>("the type of " + what);
+    if (number > static_cast<std::uint32_t>(gguf_type::f64))
+      fail(what + " has the unknown type " + std::to_string(number) + ", types from 0 to 12 are known");
+    return static_cast<gguf_type>(number);
+  }
+
+  gguf_value value(gguf_type type, const std::string& what, int depth = 0) {
+    gguf_value result{type, {}, gguf_type::u8, 0};
+    if (type == gguf_type::string) {
+      result.bytes = string(what);
+    } else if (type == gguf_type::array) {
+      if (depth == deepest_nesting)
+        fail(what + " nests arrays more than " + std::to_string(deepest_nesting) + " deep");
+      result.element = this->type("the elements of " + what);
+      result.count = number<std::uint64_t>("the length of " + what);
+      const std::size_t begin = position_;
+      if (const auto size = size_of(result.element)) {
+        if (result.count > left() / size)
+          fail(what + " has " + std::to_string(result.count) + " elements of " + std::to_string(size) +
+               " bytes, but only " + std::to_string(left()) + " bytes are left");
+        take(result.count * size, what);
+      } else {
+        // Each takes bytes of its own, so that a count that lies ends at the end of the file.
+        for (std::uint64_t i = 0; i < result.count; ++i)
+          value(result.element, what, depth + 1);
+      }
+      result.bytes = file_.subspan(begin, position_ - begin);
+    } else {
+      result.bytes = take(size_of(type), what);
+      if (type == gguf_type::boolean && std::to_integer<int>(result.bytes[0]) > 1)
+        fail(what + " is a boolean of value " + std::to_string(std::to_integer<int>(result.bytes[0])) +
+             ", expected 0 or 1");
+    }
+    return result;
+  }
+
+  gguf_tensor tensor(const std::string& what) {
+    gguf_tensor result;
+    const auto dimensions = number<std::uint32_t>("the number of dimensions of " + what);
+    if (dimensions < 1 || dimensions > max_dimensions)
+      fail(what + " has " + std::to_string(dimensions) + " dimensions, expected 1 to 4");
+    for (std::uint32_t i = 0; i < dimensions; ++i)
+      result.info.shape.insert(result.info.shape.begin(), number<std::uint64_t>("the shape of " + what));
+    const auto type = number<std::uint32_t>("the type of " + what);
+    const auto known = known_type(type);
+    if (!known)
+      fail(what + " is stored as " + tensor_type_name(type) + ", supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, " +
+             "Q8_0, Q4_K, Q5_K and Q6_K",
+           errc::unsupported);
+    result.info.type = *known;
+    result.info.bytes = bytes(result.info, what);
+    result.offset = number<std::uint64_t>("the offset of " + what);
+    return result;
+  }
+
+private:
+  std::size_t bytes(const tensor_info& info, const std::string& what) const {
+    const auto format = *weight_format_of(info.type); // all that known_type gives have one
+    const std::size_t per_block = kernels::block_inputs(format);
+    std::size_t total = kernels::block_bytes(format);
+    if (info.shape.back() % per_block != 0)
+      fail(what + " has rows of " + std::to_string(info.shape.back()) + " weights, expected a multiple of the " +
+           std::to_string(per_block) + " in a block of " + std::string(to_string(info.type)));
+    for (std::size_t i = 0; i < info.shape.size(); ++i) {
+      const auto count = i + 1 == info.shape.size() ? info.shape[i] / per_block : info.shape[i];
+      if (__builtin_mul_overflow(total, count, &total))
+        fail(what + " has the shape " + to_string(info.shape) + ", which is more than memory can hold");
+    }
+    return total;
+  }
+
+  std::span<const std::byte> file_;
+  const std::string& name_;
+  std::size_t position_ = 0;
+};
+
+/// Turns offsets from `data`, where tensors begin, into offsets from the start of the file.
+void place_tensors(gguf_content& content, std::uint64_t alignment, const reader& at, std::size_t size) {
+  const std::uint64_t data = (at.position() + alignment - 1) / alignment * alignment;
+  std::vector<std::pair<gguf_tensor*, const std::string*>> ordered;
+  for (auto& [name, tensor] : content.tensors)
+    ordered.emplace_back(&tensor, &name);
+  // An empty tensor may share its offset with another.
+  std::ranges::sort(ordered, {}, [](const auto& t) { return std::pair(t.first->offset, t.first->info.bytes); });
+  const std::size_t there = size > data ? size - data : 0;
+  std::size_t end = 0;
+  for (auto& [tensor, name] : ordered) {
+    const auto what = "tensor " + shown(*name);
+    if (tensor->offset % alignment != 0)
+      at.fail(what + " begins at " + std::to_string(tensor->offset) + ", expected a multiple of " +
+              std::to_string(alignment));
+    if (tensor->offset > there || tensor->info.bytes > there - tensor->offset)
+      at.fail(what + " takes " + std::to_string(tensor->info.bytes) + " bytes from " + std::to_string(tensor->offset) +
+              ", but the file holds " + std::to_string(there) + " bytes of tensors (truncated?)");
+    if (tensor->offset < end)
+      at.fail(what + " begins at " + std::to_string(tensor->offset) + ", inside another tensor that ends at " +
+              std::to_string(end));
+    end = tensor->offset + tensor->info.bytes;
+    tensor->offset += data;
+  }
+}
+
+/// The value of a number type as the type `T`.
+template <class T>
+T converted(gguf_type type, const std::byte* from) {
+  switch (type) {
+    case gguf_type::u8: return static_cast<T>(load<std::uint8_t>(from));
+    case gguf_type::i8: return static_cast<T>(load<std::int8_t>(from));
+    case gguf_type::u16: return static_cast<T>(load<std::uint16_t>(from));
+    case gguf_type::i16: return static_cast<T>(load<std::int16_t>(from));
+    case gguf_type::u32: return static_cast<T>(load<std::uint32_t>(from));
+    case gguf_type::i32: return static_cast<T>(load<std::int32_t>(from));
+    case gguf_type::u64: return static_cast<T>(load<std::uint64_t>(from));
+    case gguf_type::i64: return static_cast<T>(load<std::int64_t>(from));
+    case gguf_type::f32: return static_cast<T>(load<float>(from));
+    case gguf_type::f64: return static_cast<T>(load<double>(from));
+    default: return T{};
+  }
+}
+
+bool is_float(gguf_type type) { return type == gguf_type::f32 || type == gguf_type::f64; }
+bool is_integer(gguf_type type) {
+  return size_of(type) != 0 && !is_float(type) && type != gguf_type::boolean;
+}
+
+std::string described(const gguf_value& value) {
+  if (value.type != gguf_type::array)
+    return std::string(name_of(value.type));
+  return "an array of " + std::string(name_of(value.element));
+}
+
+/// A number without a tail of zeros, for messages.
+std::string text(double v) {
+  auto result = std::to_string(v);
+  result.erase(result.find_last_not_of('0') + 1);
+  if (result.ends_with('.'))
+    result.pop_back();
+  return result;
+}
+
+} // namespace
+
+gguf_content read_gguf(std::span<const std::byte> file, const std::string& name) {
+  check_fetched(text_of(file), name);
+  reader in(file, name);
+  constexpr std::string_view magic = "GGUF";
+  if (file.size() < magic.size() || text_of(file.first(magic.size())) != magic)
+    in.fail("not a GGUF file: it does not begin with `GGUF`");
+  in.take(magic.size(), "the magic");
+  const auto version = in.number<std::uint32_t>("the version");
+  if (version != 2 && version != 3) {
+    const bool swapped = version == 2u << 24 || version == 3u << 24;
+    in.fail(swapped ? "its numbers are big-endian, only little-endian files are supported"
+                    : "its version is " + std::to_string(version) + ", supported are 2 and 3",
+            errc::unsupported);
+  }
+  const auto tensors = in.number<std::uint64_t>("the number of tensors");
+  const auto keys = in.number<std::uint64_t>("the number of metadata keys");
+  gguf_content result{gguf_metadata(name), {}};
+  for (std::uint64_t i = 0; i < keys; ++i) {
+    const auto key = in.name("metadata key " + std::to_string(i) + " of " + std::to_string(keys));
+    const auto what = shown(key);
+    if (!result.metadata.add(key, in.value(in.type(what), what)))
+      in.fail(what + " is there twice");
+  }
+  constexpr std::string_view alignment_key = "general.alignment";
+  const auto alignment = static_cast<std::uint64_t>(
+    result.metadata.integer(alignment_key, 8, max_alignment).value_or(default_alignment));
+  if ((alignment & (alignment - 1)) != 0)
+    in.fail(shown(alignment_key) + " must be a power of 2, found " + std::to_string(alignment));
+  for (std::uint64_t i = 0; i < tensors; ++i) {
+    const std::string tensor(in.name("the name of tensor " + std::to_string(i) + " of " + std::to_string(tensors)));
+    if (!result.tensors.emplace(tensor, in.tensor("tensor " + shown(tensor))).second)
+      in.fail("tensor " + shown(tensor) + " is there twice");
+  }
+  place_tensors(result, alignment, in, file.size());
+  return result;
+}
+
+const gguf_value* gguf_metadata::find(std::string_view key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::int64_t> gguf_metadata::integer(std::string_view key, std::int64_t low, std::int64_t high) const {
+  const auto* found = find(key);
+  if (!found)
+    return std::nullopt;
+  const bool many = found->type == gguf_type::array;
+  const auto type = many ? found->element : found->type;
+  if (!is_integer(type) || (many && found->count == 0))
+    throw failure(errc::bad_file, label(key) + " must be an integer, found " + described(*found));
+  const auto size = size_of(type);
+  for (std::uint64_t i = 1; many && i < found->count; ++i)
+    if (std::memcmp(found->bytes.data(), found->bytes.data() + i * size, size) != 0)
+      throw failure(errc::unsupported, label(key) + " differs from layer to layer, which is not supported");
+  const auto* const data = found->bytes.data();
+  const bool too_high = type == gguf_type::u64 && load<std::uint64_t>(data) > INT64_MAX;
+  const auto value = converted<std::int64_t>(type, data);
+  if (too_high || value < low || value > high)
+    throw failure(errc::bad_file,
+                  label(key) + " must be from " + std::to_string(low) + " to " + std::to_string(high) + ", found " +
+                    (too_high ? std::to_string(load<std::uint64_t>(data)) : std::to_string(value)));
+  return value;
+}
+
+std::optional<double> gguf_metadata::number(std::string_view key, double low, double high) const {
+  const auto* found = find(key);
+  if (!found)
+    return std::nullopt;
+  if (!is_integer(found->type) && !is_float(found->type))
+    throw failure(errc::bad_file, label(key) + " must be a number, found " + described(*found));
+  const auto value = converted<double>(found->type, found->bytes.data());
+  if (!(value >= low && value <= high))
+    throw failure(errc::bad_file,
+                  label(key) + " must be from " + text(low) + " to " + text(high) + ", found " + text(value));
+  return value;
+}
+
+std::optional<bool> gguf_metadata::boolean(std::string_view key) const {
+  const auto* found = find(key);
+  if (!found)
+    return std::nullopt;
+  if (found->type != gguf_type::boolean)
+    throw failure(errc::bad_file, label(key) + " must be a boolean, found " + described(*found));
+  return std::to_integer<int>(found->bytes[0]) != 0;
+}
+
+std::optional<std::string_view> gguf_metadata::string(std::string_view key) const {
+  const auto* found = find(key);
+  if (!found)
+    return std::nullopt;
+  if (found->type != gguf_type::string)
+    throw failure(errc::bad_file, label(key) + " must be a string, found " + described(*found));
+  if (!tokenization::is_utf8(text_of(found->bytes)))
+    throw failure(errc::bad_file, label(key) + " is not valid UTF-8");
+  return text_of(found->bytes);
+}
+
+const gguf_value* gguf_metadata::array_of(std::string_view key, gguf_type element, gguf_type other,
+                                          std::string_view expected) const {
+  const auto* found = find(key);
+  if (found && (found->type != gguf_type::array || (found->element != element && found->element != other)))
+    throw failure(errc::bad_file,
+                  label(key) + " must be an array of " + std::string(expected) + ", found " + described(*found));
+  return found;
+}
+
+std::optional<std::vector<std::string_view>> gguf_metadata::strings(std::string_view key) const {
+  const auto* found = array_of(key, gguf_type::string, gguf_type::string, "strings");
+  if (!found)
+    return std::nullopt;
+  std::vector<std::string_view> result;
+  result.reserve(found->count);
+  for (auto rest = found->bytes; !rest.empty();) {
+    const auto length = load<std::uint64_t>(rest.data());
+    result.push_back(text_of(rest.subspan(sizeof length, length)));
+    if (!tokenization::is_utf8(result.back()))
+      throw failure(errc::bad_file,
+                    label(key) + " holds text that is not valid UTF-8 at index " + std::to_string(result.size() - 1));
+    rest = rest.subspan(sizeof length + length);
+  }
+  return result;
+}
+
+std::optional<std::vector<float>> gguf_metadata::floats(std::string_view key) const {
+  const auto* found = array_of(key, gguf_type::f32, gguf_type::f32, "f32");
+  if (!found)
+    return std::nullopt;
+  std::vector<float> result(found->count);
+  if (!result.empty())
+    std::memcpy(result.data(), found->bytes.data(), found->bytes.size());
+  return result;
+}
+
+std::optional<std::vector<std::int32_t>> gguf_metadata::integers(std::string_view key) const {
+  const auto* found = array_of(key, gguf_type::i32, gguf_type::u32, "32-bit integers");
+  if (!found)
+    return std::nullopt;
+  std::vector<std::int32_t> result(found->count);
+  if (!result.empty())
+    std::memcpy(result.data(), found->bytes.data(), found->bytes.size());
+  return result;
+}
+
+} // namespace troupe

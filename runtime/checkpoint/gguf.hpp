@@ -1,0 +1,105 @@
+// The container format GGUF, versions 2 and 3: typed metadata, then tensors, in one file that is mapped into memory.
+// Read and checked here, with no idea of what keys and tensors mean; a `gguf_file` is immutable and shared by the
+// checkpoint and the tokenizer made from it. Nothing of a file is believed before it has been checked.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/mapped_file.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// As numbered in files.
+enum class gguf_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+
+/// A metadata value, checked to lie within the file.
+struct gguf_value {
+  gguf_type type = gguf_type::u8;
+  std::span<const std::byte> bytes; // a scalar's; a string's characters; an array's elements one after another
+  gguf_type element = gguf_type::u8; // of an array
+  std::uint64_t count = 0;           // of an array
+};
+
+/// Metadata by key. The readers return nothing where the key is absent, and throw failure(bad_file) naming the file, the
+/// key, what was found and what was expected where its value is of another kind or out of range.
+class gguf_metadata {
+public:
+  explicit gguf_metadata(std::string file) : file_(std::move(file)) {}
+
+  /// False where the key is there already.
+  bool add(std::string_view key, const gguf_value& value) { return values_.emplace(key, value).second; }
+
+  const gguf_value* find(std::string_view key) const;
+  std::size_t size() const { return values_.size(); }
+  const std::map<std::string_view, gguf_value>& all() const { return values_; }
+
+  /// Any integer type, in [low, high]; of an array, whose elements must all be the same, that element.
+  std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const;
+  /// Any number, finite and in [low, high].
+  std::optional<double> number(std::string_view key, double low, double high) const;
+  std::optional<bool> boolean(std::string_view key) const;
+  /// Valid UTF-8.
+  std::optional<std::string_view> string(std::string_view key) const;
+  /// An array of strings, each valid UTF-8.
+  std::optional<std::vector<std::string_view>> strings(std::string_view key) const;
+  /// An array of f32.
+  std::optional<std::vector<float>> floats(std::string_view key) const;
+  /// An array of i32 or u32.
+  std::optional<std::vector<std::int32_t>> integers(std::string_view key) const;
+
+  /// "model.gguf: `key`"
+  std::string label(std::string_view key) const { return file_ + ": " + shown(key); }
+
+private:
+  const gguf_value* array_of(std::string_view key, gguf_type element, gguf_type other, std::string_view expected) const;
+
+  std::string file_;
+  std::map<std::string_view, gguf_value> values_; // keys point into the file
+};
+
+struct gguf_tensor {
+  tensor_info info;
+  std::size_t offset = 0; // from the start of the file
+};
+
+struct gguf_content {
+  gguf_metadata metadata;
+  std::map<std::string, gguf_tensor, std::less<>> tensors;
+};
+
+/// Reads and checks `file`, the content of a whole file called `name`; the result points into it. Tensors must lie
+/// within the file, at multiples of its alignment, without overlap. Throws failure(bad_file | unsupported).
+gguf_content read_gguf(std::span<const std::byte> file, const std::string& name);
+
+/// A file and what was read from it.
+class gguf_file {
+public:
+  /// Throws failure(not_found | bad_file | unsupported | out_of_memory).
+  explicit gguf_file(const std::filesystem::path& file)
+    : name_(file.string()), map_(file), content_(read_gguf(map_.bytes(), name_)) {}
+
+  const std::string& name() const { return name_; }
+  const mapped_file& map() const { return map_; }
+  const gguf_metadata& metadata() const { return content_.metadata; }
+  const std::map<std::string, gguf_tensor, std::less<>>& tensors() const { return content_.tensors; }
+  std::span<const std::byte> bytes_of(const gguf_tensor& t) const {
+    return map_.bytes().subspan(t.offset, t.info.bytes);
+  }
+
+private:
+  std::string name_;
+  mapped_file map_;
+  gguf_content content_;
+};
+
+} // namespace troupe

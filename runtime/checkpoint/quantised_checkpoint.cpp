@@ -1,0 +1,285 @@
+#include "runtime/checkpoint/quantised_checkpoint.hpp"
+
+#include "runtime/model/config_fields.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/checkpoint/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/rewritten_checkpoint.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t word_codes = 8; // 4 bits each, in 32
+constexpr std::size_t block = kernels::group_inputs;
+
+/// The output within eight whose code AWQ keeps in the nibble `i` of a word is `awq_order[i]`; this is the inverse.
+constexpr std::array<std::size_t, word_codes> awq_nibble{0, 4, 1, 5, 2, 6, 3, 7};
+
+/// The tensors of one matrix, checked.
+class quantised_matrix {
+public:
+  quantised_matrix(const checkpoint& stored, const std::string& stem, const quantised_storage& how)
+    : stored_(stored), stem_(stem), how_(how) {
+    const auto& codes = find("qweight", tensor_type::i32, 2);
+    const bool gptq = how.method == quantised_storage::method_name::gptq;
+    const std::size_t packed = codes.shape[gptq ? 0 : 1];
+    if (packed > (std::size_t(1) << 40))
+      fail("qweight", "has the shape " + to_string(codes.shape) + ", which is more than memory can hold");
+    inputs_ = gptq ? packed * word_codes : codes.shape[0];
+    outputs_ = gptq ? codes.shape[1] : packed * word_codes;
+    if (inputs_ == 0 || outputs_ == 0 || outputs_ % word_codes != 0)
+      fail("qweight", "has the shape " + to_string(codes.shape) + ", expected a multiple of 8 outputs");
+    group_ = how.group == 0 ? inputs_ : how.group;
+    const auto groups = (inputs_ + group_ - 1) / group_;
+    expect("qzeros", find("qzeros", tensor_type::i32, 2), {groups, outputs_ / word_codes});
+    const auto* scales = stored.find(stem + ".scales");
+    coarse_scales_ = scales && scales->type == tensor_type::bf16;
+    expect("scales", find("scales", coarse_scales_ ? tensor_type::bf16 : tensor_type::f16, 2), {groups, outputs_});
+    info_.shape = {outputs_, inputs_};
+    info_.type = choose_type(groups);
+    info_.bytes = outputs_ * kernels::row_bytes(*weight_format_of(info_.type), inputs_);
+  }
+
+  const tensor_info& info() const { return info_; }
+
+  tensor_data unpack() const {
+    const auto codes = stored_.read(stem_ + ".qweight"), zeros = stored_.read(stem_ + ".qzeros"),
+               scales = stored_.read(stem_ + ".scales");
+    const auto order = read_order();
+    std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
+    constexpr std::size_t tile = 16; // outputs whose codes or scales share a line of the cache
+    for (std::size_t first = 0; first < outputs_; first += tile)
+      for (std::size_t input = 0; input < inputs_; input += block)
+        for (std::size_t output = first; output < std::min(outputs_, first + tile); ++output)
+          write(to.get(), {codes.get(), zeros.get(), scales.get(), order}, output, input);
+    return to;
+  }
+
+private:
+  struct parts {
+    const void* codes;
+    const void* zeros;
+    const void* scales;
+    const std::vector<std::int32_t>& group_of; // each input; empty: in order
+  };
+
+  [[noreturn]] void fail(const char* part, const std::string& what, errc code = errc::bad_file) const {
+    const auto name = stem_ + "." + part;
+    throw failure(code, stored_.where(stem_ + ".qweight") + ": tensor " + shown(name) + " " + what);
+  }
+
+  const tensor_info& find(const char* part, tensor_type type, std::size_t dimensions) const {
+    const auto* found = stored_.find(stem_ + "." + part);
+    if (!found)
+      fail(part, "is missing");
+    if (found->type != type || found->shape.size() != dimensions)
+      fail(part, "is " + std::string(to_string(found->type)) + " " + to_string(found->shape) + ", expected " +
+                   std::string(to_string(type)) + " of " + std::to_string(dimensions) + " dimensions");
+    return *found;
+  }
+
+  void expect(const char* part, const tensor_info& info, const std::vector<std::size_t>& shape) const {
+    if (info.shape != shape)
+      fail(part, "has the shape " + to_string(info.shape) + ", expected " + to_string(shape));
+  }
+
+  /// The group of each input; empty where they follow each other.
+  std::vector<std::int32_t> read_order() const {
+    const auto name = stem_ + ".g_idx";
+    if (how_.method != quantised_storage::method_name::gptq || !stored_.find(name))
+      return {};
+    expect("g_idx", find("g_idx", tensor_type::i32, 1), {inputs_});
+    std::vector<std::int32_t> order(inputs_);
+    std::memcpy(order.data(), stored_.read(name).get(), inputs_ * sizeof(std::int32_t));
+    bool plain = true;
+    const auto groups = static_cast<std::int32_t>((inputs_ + group_ - 1) / group_);
+    for (std::size_t i = 0; i < inputs_; ++i) {
+      if (order[i] < 0 || order[i] >= groups)
+        fail("g_idx", "names the group " + std::to_string(order[i]) + ", expected one of " + std::to_string(groups));
+      plain = plain && static_cast<std::size_t>(order[i]) == i / group_;
+    }
+    return plain ? std::vector<std::int32_t>{} : order;
+  }
+
+  tensor_type choose_type(std::size_t groups) {
+    const auto zeros = stored_.read(stem_ + ".qzeros");
+    const auto all = [&](int wanted) {
+      for (std::size_t g = 0; g < groups; ++g)
+        for (std::size_t o = 0; o < outputs_; ++o)
+          if (nibble(zeros.get(), g * (outputs_ / word_codes) + o / word_codes, o % word_codes) != wanted)
+            return false;
+      return true;
+    };
+    // Some programs write a symmetric matrix's zeros as they are and call it the first format all the same.
+    const bool as_they_are = how_.symmetric && all(8);
+    zero_offset_ = how_.zeros_less_one && !as_they_are ? 1 : 0;
+    if (!read_order().empty() || inputs_ % block != 0 || (group_ % block != 0 && group_ != inputs_))
+      return tensor_type::f16;
+    return all(8 - zero_offset_) ? tensor_type::q4_0 : tensor_type::q4_1;
+  }
+
+  /// Code `index` of word `word`, where words hold outputs in AWQ's order and plainly in GPTQ's.
+  int nibble(const void* words, std::size_t word, std::size_t index) const {
+    std::uint32_t value = 0;
+    std::memcpy(&value, static_cast<const char*>(words) + word * sizeof value, sizeof value);
+    const bool awq = how_.method == quantised_storage::method_name::awq;
+    return static_cast<int>(value >> (awq ? awq_nibble[index] : index) * 4 & 15);
+  }
+
+  int code(const parts& from, std::size_t output, std::size_t input) const {
+    if (how_.method == quantised_storage::method_name::awq)
+      return nibble(from.codes, input * (outputs_ / word_codes) + output / word_codes, output % word_codes);
+    return nibble(from.codes, input / word_codes * outputs_ + output, input % word_codes);
+  }
+
+  struct scale_and_zero {
+    std::uint16_t scale; // f16
+    int zero;
+  };
+
+  scale_and_zero of_group(const parts& from, std::size_t output, std::size_t group) const {
+    std::uint16_t scale = 0;
+    std::memcpy(&scale, static_cast<const char*>(from.scales) + (group * outputs_ + output) * sizeof scale,
+                sizeof scale);
+    if (coarse_scales_)
+      scale = kernels::to_f16(std::bit_cast<float>(std::uint32_t(scale) << 16));
+    const int zero = nibble(from.zeros, group * (outputs_ / word_codes) + output / word_codes, output % word_codes);
+    return {scale, zero + zero_offset_};
+  }
+
+  /// The block of `output` that begins at `input`.
+  void write(std::byte* to, const parts& from, std::size_t output, std::size_t input) const {
+    const auto format = *weight_format_of(info_.type);
+    auto* place = reinterpret_cast<std::uint8_t*>(to) + output * row_bytes(format, inputs_);
+    const auto put = [&](std::uint16_t half) {
+      *place++ = static_cast<std::uint8_t>(half & 0xff);
+      *place++ = static_cast<std::uint8_t>(half >> 8);
+    };
+    if (info_.type == tensor_type::f16) {
+      place += input * 2;
+      for (std::size_t i = input; i < std::min(inputs_, input + block); ++i) {
+        const auto group = from.group_of.empty() ? i / group_ : static_cast<std::size_t>(from.group_of[i]);
+        const auto [scale, zero] = of_group(from, output, group);
+        put(kernels::to_f16(kernels::from_f16(scale) * static_cast<float>(code(from, output, i) - zero)));
+      }
+      return;
+    }
+    place += row_bytes(format, input);
+    const auto [scale, zero] = of_group(from, output, input / group_);
+    put(scale);
+    if (info_.type == tensor_type::q4_1)
+      put(kernels::to_f16(-kernels::from_f16(scale) * static_cast<float>(zero)));
+    for (std::size_t i = 0; i < block / 2; ++i)
+      *place++ = static_cast<std::uint8_t>(code(from, output, input + i) |
+                                           code(from, output, input + i + block / 2) << 4);
+  }
+
+  const checkpoint& stored_;
+  std::string stem_;
+  quantised_storage how_;
+  std::size_t inputs_ = 0, outputs_ = 0, group_ = 0;
+  int zero_offset_ = 0;
+  bool coarse_scales_ = false; // bf16, else f16
+  tensor_info info_;
+};
+
+class quantised_checkpoint final : public rewritten_checkpoint<quantised_matrix> {
+public:
+  quantised_checkpoint(std::unique_ptr<const checkpoint> stored, const quantised_storage& how)
+    : rewritten_checkpoint(std::move(stored)) {
+    constexpr std::string_view suffix = ".qweight";
+    for (const auto& name : stored_->tensors())
+      if (name.ends_with(suffix)) {
+        const auto stem = name.substr(0, name.size() - suffix.size());
+        if (stored_->find(stem + ".weight"))
+          throw failure(errc::bad_file, stored_->where(name) + ": tensor " + shown(stem + ".weight") +
+                                          " is there beside " + shown(name));
+        matrices_.try_emplace(stem + ".weight", *stored_, stem, how);
+      }
+  }
+
+  std::vector<std::string> tensors() const override {
+    std::vector<std::string> names;
+    for (const auto& name : stored_->tensors())
+      if (!is_part(name))
+        names.push_back(name);
+    for (const auto& [name, _] : matrices_)
+      names.push_back(name);
+    std::ranges::sort(names);
+    return names;
+  }
+
+  std::string where(std::string_view tensor) const override {
+    return stored_->where(matrices_.contains(tensor) ? stem_of(tensor) + ".qweight" : std::string(tensor));
+  }
+
+private:
+  static std::string stem_of(std::string_view tensor) { return std::string(tensor.substr(0, tensor.rfind('.'))); }
+
+  bool is_part(const std::string& name) const {
+    constexpr std::array<std::string_view, 4> parts{".qweight", ".qzeros", ".scales", ".g_idx"};
+    return std::ranges::any_of(parts, [&](auto part) { return name.ends_with(part); }) &&
+           matrices_.contains(stem_of(name) + ".weight");
+  }
+};
+
+} // namespace
+
+std::optional<quantised_storage> parse_quantised_storage(const json::document& document) {
+  const config_fields outer(document.root(), document.name());
+  const auto found = outer.object("quantization_config");
+  if (!found)
+    return std::nullopt;
+  const auto& config = *found;
+  const auto unsupported = [&](const char* key, const std::string& value, const char* supported) {
+    throw failure(errc::unsupported, config.label(key) + " is " + value + ", supported is " + supported);
+  };
+  quantised_storage result;
+  const auto method = config.string("quant_method").value_or("?");
+  if (method == "compressed-tensors" || method == "fbgemm_fp8" || method == "fp8") {
+    result.method = quantised_storage::method_name::fp8;
+    const auto format = config.string("format").value_or("float-quantized");
+    if (method == "compressed-tensors" && format != "float-quantized" && format != "naive-quantized")
+      unsupported("format", "`" + format + "`", "float-quantized");
+    if (config.find("weight_block_size"))
+      unsupported("weight_block_size", "there", "one scale for a matrix or for an output");
+    return result;
+  }
+  if (method != "gptq" && method != "awq")
+    throw failure(errc::unsupported, outer.label("quantization_config") + ": weights quantised by `" + method +
+                                       "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8");
+  if (const int bits = config.integer("bits", 1, 64, 4); bits != 4)
+    unsupported("bits", std::to_string(bits), "4");
+  if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)
+    unsupported("group_size", "0", "a positive number or -1");
+  else
+    result.group = group < 0 ? 0 : static_cast<std::size_t>(group);
+  if (method == "awq") {
+    result.method = quantised_storage::method_name::awq;
+    if (const auto version = config.string("version").value_or("gemm"); version != "gemm" && version != "GEMM")
+      unsupported("version", "`" + version + "`", "gemm");
+    if (!config.boolean("zero_point", true))
+      unsupported("zero_point", "false", "true");
+    return result;
+  }
+  const auto format = config.string("checkpoint_format").value_or("gptq");
+  if (format != "gptq" && format != "gptq_v2")
+    unsupported("checkpoint_format", "`" + format + "`", "gptq or gptq_v2");
+  result.symmetric = config.boolean("sym", true);
+  result.zeros_less_one = format == "gptq";
+  return result;
+}
+
+std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
+                                                 const quantised_storage& how) {
+  if (how.method == quantised_storage::method_name::fp8)
+    return open_fp8(std::move(stored));
+  return std::make_unique<quantised_checkpoint>(std::move(stored), how);
+}
+
+} // namespace troupe

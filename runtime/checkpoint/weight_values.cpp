@@ -1,0 +1,23 @@
+#include "runtime/checkpoint/weight_values.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace troupe {
+
+void to_floats(kernels::weight_format format, const void* row, std::size_t cols, float* out) {
+  using kernels::weight_format;
+  if (format == weight_format::f32) {
+    std::memcpy(out, row, cols * sizeof(float));
+  } else if (is_float(format)) {
+    for (std::size_t i = 0; i < cols; ++i) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, static_cast<const char*>(row) + i * sizeof half, sizeof half);
+      out[i] = format == weight_format::f16 ? kernels::from_f16(half) : std::bit_cast<float>(std::uint32_t(half) << 16);
+    }
+  } else {
+    expand(format, row, 0, cols, out);
+  }
+}
+
+} // namespace troupe

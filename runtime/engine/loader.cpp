@@ -1,0 +1,147 @@
+#include "runtime/engine/loader.hpp"
+
+#include "kernels/cpu/thread_pool.hpp"
+#include "runtime/engine/memory_plan.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+void check_at_least(int value, int least, const char* name) {
+  if (value < least)
+    throw failure(errc::bad_request, std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " +
+                  std::to_string(value), name);
+}
+
+/// fp8 is a GPU's.
+void check_fp8(const char* field, bool on_gpu, const char* instead) {
+  if (!on_gpu)
+    throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead, field);
+}
+
+} // namespace
+
+precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu) {
+  using kernels::quantization;
+  using kernels::kv_type;
+  const auto refuse = [](const char* field, const char* known, const std::string& found) {
+    return failure(errc::bad_request,
+                   "`" + std::string(field) + "` must be " + known + ", not `" + found + "`", field);
+  };
+  const auto weights = names.quantize == "none"   ? quantization::none
+                       : names.quantize == "int8" ? quantization::int8
+                       : names.quantize == "int4" ? quantization::int4
+                       : names.quantize == "fp8"
+                         ? quantization::fp8
+                         : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
+  if (weights == quantization::fp8)
+    check_fp8("quantize", on_gpu, "weights are quantised to int8 or int4");
+  if (names.kv_dtype == "fp8")
+    check_fp8("kv_dtype", on_gpu, "K and V are kept in f32, bf16 or int8");
+  const auto compute = names.dtype == "auto"   ? natural_compute(tensors, weights)
+                       : names.dtype == "f32"  ? kernels::dtype::f32
+                       : names.dtype == "bf16" ? kernels::dtype::bf16
+                                               : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
+  if (names.kv_dtype == "auto")
+    return {compute, weights};
+  for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
+    if (names.kv_dtype == kernels::to_string(kv))
+      return {compute, weights, kv};
+  throw refuse("kv_dtype", "auto, f32, bf16, int8 or fp8", names.kv_dtype);
+}
+
+std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
+                                                  precision numbers, kernels::backend& backend,
+                                                  const progress_fn& progress, const line_sink& say) {
+  for (auto& line : check_tensors(*source.tensors, source.config))
+    say(std::move(line));
+  if (auto line = what_quantisation_leaves(*source.tensors, source.config, numbers); !line.empty())
+    say(std::move(line));
+  if (options.packed_cache.empty())
+    return load_weights(*source.tensors, source.config, backend, numbers, progress);
+  if (source.files.empty())
+    throw failure(errc::bad_request, "`packed_cache` is for models in files, which " + source.name + " is not",
+                  "packed_cache");
+  auto contents = packed_contents_of(*source.tensors, source.config, numbers, backend);
+  contents.model = source.name;
+  contents.files = source.files;
+  kernels::thread_pool pool(options.threads); // the backend's own sleeps meanwhile
+  packed_cache cache(options.packed_cache, contents, pool, say);
+  return load_weights(*source.tensors, source.config, backend, numbers, progress, &cache);
+}
+
+std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
+  check_at_least(options.max_context, 0, "max_context");
+  check_at_least(options.max_sequences, 1, "max_sequences");
+  if (options.max_sequences > 65536)
+    throw failure(errc::bad_request, "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
+                  "max_sequences");
+  check_at_least(options.max_queue, 1, "max_queue");
+  check_at_least(options.step_tokens, 0, "step_tokens");
+  check_at_least(options.compute.threads, 0, "threads");
+  load_status status;
+  const auto say = [&](std::string line) {
+    status.line = std::move(line);
+    if (progress)
+      progress(status);
+  };
+  say("reading " + options.model);
+  auto model = std::make_shared<loaded_model>();
+  std::string why;
+  model->device = open_device(options.compute, options.open_gpu, &why);
+  say("computing on " + model->device->description() + (why.empty() ? "" : ": " + why));
+  auto source = open_model(options.model);
+  auto& info = model->info;
+  info.id = options.model_name.empty() ? source.name : options.model_name;
+  info.vocab_size = source.config.vocab;
+  info.defaults = source.generation;
+  for (const auto& line : info.defaults.remarks)
+    say(line);
+  if (source.load_tokenizer)
+    info.tokenizer = source.load_tokenizer();
+  if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
+    info.chat = std::make_shared<const chat_template>(std::move(*chat));
+
+  const auto numbers = precision_of(options.compute, *source.tensors, model->device->works_by_itself());
+  info.dtype = kernels::to_string(numbers.compute);
+  model->numbers = numbers;
+  info.weights = weights_kind(*source.tensors, numbers.weights);
+  const auto backend = model->device->open();
+  info.device = model->device->description();
+  info.schedule_invariant = model->device->schedule_invariant();
+  const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
+                                               : source.config.max_context;
+  const int step_tokens =
+    options.step_tokens > 0 ? options.step_tokens : model->device->default_step_tokens(options.max_sequences);
+  const int decodes = model->device->decode_rows(options.max_sequences);
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(step_tokens, decodes),
+                            context, decodes);
+  need.activations += model->device->step_memory({info.vocab_size, options.max_sequences, context, need.kv_block});
+  const auto share = model->device->works_by_itself() ? cache_share::of_a_device : cache_share::of_a_machine;
+  const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory(), share);
+  say(info.weights + " " + plan.line);
+  info.max_context = plan.max_context;
+  info.weight_bytes = need.weights;
+  info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
+  model->blocks = plan.blocks;
+  model->host_blocks = plan_swap(options, need.kv_block, model->device->works_by_itself(), available_memory());
+  if (model->host_blocks > 0)
+    model->swap = model->device->measure_moves(kv_shape_of(source.config, numbers, 8));
+  model->limits = {step_tokens, options.max_sequences, options.max_queue};
+  model->prefix_cache = options.prefix_cache;
+  model->request_timeout = options.request_timeout;
+
+  status.line = "loading " + info.id;
+  const auto show = [&](std::size_t done, std::size_t total) {
+    status.done_bytes = done;
+    status.total_bytes = total;
+    if (progress)
+      progress(status);
+  };
+  model->weights = load_weights(source, options.compute, numbers, *backend, show, say);
+  return model;
+}
+
+} // namespace troupe

@@ -1,0 +1,38 @@
+// Which blocks of the KV cache the steps under way read or write: copies of others need not wait for them. Plain and
+// single-threaded; owned by the runner.
+#pragma once
+
+#include "kernels/device_event.hpp"
+#include "runtime/scheduling/step.hpp"
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+namespace troupe {
+
+class block_hazards {
+public:
+  /// A step that is done at `done` uses the blocks of its tables.
+  void add(const step_plan& plan, kernels::device_event_ptr done) {
+    auto blocks = plan.block_tables;
+    std::ranges::sort(blocks);
+    steps_.push_back({std::move(blocks), std::move(done)});
+  }
+
+  /// Whether a step that is not done uses the block.
+  bool in_use(std::int32_t block) {
+    while (!steps_.empty() && steps_.front().done->happened())
+      steps_.pop_front();
+    return std::ranges::any_of(steps_, [block](auto& s) { return std::ranges::binary_search(s.blocks, block); });
+  }
+
+private:
+  struct step {
+    std::vector<std::int32_t> blocks; // ascending
+    kernels::device_event_ptr done;
+  };
+  std::deque<step> steps_; // in their order
+};
+
+} // namespace troupe

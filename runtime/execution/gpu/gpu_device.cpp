@@ -1,0 +1,107 @@
+#include "runtime/execution/gpu/gpu_device.hpp"
+
+#include "runtime/execution/gpu/gpu_step_drawer.hpp"
+#include "runtime/execution/gpu/gpu_step_runner.hpp"
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/machine.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/execution/gpu/decode_buckets.hpp"
+#include "runtime/engine/loader.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+namespace cuda = kernels::cuda;
+
+// What the driver, recorded steps, the library and its workspace take beside what is counted, and what allocations are
+// rounded up by. Nobody has seen it on a GPU yet.
+constexpr std::size_t kept_back = std::size_t(768) << 20;
+
+class gpu_device final : public device {
+public:
+  explicit gpu_device(const gpu_options& options) : options_(options), description_(open_cuda()->description()) {}
+
+  std::string description() const override { return description_; }
+
+  std::unique_ptr<kernels::backend> open() const override { return open_cuda(); }
+
+  std::size_t available_memory() const override {
+    const auto free = cuda::select_device(options_.index).available;
+    return free - std::min(free, cuda::is_emulated() ? 0 : kept_back);
+  }
+
+  int decode_rows(int sequences) const override { return bucket_of(sequences); }
+
+  int default_step_tokens(int) const override { return 512; }
+
+  std::size_t step_memory(const run_sizes& sizes) const override {
+    const auto logits = static_cast<std::size_t>(sizes.vocab) * sizeof(float) *
+                        static_cast<std::size_t>(bucket_of(sizes.max_sequences));
+    return (gpu_step_runner::logits_buffers + 1) * logits + sizes.kv_block + gpu_step_drawer::memory(sizes);
+  }
+
+  bool schedule_invariant() const override { return options_.deterministic; }
+  bool works_by_itself() const override { return true; }
+
+  swap_rates measure_moves(const kernels::kv_shape& shape) const override {
+    const auto backend = open_cuda();
+    const auto cache = backend->make_kv_cache(shape);
+    const auto block = shape.block_bytes();
+    const auto host = cuda::allocate_pinned(block * shape.blocks);
+    cuda::stream timed;
+    const auto rate = [&](const auto& move) {
+      double best = 0;
+      for (int run = 0; run < 3; ++run) {
+        timed.start_timer();
+        for (std::size_t i = 0; i < shape.blocks; ++i)
+          move(static_cast<std::int32_t>(i), static_cast<char*>(host.get()) + i * block);
+        const double seconds = std::max(1e-9, timed.stop_timer() / 1e3);
+        best = std::max(best, static_cast<double>(block * shape.blocks) / seconds);
+      }
+      return best;
+    };
+    return {block, rate([&](std::int32_t i, void* to) { backend->save_block(timed, *cache, i, to); }),
+            rate([&](std::int32_t i, void* from) { backend->restore_block(timed, *cache, i, from); })};
+  }
+
+  ceilings measure_ceilings(kernels::dtype, bool) const override {
+    const auto peaks = cuda::measure_gpu(options_.index);
+    return {peaks.copy, "device copy", peaks.bf16_product, peaks.bf16_product > 0 ? "cuBLASLt bf16" : ""};
+  }
+
+  std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
+    return std::make_unique<gpu_step_runner>(std::move(model), open_cuda(), options_.graphs, options_.time_steps);
+  }
+
+  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const override {
+    cuda::select_device(options_.index);
+    return std::make_unique<gpu_step_drawer>(model.info.defaults.stops, model.info.vocab_size,
+                                             model.limits.max_sequences, std::move(drawn));
+  }
+
+private:
+  std::unique_ptr<cuda::cuda_backend> open_cuda() const {
+    return cuda::make_cuda_backend({.device = options_.index,
+                                    .deterministic = options_.deterministic,
+                                    .unified_maximum = options_.unified_maximum});
+  }
+
+  gpu_options options_;
+  std::string description_;
+};
+
+} // namespace
+
+std::shared_ptr<const device> open_gpu(const gpu_options& options) {
+  std::string why_none;
+  if (const int count = cuda::device_count(&why_none); options.index >= count)
+    throw failure(errc::bad_request, "there is no device `cuda:" + std::to_string(options.index) + "`: " +
+                  (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)), "device");
+  return std::make_shared<gpu_device>(options);
+}
+
+} // namespace troupe

@@ -1,0 +1,218 @@
+#include "runtime/execution/gpu/gpu_step_drawer.hpp"
+
+#include "runtime/support/error.hpp"
+#include "runtime/execution/gpu/sampling_row.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+
+namespace troupe {
+
+namespace {
+
+namespace cuda = kernels::cuda;
+
+constexpr std::size_t most_under_way = 2;               // draws
+constexpr std::size_t usual_list_bytes = 8 << 10;       // of a sequence: some thousand tokens to penalise, bias or mask
+
+template <class T>
+std::size_t bytes_of(const std::vector<T>& v) {
+  return (v.size() * sizeof(T) + 15) / 16 * 16;
+}
+
+} // namespace
+
+std::size_t gpu_step_drawer::memory(const run_sizes& sizes) {
+  const auto rows = static_cast<std::size_t>(sizes.max_sequences), vocab = static_cast<std::size_t>(sizes.vocab),
+             counted = std::min(vocab, static_cast<std::size_t>(sizes.max_context));
+  const auto lists = std::max(usual_list_bytes, vocab * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
+  const auto inputs = sizeof(cuda::sampling_row) + lists;
+  return rows * (sizeof(std::int32_t) + sizeof(cuda::sampled_row) + vocab * sizeof(float)) +
+         cuda::device_scratch::reserved(rows * inputs);
+}
+
+gpu_step_drawer::gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences,
+                                 std::function<void()> drawn)
+  : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)),
+    max_sequences_(static_cast<std::size_t>(max_sequences)), drawn_(std::move(drawn)),
+    slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
+    results_(cuda::allocate(max_sequences_ * sizeof(cuda::sampled_row))),
+    edited_(cuda::allocate(max_sequences_ * vocab_ * sizeof(float))) {
+  std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
+  const auto bytes = max_sequences_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
+  inputs_.reserve(bytes);
+  for (std::size_t i = 0; i < most_under_way; ++i) {
+    pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
+    pinned_results_.push_back({cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)),
+                               max_sequences_ * sizeof(cuda::sampled_row)});
+  }
+}
+
+gpu_step_drawer::~gpu_step_drawer() {
+  try {
+    stream_.synchronise(); // what is under way uses what goes now
+  } catch (const kernels::device_error&) { // then nothing is under way
+  }
+}
+
+step_tokens gpu_step_drawer::draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+  draw_under_way d{plan, logits.logits, {}, nullptr, nullptr, std::make_shared<cuda::event>()};
+  image inputs;
+  if (plan->samples.size() > max_sequences_)
+    throw failure(errc::internal, "a step draws more tokens than there are sequences");
+  for (const auto& demand : plan->samples) {
+    if (auto& start = demand.start)
+      sequences_.insert_or_assign(
+        demand.sequence,
+        sequence{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index), 0});
+    const auto found = sequences_.find(demand.sequence);
+    if (found == sequences_.end())
+      continue; // it has ended: nobody wants this token
+    add(inputs, demand, found->second);
+    d.demands.push_back(&demand);
+  }
+  cuda::wait_for(stream_, dynamic_cast<const cuda::event&>(*logits.ready));
+  auto tokens = std::make_shared<cuda::event>();
+  if (!inputs.rows.empty())
+    run(inputs, d, logits.vocab);
+  tokens->record(stream_);
+  if (!d.demands.empty()) {
+    const auto bytes = d.demands.size() * sizeof(cuda::sampled_row);
+    d.results = lend(pinned_results_, bytes);
+    cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
+  }
+  cuda::call_on_host(stream_, drawn_);
+  d.done->record(stream_);
+  under_way_.push_back(std::move(d));
+  return {plan->step, nullptr, slots_, tokens};
+}
+
+void gpu_step_drawer::add(image& to, const sample_demand& demand, sequence& s) const {
+  const auto& state = s.state;
+  const auto& p = state.params();
+  auto row = sampling_row_of(p);
+  row.logit_row = demand.logit_row;
+  row.position = state.position() + static_cast<std::uint64_t>(s.under_way);
+  row.index = state.index();
+  row.slot = demand.slot;
+  if (state.uses_counts()) {
+    row.pending = s.under_way > 0;
+    const auto before = to.counts.size();
+    for (const auto& entry : state.counts().distinct())
+      if (is_known(entry.id))
+        to.counts.push_back({entry.id, entry.generated});
+    row.counted = static_cast<std::int32_t>(to.counts.size() - before);
+  }
+  const auto biases_before = to.biases.size();
+  for (const auto& [id, bias] : p.logit_bias)
+    if (is_known(id))
+      to.biases.push_back({id, bias});
+  row.bias_count = static_cast<std::int32_t>(to.biases.size() - biases_before);
+  if (state.emitted() + static_cast<std::uint64_t>(s.under_way) < static_cast<std::uint64_t>(p.min_tokens)) {
+    const auto before = to.masked.size();
+    to.masked.insert(to.masked.end(), state.eos_ids().begin(), state.eos_ids().end());
+    std::ranges::copy_if(p.stop_token_ids, std::back_inserter(to.masked), [&](token_id id) { return is_known(id); });
+    row.masked_count = static_cast<std::int32_t>(to.masked.size() - before);
+  }
+  to.rows.push_back(row);
+  ++s.under_way;
+}
+
+void gpu_step_drawer::run(const image& inputs, draw_under_way& d, std::size_t vocab) {
+  auto rows = inputs.rows;
+  const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases), masked = counts + bytes_of(inputs.counts);
+  const auto bytes = masked + bytes_of(inputs.masked);
+  auto* device = inputs_.reserve<char>(bytes);
+  const auto* bias = reinterpret_cast<const cuda::logit_bias*>(device + biases);
+  const auto* count = reinterpret_cast<const cuda::token_count*>(device + counts);
+  const auto* mask = reinterpret_cast<const std::int32_t*>(device + masked);
+  for (auto& row : rows) {
+    row.biases = bias;
+    row.counts = count;
+    row.masked = mask;
+    bias += row.bias_count, count += row.counted, mask += row.masked_count;
+  }
+  d.inputs = lend(pinned_inputs_, bytes);
+  auto* host = static_cast<char*>(d.inputs.get());
+  const auto put = [&](std::size_t at, const auto& v) {
+    if (!v.empty())
+      std::memcpy(host + at, v.data(), v.size() * sizeof(v[0]));
+  };
+  put(0, rows), put(biases, inputs.biases), put(counts, inputs.counts), put(masked, inputs.masked);
+  cuda::copy_to_device(stream_, device, host, bytes);
+  cuda::sampling_params p;
+  p.logits = d.logits.get();
+  p.stride = vocab;
+  p.vocab = static_cast<std::int32_t>(vocab_);
+  p.rows = reinterpret_cast<const cuda::sampling_row*>(device);
+  p.out = static_cast<cuda::sampled_row*>(results_.get());
+  p.edited = static_cast<float*>(edited_.get());
+  p.slot_tokens = slots_.get();
+  cuda::sample(stream_, p, rows.size());
+}
+
+step_result gpu_step_drawer::collect() {
+  if (under_way_.empty())
+    throw failure(errc::internal, "there is no draw to collect");
+  const auto d = std::move(under_way_.front());
+  under_way_.pop_front();
+  step_result result;
+  result.step = d.plan->step;
+  const auto* rows = static_cast<const cuda::sampled_row*>(d.results.get());
+  for (std::size_t i = 0; i < d.demands.size(); ++i) {
+    const auto& demand = *d.demands[i];
+    const auto found = sequences_.find(demand.sequence);
+    if (found == sequences_.end())
+      continue; // it ended with an earlier token
+    if (rows[i].token < 0) {
+      result.failed.push_back({demand.sequence, {errc::internal, nothing_to_choose, {}}});
+      sequences_.erase(found);
+      continue;
+    }
+    --found->second.under_way;
+    auto token = finish(rows[i], found->second.state);
+    const bool last = token.finish != sampled_token::finish::none;
+    result.drawn.push_back({demand.sequence, demand.slot, std::move(token)});
+    if (last)
+      sequences_.erase(found);
+  }
+  for (auto id : d.plan->ended)
+    sequences_.erase(id);
+  return result;
+}
+
+sampled_token gpu_step_drawer::finish(const cuda::sampled_row& row, sequence_state& state) const {
+  sampled_token token;
+  token.id = row.token;
+  if (state.params().logprobs >= 0) {
+    const double log_total = std::log(static_cast<double>(row.total) / 0x1p40);
+    const auto logprob = [&](float logit) {
+      return static_cast<float>(static_cast<double>(std::min(logit - row.largest, 0.f)) - log_total);
+    };
+    token.logprob = logprob(row.logit);
+    for (std::int32_t i = 0; i < row.top_count; ++i)
+      token.top.push_back({row.top_ids[i], logprob(row.top_logits[i])});
+  }
+  token.finish = state.append(token.id);
+  return token;
+}
+
+void gpu_step_drawer::check() const {
+  if (!under_way_.empty())
+    under_way_.front().done->happened();
+}
+
+// Pinned memory takes long to get: what a draw has given back serves the next.
+kernels::buffer gpu_step_drawer::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
+  for (auto& p : pool)
+    if (p.memory.use_count() == 1 && p.bytes >= bytes)
+      return p.memory;
+  std::erase_if(pool, [](auto& p) { return p.memory.use_count() == 1; });
+  pool.push_back({cuda::allocate_pinned(std::bit_ceil(bytes)), std::bit_ceil(bytes)});
+  return pool.back().memory;
+}
+
+} // namespace troupe

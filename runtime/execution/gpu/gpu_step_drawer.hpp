@@ -1,0 +1,81 @@
+// Draws tokens on a GPU, on a stream of its own: queues each step's draws after the event that came with its logits, leaves
+// the tokens on the device for the next step, and has them copied to the host, where `collect` books them. A sequence's
+// state is that of the host's sampler; the token that is still on its way is counted by the device. Draws the same tokens
+// as step_sampler.
+#pragma once
+
+#include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/device/sampling.hpp"
+#include "runtime/execution/device.hpp"
+#include "runtime/sampling/sampler.hpp"
+#include "runtime/execution/step_runner.hpp"
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <vector>
+
+namespace troupe {
+
+class gpu_step_drawer final : public step_drawer {
+public:
+  /// For at most two draws under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
+  /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be drawn and
+  /// are ignored.
+  gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> drawn);
+  ~gpu_step_drawer() override;
+
+  step_tokens draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
+  step_result collect() override;
+  void check() const override;
+
+  /// Bytes of device memory that it takes at most, with bias for every token.
+  static std::size_t memory(const run_sizes& sizes);
+
+private:
+  struct sequence {
+    sequence_state state;
+    std::int32_t under_way = 0; // draws
+  };
+
+  struct draw_under_way {
+    std::shared_ptr<const step_plan> plan;
+    std::shared_ptr<const float> logits;       // in use until it is collected
+    std::vector<const sample_demand*> demands; // of the plan, in the order of the rows drawn
+    kernels::buffer inputs;                    // pinned: what the device was given, ...
+    kernels::buffer results;                   // ... and the sampled_rows that it gave
+    std::shared_ptr<kernels::cuda::event> done;
+  };
+
+  /// What the kernels read, in one piece.
+  struct image {
+    std::vector<kernels::cuda::sampling_row> rows;
+    std::vector<kernels::cuda::logit_bias> biases;
+    std::vector<kernels::cuda::token_count> counts;
+    std::vector<std::int32_t> masked;
+  };
+
+  bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
+  void add(image& to, const sample_demand& demand, sequence& s) const;
+  void run(const image& inputs, draw_under_way& d, std::size_t vocab);
+  sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
+
+  struct pinned_buffer {
+    kernels::buffer memory;
+    std::size_t bytes = 0;
+  };
+  static kernels::buffer lend(std::vector<pinned_buffer>& pool, std::size_t bytes);
+
+  std::vector<token_id> eos_ids_;
+  std::size_t vocab_, max_sequences_;
+  std::function<void()> drawn_;
+  kernels::cuda::stream stream_;
+  std::shared_ptr<std::int32_t> slots_;        // device memory, [max_sequences]
+  kernels::buffer results_, edited_;           // device memory, [max_sequences] and [max_sequences, vocab]
+  kernels::cuda::device_scratch inputs_;
+  std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
+  std::map<sequence_id, sequence> sequences_;
+  std::deque<draw_under_way> under_way_;
+};
+
+} // namespace troupe

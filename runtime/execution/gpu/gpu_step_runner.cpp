@@ -1,0 +1,148 @@
+#include "runtime/execution/gpu/gpu_step_runner.hpp"
+
+#include "runtime/execution/gpu/decode_buckets.hpp"
+#include "runtime/engine/loader.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+namespace {
+
+namespace cuda = kernels::cuda;
+
+/// Whether every row is one sequence's next token, and draws.
+bool decodes_only(const step_plan& plan) {
+  if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size())
+    return false;
+  for (std::size_t i = 0; i < plan.logit_rows.size(); ++i)
+    if (plan.logit_rows[i] != static_cast<std::int32_t>(i))
+      return false;
+  return true;
+}
+
+const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynamic_cast<const cuda::event&>(*e); }
+
+} // namespace
+
+gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model,
+                                 std::unique_ptr<cuda::cuda_backend> backend, bool graphs, bool timed)
+  : model_(std::move(model)), backend_(std::move(backend)), graphs_wanted_(graphs), timed_(timed),
+    vocab_(static_cast<std::size_t>(model_->info.vocab_size)), most_decodes_(bucket_of(model_->limits.max_sequences)),
+    decoder_(model_->weights, *backend_, std::max(model_->limits.step_tokens, most_decodes_), model_->info.max_context),
+    cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->numbers,
+                                               static_cast<std::size_t>(model_->blocks) + 1))) {
+  const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
+  decode_logits_ = backend_->allocate(bytes);
+  if (model_->host_blocks > 0)
+    parked_ = cuda::allocate_pinned(static_cast<std::size_t>(model_->host_blocks) * cache_->shape.block_bytes());
+  for (std::size_t i = 0; i < logits_buffers; ++i)
+    logits_.add(backend_->allocate(bytes), bytes);
+}
+
+gpu_step_runner::~gpu_step_runner() {
+  try {
+    backend_->queue().synchronise(); // what is under way uses what goes now
+    backend_->copy_queue().synchronise();
+  } catch (const kernels::device_error&) { // then nothing is under way
+  }
+}
+
+step_output gpu_step_runner::run(const step_plan& plan) {
+  const auto rows = static_cast<int>(plan.tokens.size());
+  const bool decode = graphs_wanted_ && decodes_only(plan);
+  lay_out(plan, decode ? bucket_of(rows) : rows);
+  const kernels::batch who{sequences_, tables_};
+  backend_->stage({slots_or_tokens_, who, logit_rows_, decode});
+  move_blocks(plan);
+  if (plan.after_tokens_of > 0)
+    cuda::wait_for(backend_->queue(), on_device(tokens_of_last_draw_.ready));
+  const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
+  if (began)
+    began->record(backend_->queue());
+  backend_->begin_step(tokens_of_last_draw_.slots.get());
+
+  auto lent = logits_.lend(static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float),
+                           [this](std::size_t bytes) { return backend_->allocate(bytes); });
+  const auto shape = decode ? backend_->launch_shape() : std::vector<std::uint64_t>{};
+  kernels::tensor logits;
+  logits.data = shape.empty() ? lent.get() : decode_logits_.get();
+  logits.rows = logit_rows_.size();
+  logits.cols = logits.stride = vocab_;
+  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, who, logit_rows_, *cache_, logits); });
+  if (!shape.empty())
+    cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
+
+  auto done = std::make_shared<cuda::event>(timed_);
+  done->record(backend_->queue());
+  if (timed_)
+    timings_.push_back({began, done});
+  hazards_.add(plan, done);
+  return {std::static_pointer_cast<const float>(lent), vocab_, done};
+}
+
+double gpu_step_runner::device_ms() {
+  for (; !timings_.empty(); timings_.pop_front()) {
+    timings_.front().done->synchronise();
+    device_ms_ += cuda::milliseconds_between(*timings_.front().began, *timings_.front().done);
+  }
+  return device_ms_;
+}
+
+void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
+  slots_or_tokens_ = plan.tokens;
+  sequences_ = plan.sequences;
+  tables_ = plan.block_tables;
+  logit_rows_ = plan.logit_rows;
+  for (auto row = static_cast<std::int32_t>(plan.tokens.size()); row < rows; ++row) {
+    sequences_.push_back({row, 1, 0, static_cast<std::int32_t>(tables_.size())});
+    tables_.push_back(model_->blocks);
+    slots_or_tokens_.push_back(0);
+    logit_rows_.push_back(row);
+  }
+  tokens_ = slots_or_tokens_;
+  std::ranges::transform(tokens_, tokens_.begin(), [](token_id t) { return std::max(t, 0); });
+}
+
+// On the copy stream, beside the steps under way, unless one of these uses a block that is read or written here.
+void gpu_step_runner::move_blocks(const step_plan& plan) {
+  using kind = block_move::kind;
+  if (plan.moves.empty())
+    return;
+  const auto& aside = backend_->copy_queue();
+  cuda::event before, after;
+  const auto in_use = [this](const block_move& m) {
+    return (m.what != kind::restore && hazards_.in_use(m.from)) || (m.what != kind::park && hazards_.in_use(m.to));
+  };
+  if (std::ranges::any_of(plan.moves, in_use)) {
+    before.record(backend_->queue());
+    cuda::wait_for(aside, before);
+  }
+  const auto block_bytes = cache_->shape.block_bytes();
+  const auto slot = [&](std::int32_t index) {
+    return static_cast<char*>(parked_.get()) + static_cast<std::size_t>(index) * block_bytes;
+  };
+  for (const auto& m : plan.moves)
+    switch (m.what) {
+      case kind::copy: copies_.push_back({m.from, m.to}); break;
+      case kind::park:
+        copy_blocks();
+        backend_->save_block(aside, *cache_, m.from, slot(m.to));
+        break;
+      case kind::restore:
+        copy_blocks();
+        backend_->restore_block(aside, *cache_, m.to, slot(m.from));
+        break;
+    }
+  copy_blocks();
+  after.record(aside);
+  cuda::wait_for(backend_->queue(), after);
+}
+
+void gpu_step_runner::copy_blocks() {
+  if (!copies_.empty())
+    backend_->copy_blocks_on(backend_->copy_queue(), *cache_, copies_);
+  copies_.clear();
+}
+
+} // namespace troupe

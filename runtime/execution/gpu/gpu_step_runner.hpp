@@ -1,0 +1,67 @@
+// Runs steps on a GPU: queues each and returns. Owns the compute stream and the copy stream, KV memory and activations;
+// borrows the weights. While step n computes, the inputs of n + 1 are uploaded and blocks that nobody under way uses are
+// copied, parked in host memory and restored. Tokens that a plan does not know are in the sampler's slots by the event
+// that came with them. Decode steps are padded to few sizes, recorded once and replayed; their spare rows write to a
+// block of their own.
+#pragma once
+
+#include "kernels/cuda/cuda_backend.hpp"
+#include "runtime/execution/buffer_lender.hpp"
+#include "runtime/execution/gpu/block_hazards.hpp"
+#include "runtime/execution/gpu/step_graphs.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/execution/step_runner.hpp"
+
+#include <deque>
+#include <vector>
+
+namespace troupe {
+
+struct loaded_model;
+
+class gpu_step_runner final : public step_runner {
+public:
+  /// Logits that can be lent at once: of the steps under way, and of the one being run.
+  static constexpr std::size_t logits_buffers = 3;
+
+  gpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::cuda::cuda_backend> backend,
+                  bool graphs, bool timed = false);
+  ~gpu_step_runner() override;
+
+  void take(const step_tokens& tokens) override { tokens_of_last_draw_ = tokens; }
+  step_output run(const step_plan& plan) override;
+  double device_ms() override;
+
+private:
+  struct timed_step {
+    std::shared_ptr<kernels::cuda::event> began, done;
+  };
+
+  void move_blocks(const step_plan& plan);
+  void copy_blocks();
+  void lay_out(const step_plan& plan, int rows);
+
+  std::shared_ptr<const loaded_model> model_;
+  std::unique_ptr<kernels::cuda::cuda_backend> backend_;
+  bool graphs_wanted_, timed_;
+  std::size_t vocab_;
+  int most_decodes_;                    // rows of the largest padded decode step
+  decoder decoder_;
+  std::unique_ptr<kernels::kv_cache> cache_; // the last block is that of spare rows
+  kernels::buffer parked_;              // pinned host memory, [host_blocks] of block_bytes
+  std::vector<kernels::block_copy> copies_;  // to be queued together
+  kernels::buffer decode_logits_;       // [most_decodes_, vocab], f32: where recorded steps write
+  buffer_lender logits_;                // [most_decodes_, vocab] each; one more is made should somebody keep them all
+  step_tokens tokens_of_last_draw_;
+  block_hazards hazards_;
+  step_graphs graphs_;
+  std::deque<timed_step> timings_;      // not yet added up
+  double device_ms_ = 0;
+
+  // Of the step being run, with its spare rows.
+  std::vector<token_id> slots_or_tokens_, tokens_; // placeholders as they came, and as 0
+  std::vector<kernels::sequence_rows> sequences_;
+  std::vector<std::int32_t> tables_, logit_rows_;
+};
+
+} // namespace troupe

@@ -1,0 +1,149 @@
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/model_source.hpp"
+
+#include <array>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+struct name_pair {
+  std::string_view gguf, hugging_face;
+};
+
+constexpr std::array outer_names{
+  name_pair{"token_embd.", "model.embed_tokens."},
+  name_pair{"output_norm.", "model.norm."},
+  name_pair{"output.", "lm_head."},
+};
+
+/// Of a layer, after "blk.N." and "model.layers.N.".
+constexpr std::array layer_names{
+  name_pair{"attn_norm.", "input_layernorm."},      name_pair{"attn_q.", "self_attn.q_proj."},
+  name_pair{"attn_k.", "self_attn.k_proj."},        name_pair{"attn_v.", "self_attn.v_proj."},
+  name_pair{"attn_output.", "self_attn.o_proj."},   name_pair{"attn_q_norm.", "self_attn.q_norm."},
+  name_pair{"attn_k_norm.", "self_attn.k_norm."},   name_pair{"ffn_norm.", "post_attention_layernorm."},
+  name_pair{"ffn_gate.", "mlp.gate_proj."},         name_pair{"ffn_up.", "mlp.up_proj."},
+  name_pair{"ffn_down.", "mlp.down_proj."},
+};
+
+using side = std::string_view name_pair::*;
+
+/// The name on the other side, or the name itself where it has none.
+std::string translated(std::string_view name, side from, side to) {
+  const name_pair layers{"blk.", "model.layers."};
+  std::string prefix;
+  auto rest = name;
+  std::span<const name_pair> names = outer_names;
+  if (name.starts_with(layers.*from)) {
+    const auto number_end = name.find('.', (layers.*from).size());
+    if (number_end == std::string_view::npos)
+      return std::string(name);
+    prefix = std::string(layers.*to) +
+             std::string(name.substr((layers.*from).size(), number_end + 1 - (layers.*from).size()));
+    rest = name.substr(number_end + 1);
+    names = layer_names;
+  }
+  for (const auto& pair : names)
+    if (rest.starts_with(pair.*from))
+      return prefix + std::string(pair.*to) + std::string(rest.substr((pair.*from).size()));
+  return std::string(name);
+}
+
+class gguf_checkpoint final : public checkpoint {
+public:
+  gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
+    : file_(std::move(file)), interleaved_(config.family == "llama"),
+      head_dim_(static_cast<std::size_t>(config.head_dim)) {
+    for (const auto& [name, tensor] : file_->tensors()) {
+      if (name == "rope_freqs.weight") // read with the configuration
+        continue;
+      const auto [place, added] =
+        tensors_.emplace(translated(name, &name_pair::gguf, &name_pair::hugging_face), &tensor);
+      if (!added)
+        throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
+    }
+  }
+
+  std::string name() const override { return file_->name(); }
+
+  std::vector<std::string> tensors() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, _] : tensors_)
+      names.push_back(name);
+    return names;
+  }
+
+  const tensor_info* find(std::string_view tensor) const override {
+    const auto found = tensors_.find(tensor);
+    return found == tensors_.end() ? nullptr : &found->second->info;
+  }
+
+  tensor_data read(std::string_view name) const override {
+    const auto& tensor = *tensors_.at(std::string(name));
+    const auto part = file_->bytes_of(tensor);
+    file_->map().prefetch(part);
+    tensor_data mapped(part.data(), [file = file_, part](const void*) { file->map().release(part); });
+    const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
+                         name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
+    return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
+  }
+
+  /// With the name in the file, of tensors that are missing too.
+  std::string where(std::string_view tensor) const override {
+    const auto own = translated(tensor, &name_pair::hugging_face, &name_pair::gguf);
+    return own == tensor ? file_->name() : file_->name() + " (" + shown(own) + ")";
+  }
+
+  std::vector<file_state> files() const override { return {file_->map().state()}; }
+
+private:
+  /// Files of the llama architecture hold q and k for a rotation of neighbours, (0, 1), (2, 3), ..., whereas here
+  /// element i pairs with i + head_dim / 2: of each head, even rows come first, then odd ones.
+  tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
+    const auto rows = info.shape[0];
+    if (rows == 0 || rows % head_dim_ != 0)
+      throw failure(errc::bad_file, where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
+                                      " rows, expected a multiple of " + std::to_string(head_dim_));
+    const std::size_t row_bytes = info.bytes / rows, half = head_dim_ / 2;
+    std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]);
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto in_head = row % head_dim_;
+      const auto source = row - in_head + in_head % half * 2 + in_head / half;
+      std::memcpy(to.get() + row * row_bytes, from.data() + source * row_bytes, row_bytes);
+    }
+    return to;
+  }
+
+  std::shared_ptr<const gguf_file> file_;
+  bool interleaved_;
+  std::size_t head_dim_;
+  std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
+};
+
+} // namespace
+
+std::string gguf_tensor_name(std::string_view hugging_face) {
+  return translated(hugging_face, &name_pair::hugging_face, &name_pair::gguf);
+}
+
+std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
+                                                       const model_config& config) {
+  return std::make_unique<gguf_checkpoint>(std::move(file), config);
+}
+
+model_source open_gguf(const std::filesystem::path& path) {
+  const auto file = std::make_shared<const gguf_file>(path);
+  auto config = parse_gguf_config(*file);
+  auto tensors = make_gguf_checkpoint(file, config);
+  return {(has_gguf_extension(path) ? path.stem() : path.filename()).string(),
+          std::move(config),
+          parse_gguf_generation(*file),
+          std::move(tensors),
+          [file] { return make_gguf_tokenizer(*file); },
+          [file] { return make_gguf_chat_template(*file); },
+          {file->map().state()}};
+}
+
+} // namespace troupe

@@ -1,0 +1,197 @@
+#include "runtime/model/config_limits.hpp"
+#include "runtime/import/gguf_model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+using namespace config_limits;
+
+/// The metadata of one architecture: keys without its prefix.
+class architecture_keys {
+public:
+  architecture_keys(const gguf_file& file, std::string_view architecture)
+    : metadata_(file.metadata()), prefix_(std::string(architecture) + ".") {}
+
+  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
+  std::string label(std::string_view key) const { return metadata_.label(full(key)); }
+
+  std::optional<int> integer(std::string_view key, int low, int high) const {
+    const auto found = metadata_.integer(full(key), low, high);
+    return found ? std::optional(static_cast<int>(*found)) : std::nullopt;
+  }
+  /// One that must be there.
+  int size(std::string_view key, int high) const {
+    if (const auto found = integer(key, 1, high))
+      return *found;
+    throw failure(errc::bad_file, label(key) + " is missing");
+  }
+  std::optional<double> number(std::string_view key, double low, double high) const {
+    return metadata_.number(full(key), low, high);
+  }
+  std::optional<std::string_view> string(std::string_view key) const { return metadata_.string(full(key)); }
+
+private:
+  const gguf_metadata& metadata_;
+  std::string prefix_;
+};
+
+std::string_view architecture_of(const gguf_file& file) {
+  constexpr std::string_view key = "general.architecture";
+  if (file.metadata().find("adapter.type"))
+    throw failure(errc::unsupported, file.name() + ": is an adapter (LoRA), not a model; merge it into its base model");
+  const auto name = file.metadata().string(key);
+  if (!name)
+    throw failure(errc::bad_file, file.metadata().label(key) + " is missing");
+  if (*name != "llama" && *name != "qwen2" && *name != "qwen3")
+    throw failure(errc::unsupported,
+                  file.metadata().label(key) + " is " + shown(*name) + ", supported are llama, qwen2 and qwen3");
+  return *name;
+}
+
+/// Per pair of dimensions: what the frequencies are divided by. How files spell Llama 3's scaling.
+std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
+  constexpr std::string_view name = "rope_freqs.weight";
+  const auto found = file.tensors().find(name);
+  if (found == file.tensors().end())
+    return {};
+  const auto where = file.name() + ": tensor " + shown(name);
+  const auto& info = found->second.info;
+  const auto count = static_cast<std::size_t>(head_dim / 2);
+  if (info.type != tensor_type::f32 || info.shape != std::vector{count})
+    throw failure(errc::bad_file, where + " must be F32 of the shape " + to_string(std::vector{count}) + ", found " +
+                                    std::string(to_string(info.type)) + " " + to_string(info.shape));
+  std::vector<float> result(count);
+  std::memcpy(result.data(), file.bytes_of(found->second).data(), info.bytes);
+  if (!std::ranges::all_of(result, [](float f) { return f > 0 && std::isfinite(f); }))
+    throw failure(errc::bad_file, where + " must hold positive numbers");
+  return result;
+}
+
+rope_config read_rope(const gguf_file& file, const architecture_keys& keys, int head_dim, int context) {
+  if (const auto rotated = keys.integer("rope.dimension_count", 0, max_head_dim); rotated && *rotated != head_dim)
+    throw failure(errc::unsupported, keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
+                                       ", only heads that are rotated whole, here " + std::to_string(head_dim) +
+                                       ", are supported");
+  rope_config rope;
+  rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
+  rope.divisors = read_divisors(file, head_dim);
+  const auto old_factor = keys.number("rope.scale_linear", 0, 1e6).value_or(0);
+  const auto factor = keys.number("rope.scaling.factor", 0, 1e6).value_or(old_factor); // 0 stands for none
+  const auto type = keys.string("rope.scaling.type").value_or(factor == 0 ? "none" : "linear");
+  if (type == "none" || (type == "linear" && factor == 0))
+    return rope;
+  if (type != "linear" && type != "yarn")
+    throw failure(errc::unsupported,
+                  keys.label("rope.scaling.type") + " is " + shown(type) + ", supported are none, linear and yarn");
+  if (factor < 1e-3)
+    throw failure(errc::bad_file, keys.label("rope.scaling.factor") + " must be positive");
+  rope.factor = factor;
+  rope.type = type == "linear" ? rope_type::linear : rope_type::yarn;
+  if (rope.type == rope_type::linear)
+    return rope;
+  rope.original_context = keys.integer("rope.scaling.original_context_length", 1, max_positions).value_or(context);
+  const auto attention = keys.number("rope.scaling.attn_factor", 1e-6, 1e6).value_or(1);
+  rope.attention_factor = attention * yarn_attention_factor(factor, std::nullopt, std::nullopt);
+  rope.beta_fast = keys.number("rope.scaling.yarn_beta_fast", 1e-6, 1e9).value_or(rope.beta_fast);
+  rope.beta_slow = keys.number("rope.scaling.yarn_beta_slow", 1e-6, 1e9).value_or(rope.beta_slow);
+  return rope;
+}
+
+/// Tokens that the vocabulary lists, or the file counts.
+int read_vocab(const gguf_file& file, const architecture_keys& keys) {
+  if (const auto given = keys.integer("vocab_size", 1, max_vocab))
+    return *given;
+  const auto* tokens = file.metadata().find("tokenizer.ggml.tokens");
+  if (!tokens || tokens->count == 0 || tokens->count > max_vocab)
+    throw failure(errc::bad_file, keys.label("vocab_size") + " is missing, as is a list of tokens to count");
+  return static_cast<int>(tokens->count);
+}
+
+} // namespace
+
+model_config parse_gguf_config(const gguf_file& file) {
+  const auto& metadata = file.metadata();
+  if (const auto parts = metadata.integer("split.count", 0, 65535).value_or(0); parts > 1)
+    throw failure(errc::unsupported, metadata.label("split.count") + " is " + std::to_string(parts) +
+                                       ": models in several files are not supported, merge them into one");
+  const auto architecture = architecture_of(file);
+  const architecture_keys keys(file, architecture);
+  if (keys.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
+    throw failure(errc::unsupported, keys.label("expert_count") + ": mixtures of experts are not supported");
+  model_config model;
+  model.family = architecture;
+  model.vocab = read_vocab(file, keys);
+  model.hidden = keys.size("embedding_length", max_hidden);
+  model.layers = keys.size("block_count", max_layers);
+  model.heads = keys.size("attention.head_count", max_heads);
+  model.ffn = keys.size("feed_forward_length", max_ffn);
+  model.kv_heads = keys.integer("attention.head_count_kv", 1, max_heads).value_or(model.heads);
+  if (model.heads % model.kv_heads != 0)
+    throw failure(errc::bad_file, keys.label("attention.head_count") + " must be a multiple of " +
+                                    shown(keys.full("attention.head_count_kv")) + ", found " +
+                                    std::to_string(model.heads) + " and " + std::to_string(model.kv_heads));
+  const auto key_length = keys.integer("attention.key_length", 1, 1 << 16);
+  if (!key_length && model.hidden % model.heads != 0)
+    throw failure(errc::bad_file, keys.label("embedding_length") + " must be a multiple of " +
+                                    shown(keys.full("attention.head_count")) + " where " +
+                                    shown(keys.full("attention.key_length")) + " is not given, found " +
+                                    std::to_string(model.hidden) + " and " + std::to_string(model.heads));
+  model.head_dim = key_length.value_or(model.hidden / model.heads);
+  if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
+    throw failure(errc::unsupported, file.name() + ": heads of " + std::to_string(model.head_dim) +
+                                       " dimensions are not supported, only even numbers up to " +
+                                       std::to_string(max_head_dim));
+  if (const auto values = keys.integer("attention.value_length", 1, 1 << 16); values && *values != model.head_dim)
+    throw failure(errc::unsupported, keys.label("attention.value_length") + " is " + std::to_string(*values) +
+                                       ", only as many as keys have, here " + std::to_string(model.head_dim) +
+                                       ", are supported");
+  const auto epsilon = keys.number("attention.layer_norm_rms_epsilon", 0, 1);
+  if (!epsilon)
+    throw failure(errc::bad_file, keys.label("attention.layer_norm_rms_epsilon") + " is missing");
+  model.norm_eps = static_cast<float>(*epsilon);
+  const auto has = [&](std::string_view tensor) { return file.tensors().contains(tensor); };
+  model.qkv_bias = has("blk.0.attn_q.bias");
+  model.o_bias = has("blk.0.attn_output.bias");
+  model.mlp_bias = has("blk.0.ffn_gate.bias");
+  model.qk_norm = architecture == "qwen3";
+  model.tied = !has("output.weight");
+  model.windows.assign(static_cast<std::size_t>(model.layers),
+                       keys.integer("attention.sliding_window", 0, max_positions).value_or(0));
+  const int context = keys.size("context_length", max_positions);
+  model.rope = read_rope(file, keys, model.head_dim, context);
+  // Some files give YaRN's context as it was before scaling.
+  const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
+  model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));
+  return model;
+}
+
+generation_defaults parse_gguf_generation(const gguf_file& file) {
+  constexpr int control = 3; // token type
+  constexpr std::array<std::string_view, 7> ends{"<|eot_id|>",     "<|im_end|>",  "<|end|>", "<end_of_turn>",
+                                                 "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"};
+  const auto& metadata = file.metadata();
+  generation_defaults result;
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+    if (const auto id = metadata.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
+        id && *id <= std::numeric_limits<token_id>::max()) // files spell "none" as the highest u32
+      result.stops.push_back(static_cast<token_id>(*id));
+  const auto tokens = metadata.strings("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>{});
+  const auto types = metadata.integers("tokenizer.ggml.token_type").value_or(std::vector<std::int32_t>{});
+  for (std::size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
+    if (types[i] == control && std::ranges::find(ends, tokens[i]) != ends.end())
+      result.stops.push_back(static_cast<token_id>(i));
+  std::ranges::sort(result.stops);
+  const auto same = std::ranges::unique(result.stops);
+  result.stops.erase(same.begin(), same.end());
+  return result;
+}
+
+} // namespace troupe

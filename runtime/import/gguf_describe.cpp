@@ -1,0 +1,213 @@
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/hub_cache.hpp"
+#include "runtime/support/json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
+namespace troupe {
+
+namespace {
+
+/// As numbered in files.
+enum class token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
+
+void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config& rope, const std::string& name) {
+  to.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
+  if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate))
+    throw failure(errc::unsupported, name + ": GGUF cannot say how its positions are scaled (" +
+                                       (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
+  if (rope.type != rope_type::linear && rope.type != rope_type::yarn)
+    return; // llama3's scaling is a tensor
+  const bool yarn = rope.type == rope_type::yarn;
+  to.add(prefix + "rope.scaling.type", yarn ? "yarn" : "linear");
+  to.add(prefix + "rope.scaling.factor", static_cast<float>(rope.factor));
+  if (!yarn)
+    return;
+  const double natural = yarn_attention_factor(rope.factor, std::nullopt, std::nullopt);
+  to.add(prefix + "rope.scaling.original_context_length", static_cast<std::uint32_t>(rope.original_context));
+  to.add(prefix + "rope.scaling.attn_factor", static_cast<float>(rope.attention_factor / natural));
+  to.add(prefix + "rope.scaling.yarn_beta_fast", static_cast<float>(rope.beta_fast));
+  to.add(prefix + "rope.scaling.yarn_beta_slow", static_cast<float>(rope.beta_slow));
+}
+
+void describe_config(gguf_writer& to, const model_config& config, const std::string& name) {
+  const std::string architecture = config.family == "mistral" ? "llama" : config.family;
+  const auto prefix = architecture + ".";
+  to.add("general.architecture", architecture);
+  to.add("general.name", name);
+  to.add(prefix + "vocab_size", u32(config.vocab));
+  to.add(prefix + "context_length", u32(config.max_context));
+  to.add(prefix + "embedding_length", u32(config.hidden));
+  to.add(prefix + "block_count", u32(config.layers));
+  to.add(prefix + "feed_forward_length", u32(config.ffn));
+  to.add(prefix + "attention.head_count", u32(config.heads));
+  to.add(prefix + "attention.head_count_kv", u32(config.kv_heads));
+  to.add(prefix + "attention.key_length", u32(config.head_dim));
+  to.add(prefix + "attention.value_length", u32(config.head_dim));
+  to.add(prefix + "attention.layer_norm_rms_epsilon", config.norm_eps);
+  to.add(prefix + "rope.dimension_count", u32(config.head_dim));
+  describe_rope(to, prefix, config.rope, name);
+  const auto window = config.windows.empty() ? 0 : config.windows.front();
+  if (!std::ranges::all_of(config.windows, [&](int w) { return w == window; }))
+    throw failure(errc::unsupported, name + ": GGUF cannot say that sliding windows differ from layer to layer");
+  if (window > 0)
+    to.add(prefix + "attention.sliding_window", u32(window));
+}
+
+/// A tokenizer.json, of which `tokenizer::load` has accepted everything.
+class tokenizer_file {
+public:
+  tokenizer_file(const std::filesystem::path& file, const tokenizer& tokens, int vocab)
+    : name_(file.string()), document_(json::document::load(file, files::tokenizer)), model_(*json::find(document_.root(), "model")),
+      tokens_(tokens), vocab_(vocab) {}
+
+  void describe(gguf_writer& to) const {
+    const bool bytes = flag("byte_fallback");
+    const auto merges = this->merges();
+    std::vector<std::string> texts;
+    std::vector<std::int32_t> kinds;
+    for (token_id id = 0; id < vocab_; ++id) {
+      const auto text = tokens_.token(id);
+      const bool there = !text.empty();
+      texts.push_back(there ? std::string(text) : "[PAD" + std::to_string(id) + "]");
+      const bool is_byte = bytes && text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
+      kinds.push_back(static_cast<std::int32_t>(!there                   ? token_kind::unused
+                                                : tokens_.unk() == id    ? token_kind::unknown
+                                                : tokens_.is_special(id) ? token_kind::control
+                                                : is_byte                ? token_kind::byte
+                                                                         : token_kind::normal));
+    }
+    mark_added(kinds);
+    to.add("tokenizer.ggml.model", bytes ? "llama" : "gpt2");
+    to.add("tokenizer.ggml.tokens", texts);
+    if (bytes) {
+      to.add("tokenizer.ggml.scores", scores(texts, kinds, merges));
+      to.add("tokenizer.ggml.add_space_prefix", has_prefix());
+    } else {
+      std::vector<std::string> lines;
+      for (const auto& [left, right] : merges)
+        lines.push_back(left + " " + right);
+      to.add("tokenizer.ggml.merges", lines);
+      to.add("tokenizer.ggml.pre", words());
+    }
+    to.add("tokenizer.ggml.token_type", kinds);
+  }
+
+private:
+  using merge = std::pair<std::string, std::string>;
+
+  bool flag(std::string_view key) const {
+    const auto found = json::find(model_, key);
+    return found && found->is_bool() && found->get_bool().value();
+  }
+
+  /// As pairs, or as texts with a space between.
+  std::vector<merge> merges() const {
+    std::vector<merge> result;
+    json::array list;
+    if (const auto found = json::find(model_, "merges"); !found || found->get(list))
+      return result;
+    for (const json::value item : list) {
+      std::string_view text;
+      json::array pair;
+      if (!item.get(text)) {
+        const auto space = text.find(' ', 1);
+        result.emplace_back(text.substr(0, space), text.substr(space + 1));
+      } else if (!item.get(pair)) {
+        result.emplace_back(pair.at(0).get_string().value(), pair.at(1).get_string().value());
+      }
+    }
+    return result;
+  }
+
+  /// Added tokens that are no special ones are found in texts all the same.
+  void mark_added(std::vector<std::int32_t>& kinds) const {
+    json::array added;
+    if (const auto found = json::find(document_.root(), "added_tokens"); !found || found->get(added))
+      return;
+    for (const json::value token : added) {
+      const auto id = json::find(token, "id");
+      const auto at = id && id->is_int64() ? id->get_int64().value() : -1;
+      if (at >= 0 && at < vocab_ && !tokens_.is_special(static_cast<token_id>(at)))
+        kinds[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(token_kind::user_defined);
+    }
+  }
+
+  /// The sooner a piece is merged, the higher its score; what is never merged is last.
+  std::vector<float> scores(const std::vector<std::string>& texts, const std::vector<std::int32_t>& kinds,
+                            const std::vector<merge>& merges) const {
+    std::unordered_map<std::string, std::size_t> rank;
+    for (std::size_t i = 0; i < merges.size(); ++i)
+      rank.emplace(merges[i].first + merges[i].second, i);
+    std::vector<float> result;
+    for (std::size_t id = 0; id < texts.size(); ++id) {
+      const auto found = rank.find(texts[id]);
+      const bool is_byte = kinds[id] == static_cast<std::int32_t>(token_kind::byte);
+      result.push_back(is_byte               ? 0.0f
+                       : found == rank.end() ? -1e6f - static_cast<float>(id)
+                                             : -static_cast<float>(found->second));
+    }
+    return result;
+  }
+
+  /// Whether a text gets a space in front.
+  bool has_prefix() const {
+    const auto normalizer = json::find(document_.root(), "normalizer");
+    const auto pre = json::find(document_.root(), "pre_tokenizer");
+    return (normalizer && simdjson::minify(*normalizer).find("\"Prepend\"") != std::string::npos) ||
+           (pre && simdjson::minify(*pre).find("\"always\"") != std::string::npos);
+  }
+
+  std::string words() const {
+    const auto pre = json::find(document_.root(), "pre_tokenizer");
+    const auto name = pre ? gguf_pre_tokenizer(*pre, flag("ignore_merges")) : std::nullopt;
+    if (!name)
+      throw failure(errc::unsupported,
+                    name_ + ": GGUF has no name for the way in which its `pre_tokenizer` cuts texts");
+    return *name;
+  }
+
+  std::string name_;
+  json::document document_;
+  json::value model_;
+  const tokenizer& tokens_;
+  token_id vocab_;
+};
+
+void describe_special(gguf_writer& to, const tokenizer& tokens, const generation_defaults& generation) {
+  const auto id = [&](const char* key, const std::optional<token_id>& token) {
+    if (token)
+      to.add(key, u32(token.value()));
+  };
+  const auto& stops = generation.stops;
+  auto eos = tokens.eos();
+  if (!eos && !stops.empty())
+    eos = stops.front();
+  id("tokenizer.ggml.bos_token_id", tokens.bos());
+  id("tokenizer.ggml.eos_token_id", eos);
+  id("tokenizer.ggml.unknown_token_id", tokens.unk());
+  const auto other = std::ranges::find_if(stops, [&](token_id stop) { return stop != eos; });
+  if (other != stops.end())
+    to.add("tokenizer.ggml.eot_token_id", u32(*other));
+  const auto ids = tokens.encode("a", true);
+  to.add("tokenizer.ggml.add_bos_token", !ids.empty() && tokens.bos() == ids.front());
+  to.add("tokenizer.ggml.add_eos_token", !ids.empty() && tokens.eos() == ids.back());
+}
+
+} // namespace
+
+void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
+                    const generation_defaults& generation, const tokenizer& tokens) {
+  const auto name = hub_id_of(folder).value_or(std::filesystem::weakly_canonical(folder).filename().string());
+  describe_config(to, config, name);
+  tokenizer_file(folder / "tokenizer.json", tokens, config.vocab).describe(to);
+  describe_special(to, tokens, generation);
+  if (const auto chat = chat_template::source(folder))
+    to.add("tokenizer.chat_template", *chat);
+}
+
+} // namespace troupe

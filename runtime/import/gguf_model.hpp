@@ -1,0 +1,55 @@
+// What a GGUF file says of a model, translated: architecture keys to the decoder's configuration, tensors to the names,
+// shapes and row orders of Hugging Face's checkpoints, the embedded vocabulary to a tokenizer. Used by `open_gguf`.
+#pragma once
+
+#include "runtime/chat/chat_template.hpp"
+#include "runtime/checkpoint/gguf.hpp"
+#include "runtime/checkpoint/gguf_writer.hpp"
+#include "runtime/support/json.hpp"
+#include "runtime/model/model_config.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <memory>
+#include <optional>
+
+namespace troupe {
+
+/// For the architectures llama (and mistral under that name), qwen2 and qwen3. Throws failure(bad_file | unsupported)
+/// naming the file and the key or tensor.
+model_config parse_gguf_config(const gguf_file& file);
+
+/// The ids at which generation stops: the end of a sequence, turn or message as the keys give them, and control tokens
+/// that are spelt like one, as llama.cpp does since many files name only one of several.
+generation_defaults parse_gguf_generation(const gguf_file& file);
+
+/// Tensors as stored, blocks included, under Hugging Face's names; `read` undoes the llama architecture's order of the
+/// rows of q and k. Tensors without a counterpart keep their names.
+std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const gguf_file> file,
+                                                       const model_config& config);
+
+/// "model.norm.weight" → "output_norm.weight"; a name without a counterpart is kept.
+std::string gguf_tensor_name(std::string_view hugging_face);
+
+/// Models `gpt2` (byte-level BPE, with the pre-tokenizer that `tokenizer.ggml.pre` names) and `llama` (SentencePiece
+/// BPE). Of the latter, merges follow from scores: any two neighbours whose text together is a token may merge, the
+/// highest score first. Exact but for vocabularies with pieces of equal score or with characters that only occur within
+/// pieces. Throws failure(bad_file | unsupported) naming the `file` and the key.
+std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file);
+inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
+  return make_gguf_tokenizer(file.metadata(), file.name());
+}
+
+/// The name that files have for the way in which a tokenizer.json of byte-level BPE cuts texts into words, given its
+/// `pre_tokenizer` and `ignore_merges`; nothing where no file could say it. One that differs in `ignore_merges` alone
+/// is better than none, as most vocabularies have a merge for every token.
+std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges);
+
+/// The other way round: what a file must say of a model that comes from a folder of Hugging Face's files, its tokenizer
+/// and chat template included. Throws failure(unsupported) naming what GGUF cannot say.
+void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
+                    const generation_defaults& generation, const tokenizer& tokens);
+
+/// `tokenizer.chat_template`, or nothing.
+std::optional<chat_template> make_gguf_chat_template(const gguf_file& file);
+
+} // namespace troupe

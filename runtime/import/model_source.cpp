@@ -1,0 +1,116 @@
+#include "runtime/import/model_source.hpp"
+
+#include "runtime/support/error.hpp"
+#include "runtime/support/file_reading.hpp"
+#include "runtime/import/hub_cache.hpp"
+#include "runtime/support/not_a_model.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <system_error>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view synthetic_prefix = "synthetic:";
+
+/// Blobs of download caches have no extension.
+bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"; }
+
+/// "folder/" and "." still have a name.
+std::string name_of(const fs::path& folder) {
+  if (auto id = hub_id_of(folder))
+    return *id;
+  std::error_code ignored;
+  const auto full = fs::weakly_canonical(folder, ignored);
+  return (full.filename() == "model" ? full.parent_path() : full).filename().string();
+}
+
+} // namespace
+
+bool has_gguf_extension(const fs::path& file) {
+  auto extension = file.extension().string();
+  std::ranges::transform(extension, extension.begin(), [](unsigned char c) { return c < 0x80 ? std::tolower(c) : c; });
+  return extension == ".gguf";
+}
+
+std::string path_of_model(const std::string& model) {
+  if (is_synthetic(model) || is_there(model))
+    return model;
+  if (!is_hub_id(model))
+    throw failure(errc::not_found, model +
+                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
+                                     "tokenizer.json, a .gguf file, or ORG/NAME as on the Hugging Face hub");
+  if (const auto found = find_in_hub_cache(model))
+    return found->string();
+  throw failure(errc::not_found, model + ": no such folder, and no such model in " + hub_cache().string() +
+                                   "; `hf download " + model + "` fetches it");
+}
+
+std::optional<fs::path> gguf_file_of(const std::string& model) {
+  const fs::path path(model);
+  std::error_code error;
+  const auto there = fs::status(path, error);
+  if (error)
+    throw failure(errc::not_found, model + ": cannot be read: " + error.message());
+  if (fs::is_regular_file(there) && (has_gguf_extension(path) || begins_as_gguf(path)))
+    return path;
+  if (fs::is_regular_file(there))
+    refuse_file(path);
+  if (!fs::is_directory(there))
+    throw failure(errc::unsupported, model + ": a model is a folder or a .gguf file, not a file of another kind");
+  if (is_there(path / "config.json"))
+    return std::nullopt;
+  std::optional<fs::path> only;
+  auto entry = fs::directory_iterator(path, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (!has_gguf_extension(entry->path()) || !entry->is_regular_file(ignored))
+      continue;
+    if (only)
+      throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
+    only = entry->path();
+  }
+  if (error)
+    throw failure(errc::bad_file, model + ": cannot be read: " + error.message());
+  return only;
+}
+
+bool is_synthetic(std::string_view model) { return model.starts_with(synthetic_prefix); }
+
+model_source open_model(const std::string& name) {
+  if (is_synthetic(name))
+    return make_synthetic(std::string_view(name).substr(synthetic_prefix.size()));
+  const auto model = path_of_model(name);
+  if (const auto file = gguf_file_of(model))
+    return open_gguf(*file);
+  const fs::path folder(model);
+  if (!is_there(folder / "config.json"))
+    refuse_folder(folder, missing::configuration);
+  auto config_file = state_of(folder / "config.json");
+  auto [config, generation, quantised] = read_config(folder);
+  auto tensors = quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder);
+  auto files = tensors->files();
+  files.push_back(std::move(config_file));
+  return {name_of(folder),
+          std::move(config),
+          std::move(generation),
+          std::move(tensors),
+          [folder] { return tokenizer::load(folder); },
+          [folder] { return chat_template::load(folder); },
+          std::move(files)};
+}
+
+std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
+  if (is_synthetic(model))
+    throw failure(errc::unsupported, model + " has no tokenizer");
+  const auto path = path_of_model(model);
+  const auto file = gguf_file_of(path);
+  return file ? open_gguf(*file).load_tokenizer() : tokenizer::load(path);
+}
+
+} // namespace troupe

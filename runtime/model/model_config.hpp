@@ -1,0 +1,73 @@
+// What a model is: sizes, biases, windows and positions, as data that configures the one decoder graph; and the
+// defaults its makers give for generation. Read once at load, immutable afterwards.
+#pragma once
+
+#include "runtime/checkpoint/quantised_checkpoint.hpp"
+#include "runtime/model/rope.hpp"
+#include "runtime/support/types.hpp"
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+namespace json {
+class document;
+}
+
+struct model_config {
+  std::string family; // llama, mistral, qwen2 or qwen3
+  int vocab = 0;
+  int hidden = 0;
+  int layers = 0;
+  int heads = 0;
+  int kv_heads = 0; // divides heads
+  int head_dim = 0; // even; heads * head_dim may differ from hidden
+  int ffn = 0;
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false; // RMS norm of each head's q and k
+  bool tied = false;    // the head is the embedding table
+  float norm_eps = 1e-6f;
+  std::vector<int> windows; // [layers]: positions that attention sees, its own included; 0: all
+  int max_context = 0;      // tokens, rope scaling included
+  rope_config rope;
+
+  bool operator==(const model_config&) const = default;
+};
+
+/// What `generation_config.json` proposes, within the ranges of sampling_ranges.hpp; requests decide. `stops` falls back to
+/// config.json's `eos_token_id`.
+struct generation_defaults {
+  std::vector<token_id> stops; // end of sequence
+  bool sample = false;
+  std::optional<double> temperature;
+  std::optional<int> top_k;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<double> repetition_penalty;
+  std::vector<std::string> remarks; // lines for a person: which numbers were out of range, and what is taken instead
+
+  bool operator==(const generation_defaults&) const = default;
+};
+
+/// Reads a `config.json` as transformers 4 or 5 writes it. Keys that are absent take transformers' defaults, but sizes
+/// must be given. Which type weights have is for the tensors to say: `dtype` (`torch_dtype`) is not read.
+/// Throws failure(bad_file | unsupported) naming the file and the key.
+model_config parse_model_config(const json::document& config);
+
+/// Reads a `generation_config.json`, or null where there is none.
+generation_defaults parse_generation_config(const json::document* generation, const json::document& config);
+
+/// All, from the files of a checkpoint's folder. Only config.json must be there.
+struct checkpoint_config {
+  model_config model;
+  generation_defaults generation;
+  std::optional<quantised_storage> quantised;
+};
+checkpoint_config read_config(const std::filesystem::path& folder);
+
+} // namespace troupe

@@ -1,0 +1,284 @@
+#include "runtime/scheduling/block_manager.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::int32_t block_size = kernels::block_tokens;
+
+std::int32_t blocks_for(std::int32_t tokens) {
+  return (tokens + block_size - 1) / block_size;
+}
+
+} // namespace
+
+// splitmix64's finaliser (Steele, Lea, Flood 2014) over the tokens, seeded by the predecessor's hash.
+std::uint64_t block_manager::content_hash(std::uint64_t parent, std::span<const token_id> tokens) {
+  std::uint64_t h = parent ^ 0x9e3779b97f4a7c15;
+  for (auto t : tokens) {
+    h += static_cast<std::uint32_t>(t) + 0x9e3779b97f4a7c15;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111eb;
+    h ^= h >> 31;
+  }
+  return h;
+}
+
+block_manager::block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks, hash_fn hash)
+  : prefix_cache_(prefix_cache), hash_(hash), parked_(host_blocks), blocks_(static_cast<std::size_t>(blocks)) {
+  free_.reserve(blocks_.size());
+  for (auto b = blocks; b-- > 0;)
+    free_.push_back(b);
+  counters_.total = blocks_.size();
+}
+
+block_counters block_manager::counters() const {
+  auto c = counters_;
+  c.host_total = parked_.total();
+  c.host_in_use = parked_.in_use();
+  return c;
+}
+
+block_grant block_manager::serve(const block_request& request) {
+  block_grant grant;
+  for (auto& c : request.commits)
+    commit(c);
+  for (auto& f : request.forks)
+    fork(f);
+  for (auto id : request.releases)
+    release(id);
+  grant.answers.reserve(request.demands.size());
+  bool refused = false;
+  for (auto& d : request.demands) {
+    grant.answers.push_back(d.open && refused ? block_answer{.sequence = d.sequence} : answer(d, request.swap, grant));
+    refused = refused || (d.open && grant.answers.back().rows == 0);
+  }
+  return grant;
+}
+
+void block_manager::commit(const block_commit& c) {
+  auto found = sequences_.find(c.sequence);
+  if (!prefix_cache_ || found == sequences_.end())
+    return;
+  auto& s = found->second;
+  for (auto t : c.tokens) {
+    s.tail.push_back(t);
+    if (s.tail.size() == block_size)
+      index_full_block(s);
+  }
+}
+
+void block_manager::index_full_block(sequence& s) {
+  auto& own = s.table[static_cast<std::size_t>(s.committed_blocks)];
+  auto hash = hash_(s.hash, s.tail);
+  auto known = find(s.content, hash, s.tail);
+  if (known == none) {
+    block_content content{0, s.content, hash, {}};
+    std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
+    // What is parked and was computed anew all the same stays one content: its successors are found from either.
+    const auto twin = parked_.find(s.content, hash, s.tail);
+    content.id = twin ? parked_.content(*twin).id : ++last_content_;
+    put_into_index(own, content);
+  } else if (known != own) {
+    // Somebody computed the same content meanwhile, to the same bits: keep one of the two.
+    reference(known);
+    unreference(own);
+    own = known;
+  }
+  s.content = blocks_[static_cast<std::size_t>(own)].content.id;
+  s.hash = hash;
+  ++s.committed_blocks;
+  s.tail.clear();
+}
+
+void block_manager::put_into_index(block_id b, const block_content& content) {
+  blocks_[static_cast<std::size_t>(b)].content = content;
+  index_.emplace(content.hash, b);
+}
+
+void block_manager::fork(const block_fork& f) {
+  auto from = sequences_.find(f.from);
+  if (from == sequences_.end())
+    return;
+  auto [to, inserted] = sequences_.try_emplace(f.to, from->second);
+  if (inserted)
+    for (auto b : to->second.table)
+      reference(b);
+}
+
+void block_manager::release(sequence_id id) {
+  auto found = sequences_.find(id);
+  if (found == sequences_.end())
+    return;
+  // Last block first: the end of a chain is of use only with its beginning, so it is evicted before it.
+  auto& table = found->second.table;
+  for (auto b = table.rbegin(); b != table.rend(); ++b)
+    if (*b != none) // it may still be parked
+      unreference(*b);
+  sequences_.erase(found);
+}
+
+block_answer block_manager::answer(const block_demand& d, swap_decision swap, block_grant& grant) {
+  block_answer a{d.sequence};
+  std::vector<restore> parked;
+  auto found = sequences_.find(d.sequence);
+  const bool opening = found == sequences_.end();
+  if (opening) {
+    if (!d.open)
+      return a;
+    found = sequences_.try_emplace(d.sequence).first;
+    parked = open(found->second, *d.open, swap.restore);
+  }
+  auto& s = found->second;
+  auto wanted = d.rows;
+  if (opening)
+    wanted = std::min(wanted, static_cast<std::int32_t>(d.open->size()) - s.length);
+
+  // Blocks to be had for this demand; some of them take what is restored, or the copy of a shared partial block.
+  const auto partial = s.length % block_size;
+  const bool copy = partial != 0 && blocks_[static_cast<std::size_t>(s.table.back())].references > 1;
+  auto room = available() - d.spare - (copy ? 1 : 0) - static_cast<std::int32_t>(parked.size());
+  if (room >= 0)
+    a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
+  if (a.rows <= 0) {
+    a.rows = 0;
+    if (opening) {
+      for (auto p = parked.rbegin(); p != parked.rend(); ++p)
+        parked_.let_go(p->slot);
+      release(d.sequence);
+    }
+    return a;
+  }
+  if (opening) {
+    counters_.looked_up_tokens += d.open->size();
+    counters_.found_tokens += static_cast<std::uint64_t>(s.length);
+    bring_back(s, parked, swap, grant);
+  }
+  if (copy) {
+    auto fresh = take(swap, grant);
+    grant.moves.push_back({block_move::kind::copy, s.table.back(), fresh});
+    unreference(s.table.back());
+    s.table.back() = fresh;
+    ++counters_.copied;
+  }
+  a.first_position = s.length;
+  s.length += a.rows;
+  while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
+    s.table.push_back(take(swap, grant));
+  a.first_block = static_cast<std::int32_t>(grant.tables.size());
+  a.blocks = static_cast<std::int32_t>(s.table.size());
+  grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
+  return a;
+}
+
+// Parked blocks get their place in the table, but no block yet: the demand may still be refused.
+std::vector<block_manager::restore> block_manager::open(sequence& s, const std::vector<token_id>& tokens, bool from_host) {
+  std::vector<restore> parked;
+  if (!prefix_cache_ || tokens.empty())
+    return parked;
+  // The last token is always computed anew: somebody wants its logits.
+  const auto usable = (tokens.size() - 1) / block_size;
+  for (std::size_t i = 0; i < usable; ++i) {
+    auto chunk = std::span(tokens).subspan(i * block_size, block_size);
+    auto hash = hash_(s.hash, chunk);
+    if (auto b = find(s.content, hash, chunk); b != none) {
+      reference(b);
+      s.table.push_back(b);
+      s.content = blocks_[static_cast<std::size_t>(b)].content.id;
+    } else if (auto slot = from_host ? parked_.find(s.content, hash, chunk) : std::nullopt) {
+      parked_.hold(*slot);
+      parked.push_back({s.table.size(), *slot});
+      s.table.push_back(none);
+      s.content = parked_.content(*slot).id;
+    } else {
+      break;
+    }
+    s.hash = hash;
+    ++s.committed_blocks;
+    s.length += block_size;
+  }
+  return parked;
+}
+
+// The slots keep what they hold: the block need not be parked again when it is evicted again.
+void block_manager::bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant) {
+  for (const auto& p : parked) {
+    const auto b = s.table[p.place] = take(swap, grant);
+    put_into_index(b, parked_.content(p.slot));
+    grant.moves.push_back({block_move::kind::restore, p.slot, b});
+    ++counters_.restored;
+  }
+  // As on the device, the end of a chain goes before its beginning.
+  for (auto p = parked.rbegin(); p != parked.rend(); ++p)
+    parked_.let_go(p->slot);
+}
+
+block_manager::block_id block_manager::find(std::uint64_t parent_content, std::uint64_t hash,
+                                            std::span<const token_id> tokens) const {
+  auto [first, last] = index_.equal_range(hash);
+  for (; first != last; ++first)
+    if (blocks_[static_cast<std::size_t>(first->second)].content.is(parent_content, tokens))
+      return first->second;
+  return none;
+}
+
+block_manager::block_id block_manager::take(swap_decision swap, block_grant& grant) {
+  auto b = none;
+  if (!free_.empty()) {
+    b = free_.back();
+    free_.pop_back();
+  } else {
+    assert(oldest_ != none && "demands are checked against what is available");
+    b = oldest_;
+    unlink(b);
+    auto& content = blocks_[static_cast<std::size_t>(b)].content;
+    auto [first, last] = index_.equal_range(content.hash);
+    index_.erase(std::find_if(first, last, [b](auto& entry) { return entry.second == b; }));
+    if (swap.park && !parked_.refresh(content.id))
+      if (const auto slot = parked_.park(content)) {
+        grant.moves.push_back({block_move::kind::park, b, *slot});
+        ++counters_.parked;
+      }
+    content = {};
+    ++counters_.evicted;
+  }
+  blocks_[static_cast<std::size_t>(b)].references = 1;
+  ++counters_.in_use;
+  return b;
+}
+
+void block_manager::reference(block_id id) {
+  auto& b = blocks_[static_cast<std::size_t>(id)];
+  if (b.references++ == 0) {
+    unlink(id);
+    ++counters_.in_use;
+  }
+}
+
+void block_manager::unreference(block_id id) {
+  auto& b = blocks_[static_cast<std::size_t>(id)];
+  if (--b.references > 0)
+    return;
+  --counters_.in_use;
+  if (b.content.id == 0) {
+    free_.push_back(id);
+    return;
+  }
+  b.older = newest_;
+  b.newer = none;
+  (newest_ == none ? oldest_ : blocks_[static_cast<std::size_t>(newest_)].newer) = id;
+  newest_ = id;
+  ++counters_.cached;
+}
+
+void block_manager::unlink(block_id id) {
+  auto& b = blocks_[static_cast<std::size_t>(id)];
+  (b.older == none ? oldest_ : blocks_[static_cast<std::size_t>(b.older)].newer) = b.newer;
+  (b.newer == none ? newest_ : blocks_[static_cast<std::size_t>(b.newer)].older) = b.older;
+  --counters_.cached;
+}
+
+} // namespace troupe

@@ -1,0 +1,96 @@
+// Who has which block of the paged KV cache: free list, reference counts, block tables, prefix index, eviction order, and
+// what of the evicted is parked in host memory. Accounting only: it never sees K/V data. Owned by the kv_block_manager
+// actor; single-threaded.
+//
+// Safe because steps run in the order in which they are planned: a block that is released while a planned step still
+// uses it can only be handed to a later step, and what moves does so in the order of the grants.
+#pragma once
+
+#include "runtime/scheduling/parked_blocks.hpp"
+#include "runtime/scheduling/step.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe {
+
+struct block_counters {
+  std::uint64_t total = 0;      // blocks of the pool
+  std::uint64_t in_use = 0;     // referenced by a sequence
+  std::uint64_t cached = 0;     // unreferenced, kept for their content
+  std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
+  std::uint64_t host_total = 0; // slots of host memory
+  std::uint64_t host_in_use = 0; // that hold a block's content; it may be in the pool as well
+  std::uint64_t parked = 0, restored = 0;
+};
+
+class block_manager {
+public:
+  /// Of the content of one block, given its predecessor's. Replaceable so that tests can make it collide.
+  using hash_fn = std::uint64_t (*)(std::uint64_t parent, std::span<const token_id> tokens);
+  static std::uint64_t content_hash(std::uint64_t parent, std::span<const token_id> tokens);
+
+  /// `host_blocks`: slots of host memory, a second home for cached blocks that are evicted.
+  block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks = 0, hash_fn hash = content_hash);
+
+  block_grant serve(const block_request& request);
+
+  block_counters counters() const;
+
+private:
+  using block_id = std::int32_t;
+  static constexpr block_id none = -1;
+
+  struct block {
+    std::int32_t references = 0;
+    block_content content;              // id 0: not in the prefix index
+    block_id older = none, newer = none; // eviction order while unreferenced
+  };
+
+  struct sequence {
+    std::vector<block_id> table;
+    std::int32_t length = 0;             // positions granted
+    std::int32_t committed_blocks = 0;   // full blocks in the index
+    std::uint64_t content = 0;           // of the last of them
+    std::uint64_t hash = 0;
+    std::vector<token_id> tail;          // committed tokens of the block not yet full
+  };
+
+  /// A parked block of a sequence that is being opened.
+  struct restore {
+    std::size_t place;                   // in the block table
+    parked_blocks::slot_id slot;
+  };
+
+  void commit(const block_commit& c);
+  void fork(const block_fork& f);
+  void release(sequence_id id);
+  block_answer answer(const block_demand& d, swap_decision swap, block_grant& grant);
+
+  void index_full_block(sequence& s);
+  std::vector<restore> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
+  void bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant);
+  void put_into_index(block_id b, const block_content& content);
+  block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
+  block_id take(swap_decision swap, block_grant& grant); // a free block, evicting and parking if need be
+  void reference(block_id b);
+  void unreference(block_id b);
+  void unlink(block_id b);               // from the eviction order
+  std::int32_t available() const { return std::int32_t(free_.size() + counters_.cached); }
+
+  bool prefix_cache_;
+  hash_fn hash_;
+  parked_blocks parked_;
+  std::vector<block> blocks_;
+  std::vector<block_id> free_;
+  block_id oldest_ = none, newest_ = none;
+  std::uint64_t last_content_ = 0;
+  std::unordered_multimap<std::uint64_t, block_id> index_;
+  std::map<sequence_id, sequence> sequences_;
+  block_counters counters_;
+};
+
+} // namespace troupe

@@ -1,0 +1,154 @@
+#include "runtime/support/json.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+namespace troupe::json {
+
+namespace {
+
+/// Integers of more than 18 digits as real numbers: simdjson refuses those beyond 64 bits, and every
+/// tokenizer_config.json that transformers writes has one (`model_max_length`, 1e30 written out).
+std::string with_wide_integers_as_reals(std::string_view text) {
+  std::string result;
+  result.reserve(text.size() + 8);
+  const auto digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t begin = i;
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i)
+        i += text[i] == '\\';
+      i = std::min(i + 1, text.size());
+      result += text.substr(begin, i - begin);
+    } else if (digit(i)) {
+      bool integer = begin == 0 || (text[begin - 1] != '.' && text[begin - 1] != 'e' && text[begin - 1] != '+');
+      while (digit(i))
+        ++i;
+      integer = integer && (i == text.size() || (text[i] != '.' && text[i] != 'e' && text[i] != 'E'));
+      result += text.substr(begin, i - begin);
+      if (integer && i - begin > 18)
+        result += ".0";
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
+
+/// Looks for names that occur twice in one object. Sorting bounds the work, whatever names a client chooses.
+class duplicate_search {
+public:
+  /// "messages[0].role" of the first one in `v`, or the end of a long path; nothing where there is none.
+  std::optional<std::string> in(value v) {
+    auto path = in(v, {});
+    constexpr std::size_t longest = 200;
+    if (path && path->size() > longest) {
+      auto begin = path->size() - longest;
+      while (begin < path->size() && ((*path)[begin] & 0xC0) == 0x80)
+        ++begin;
+      path->replace(0, begin, "...");
+    }
+    if (path)
+      std::ranges::replace_if(*path, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+    return path;
+  }
+
+private:
+  /// A value's way from the root, each part on the stack of the one before. simdjson bounds the depth.
+  struct place {
+    const place* around = nullptr;
+    std::string_view key;
+    std::size_t index = 0;
+  };
+
+  std::optional<std::string> in(value v, const place& at) {
+    if (v.is_array()) {
+      std::size_t index = 0;
+      for (auto item : array(v)) {
+        if (item.is_object() || item.is_array())
+          if (auto found = in(item, {&at, {}, index}))
+            return found;
+        ++index;
+      }
+    } else if (v.is_object()) {
+      if (const auto twice = repeated(object(v)))
+        return text_of({&at, *twice});
+      for (auto [key, item] : object(v))
+        if (item.is_object() || item.is_array())
+          if (auto found = in(item, {&at, key}))
+            return found;
+    }
+    return std::nullopt;
+  }
+
+  /// Equal names have equal hashes, which are quick to sort; only where there are such, the names decide.
+  std::optional<std::string_view> repeated(object v) {
+    hashes_.clear();
+    for (auto [key, item] : v)
+      hashes_.push_back(std::hash<std::string_view>()(key));
+    std::ranges::sort(hashes_);
+    if (std::ranges::adjacent_find(hashes_) == hashes_.end())
+      return std::nullopt;
+    std::vector<std::string_view> names;
+    for (auto [key, item] : v)
+      names.push_back(key);
+    std::ranges::sort(names);
+    const auto found = std::ranges::adjacent_find(names);
+    return found == names.end() ? std::nullopt : std::optional(*found);
+  }
+
+  static std::string text_of(const place& at) {
+    if (!at.around)
+      return {};
+    auto result = text_of(*at.around);
+    if (at.key.data() == nullptr)
+      return result + '[' + std::to_string(at.index) + ']';
+    return result.append(result.empty() ? "" : ".").append(at.key);
+  }
+
+  std::vector<std::size_t> hashes_;
+};
+
+} // namespace
+
+document document::load(const std::filesystem::path& file, const file_kind& kind) {
+  return parse(read_file(file, kind), file.string());
+}
+
+document document::parse(std::string_view text, std::string name, errc code) {
+  document result;
+  result.parser_ = std::make_unique<simdjson::dom::parser>();
+  result.name_ = std::move(name);
+  result.code_ = code;
+  auto ec = result.parser_->parse(text.data(), text.size()).get(result.root_);
+  if (ec == simdjson::NUMBER_ERROR)
+    ec = result.parser_->parse(with_wide_integers_as_reals(text)).get(result.root_);
+  if (ec)
+    throw failure(code, result.name_ + ": not valid JSON: " + simdjson::error_message(ec));
+  if (const auto twice = duplicate_search().in(result.root_))
+    throw failure(code, result.name_ + ": `" + *twice + "` is given twice", *twice);
+  return result;
+}
+
+std::optional<value> find(value v, std::string_view key) {
+  value found;
+  if (!v.is_object() || v.at_key(key).get(found) || found.is_null())
+    return std::nullopt;
+  return found;
+}
+
+std::string_view kind_of(value v) {
+  switch (v.type()) {
+    case simdjson::dom::element_type::ARRAY: return "an array";
+    case simdjson::dom::element_type::OBJECT: return "an object";
+    case simdjson::dom::element_type::INT64:
+    case simdjson::dom::element_type::UINT64: return "an integer";
+    case simdjson::dom::element_type::DOUBLE: return "a number";
+    case simdjson::dom::element_type::STRING: return "a string";
+    case simdjson::dom::element_type::BOOL: return "a boolean";
+    default: return "null";
+  }
+}
+
+} // namespace troupe::json

@@ -1,0 +1,46 @@
+// Reading JSON (simdjson) with errors that name the file or body and the key: "config.json: `hidden_size` must be ...".
+#pragma once
+
+#include "runtime/support/error.hpp"
+#include "runtime/support/file_reading.hpp"
+
+#include <simdjson.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::json {
+
+using value = simdjson::dom::element;
+using object = simdjson::dom::object;
+using array = simdjson::dom::array;
+
+/// A parsed text and the memory that its values point into.
+class document {
+public:
+  /// Throws failure(not_found | bad_file) naming the file.
+  static document load(const std::filesystem::path& file, const file_kind& kind = files::configuration);
+  /// Throws failure(code) with "`name`: what is wrong". An object with two members of one name is refused: which of
+  /// them counts is up to each reader. Takes n log n steps for n bytes.
+  static document parse(std::string_view text, std::string name, errc code = errc::bad_file);
+
+  value root() const { return root_; }
+  const std::string& name() const { return name_; }
+  errc code() const { return code_; }
+
+private:
+  std::unique_ptr<simdjson::dom::parser> parser_;
+  value root_;
+  std::string name_;
+  errc code_ = errc::bad_file;
+};
+
+/// The member `key`, or nothing where it is absent or null.
+std::optional<value> find(value object, std::string_view key);
+
+/// "a string", "an integer", "an object", ...: for messages.
+std::string_view kind_of(value v);
+
+} // namespace troupe::json

@@ -1,0 +1,207 @@
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include "runtime/support/file_state.hpp"
+#include "runtime/support/not_a_model.hpp"
+#include "runtime/tokenizer/added_tokens.hpp"
+#include "runtime/tokenizer/bpe.hpp"
+#include "runtime/tokenizer/decoder.hpp"
+#include "runtime/tokenizer/normalizer.hpp"
+#include "runtime/tokenizer/post_processor.hpp"
+#include "runtime/tokenizer/pre_tokenizer.hpp"
+#include "runtime/tokenizer/unicode.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+
+using namespace tokenization;
+
+/// Members are made in this order: added tokens are normalised, and templates name tokens.
+struct tokenizer::parts {
+  bpe model;
+  normalizer normalize;
+  added_tokens added;
+  pre_tokenizer pre_tokenize;
+  post_processor post_process;
+  decoder decode;
+  named_tokens special;
+
+  explicit parts(const field& root)
+    : model(root.at("model")), normalize(made_from<normalizer>(root.find("normalizer"))),
+      added(root.find("added_tokens") ? added_tokens(*root.find("added_tokens"), model, normalize) : added_tokens()),
+      pre_tokenize(made_from<pre_tokenizer>(root.find("pre_tokenizer"))),
+      post_process(root.find("post_processor")
+                     ? post_processor(*root.find("post_processor"), [this](token_id id) { return has(id); })
+                     : post_processor()),
+      decode(made_from<decoder>(root.find("decoder"))) {
+    if (const auto version = root.find("version"); version && version->string() != "1.0")
+      version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
+    const auto longest = std::max(model.longest_token(), added.longest_token());
+    if (static_cast<double>(longest) * decode.most_growth() > static_cast<double>(longest_decoded_token))
+      root.refuse("can make a text of more than " + std::to_string(longest_decoded_token) +
+                    " bytes of one token: its longest has " + std::to_string(longest) + ", which its `decoder` may grow",
+                  errc::unsupported);
+  }
+
+  template <class Part>
+  static Part made_from(const std::optional<field>& description) {
+    return description ? Part(*description) : Part();
+  }
+
+  bool has(token_id id) const { return added.find(id) || model.has(id); }
+
+  std::optional<token_id> id_of(std::string_view token) const {
+    const auto found = added.id_of(token);
+    return found ? found : model.id_of(token);
+  }
+
+  /// What the decoder sees of a token; nothing if it is to be skipped or does not exist.
+  std::optional<std::string_view> decoder_input(token_id id, bool skip_special_tokens) const {
+    if (const auto* token = added.find(id)) {
+      if (token->skipped && skip_special_tokens)
+        return std::nullopt;
+      return token->decoded;
+    }
+    return model.has(id) ? std::optional(model.token(id)) : std::nullopt;
+  }
+};
+
+std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& folder) {
+  const auto file = folder / "tokenizer.json";
+  if (!is_there(file))
+    refuse_folder(folder, missing::tokenizer);
+  const auto document = json::document::load(file, files::tokenizer);
+  auto result = std::make_unique<parts>(field(document));
+  const auto config_file = folder / "tokenizer_config.json";
+  if (is_there(config_file)) {
+    const auto config_document = json::document::load(config_file);
+    const field config(config_document);
+    const auto named = [&](std::string_view key) -> std::optional<token_id> {
+      const auto found = config.find(key);
+      if (!found)
+        return std::nullopt;
+      return result->id_of(found->is_object() ? found->at("content").string() : found->string());
+    };
+    result->special.bos = named("bos_token");
+    result->special.eos = named("eos_token");
+    result->special.unk = named("unk_token");
+  }
+  return std::make_shared<const tokenizer>(std::move(result));
+}
+
+std::shared_ptr<const tokenizer> tokenizer::parse(std::string_view tokenizer_json, std::string name,
+                                                  const named_tokens& special) {
+  const auto document = json::document::parse(tokenizer_json, std::move(name));
+  auto result = std::make_unique<parts>(field(document));
+  const auto known = [&](std::optional<token_id> id) { return id && result->has(*id) ? id : std::nullopt; };
+  result->special = {known(special.bos), known(special.eos), known(special.unk)};
+  return std::make_shared<const tokenizer>(std::move(result));
+}
+
+tokenizer::tokenizer(std::unique_ptr<const parts> parts) : parts_(std::move(parts)) {}
+tokenizer::~tokenizer() = default;
+
+std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  if (!is_utf8(text))
+    throw failure(errc::bad_request, "the text is not valid UTF-8");
+  match_scratch scratch;
+  scratch.growth = growth_budget(text.size());
+  bpe_scratch words_scratch;
+  word_list words;
+  section raw, part;
+  std::vector<token_id> ids;
+  for (const auto& outer : parts_->added.cut(text, false)) {
+    if (outer.id >= 0) {
+      ids.push_back(outer.id);
+      continue;
+    }
+    raw.text = text.substr(outer.begin, outer.end - outer.begin);
+    raw.at_start = outer.begin == 0;
+    parts_->normalize.apply(raw, scratch);
+    for (const auto& inner : parts_->added.cut(raw.text, true)) {
+      if (inner.id >= 0) {
+        ids.push_back(inner.id);
+        continue;
+      }
+      part.text.assign(raw.text, inner.begin, inner.end - inner.begin);
+      part.at_start = raw.at_start && inner.begin == 0;
+      parts_->pre_tokenize.apply(part, words, scratch);
+      for (const auto& word : words.words)
+        parts_->model.encode(words.view(word), words_scratch, ids);
+    }
+  }
+  return parts_->post_process.apply(std::move(ids), add_special_tokens);
+}
+
+std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_tokens) const {
+  constexpr std::size_t most = std::size_t(256) << 20;
+  const auto stream = parts_->decode.stream();
+  std::string text;
+  const auto take = [&] {
+    text += stream->take();
+    if (text.size() > most)
+      throw failure(errc::bad_request, "these tokens have a text of more than " + std::to_string(most) + " bytes");
+  };
+  for (const token_id id : ids)
+    if (const auto token = parts_->decoder_input(id, skip_special_tokens)) {
+      stream->push(*token);
+      take();
+    }
+  stream->finish();
+  take();
+  return text;
+}
+
+std::size_t tokenizer::most_bytes_per_token() const {
+  const auto added = parts_->added.most_bytes_per_token();
+  const auto words = parts_->pre_tokenize.drops() ? 0 : parts_->model.most_bytes_per_token(parts_->pre_tokenize.byte_level());
+  return added == 0 || words == 0 ? 0 : std::max(added, words) * parts_->normalize.shrinks();
+}
+
+std::size_t tokenizer::vocab_size() const { return std::max(parts_->model.id_end(), parts_->added.id_end()); }
+
+std::optional<token_id> tokenizer::id_of(std::string_view token) const { return parts_->id_of(token); }
+
+std::string_view tokenizer::token(token_id id) const {
+  const auto* added = parts_->added.find(id);
+  return added ? std::string_view(added->content) : parts_->model.token(id);
+}
+
+std::string tokenizer::token_bytes(token_id id) const {
+  const auto token = parts_->decoder_input(id, false);
+  return token ? parts_->decode.bytes(*token) : std::string();
+}
+
+bool tokenizer::is_special(token_id id) const {
+  const auto* added = parts_->added.find(id);
+  return added && added->skipped;
+}
+
+std::optional<token_id> tokenizer::bos() const { return parts_->special.bos; }
+std::optional<token_id> tokenizer::eos() const { return parts_->special.eos; }
+std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }
+
+struct stream_decoder::state {
+  std::shared_ptr<const tokenizer> owner; // keeps the decoder that `stream` refers to
+  bool skip_special_tokens;
+  std::unique_ptr<decode_stream> stream;
+};
+
+stream_decoder::stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens)
+  : state_(std::make_unique<state>(state{tokenizer, skip_special_tokens, tokenizer->parts_->decode.stream()})) {}
+stream_decoder::stream_decoder(stream_decoder&&) noexcept = default;
+stream_decoder& stream_decoder::operator=(stream_decoder&&) noexcept = default;
+stream_decoder::~stream_decoder() = default;
+
+std::string stream_decoder::push(token_id id) {
+  if (const auto token = state_->owner->parts_->decoder_input(id, state_->skip_special_tokens))
+    state_->stream->push(*token);
+  return state_->stream->take();
+}
+
+std::string stream_decoder::finish() {
+  state_->stream->finish();
+  return state_->stream->take();
+}
+
+} // namespace troupe

@@ -1,0 +1,151 @@
+#include "api/http/budgeted_body.hpp"
+#include "api/http/request_quota.hpp"
+#include "tests/api/openai/busy_tokenizer.hpp"
+#include "tests/api/server/websocket_client.hpp"
+
+#include <boost/beast/http/parser.hpp>
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+constexpr auto as_a = "Authorization: Bearer a\r\n", as_b = "Authorization: Bearer b\r\n";
+
+server_options with_keys(std::size_t per_key) {
+  server_options options;
+  options.api_keys = {"a", "b"};
+  options.max_requests_per_key = per_key;
+  return options;
+}
+
+errc refusal(request_quota& quota, std::size_t who, std::size_t sequences) {
+  try {
+    quota.take(who, sequences);
+  } catch (const failure& f) {
+    return f.what_failed().code;
+  }
+  return errc::internal; // none
+}
+
+} // namespace
+
+TEST_CASE("A quota is taken by sequences and given back with the last copy") {
+  request_quota quota("one API key", 3);
+  auto two = quota.take(0, 2);
+  auto copy = two;
+  CHECK(refusal(quota, 0, 2) == errc::overloaded);
+  CHECK(quota.take(1, 3) != nullptr); // somebody else's
+  const auto one = quota.take(0, 1);
+  two = nullptr;
+  CHECK(refusal(quota, 0, 1) == errc::overloaded);
+  copy = nullptr;
+  CHECK(quota.take(0, 2) != nullptr);
+  CHECK(refusal(quota, 0, 4) == errc::bad_request); // however long it waits
+  CHECK(request_quota("nobody", 0).take(0, 1'000'000) == nullptr);
+}
+
+TEST_CASE("A budget is shared, and what is not granted is not taken") {
+  byte_budget budget(100);
+  byte_budget::share a(budget);
+  CHECK(a.grow_to(60));
+  CHECK(a.grow_to(50)); // it has more
+  {
+    byte_budget::share b(budget);
+    CHECK_FALSE(b.grow_to(41));
+    CHECK(b.grow_to(40));
+    CHECK(budget.taken() == 100);
+    const auto c = std::move(b);
+    CHECK(budget.taken() == 100);
+  }
+  CHECK(budget.taken() == 60);
+  a = {};
+  CHECK(budget.taken() == 0);
+}
+
+TEST_CASE("A body takes memory as it arrives, not as it is announced") {
+  byte_budget budget(100'000);
+  boost::beast::http::request_parser<budgeted_body> parser;
+  parser.get().body().share = byte_budget::share(budget);
+  parser.body_limit(1 << 30);
+  boost::system::error_code ec;
+  const auto put = [&](const std::string& bytes) { parser.put(boost::asio::buffer(bytes), ec); };
+  put("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 500000000\r\n\r\n");
+  put(std::string(1000, 'x'));
+  REQUIRE_FALSE(ec);
+  CHECK(parser.get().body().text.capacity() < 10'000);
+  CHECK(budget.taken() == 0); // the first 64 KiB are free
+  put(std::string(90'000, 'x'));
+  REQUIRE_FALSE(ec);
+  CHECK(budget.taken() == 91'000);
+  put(std::string(90'000, 'x'));
+  CHECK(ec == boost::system::errc::not_enough_memory);
+}
+
+TEST_CASE("One API key has only so many sequences at once, and another its own") {
+  live_server live(with_keys(2));
+  raw_client a(live.port()), more(live.port()), b(live.port());
+  a.post("/v1/completions", R"({"prompt":"x","n":2})", as_a);
+  const auto first = live.fake.next();
+  more.post("/v1/completions", R"({"prompt":"x"})", as_a);
+  const auto refused = more.read_response();
+  CHECK(refused.status == 429);
+  CHECK(refused.headers.contains("retry-after"));
+  CHECK(refused.body.find("one API key may have at most 2 sequences at once") != std::string::npos);
+  more.post("/v1/completions", R"({"prompt":["x","y","z"]})", as_a);
+  CHECK(more.read_response().status == 400);
+  b.post("/v1/completions", R"({"prompt":["x","y"]})", as_b);
+  for (int i = 0; i < 2; ++i)
+    live.fake.next()->done();
+  CHECK(b.read_response().status == 200);
+
+  first->done();
+  CHECK(a.read_response().status == 200);
+  more.post("/v1/completions", R"({"prompt":["x","y"]})", as_a);
+  live.fake.next();
+  live.fake.next();
+}
+
+TEST_CASE("A WebSocket's sequences count, and those of its key") {
+  auto options = with_keys(3);
+  options.max_requests_per_socket = 2;
+  live_server live(options);
+  ws_client one(live.port(), as_a), two(live.port(), as_a);
+  one.say(R"({"type":"generate","id":"a","prompt":"x","n":2})");
+  const auto request = live.fake.next();
+  one.say(R"({"type":"generate","id":"b","prompt":"x"})");
+  CHECK(one.hear().find("one connection may have at most 2 sequences at once") != std::string::npos);
+  two.say(R"({"type":"generate","id":"c","prompt":"x","n":2})");
+  CHECK(two.hear().find("one API key may have at most 3 sequences at once") != std::string::npos);
+  request->done();
+  CHECK(one.hear().find("\"done\"") != std::string::npos);
+  two.say(R"({"type":"generate","id":"c","prompt":"x","n":2})");
+  live.fake.next();
+}
+
+TEST_CASE("Bodies under way take only so much memory together, and short ones always get through") {
+  server_options options;
+  options.workers = 4; // two of them for long requests
+  options.max_body_bytes = 200'000;
+  options.max_body_memory = 400'000;
+  live_server live(options);
+  busy_tokenizer busy(live.fake, 100'000);
+  raw_client first(live.port()), second(live.port());
+  for (auto* client : {&first, &second}) {
+    client->post("/tokenize", text_of(150'000));
+    CHECK(busy.begins());
+  }
+  raw_client third(live.port()), brief(live.port());
+  third.post("/tokenize", text_of(150'000));
+  const auto refused = third.read_response();
+  CHECK(refused.status == 503);
+  CHECK(refused.headers.contains("retry-after"));
+  CHECK(refused.body.find("take the 400000 bytes") != std::string::npos);
+  brief.post("/tokenize", text_of(60'000));
+  CHECK(brief.read_response().status == 200);
+  busy.release();
+  CHECK(first.read_response().status == 200);
+  first.post("/tokenize", text_of(150'000));
+  CHECK(first.read_response().status == 200);
+}

@@ -1,0 +1,223 @@
+#include "api/http/log.hpp"
+#include "api/server/request_record.hpp"
+#include "runtime/support/json.hpp"
+#include "tests/api/server/websocket_client.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// A server whose log is read once it has stopped.
+class logged_server {
+public:
+  explicit logged_server(log_level level = log_level::info, log_format format = log_format::json,
+                         server_options options = {})
+    : live(with_log(std::move(options), server_log::on_stream(out_, level, format))) {}
+
+  std::vector<std::string> lines() {
+    live.stop();
+    std::vector<std::string> result;
+    std::istringstream in(out_.str());
+    for (std::string line; std::getline(in, line);)
+      result.push_back(line);
+    return result;
+  }
+
+private:
+  static server_options with_log(server_options options, std::shared_ptr<server_log> log) {
+    options.log = std::move(log);
+    return options;
+  }
+  std::ostringstream out_;
+
+public:
+  live_server live;
+};
+
+/// The fields that a line must have, as JSON text; "?" for a number that may be any.
+std::string missing(const std::string& line, const std::map<std::string, std::string>& wanted) {
+  const auto parsed = json::document::parse(line, "the line");
+  for (const auto& [name, value] : wanted) {
+    const auto found = json::find(parsed.root(), name);
+    if (!found)
+      return name + " is missing in " + line;
+    if (value == "?" ? !found->is_number() : simdjson::minify(*found) != value)
+      return name + " is not " + value + " in " + line;
+  }
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("A limit lets bursts pass and then so many in a second, and counts what it holds back") {
+  rate_limit limit(2, 3);
+  const rate_limit::clock::time_point start{std::chrono::hours(1)};
+  for (int i = 0; i < 3; ++i)
+    CHECK(limit.pass(start) == 0);
+  for (int i = 0; i < 5; ++i)
+    CHECK_FALSE(limit.pass(start));
+  CHECK(limit.pass(start + std::chrono::milliseconds(500)) == 5);
+  CHECK_FALSE(limit.pass(start + std::chrono::milliseconds(500)));
+  CHECK(limit.pass(start + std::chrono::hours(1)) == 1);
+}
+
+TEST_CASE("What clients send cannot end a line, drive a terminal or be long") {
+  CHECK(log_text("plain") == "\"plain\"");
+  CHECK(log_text("a\nb\r\x1b[31m\x7f\"") == R"("a\nb\r\u001b[31m\u007f\"")");
+  CHECK(log_text("\xc2\x9b" "1m \xe2\x80\xa8 \xc3\xa4") == "\"\\u009b1m \\u2028 \xc3\xa4\"");
+  CHECK(log_text("\xff") == "\"\xef\xbf\xbd\"");
+  CHECK(log_text(std::string(1000, 'x')).size() == 205);
+}
+
+TEST_CASE("A client's own name for its request is taken over where it is short and harmless") {
+  CHECK(accepted_request_id("3f2c-1.a_b:c") == "3f2c-1.a_b:c");
+  CHECK(accepted_request_id(std::string(64, 'a')).size() == 64);
+  for (const auto& bad : {std::string(65, 'a'), std::string("a b"), std::string("a\x1b"), std::string("\xc3\xa4")})
+    CHECK(accepted_request_id(bad).empty());
+}
+
+TEST_CASE("Each request has a line with its id, counts and times, and never its text") {
+  logged_server logged;
+  auto& live = logged.live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"secret","max_tokens":5})", "X-Request-Id: mine-1\r\n");
+  auto request = live.fake.next();
+  request->text("hidden");
+  request->finish();
+  request->done();
+  CHECK(client.read_response().headers.at("x-request-id") == "mine-1");
+
+  client.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"secret"}],"stream":true,"n":2})");
+  request = live.fake.next();
+  for (const std::uint32_t index : {0u, 1u}) {
+    request->text("hidden", index);
+    request->finish(finish_reason::length, index);
+  }
+  request->done(finish_reason::length);
+  const auto streamed = client.read_response();
+  CHECK(streamed.headers.at("x-request-id").size() > 8);
+  client.get("/v1/models?secret=1", "X-Request-Id: not one\r\n");
+  client.read_response();
+  client.get("/health"); // a probe
+  client.read_response();
+
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 3);
+  CHECK(missing(lines[0], {{"level", "\"info\""}, {"event", "\"request\""}, {"id", "\"mine-1\""},
+                           {"route", "\"POST /v1/completions\""}, {"status", "200"}, {"prompt_tokens", "7"},
+                           {"completion_tokens", "6"}, {"cached_tokens", "1"}, {"queue_ms", "0.5"},
+                           {"first_token_ms", "?"}, {"between_tokens_ms", "?"}, {"total_ms", "?"},
+                           {"finish", "\"stop\""}}) == "");
+  CHECK(missing(lines[1], {{"id", '"' + streamed.headers.at("x-request-id") + '"'},
+                           {"route", "\"POST /v1/chat/completions\""}, {"status", "200"}, {"completion_tokens", "12"},
+                           {"finish", "\"length\""}}) == "");
+  CHECK(missing(lines[2], {{"route", "\"GET /v1/models\""}, {"status", "200"}}) == "");
+  const std::string_view time = std::string_view(lines[0]).substr(9, 29);
+  CHECK(time.substr(4, 1) == "-");
+  CHECK(time.substr(10, 1) == "T");
+  for (const auto& line : lines)
+    for (const auto* secret : {"secret", "hidden", "not one"})
+      CHECK(line.find(secret) == line.npos);
+}
+
+TEST_CASE("Refusals are logged as warnings with their kind") {
+  server_options options;
+  options.api_keys = {"sesame"};
+  logged_server logged(log_level::warn, log_format::json, options);
+  auto& live = logged.live;
+  raw_client client(live.port());
+  client.get("/v1/models", "Authorization: Bearer guess\r\n");
+  client.read_response();
+  client.post("/v1/completions", R"({"prompt":"a","temperature":"hot"})", "Authorization: Bearer sesame\r\n");
+  client.read_response();
+  client.post("/v1/completions", R"({"prompt":"a"})", "Authorization: Bearer sesame\r\n");
+  live.fake.next()->send(error{errc::overloaded, "full", {}});
+  client.read_response();
+  client.get("/\x1b[31m%0a", "Authorization: Bearer sesame\r\n");
+  client.read_response();
+
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 4);
+  CHECK(missing(lines[0], {{"level", "\"warning\""}, {"status", "401"}, {"error", "\"invalid_api_key\""}}) == "");
+  CHECK(missing(lines[1], {{"status", "400"}, {"error", "\"invalid_value\""}, {"field", "\"temperature\""}}) == "");
+  CHECK(missing(lines[2], {{"status", "429"}, {"error", "\"overloaded\""}, {"finish", "\"error\""}}) == "");
+  for (const auto& line : lines) {
+    CHECK(line.find("guess") == line.npos);
+    CHECK(line.find("sesame") == line.npos);
+    CHECK(line.find('\x1b') == line.npos);
+  }
+}
+
+TEST_CASE("A flood of refusals leaves few lines") {
+  logged_server logged;
+  raw_client client(logged.live.port());
+  for (int i = 0; i < 500; ++i) {
+    client.get("/nowhere");
+    client.read_response();
+  }
+  CHECK(logged.lines().size() < 200);
+}
+
+TEST_CASE("A client that leaves is logged as such") {
+  logged_server logged;
+  auto& live = logged.live;
+  {
+    raw_client client(live.port());
+    client.post("/v1/completions", R"({"prompt":"a"})");
+    const auto request = live.fake.next();
+    client.close();
+    CHECK(request->wait_cancelled());
+  }
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 1);
+  CHECK(missing(lines[0], {{"status", "499"}, {"finish", "\"cancelled\""}, {"prompt_tokens", "2"}}) == "");
+}
+
+TEST_CASE("Requests of a WebSocket have lines of their own") {
+  logged_server logged;
+  auto& live = logged.live;
+  {
+    ws_client client(live.port(), "X-Request-Id: socket-1\r\n");
+    CHECK(client.upgrade.headers.at("x-request-id") == "socket-1");
+    client.say(R"({"type":"generate","id":"a\nb","prompt":"secret"})");
+    const auto request = live.fake.next();
+    request->text("hidden");
+    request->finish();
+    request->done();
+    client.hear();
+    client.hear();
+    client.say(R"({"type":"generate","id":"c","prompt":"x","top_p":7})");
+    client.hear();
+    client.say(R"({"type":"generate","id":"d","prompt":"x"})");
+    live.fake.next();
+  }
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 4);
+  CHECK(missing(lines[0], {{"id", "\"socket-1\""}, {"route", "\"GET /v1/ws\""}, {"status", "101"}}) == "");
+  CHECK(missing(lines[1], {{"id", "\"socket-1\""}, {"frame", R"("a\nb")"}, {"route", "\"WS /v1/ws\""},
+                           {"status", "200"}, {"completion_tokens", "6"}, {"finish", "\"stop\""}}) == "");
+  CHECK(missing(lines[2], {{"frame", "\"c\""}, {"status", "400"}, {"field", "\"top_p\""}}) == "");
+  CHECK(missing(lines[3], {{"frame", "\"d\""}, {"status", "499"}, {"finish", "\"cancelled\""}}) == "");
+  for (const auto& line : lines)
+    for (const auto* secret : {"secret", "hidden"})
+      CHECK(line.find(secret) == line.npos);
+}
+
+TEST_CASE("Text lines are for people: names and values, quoted where needed") {
+  logged_server logged(log_level::debug, log_format::text);
+  {
+    raw_client client(logged.live.port());
+    client.get("/health", "X-Request-Id: probe\r\n");
+    client.read_response();
+  }
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].find(" debug connection opened open=") != std::string::npos);
+  CHECK(lines[1].find(" debug request id=probe route=\"GET /health\" status=200 total_ms=") != std::string::npos);
+  CHECK(lines[2].ends_with(" debug connection closed"));
+}

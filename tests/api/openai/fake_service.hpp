@@ -1,0 +1,211 @@
+// A service that tests play by hand: what was submitted waits here, and the test sends its events. Its model spells
+// every byte as one token.
+#pragma once
+
+#include "api/openai/chat_messages.hpp"
+#include "api/openai/service.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+namespace troupe::test {
+
+inline constexpr auto patience = std::chrono::seconds(20);
+inline constexpr token_id bos = 256; // decodes to <s>, or to nothing where special tokens are skipped
+
+inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
+  auto model = std::make_shared<served_model>();
+  model->id = "org/bytes";
+  model->vocab_size = 257;
+  model->max_context = max_context;
+  model->encode = [](std::string_view text, bool special) {
+    std::vector<token_id> ids;
+    if (special)
+      ids.push_back(bos);
+    for (const unsigned char c : text)
+      ids.push_back(c);
+    return ids;
+  };
+  model->decode = [](std::span<const token_id> ids, bool skip_special) {
+    std::string text;
+    for (const auto id : ids)
+      text += id != bos ? std::string(1, static_cast<char>(id)) : skip_special ? "" : "<s>";
+    return text;
+  };
+  model->token_bytes = [](token_id id) { return id == bos ? "<s>" : std::string(1, static_cast<char>(id)); };
+  model->render = [](const chat_input& chat) {
+    const auto member = [](const jinja::value& of, std::string_view key) {
+      const auto* found = of.map().find(key);
+      return found ? *found : jinja::value();
+    };
+    std::string prompt;
+    if (!chat.tools.is_none())
+      for (const auto& tool : chat.tools.seq().items)
+        prompt += "tool " + member(member(tool, "function"), "name").str() + '\n';
+    for (const auto& [name, value] : chat.variables.entries())
+      prompt += name.str() + '\n';
+    for (const auto& message : chat.messages.seq().items) {
+      const auto role = member(message, "role").str();
+      if (role == "raise")
+        throw failure(errc::bad_request, "`messages`: the template raises", "messages");
+      const auto content = member(message, "content");
+      prompt += role + ": " + (content.is_string() ? content.str() : "") + '\n';
+    }
+    return chat.add_generation_prompt ? prompt + "assistant:" : prompt;
+  };
+  return model;
+}
+
+/// One submitted request, from the engine's side.
+class fake_request {
+public:
+  fake_request(generation asked, service::event_sink sink) : asked(std::move(asked)), sink_(std::move(sink)) {}
+
+  const generation asked;
+
+  void send(event e) { sink_(std::move(e)); }
+  void text(std::string text, std::uint32_t index = 0) {
+    token_event e;
+    e.index = index;
+    e.position = position_[index];
+    for (const unsigned char c : text)
+      e.token_ids.push_back(c);
+    position_[index] += static_cast<std::uint32_t>(text.size());
+    e.text = std::move(text);
+    send(std::move(e));
+  }
+  void finish(finish_reason reason = finish_reason::stop, std::uint32_t index = 0) {
+    token_event e;
+    e.index = index;
+    e.position = position_[index];
+    e.finish = reason;
+    send(std::move(e));
+  }
+  void done(finish_reason reason = finish_reason::stop) {
+    done_event e;
+    for (int i = 0; i < asked.sampling.n; ++i) {
+      const auto index = static_cast<std::uint32_t>(i);
+      e.choices.push_back({index, reason, position_[index]});
+      e.completion_tokens += position_[index];
+    }
+    e.prompt_tokens = static_cast<std::uint32_t>(asked.prompt.size());
+    e.cached_tokens = 1;
+    e.queue_ms = 0.5;
+    e.prefill_ms = 2;
+    e.decode_ms = 4.25;
+    send(std::move(e));
+  }
+
+  bool wait_cancelled() { return wait([this] { return cancelled_; }); }
+  bool wait_paused() { return wait([this] { return paused_; }); }
+  bool wait_resumed() { return wait([this] { return !paused_; }); }
+  bool cancelled() { return check([this] { return cancelled_; }); }
+  bool paused() { return check([this] { return paused_; }); }
+
+private:
+  friend class fake_ticket;
+  template <class F>
+  bool wait(F condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, patience, condition);
+  }
+  template <class F>
+  bool check(F condition) {
+    const std::lock_guard lock(mutex_);
+    return condition();
+  }
+  void set(bool& flag, bool value) {
+    const std::lock_guard lock(mutex_);
+    flag = value;
+    changed_.notify_all();
+  }
+
+  service::event_sink sink_;
+  std::map<std::uint32_t, std::uint32_t> position_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool cancelled_ = false, paused_ = false;
+};
+
+class fake_ticket : public ticket {
+public:
+  explicit fake_ticket(std::shared_ptr<fake_request> request) : request_(std::move(request)) {}
+  void cancel() override { request_->set(request_->cancelled_, true); }
+  void pause() override { request_->set(request_->paused_, true); }
+  void resume() override { request_->set(request_->paused_, false); }
+
+private:
+  std::shared_ptr<fake_request> request_;
+};
+
+class fake_service : public service {
+public:
+  std::shared_ptr<served_model> served = byte_model();
+
+  void set_loading() { set_status({false, "loading", 2, 8, "reading weights"}); }
+  void set_failed() { set_status({false, "failed", 8, 8, "the device is lost"}); }
+  service_status status() const override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  std::shared_ptr<const served_model> model() const override { return status().ready ? served : nullptr; }
+  std::unique_ptr<ticket> submit(generation request, event_sink sink) override {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(short_of_memory_, false))
+      throw std::bad_alloc();
+    auto made = std::make_shared<fake_request>(std::move(request), std::move(sink));
+    submitted_.push_back(made);
+    arrived_.notify_all();
+    return std::make_unique<fake_ticket>(made);
+  }
+  engine_stats stats() const override {
+    if (!status().ready)
+      throw failure(errc::unavailable, "still loading");
+    engine_stats s;
+    s.running = 3;
+    s.prompt_tokens = 10;
+    s.cached_tokens = 4;
+    s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.parked_blocks = 6, s.restored_blocks = 5;
+    return s;
+  }
+
+  /// The next request cannot be submitted.
+  void run_short_of_memory() {
+    const std::lock_guard lock(mutex_);
+    short_of_memory_ = true;
+  }
+
+  /// The next submitted request, in order.
+  std::shared_ptr<fake_request> next() {
+    std::unique_lock lock(mutex_);
+    if (!arrived_.wait_for(lock, patience, [this] { return !submitted_.empty(); }))
+      throw std::runtime_error("nothing was submitted");
+    auto result = submitted_.front();
+    submitted_.pop_front();
+    return result;
+  }
+  bool nothing_submitted() {
+    const std::lock_guard lock(mutex_);
+    return submitted_.empty();
+  }
+
+private:
+  void set_status(service_status to) {
+    const std::lock_guard lock(mutex_);
+    status_ = std::move(to);
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<std::shared_ptr<fake_request>> submitted_;
+  bool short_of_memory_ = false;
+  service_status status_{true, "ready", 8, 8, ""};
+};
+
+} // namespace troupe::test

@@ -1,0 +1,82 @@
+#include "tests/api/server/live_server.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// How many open connections the server counts, among them the one that asks.
+int connections(std::uint16_t port) {
+  raw_client client(port);
+  client.get("/metrics");
+  const auto text = client.read_response().body;
+  const std::string name = "\ntroupe_connections ";
+  return std::stoi(text.substr(text.find(name) + name.size()));
+}
+
+const std::string much(16 << 20, 'x'); // more than the kernel's buffers hold
+
+bool all_gone(std::uint16_t port) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (connections(port) > 1 && std::chrono::steady_clock::now() < until)
+    std::this_thread::yield();
+  return connections(port) == 1;
+}
+
+} // namespace
+
+TEST_CASE("A connection ends when its client hangs up, also while a request is being refused") {
+  live_server live;
+  for (int i = 0; i < 200; ++i) {
+    raw_client client(live.port());
+    client.post("/v1/completions", R"({"prompt":5})");
+    if (i % 2)
+      client.read_head();
+  }
+  CHECK(all_gone(live.port()));
+}
+
+TEST_CASE("A request is cancelled when its client is gone, also behind many bytes for later") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  const auto request = live.fake.next();
+  client.send(much);
+  client.close();
+  CHECK(request->wait_cancelled());
+}
+
+TEST_CASE("A client that sends more ahead than is kept gets its answer, and is told that it was the last") {
+  live_server live;
+  for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
+    raw_client client(live.port());
+    client.post("/v1/completions", body);
+    const auto request = live.fake.next();
+    client.send(much);
+    request->text("one");
+    request->done();
+    const auto answer = client.read_response();
+    CHECK(answer.body.find("one") != std::string::npos);
+    CHECK(answer.headers.at("connection") == "close");
+    CHECK(client.read_all().empty());
+  }
+}
+
+TEST_CASE("Silent connections too many keep nobody from being answered") {
+  server_options options;
+  options.max_connections = 1;
+  live_server live(options);
+  raw_client first(live.port());
+  first.get("/health");
+  CHECK(first.read_response().status == 200);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<raw_client>> surplus;
+  for (int i = 0; i < 5; ++i)
+    surplus.push_back(std::make_unique<raw_client>(live.port()));
+  for (const auto& one : surplus)
+    CHECK(one->read_response().status == 503);
+  // One after the other would be five times as long as one may take.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
+}

@@ -1,0 +1,469 @@
+#include "tests/api/server/live_server.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+response get(std::uint16_t port, std::string_view path, std::string_view headers = {}) {
+  raw_client client(port);
+  client.get(path, headers);
+  return client.read_response();
+}
+
+response post(std::uint16_t port, std::string_view path, std::string_view body, std::string_view headers = {}) {
+  raw_client client(port);
+  client.post(path, body, headers);
+  return client.read_response();
+}
+
+const std::string post_json = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+
+/// What the server answers to bytes, up to the end of the connection.
+std::string answer_to(std::uint16_t port, std::string_view bytes) {
+  raw_client client(port);
+  client.send(bytes);
+  return client.read_all();
+}
+
+} // namespace
+
+TEST_CASE("Unknown paths, wrong methods and wrong content types have their statuses") {
+  live_server live;
+  const auto port = live.port();
+  CHECK(get(port, "/nothing").status == 404);
+  CHECK(get(port, "/nothing").body.find("\"code\":\"not_found\"") != std::string::npos);
+  CHECK(get(port, "/v1/completions/").status == 404);
+  const auto wrong = get(port, "/v1/chat/completions");
+  CHECK(wrong.status == 405);
+  CHECK(wrong.headers.at("allow") == "POST, OPTIONS");
+  CHECK(post(port, "/v1/models", "{}").headers.at("allow") == "GET, HEAD, OPTIONS");
+  raw_client client(port);
+  client.request("POST", "/tokenize", R"({"prompt":"a"})", "Content-Type: text/plain\r\n");
+  CHECK(client.read_response().status == 415);
+  client.request("POST", "/tokenize", R"({"prompt":"a"})", "Content-Type: Application/JSON ; charset=utf-8\r\n");
+  CHECK(client.read_response().status == 200);
+  client.request("POST", "/tokenize", R"({"prompt":"a"})", "");
+  CHECK(client.read_response().status == 415);
+}
+
+TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"a","temperature":9})");
+  auto answer = client.read_response();
+  CHECK(answer.status == 400);
+  CHECK(answer.headers.at("content-type") == "application/json");
+  CHECK(answer.body == R"({"error":{"message":"`temperature` must be a number between 0 and 2, not 9",)"
+                       R"("type":"invalid_request_error","param":"temperature","code":"invalid_value"}})");
+  client.post("/v1/chat/completions", "{");
+  answer = client.read_response();
+  CHECK(answer.status == 400);
+  CHECK(answer.body.find("\"param\":null") != std::string::npos);
+  client.post("/v1/completions", R"({"prompt":"a","model":"gpt-4"})");
+  answer = client.read_response();
+  CHECK(answer.status == 404);
+  CHECK(answer.body.find("\"code\":\"model_not_found\"") != std::string::npos);
+  client.get("/health");
+  CHECK(client.read_response().status == 200);
+  CHECK(live.fake.nothing_submitted());
+}
+
+TEST_CASE("Models are listed and found, also with an encoded slash") {
+  live_server live;
+  const auto port = live.port();
+  CHECK(get(port, "/v1/models").body.starts_with(
+    R"({"object":"list","data":[{"id":"org/bytes","object":"model","created":)"));
+  CHECK(get(port, "/v1/models/org/bytes").body.starts_with(R"({"id":"org/bytes","object":"model","created":)"));
+  CHECK(get(port, "/v1/models/org%2Fbytes").status == 200);
+  CHECK(get(port, "/v1/models/org%2fbytes?x=y").status == 200);
+  CHECK(get(port, "/v1/models/other").status == 404);
+  CHECK(get(port, "/v1/models/%").status == 404);
+  CHECK(get(port, "/v1/models/%ff").status == 404);
+}
+
+TEST_CASE("Models say whether their results depend on what else runs") {
+  live_server live;
+  const auto about = [&](const std::string& path) { return get(live.port(), path).body; };
+  for (const bool invariant : {true, false}) {
+    live.fake.served->schedule_invariant = invariant;
+    const auto field = std::string(R"("schedule_invariant":)") + (invariant ? "true" : "false");
+    CHECK(about("/v1/models").find(field) != std::string::npos);
+    CHECK(about("/v1/models/org/bytes").find(field) != std::string::npos);
+  }
+}
+
+TEST_CASE("Text goes to tokens and back") {
+  live_server live;
+  const auto port = live.port();
+  CHECK(post(port, "/tokenize", R"({"prompt":"ab"})").body == R"({"tokens":[256,97,98],"count":3})");
+  CHECK(post(port, "/detokenize", R"({"tokens":[97,34]})").body == R"({"prompt":"a\""})");
+  CHECK(post(port, "/detokenize", R"({"tokens":[97,255]})").body == "{\"prompt\":\"a\xef\xbf\xbd\"}");
+  CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
+}
+
+TEST_CASE("While the model loads, only health and metrics say more than 503") {
+  live_server live;
+  live.fake.set_loading();
+  const auto port = live.port();
+  const auto health = get(port, "/health");
+  CHECK(health.status == 503);
+  CHECK(health.headers.contains("retry-after"));
+  CHECK(health.body ==
+        R"({"status":"loading","progress":0.25,"done_bytes":2,"total_bytes":8,"detail":"reading weights"})");
+  for (const auto* path : {"/v1/completions", "/v1/chat/completions", "/tokenize"}) {
+    const auto answer = post(port, path, "{}");
+    CHECK(answer.status == 503);
+    CHECK(answer.headers.contains("retry-after"));
+    CHECK(answer.body.starts_with("{\"error\":{"));
+  }
+  CHECK(get(port, "/v1/models").status == 503);
+  const auto metrics = get(port, "/metrics");
+  CHECK(metrics.status == 200);
+  CHECK(metrics.body.find("troupe_ready 0") != std::string::npos);
+}
+
+TEST_CASE("Where the engine has failed for good, health does not ask to come back") {
+  live_server live;
+  live.fake.set_failed();
+  const auto health = get(live.port(), "/health");
+  CHECK(health.status == 503);
+  CHECK(health.body.starts_with(R"({"status":"failed",)"));
+  CHECK(health.body.find("the device is lost") != std::string::npos);
+  CHECK_FALSE(health.headers.contains("retry-after"));
+}
+
+TEST_CASE("HEAD is GET without the body, OPTIONS tells the methods") {
+  live_server live;
+  raw_client client(live.port());
+  client.request("HEAD", "/health", {}, {});
+  const auto head = client.read_response(true);
+  CHECK(head.status == 200);
+  CHECK(head.headers.at("content-length") == "15");
+  client.request("OPTIONS", "/v1/completions", {}, {});
+  const auto options = client.read_response();
+  CHECK(options.status == 204);
+  CHECK(options.headers.at("allow") == "POST, OPTIONS");
+  client.request("OPTIONS", "/nothing", {}, {});
+  CHECK(client.read_response().status == 404);
+}
+
+TEST_CASE("With API keys, everything but health needs one") {
+  server_options options;
+  options.api_keys = {"first", "second key"};
+  live_server live(options);
+  const auto port = live.port();
+  CHECK(get(port, "/health").status == 200);
+  for (const auto* path : {"/v1/models", "/metrics", "/nothing", "/v1/ws"})
+    CHECK(get(port, path).status == 401);
+  const auto refused = post(port, "/v1/completions", R"({"prompt":"a"})");
+  CHECK(refused.status == 401);
+  CHECK(refused.headers.at("www-authenticate") == "Bearer");
+  CHECK(refused.body.find("\"code\":\"invalid_api_key\"") != std::string::npos);
+  for (const auto* wrong :
+       {"Bearer", "Bearer ", "Bearer firs", "Bearer firstx", "Basic first", "first", "Bearer x\tfirst"})
+    CHECK(get(port, "/v1/models", "Authorization: " + std::string(wrong) + "\r\n").status == 401);
+  CHECK(get(port, "/v1/models", "Authorization: Bearer first\r\n").status == 200);
+  CHECK(get(port, "/v1/models", "authorization: bearer  second key\r\n").status == 200);
+  CHECK(live.fake.nothing_submitted());
+}
+
+TEST_CASE("Browsers of listed origins may ask, and only they are told so") {
+  server_options options;
+  options.api_keys = {"k"};
+  options.cors_origins = {"http://good.example"};
+  live_server live(options);
+  const auto port = live.port();
+  raw_client client(port);
+  client.request("OPTIONS", "/v1/chat/completions", {},
+                 "Origin: http://good.example\r\nAccess-Control-Request-Method: POST\r\n"
+                 "Access-Control-Request-Headers: authorization,content-type\r\n");
+  const auto preflight = client.read_response();
+  CHECK(preflight.status == 204);
+  CHECK(preflight.headers.at("access-control-allow-origin") == "http://good.example");
+  CHECK(preflight.headers.at("access-control-allow-methods") == "POST, OPTIONS");
+  CHECK(preflight.headers.at("access-control-allow-headers") == "authorization,content-type");
+  CHECK(preflight.headers.at("vary") == "Origin");
+  const auto refused = get(port, "/v1/models", "Origin: http://good.example\r\n");
+  CHECK(refused.status == 401);
+  CHECK(refused.headers.at("access-control-allow-origin") == "http://good.example"); // so that the page can read why
+  const auto other = get(port, "/health", "Origin: http://bad.example\r\n");
+  CHECK(other.status == 403);
+  CHECK_FALSE(other.headers.contains("access-control-allow-origin"));
+
+  server_options all;
+  all.cors_origins = {"*"};
+  live_server open(all);
+  CHECK(get(open.port(), "/health", "Origin: http://x\r\n").headers.at("access-control-allow-origin") == "*");
+}
+
+TEST_CASE("Pages of other sites may not ask, and hosts that are not this server's are not answered for") {
+  server_options options;
+  options.allowed_hosts = {"api.example"};
+  live_server live(options);
+  const auto status = [&](std::string_view method, std::string_view path, std::string_view headers) {
+    raw_client client(live.port());
+    client.send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\n" + std::string(headers) +
+                "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n");
+    return client.read_response(method == "HEAD").status;
+  };
+  for (const auto* path : {"/health", "/v1/models", "/metrics", "/v1/ws", "/nothing"}) {
+    CHECK(status("GET", path, "Host: evil.example:8080\r\n") == 403);
+    CHECK(status("GET", path, "Host: evil.example\r\nOrigin: http://evil.example\r\n") == 403);
+    for (const auto* origin : {"http://evil.example", "null", "http://localhost:1", "localhost", ""})
+      CHECK(status("GET", path, "Host: localhost\r\nOrigin: " + std::string(origin) + "\r\n") == 403);
+    CHECK(status("GET", path, "Host: localhost:80\r\nOrigin: http://localhost:80\r\n") != 403);
+  }
+  CHECK(status("POST", "/v1/completions", "Host: localhost\r\nOrigin: http://evil.example\r\n") == 403);
+  CHECK(status("OPTIONS", "/health", "Host: evil.example\r\n") == 403);
+  CHECK(status("GET", "http://evil.example/health", "Host: localhost\r\n") == 403);
+  for (const auto* host : {"127.0.0.1", "localhost:1", "[::1]:80", "API.example:443"})
+    CHECK(status("GET", "/health", "Host: " + std::string(host) + "\r\n") == 200);
+  raw_client old(live.port());
+  old.send("GET /health HTTP/1.0\r\n\r\n");
+  CHECK(old.read_response().status == 200);
+  raw_client told(live.port());
+  told.send("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  CHECK(told.read_response().body.find("`evil.example`; its option --allowed-hosts lets it") != std::string::npos);
+
+  server_options keyed;
+  keyed.api_keys = {"k"};
+  live_server open(keyed);
+  CHECK(get(open.port(), "http://any.example/health").status == 200);
+}
+
+TEST_CASE("What is too large is refused without reading it all") {
+  server_options options;
+  options.max_body_bytes = 1000;
+  options.max_header_bytes = 2000;
+  live_server live(options);
+  const auto port = live.port();
+  const auto too_large = post(port, "/tokenize", "{\"prompt\":\"" + std::string(2000, 'x') + "\"}");
+  CHECK(too_large.status == 413);
+  CHECK(too_large.headers.at("connection") == "close");
+  CHECK(too_large.body.find("\"code\":\"request_too_large\"") != std::string::npos);
+  // Announced only: the answer comes although nothing of the body was sent.
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+          .starts_with("HTTP/1.1 413 "));
+  std::string chunked = post_json + "Transfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 20; ++i)
+    chunked += "64\r\n" + std::string(100, ' ') + "\r\n";
+  CHECK(answer_to(port, chunked).starts_with("HTTP/1.1 413 "));
+  CHECK(get(port, "/health", "X: " + std::string(3000, 'x') + "\r\n").status == 431);
+}
+
+TEST_CASE("What is no HTTP is told so, and the connection closed") {
+  live_server live;
+  for (const auto* bytes :
+       {"nonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        "\x16\x03\x01\x02\r\n\r\n", "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    CAPTURE(bytes);
+    CHECK(answer_to(live.port(), bytes).starts_with("HTTP/1.1 400 "));
+  }
+  raw_client nameless(live.port());
+  nameless.send("GET /health HTTP/1.1\r\n\r\n");
+  CHECK(nameless.read_response().status == 400);
+  CHECK(get(live.port(), "/health").status == 200);
+}
+
+TEST_CASE("A refused request leaves the connection usable when its body is small") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/nothing", "{\"a\":1}");
+  CHECK(client.read_response().status == 404);
+  client.get("/health");
+  CHECK(client.read_response().status == 200);
+  client.request("POST", "/nothing", std::string(100'000, 'x'), {});
+  CHECK(client.read_response().headers.at("connection") == "close");
+}
+
+TEST_CASE("A client that waits for leave to send its body gets it") {
+  live_server live;
+  raw_client client(live.port());
+  client.send(post_json + "Content-Length: 14\r\nExpect: 100-continue\r\n\r\n");
+  CHECK(client.read_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send(R"({"prompt":"a"})");
+  CHECK(client.read_response().body == R"({"tokens":[256,97],"count":2})");
+}
+
+TEST_CASE("Bodies may come in chunks and in pieces") {
+  live_server live;
+  raw_client client(live.port());
+  client.send(post_json + "Transfer-Encoding: chunked\r\n\r\n5\r\n{\"pro\r\n");
+  client.send("9\r\nmpt\":\"a\"}\r\n0\r\n\r\nGET /health HTT");
+  CHECK(client.read_response().body == R"({"tokens":[256,97],"count":2})");
+  client.send("P/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  CHECK(client.read_response().headers.at("connection") == "close");
+  CHECK(client.read_all().empty());
+}
+
+TEST_CASE("Clients that take too long are let go") {
+  server_options impatient;
+  impatient.idle_timeout = std::chrono::milliseconds(50);
+  live_server short_lived(impatient);
+  CHECK(answer_to(short_lived.port(), "").empty());
+
+  server_options options;
+  options.header_timeout = std::chrono::milliseconds(50);
+  options.body_timeout = std::chrono::milliseconds(50);
+  live_server live(options);
+  const auto port = live.port();
+  CHECK(answer_to(port, "GET /health HT").starts_with("HTTP/1.1 408 "));
+  CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{")
+          .starts_with("HTTP/1.1 408 "));
+}
+
+TEST_CASE("A client that reads nothing at all is given up, and its request cancelled") {
+  server_options options;
+  options.sink_bytes = 16 << 10;
+  options.write_timeout = std::chrono::milliseconds(100);
+  live_server live(options);
+  raw_client client(live.port(), 4096);
+  client.post("/v1/completions", R"({"prompt":"a","stream":true,"max_tokens":100})");
+  const auto request = live.fake.next();
+  // Far more than the kernel's buffers hold.
+  for (int i = 0; i < 1000; ++i)
+    request->text(std::string(1000, 'x'));
+  CHECK(request->wait_cancelled());
+}
+
+TEST_CASE("One connection too many is told to come back") {
+  server_options options;
+  options.max_connections = 2;
+  live_server live(options);
+  raw_client first(live.port()), second(live.port());
+  for (auto* client : {&first, &second}) {
+    client->get("/health");
+    CHECK(client->read_response().status == 200);
+  }
+  {
+    raw_client third(live.port());
+    const auto refused = third.read_response();
+    CHECK(refused.status == 503);
+    CHECK(refused.headers.contains("retry-after"));
+    CHECK(third.read_all().empty());
+  }
+  first.get("/health");
+  CHECK(first.read_response().status == 200);
+  first.get("/health", "Connection: close\r\n");
+  CHECK(first.read_response().status == 200);
+  CHECK(first.read_all().empty());
+  // The place is free once the server has seen the end, a moment after the client.
+  const auto until = std::chrono::steady_clock::now() + patience;
+  int status = 503;
+  while (status == 503 && std::chrono::steady_clock::now() < until) {
+    raw_client again(live.port());
+    again.get("/health");
+    status = again.read_response().status;
+  }
+  CHECK(status == 200);
+}
+
+TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  const auto request = live.fake.next();
+  request->text("x");
+  request->text("yz");
+  request->finish(finish_reason::length);
+  request->done(finish_reason::length);
+  client.read_response();
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  live.fake.next()->send(error{errc::overloaded, "full", {}});
+  client.read_response();
+  client.get("/metrics");
+  const auto answer = client.read_response();
+  CHECK(answer.headers.at("content-type") == "text/plain; version=0.0.4; charset=utf-8");
+  for (const auto* line :
+       {"troupe_time_to_first_token_seconds_count 1\n", "troupe_inter_token_seconds_count 2\n",
+        "troupe_queue_seconds_count 1\n", "troupe_queue_seconds_bucket{le=\"0.001\"} 1\n",
+        "troupe_requests_total{outcome=\"length\"} 1\n", "troupe_requests_total{outcome=\"refused\"} 1\n",
+        "troupe_requests_in_flight 0\n", "troupe_connections 1\n", "troupe_http_responses_total{status=\"429\"} 1\n",
+        "troupe_sequences_running 3\n", "troupe_prompt_tokens_total 10\n", "troupe_prompt_tokens_cached_total 4\n",
+        "troupe_prefix_cache_hit_rate 0.4", "# TYPE troupe_preemptions_total counter\n",
+        "# TYPE troupe_kv_blocks_in_use gauge\n", "troupe_host_blocks_total 8\n", "troupe_host_blocks_in_use 7\n",
+        "troupe_kv_blocks_parked_total 6\n", "troupe_kv_blocks_restored_total 5\n", "troupe_ready 1\n"}) {
+    CAPTURE(line);
+    CHECK(answer.body.find(line) != std::string::npos);
+  }
+}
+
+TEST_CASE("Stopping lets running requests finish, and cancels them after the grace time") {
+  server_options options;
+  SUBCASE("finish") {
+    live_server live(options);
+    raw_client busy(live.port()), idle(live.port());
+    idle.get("/health");
+    idle.read_response();
+    busy.post("/v1/completions", R"({"prompt":"a","stream":true})");
+    const auto request = live.fake.next();
+    request->text("x");
+    busy.read_until("\"x\"");
+    live.begin_stop();
+    CHECK(idle.read_all().empty());
+    request->finish();
+    request->done();
+    CHECK(busy.read_all().ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"));
+    live.stop();
+  }
+  SUBCASE("cancelled") {
+    options.stop_grace = std::chrono::milliseconds(50);
+    live_server live(options);
+    raw_client busy(live.port());
+    busy.post("/v1/completions", R"({"prompt":"a","stream":true})");
+    const auto request = live.fake.next();
+    live.stop();
+    CHECK(request->wait_cancelled());
+    const auto answer = busy.read_response();
+    CHECK(answer.status == 503);
+    CHECK(answer.headers.at("connection") == "close");
+    CHECK(busy.read_all().empty());
+  }
+}
+
+TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
+  live_server live;
+  live.fake.served->encode = [](std::string_view, bool) -> std::vector<token_id> { throw std::logic_error("a bug"); };
+  raw_client client(live.port());
+  for (const auto* path : {"/v1/completions", "/tokenize"}) {
+    client.post(path, R"({"prompt":"a"})");
+    const auto answer = client.read_response();
+    CHECK(answer.status == 500);
+    CHECK(answer.body ==
+          R"({"error":{"message":"a bug","type":"server_error","param":null,"code":"internal_error"}})");
+  }
+}
+
+TEST_CASE("A request that there is no memory for is answered, and the connection goes on") {
+  live_server live;
+  raw_client client(live.port());
+  live.fake.run_short_of_memory();
+  client.post("/v1/completions", R"({"prompt":["a","b"]})");
+  const auto answer = client.read_response();
+  CHECK(answer.status == 503);
+  CHECK(answer.body.find("there is not enough memory for this request") != std::string::npos);
+  CHECK(live.fake.next()->wait_cancelled()); // the other prompt
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  live.fake.next()->done();
+  CHECK(client.read_response().status == 200);
+}
+
+TEST_CASE("An address that is taken is refused with a sentence") {
+  live_server live;
+  fake_service fake;
+  server_options options;
+  options.port = live.port();
+  try {
+    server second(fake, options);
+    FAIL("two servers cannot have one port");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().message.find("cannot listen on 127.0.0.1:") == 0);
+  }
+  options.host = "256.1.1.1.nowhere.invalid";
+  CHECK_THROWS_AS(server(fake, options), failure);
+}

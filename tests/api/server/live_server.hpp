@@ -1,0 +1,184 @@
+// A server over a fake service on a free loopback port, and a client that sees every byte. For tests only.
+#pragma once
+
+#include "api/server/http_server.hpp"
+#include "tests/api/openai/fake_service.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <thread>
+
+namespace troupe::test {
+
+class live_server {
+public:
+  explicit live_server(server_options options = {}) : server_(fake, at_any_port(std::move(options))) {
+    thread_ = std::thread([this] { server_.run_until_stopped(); });
+  }
+  ~live_server() { stop(); }
+  void stop() {
+    server_.stop();
+    if (thread_.joinable())
+      thread_.join();
+  }
+  void begin_stop() { server_.stop(); }
+  void stop_now() { server_.stop_now(); }
+  std::uint16_t port() const { return server_.port(); }
+
+  fake_service fake;
+
+private:
+  static server_options at_any_port(server_options options) {
+    options.port = 0;
+    return options;
+  }
+  server server_;
+  std::thread thread_;
+};
+
+struct response {
+  int status = 0;
+  std::map<std::string, std::string> headers; // names in lower case
+  std::string body;                           // dechunked
+  std::vector<std::string> chunks;
+};
+
+/// A blocking client without any knowledge of its own: bytes out, bytes in.
+class raw_client {
+public:
+  explicit raw_client(std::uint16_t port, int receive_buffer = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_buffer)
+      ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    const timeval limit{std::chrono::seconds(patience).count(), 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0)
+      throw std::runtime_error("cannot connect");
+  }
+  ~raw_client() { close(); }
+  raw_client(const raw_client&) = delete;
+  raw_client& operator=(const raw_client&) = delete;
+
+  void close() {
+    if (fd_ >= 0)
+      ::close(std::exchange(fd_, -1));
+  }
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0)
+        return; // the server closed: what it said is still to be read
+      bytes.remove_prefix(static_cast<std::size_t>(sent));
+    }
+  }
+  void get(std::string_view path, std::string_view headers = {}) { request("GET", path, {}, headers); }
+  void post(std::string_view path, std::string_view body, std::string_view headers = {}) {
+    request("POST", path, body, "Content-Type: application/json\r\n" + std::string(headers));
+  }
+  void request(std::string_view method, std::string_view path, std::string_view body, std::string_view headers) {
+    send(std::string(method) + ' ' + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(headers) +
+         (method == "POST" ? "Content-Length: " + std::to_string(body.size()) + "\r\n" : "") + "\r\n" +
+         std::string(body));
+  }
+
+  /// Up to and including `end`; what comes later stays.
+  std::string read_until(std::string_view end) {
+    std::size_t found;
+    while ((found = pending_.find(end)) == pending_.npos)
+      if (!receive())
+        throw std::runtime_error("the connection ended ahead of what was expected; there was: " + pending_);
+    return take(found + end.size());
+  }
+  std::string read(std::size_t count) {
+    while (pending_.size() < count)
+      if (!receive())
+        throw std::runtime_error("the connection ended ahead of what was expected; there was: " + pending_);
+    return take(count);
+  }
+  /// Everything up to the end of the connection. Throws where it does not end.
+  std::string read_all() {
+    while (receive()) {
+    }
+    return std::exchange(pending_, {});
+  }
+
+  response read_head() {
+    response r;
+    const auto head = read_until("\r\n\r\n");
+    r.status = std::stoi(head.substr(9, 3));
+    for (auto at = head.find("\r\n") + 2; head.substr(at, 2) != "\r\n";) {
+      const auto colon = head.find(": ", at), end = head.find("\r\n", at);
+      auto name = head.substr(at, colon - at);
+      for (auto& c : name)
+        c = static_cast<char>(std::tolower(c));
+      r.headers[name] = head.substr(colon + 2, end - colon - 2);
+      at = end + 2;
+    }
+    return r;
+  }
+  /// One chunk's data; empty for the last.
+  std::string read_chunk() {
+    const auto size = std::stoul(read_until("\r\n"), nullptr, 16);
+    const auto data = read(size);
+    if (read(2) != "\r\n")
+      throw std::runtime_error("a chunk must end with CR LF");
+    return data;
+  }
+  response read_response(bool head_only = false) {
+    auto r = read_head();
+    if (head_only || r.status == 204)
+      return r;
+    if (r.headers.contains("transfer-encoding")) {
+      for (std::string chunk; !(chunk = read_chunk()).empty();) {
+        r.body += chunk;
+        r.chunks.push_back(chunk);
+      }
+    } else {
+      r.body = read(std::stoul(r.headers.at("content-length")));
+    }
+    return r;
+  }
+
+private:
+  bool receive() {
+    char buffer[4096];
+    const auto count = ::recv(fd_, buffer, sizeof buffer, 0);
+    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      throw std::runtime_error("nothing came in time; there was: " + pending_);
+    if (count <= 0)
+      return false;
+    pending_.append(buffer, static_cast<std::size_t>(count));
+    return true;
+  }
+  std::string take(std::size_t count) {
+    auto result = pending_.substr(0, count);
+    pending_.erase(0, count);
+    return result;
+  }
+
+  int fd_;
+  std::string pending_;
+};
+
+/// The one place where ids and times of responses are hidden, so that the rest can be compared.
+inline std::string without_ids(std::string text) {
+  for (const auto* key : {"\"id\":\"", "\"created\":"}) {
+    for (auto at = text.find(key); at != text.npos; at = text.find(key, at + 1)) {
+      const auto start = at + std::string_view(key).size();
+      const auto end = text.find_first_of("\",", start);
+      const auto value = std::string_view(text).substr(start);
+      if (value.starts_with("cmpl-") || value.starts_with("chatcmpl-") || std::isdigit(value[0]))
+        text.replace(start, end - start, "X");
+    }
+  }
+  return text;
+}
+
+} // namespace troupe::test

@@ -1,0 +1,438 @@
+#include "kernels/cuda/device.hpp"
+
+#include "tests/emulation/cuda/memory.hpp"
+#include "tests/emulation/cuda/queues.hpp"
+#include "tests/emulation/cuda/watched_memory.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+
+namespace troupe::kernels::cuda {
+
+namespace emulated {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+constexpr const char* while_recording = ": operation not permitted when stream is capturing";
+
+/// What an event was last recorded as: whether the stream has come there, and when.
+struct event_state : std::atomic<bool> {
+  using std::atomic<bool>::atomic;
+  void operator=(bool) {
+    at = clock::now();
+    store(true);
+  }
+  clock::time_point at;
+};
+using moment = std::shared_ptr<event_state>;
+
+struct step {
+  work run;
+  moment after; // or null
+};
+
+/// What is recorded of a stream, by whom.
+struct recording {
+  std::vector<work> steps;
+  std::thread::id by;
+  bool broken = false; // by a call that may not be made meanwhile
+};
+
+struct queue {
+  std::deque<step> steps;
+  std::optional<recording> recorded;
+  clock::time_point timer;
+};
+
+/// The device: all streams, its memory, and the thread that works where work is deferred.
+class machine {
+public:
+  void add(queue* q) {
+    std::lock_guard lock(mutex_);
+    queues_.push_back(q);
+  }
+
+  void remove(queue* q) {
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return q->steps.empty(); });
+    std::erase(queues_, q);
+  }
+
+  void push(queue& q, step s) {
+    std::unique_lock lock(mutex_);
+    complain();
+    if (q.recorded) {
+      if (s.after) { // it would be of this recording only if it had been recorded in it
+        q.recorded->broken = true;
+        throw device_error(std::string("cudaStreamWaitEvent") + while_recording);
+      }
+      return q.recorded->steps.push_back(std::move(s.run));
+    }
+    if (!deferring_) {
+      std::lock_guard one(running_); // several threads may call
+      lock.unlock();
+      return s.run();
+    }
+    q.steps.push_back(std::move(s));
+    last_push_ = clock::now();
+    wake_.notify_one();
+  }
+
+  void start_recording(queue& q) {
+    std::lock_guard lock(mutex_);
+    complain();
+    q.recorded = recording{{}, std::this_thread::get_id()};
+  }
+
+  std::vector<work> take_recording(queue& q) {
+    std::lock_guard lock(mutex_);
+    auto taken = std::move(q.recorded).value();
+    q.recorded.reset();
+    if (taken.broken)
+      throw device_error("cudaStreamEndCapture: operation failed due to a previous error during capture");
+    return std::move(taken.steps);
+  }
+
+  void drop_recording(queue& q) {
+    std::lock_guard lock(mutex_);
+    q.recorded.reset();
+  }
+
+  bool is_recorded(const queue& q) {
+    std::lock_guard lock(mutex_);
+    return q.recorded.has_value();
+  }
+
+  /// Spoils what the calling thread records, and what is recorded of `q`, if anything; whether there is such.
+  bool spoil_recordings(const queue* q = nullptr) {
+    std::lock_guard lock(mutex_);
+    bool any = false;
+    for (auto* one : queues_)
+      if (one->recorded && (one == q || one->recorded->by == std::this_thread::get_id()))
+        any = one->recorded->broken = true;
+    return any;
+  }
+
+  /// For calls that wait or allocate: refused to a thread that is recording, and for a stream that is being recorded.
+  void refuse_while_recording(const char* call, const queue* q = nullptr) {
+    if (spoil_recordings(q))
+      throw device_error(call + std::string(while_recording));
+  }
+
+  template <class Done>
+  void wait_until(const Done& done) {
+    if (std::this_thread::get_id() == worker_.get_id())
+      return; // memory that its last work lets go of
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    wake_.notify_one();
+    idle_.wait(lock, [&] { return done() || failed_; });
+    --waiting_;
+    complain();
+  }
+
+  void wait_for_all() {
+    wait_until([&] {
+      for (auto* q : queues_)
+        if (!q->steps.empty())
+          return false;
+      return true;
+    });
+  }
+
+  void defer(std::uint64_t seed) {
+    std::lock_guard lock(mutex_);
+    deferring_ = true;
+    random_.seed(seed);
+    worker_ = std::thread([this] { work_on(); });
+  }
+
+  void undefer() {
+    {
+      std::unique_lock lock(mutex_);
+      stopping_ = true;
+      wake_.notify_one();
+    }
+    worker_.join();
+    std::lock_guard lock(mutex_);
+    worker_ = {};
+    deferring_ = stopping_ = failed_ = false;
+    fail_in_ = 0;
+  }
+
+  void fail_after(std::uint64_t n) {
+    std::lock_guard lock(mutex_);
+    fail_in_ = n;
+  }
+
+  void check() {
+    std::lock_guard lock(mutex_);
+    complain();
+  }
+
+  watched_memory memory; // and pinned memory
+  std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
+
+private:
+  void complain() const {
+    if (failed_)
+      throw device_error("cudaLaunchKernel: " + why_, true);
+  }
+
+  void work_on() {
+    std::unique_lock lock(mutex_);
+    queue* favourite = nullptr;
+    for (;;) {
+      // Late, so that whoever did not wait for work is ahead of it: once the host waits, or has had nothing to queue for a
+      // while.
+      const bool patient = !stopping_ && waiting_ == 0 && random_() % 16 != 0;
+      if (patient && clock::now() - last_push_ < std::chrono::microseconds(300)) {
+        wake_.wait_for(lock, std::chrono::microseconds(100));
+        continue;
+      }
+      std::vector<queue*> ready;
+      for (auto* q : queues_)
+        if (!q->steps.empty() && (!q->steps.front().after || *q->steps.front().after))
+          ready.push_back(q);
+      if (ready.empty()) {
+        if (stopping_)
+          return;
+        wake_.wait_for(lock, std::chrono::milliseconds(10));
+        continue;
+      }
+      if (random_() % 4 == 0 || std::find(ready.begin(), ready.end(), favourite) == ready.end())
+        favourite = ready[random_() % ready.size()];
+      auto next = std::move(favourite->steps.front().run);
+      lock.unlock();
+      std::string error = run(next);
+      next = nullptr;
+      lock.lock();
+      if (!error.empty())
+        fail(std::move(error));
+      else
+        favourite->steps.pop_front();
+      idle_.notify_all();
+    }
+  }
+
+  std::string run(const work& next) {
+    try {
+      if (fail_in_ > 0 && --fail_in_ == 0)
+        return "an illegal memory access was encountered";
+      next();
+      return {};
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+  }
+
+  void fail(std::string why) {
+    failed_ = true;
+    why_ = std::move(why);
+    for (auto* q : queues_)
+      q->steps.clear();
+  }
+
+  std::mutex mutex_;
+  std::recursive_mutex running_;
+  std::condition_variable wake_, idle_;
+  std::vector<queue*> queues_;
+  std::thread worker_;
+  std::mt19937_64 random_;
+  clock::time_point last_push_;
+  int waiting_ = 0;
+  bool deferring_ = false, stopping_ = false, failed_ = false;
+  std::atomic<std::uint64_t> fail_in_{0};
+  std::string why_;
+};
+
+machine& device() {
+  static machine instance;
+  return instance;
+}
+
+queue& of(const stream& s) { return *static_cast<queue*>(s.native()); }
+
+moment& of(const event& e) { return *static_cast<moment*>(e.native()); }
+
+buffer allocate_known(std::size_t bytes, const char* call) {
+  device().refuse_while_recording(call);
+  device().check();
+  auto* at = device().memory.allocate(bytes);
+  if (at == nullptr)
+    throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
+  ++device().allocations;
+  return {at, [](void* memory) {
+            device().spoil_recordings(); // may not be called then; nobody looks at what it returns
+            try {
+              device().wait_for_all(); // as cudaFree does
+            } catch (const device_error&) { // whoever uses the device hears of it
+            }
+            device().memory.give_back(memory);
+          }};
+}
+
+/// As the run-time library does, reads what is in pageable memory before it returns, and has written there by then.
+void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
+          std::size_t rows) {
+  if (bytes == 0)
+    return;
+  const auto rows_copied = [=](const void* source, std::size_t pitch) {
+    for (std::size_t i = 0; i < rows; ++i)
+      std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
+  };
+  if (!device().memory.knows(from) && device().is_recorded(of(on)))
+    throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
+  if (device().memory.knows(from)) {
+    enqueue(on, [=] { rows_copied(from, from_pitch); });
+    if (!device().memory.knows(to))
+      on.synchronise();
+    return;
+  }
+  auto kept = std::make_shared<std::vector<char>>(rows * bytes);
+  for (std::size_t i = 0; i < rows; ++i)
+    std::memcpy(kept->data() + i * bytes, static_cast<const char*>(from) + i * from_pitch, bytes);
+  enqueue(on, [=] { rows_copied(kept->data(), bytes); });
+}
+
+} // namespace
+
+void enqueue(const stream& on, work what) { device().push(of(on), {std::move(what), nullptr}); }
+
+void start_recording(const stream& on) { device().start_recording(of(on)); }
+
+std::vector<work> take_recording(const stream& on) { return device().take_recording(of(on)); }
+
+void drop_recording(const stream& on) { device().drop_recording(of(on)); }
+
+void check_memory() { device().memory.look_everywhere(); }
+
+void forget_what_was_written() { device().memory.forget_what_was_written(); }
+
+deferred_work::deferred_work(std::uint64_t seed) { device().defer(seed); }
+deferred_work::~deferred_work() { device().undefer(); }
+void deferred_work::fail_after(std::uint64_t n) { device().fail_after(n); }
+
+host_counts counted() {
+  auto& d = device();
+  return {d.waits, d.launches, d.replays, d.allocations};
+}
+
+void begin_launch(const char* kernel, unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes) {
+  if (x > most_grid_x || y > most_grid_y || threads > most_threads || shared_bytes > most_shared_bytes)
+    throw device_error("launch (" + std::string(kernel) + "): invalid configuration argument: " + std::to_string(x) +
+                       " x " + std::to_string(y) + " blocks of " + std::to_string(threads) + " threads and " +
+                       std::to_string(shared_bytes) + " bytes");
+  ++device().launches;
+}
+
+void count_replay() { ++device().replays; }
+
+} // namespace emulated
+
+using emulated::device;
+
+int device_count(std::string*) { return 1; }
+
+bool is_emulated() { return true; }
+
+device_info select_device(int) { return {"emulated", 9, 0, 4, emulated::memory_size, emulated::available_memory()}; }
+
+stream::stream() {
+  auto* made = new emulated::queue;
+  native_ = made;
+  device().add(made);
+}
+
+stream::~stream() {
+  auto* mine = &emulated::of(*this);
+  device().remove(mine);
+  delete mine;
+}
+
+void stream::synchronise() const {
+  ++device().waits;
+  device().refuse_while_recording("cudaStreamSynchronize", &emulated::of(*this));
+  device().wait_until([&] { return emulated::of(*this).steps.empty(); });
+  device().memory.look_behind_all();
+}
+
+void stream::start_timer() {
+  synchronise();
+  emulated::of(*this).timer = emulated::clock::now();
+}
+
+float stream::stop_timer() {
+  synchronise();
+  return std::chrono::duration<float, std::milli>(emulated::clock::now() - emulated::of(*this).timer).count();
+}
+
+event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::event_state>(true))) {}
+event::~event() { delete &emulated::of(*this); }
+
+void event::record(const stream& on) {
+  if (device().is_recorded(emulated::of(on))) // that would be a fork within the recording
+    throw device_error("cudaEventRecord: into a recording, which this emulation does not know");
+  auto now = std::make_shared<emulated::event_state>(false);
+  emulated::of(*this) = now;
+  emulated::enqueue(on, [now] { *now = true; });
+}
+
+bool event::happened() const {
+  device().check();
+  return *emulated::of(*this);
+}
+
+void event::synchronise() const {
+  ++device().waits;
+  device().refuse_while_recording("cudaEventSynchronize");
+  device().wait_until([&] { return emulated::of(*this)->load(); });
+}
+
+void wait_for(const stream& on, const event& e) { device().push(emulated::of(on), {[] {}, emulated::of(e)}); }
+
+void call_on_host(const stream& on, std::function<void()> f) { emulated::enqueue(on, std::move(f)); }
+
+buffer allocate(std::size_t bytes) {
+  return emulated::count_memory(bytes, [&] { return emulated::allocate_known(bytes, "cudaMalloc"); });
+}
+
+buffer allocate_pinned(std::size_t bytes) { return emulated::allocate_known(bytes, "cudaMallocHost"); }
+
+void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes) {
+  emulated::copy(on, to, bytes, from, bytes, bytes, 1);
+}
+
+void copy_rows(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+               std::size_t bytes, std::size_t rows) {
+  if (std::max(to_pitch, from_pitch) > most_pitch || bytes > std::min(to_pitch, from_pitch))
+    throw device_error("cudaMemcpy2DAsync: invalid pitch argument");
+  emulated::copy(on, to, to_pitch, from, from_pitch, bytes, rows);
+}
+
+float milliseconds_between(const event& from, const event& to) {
+  return std::chrono::duration<float, std::milli>(emulated::of(to)->at - emulated::of(from)->at).count();
+}
+
+void fill_zero(const stream& on, void* at, std::size_t bytes) {
+  emulated::enqueue(on, [=] { std::memset(at, 0, bytes); });
+}
+
+} // namespace troupe::kernels::cuda

@@ -1,0 +1,157 @@
+// The whole decoder over the CUDA backend, against the golden checkpoints.
+#include "runtime/support/json.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/import/model_source.hpp"
+#include "tests/kernels/cuda/support.hpp"
+#include "tests/runtime/checkpoint/fp8_test_data.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+
+using namespace troupe;
+using kernels::dtype;
+namespace cuda = kernels::cuda;
+
+namespace {
+
+constexpr int max_rows = 512, max_context = 512, pool_blocks = 64;
+
+const std::vector<std::string> golden_models{"llama-gqa", "llama-mha-tied", "llama-mqa-rope3",
+                                             "mistral-swa", "qwen2", "qwen3"};
+
+struct engine {
+  std::unique_ptr<cuda::cuda_backend> backend;
+  std::shared_ptr<const model_weights> weights;
+  decoder graph;
+  std::unique_ptr<kernels::kv_cache> cache;
+  kernels::buffer logits;
+
+  engine(const model_source& source, precision numbers, bool deterministic)
+    : engine(*source.tensors, source.config, numbers, deterministic) {}
+  engine(const checkpoint& tensors, const model_config& config, precision numbers, bool deterministic)
+    : backend(cuda::make_cuda_backend({.deterministic = deterministic})),
+      weights(load_weights(tensors, config, *backend, numbers)),
+      graph(weights, *backend, max_rows, max_context),
+      cache(backend->make_kv_cache(kv_shape_of(config, numbers, pool_blocks))),
+      logits(backend->allocate(vocab() * max_rows * sizeof(float))) {}
+
+  std::size_t vocab() const { return static_cast<std::size_t>(weights->config.vocab); }
+
+  /// The logits of the last of some rows at `first`, over blocks 0, 1, ...
+  std::vector<float> step(const std::vector<token_id>& tokens, int first) {
+    std::vector<std::int32_t> table((static_cast<std::size_t>(first) + tokens.size()) / kernels::block_tokens + 1);
+    std::iota(table.begin(), table.end(), 0);
+    const kernels::sequence_rows who{0, static_cast<std::int32_t>(tokens.size()), first, 0};
+    const std::int32_t wanted[] = {static_cast<std::int32_t>(tokens.size()) - 1};
+    const kernels::tensor out{logits.get(), dtype::f32, 1, vocab(), vocab()};
+    graph.forward(tokens, {{&who, 1}, table}, wanted, *cache, out);
+    std::vector<float> result(vocab());
+    backend->download(result.data(), out);
+    return result;
+  }
+};
+
+/// Where the program was built; elsewhere, where the environment says.
+std::filesystem::path test_data() {
+  const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
+  return elsewhere ? elsewhere : TROUPE_TEST_DATA;
+}
+
+template <class T>
+std::vector<T> list(json::value v) {
+  std::vector<T> result;
+  json::array items;
+  REQUIRE(!v.get(items));
+  for (json::value item : items) {
+    double number = 0;
+    REQUIRE(!item.get(number));
+    result.push_back(static_cast<T>(number));
+  }
+  return result;
+}
+
+double largest_difference(const std::vector<float>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double difference = std::abs(double(got[i]) - expected[i]);
+    worst = difference <= worst ? worst : std::isnan(difference) ? INFINITY : difference;
+  }
+  return worst;
+}
+
+double root_mean_square(const std::vector<float>& v) {
+  double sum = 0;
+  for (const float x : v)
+    sum += double(x) * x;
+  return std::sqrt(sum / double(v.size()));
+}
+
+/// As for the CPU's decoder: eight roundings a layer and two at the head, each of 2^-9 / sqrt(3), 3.5 deviations.
+double bf16_rounding(const model_config& config) {
+  return 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * config.layers + 2) * 3.5;
+}
+
+/// Checks a checkpoint's cases; in the emulation, which is slow, the first two.
+void check(const std::string& model, dtype compute, bool deterministic) {
+  CAPTURE(model);
+  CAPTURE(deterministic);
+  const auto folder = test_data() / "golden" / model;
+  const auto source = open_model(folder.string());
+  engine e(source, compute, deterministic);
+  const auto document = json::document::load(folder / "expected.json");
+  json::array cases;
+  REQUIRE(!document.root()["cases"].get(cases));
+  std::size_t left = cuda::is_emulated() ? 2 : 1000;
+  for (json::value c : cases) {
+    if (left-- == 0)
+      break;
+    const auto ids = list<token_id>(c["ids"]), greedy = list<token_id>(c["greedy"]["ids"]);
+    const auto margins = list<double>(c["greedy"]["margins"]);
+    const auto expected = list<float>(c["last_logits"]);
+    auto logits = e.step(ids, 0);
+    const double bound = compute == dtype::f32 ? 2e-4 : bf16_rounding(source.config) * root_mean_square(expected);
+    CHECK(largest_difference(logits, expected) < bound);
+    const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::is_emulated() ? 3 : 1000);
+    for (std::size_t i = 0; i < steps; ++i) {
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      CHECK((best == greedy[i] || margins[i] <= 5 * bound));
+      logits = e.step({greedy[i]}, static_cast<int>(ids.size() + i));
+    }
+  }
+}
+
+} // namespace
+
+TEST_SUITE_BEGIN("cuda" * doctest::skip(cuda::testing::no_device()));
+
+TEST_CASE("CUDA: golden checkpoints give transformers' logits and greedy tokens in f32") {
+  for (const auto& model : golden_models)
+    check(model, dtype::f32, false);
+}
+
+TEST_CASE("CUDA: golden checkpoints stay within what rounding explains in bf16, in both modes") {
+  for (const auto& model : golden_models)
+    for (const bool deterministic : {false, true})
+      check(model, dtype::bf16, deterministic);
+}
+
+TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the numbers that its codes stand for") {
+  const auto source = open_model((test_data() / "golden/llama-gqa").string());
+  const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);
+  const std::vector<token_id> prompt{1, 5, 9, 200, 3, 77};
+  engine exact(expanded, source.config, dtype::f32, true);
+  for (const auto kv : {kernels::kv_type::bf16, kernels::kv_type::int8, kernels::kv_type::fp8}) {
+    CAPTURE(to_string(kv));
+    engine e(codes, source.config, {dtype::bf16, kernels::quantization::none, kv}, true);
+    CHECK(e.weights->bytes == memory_needed(codes, source.config, dtype::bf16, *e.backend, 1, 1).weights);
+    for (const auto& [tokens, first] : {std::pair{prompt, 0}, {std::vector<token_id>{12}, int(prompt.size())}}) {
+      const auto want = exact.step(tokens, first), got = e.step(tokens, first);
+      // K and V in fp8 err by 2^-4 at most, 16 times as much as in bf16, but at two of the eight places only.
+      const double more = kv == kernels::kv_type::fp8 ? 8 : kv == kernels::kv_type::int8 ? 2 : 1;
+      CHECK(largest_difference(got, want) < more * bf16_rounding(source.config) * root_mean_square(want));
+    }
+  }
+}
+
+TEST_SUITE_END();

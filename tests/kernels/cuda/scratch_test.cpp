@@ -1,0 +1,125 @@
+// What the backend says that it will take beside weights and K/V, against what it takes.
+#include "kernels/cuda/scratch_plan.hpp"
+#include "kernels/planned_memory.hpp"
+#include "tests/kernels/cuda/support.hpp"
+
+using namespace troupe::kernels;
+using namespace troupe::kernels::cuda::testing;
+
+namespace {
+
+constexpr std::size_t mib = 1 << 20;
+
+/// One matrix of an 8-billion-parameter model.
+planned_steps one_matrix(weight_format format, std::size_t outputs, std::size_t rows, bool gated = false) {
+  planned_steps steps;
+  steps.compute = dtype::bf16;
+  steps.rows = 512;
+  steps.logit_rows = steps.sequences = 64;
+  steps.context = 8192;
+  steps.heads = 32;
+  steps.cache = {32, 8, 128, kv_type::bf16, 0};
+  steps.windows = {0};
+  const stored_matrix m{nullptr, format, outputs, 4096};
+  auto& planned = steps.matrices.emplace_back();
+  planned.stacked.assign(gated ? 2 : 1, m);
+  planned.gated = gated;
+  planned.rows = rows;
+  return steps;
+}
+
+/// Of linear layers alone.
+std::size_t of_linear(const planned_steps& steps, std::size_t expanded_memory = 128 * mib) {
+  return cuda::scratch_bytes(steps, true, expanded_memory) - cuda::scratch_bytes(steps, false, expanded_memory);
+}
+
+} // namespace
+
+TEST_CASE("CUDA: the library's products take room to be tried, to expand weights and to be gated, in powers of two") {
+  using enum weight_format;
+  // 64 x 128256 floats are tried in 32 MiB; of 1002 MiB of weights, 126 are expanded at a time.
+  CHECK(of_linear(one_matrix(q8_0, 128256, 64)) == 32 * mib + 128 * mib);
+  CHECK(of_linear(one_matrix(q8_0, 128256, 64), 2048 * mib) == 32 * mib + 1024 * mib);
+  CHECK(of_linear(one_matrix(bf16, 128256, 64)) == 32 * mib);
+  CHECK(of_linear(one_matrix(q8_0, 128256, 8)) == 0); // never through the library
+  // From 512 rows on nothing is tried, but fewer rows may come: 511 of them. Gated products pass through memory 1024 rows
+  // at a time.
+  CHECK(of_linear(one_matrix(bf16, 14336, 4096)) == 32 * mib);
+  CHECK(of_linear(one_matrix(bf16, 14336, 4096, true)) == 32 * mib + 128 * mib);
+  CHECK(of_linear(one_matrix(q4_k, 14336, 4096, true)) == 32 * mib + 128 * mib + 128 * mib);
+  // In fp8 activations become codes, too.
+  CHECK(of_linear(one_matrix(fp8, 4096, 4096)) == 8 * mib + 32 * mib + 16 * mib + 16 * mib + mib / 16);
+  auto wide = one_matrix(bf16, 14336, 4096, true);
+  wide.compute = dtype::f32;
+  CHECK(of_linear(wide) == 0);
+}
+
+TEST_CASE("CUDA: attention's states take what rows and partitions need, up to a limit that one row may exceed") {
+  const auto scratch = [](int heads, std::size_t rows, std::size_t context) {
+    auto steps = one_matrix(weight_format::bf16, 16, 1);
+    steps.heads = heads;
+    steps.rows = rows;
+    steps.context = context;
+    return cuda::scratch_bytes(steps, false, mib);
+  };
+  // A state of one row, head and partition of 256 tokens is 132 floats: 32 heads x 8 partitions x 64 rows, 8.25 MiB.
+  CHECK(scratch(32, 64, 2048) >= 16 * mib);
+  CHECK(scratch(32, 64, 2048) < 24 * mib);
+  CHECK(scratch(32, 512, 131072) >= 256 * mib);
+  CHECK(scratch(32, 512, 131072) < 300 * mib);
+  CHECK(scratch(128, 1, 2 << 20) >= 512 * mib); // one row, 8192 partitions
+}
+
+TEST_SUITE_BEGIN("cuda" * doctest::skip(cuda::testing::no_device()));
+
+TEST_CASE("CUDA: quantised weights that are expanded in pieces are multiplied as those that are expanded at once") {
+  const auto at_once = cuda::make_cuda_backend({.expanded_memory = 64 * mib}),
+             in_pieces = cuda::make_cuda_backend({.expanded_memory = 1});
+  const std::size_t outputs = 53, inputs = 160, rows = 520;
+  generator random;
+  const auto values = random.normal(2 * outputs * inputs), bias = random.normal(2 * outputs);
+  const stored_matrix w{values.data(), weight_format::f32, outputs, inputs},
+    up{values.data() + outputs * inputs, weight_format::f32, outputs, inputs};
+  const auto product = [&](cuda::cuda_backend& device, quantization how, bool gated) {
+    const numbers in(dtype::bf16, generator().normal(rows * inputs));
+    const device_tensor x(device, in, rows), bias_memory(device, wide(bias), 1),
+      out(device, gated ? dtype::bf16 : dtype::f32, rows, outputs);
+    if (gated)
+      device.linear_silu_gate(out.view, x.view, *device.pack_gate_up(w, up, dtype::bf16, how), bias_memory.floats());
+    else
+      device.linear(out.view, x.view, *device.pack({&w, 1}, dtype::bf16, how), bias_memory.floats());
+    device.queue().synchronise();
+    return out.read().values();
+  };
+  for (const auto how : {quantization::int8, quantization::int4})
+    for (const bool gated : {false, true}) {
+      const auto want = product(*at_once, how, gated), got = product(*in_pieces, how, gated);
+      double worst = 0, largest = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        worst = std::max(worst, std::abs(want[i] - got[i]));
+        largest = std::max(largest, std::abs(want[i]));
+      }
+      CAPTURE(gated);
+      CHECK(largest > 1);
+      CHECK(worst <= (cuda::is_emulated() ? 0 : 1e-2 * largest)); // a library may sum differently
+    }
+}
+
+TEST_CASE("CUDA: a table takes the memory that it was said to take, in every format") {
+  const auto device = make_device();
+  const auto& planned = dynamic_cast<const planned_memory&>(*device);
+  const std::size_t rows = 3, cols = 512;
+  for (int i = 0; i <= static_cast<int>(weight_format::q6_k); ++i) {
+    const auto format = static_cast<weight_format>(i);
+    if (format == weight_format::fp8)
+      continue; // no table is
+    const std::vector<char> data(rows * row_bytes(format, cols));
+    const auto table = device->load_table({data.data(), format, rows, cols});
+    CAPTURE(i);
+    CHECK(planned.table_bytes({nullptr, format, rows, cols}) == table->bytes);
+    CHECK(table->bytes >= data.size());
+  }
+  CHECK(planned.table_bytes({nullptr, weight_format::q4_k, rows, cols}) == rows * cols / 32 * 44); // stored: 18 bytes
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,120 @@
+#include "tests/kernels/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace troupe::kernels::reference {
+
+double value(const void* data, dtype type, std::size_t index) {
+  if (type == dtype::f32)
+    return static_cast<const float*>(data)[index];
+  const std::uint32_t bits = static_cast<const std::uint16_t*>(data)[index];
+  if (type == dtype::bf16) {
+    const std::uint32_t wide = bits << 16;
+    float x;
+    std::memcpy(&x, &wide, 4);
+    return x;
+  }
+  const int exponent = static_cast<int>(bits >> 10 & 31);
+  const double mantissa = bits & 1023;
+  const double sign = bits & 0x8000 ? -1 : 1;
+  if (exponent == 31)
+    return mantissa != 0 ? NAN : sign * INFINITY;
+  return sign * (exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 1024, exponent - 25));
+}
+
+std::uint16_t to_bf16(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  if (std::isnan(x))
+    return static_cast<std::uint16_t>(bits >> 16 | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+std::uint16_t to_f16(float x) {
+  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
+  const double magnitude = std::abs(static_cast<double>(x));
+  if (std::isnan(x))
+    return 0x7e00;
+  if (magnitude >= 65520)
+    return sign | 0x7c00;
+  if (magnitude < std::ldexp(1, -14)) // also rounds up into the normal numbers, as the bits are consecutive
+    return sign | static_cast<std::uint16_t>(std::nearbyint(std::ldexp(magnitude, 24)));
+  int exponent;
+  std::frexp(magnitude, &exponent);
+  const auto mantissa = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 11 - exponent)));
+  return sign | static_cast<std::uint16_t>(((exponent + 14 - 1) << 10) + mantissa);
+}
+
+double to_e4m3(double x) {
+  int exponent;
+  std::frexp(x, &exponent);
+  const double step = std::ldexp(1, std::max(exponent, -5) - 4); // 1.0 is 0.5 * 2^1
+  return std::copysign(std::min(std::nearbyint(std::abs(x) / step) * step, 448.0), x);
+}
+
+std::vector<double> linear(const std::vector<double>& in, std::size_t rows, const stored_matrix& w, const float* bias) {
+  std::vector<double> weights(w.rows * w.cols);
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    weights[i] = value(w.data, dtype_of(w.format), i);
+  std::vector<double> out(rows * w.rows);
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t o = 0; o < w.rows; ++o) {
+      double sum = bias != nullptr ? bias[o] : 0;
+      for (std::size_t k = 0; k < w.cols; ++k)
+        sum += in[r * w.cols + k] * weights[o * w.cols + k];
+      out[r * w.rows + o] = sum;
+    }
+  return out;
+}
+
+double silu_gate(double gate, double up) { return gate / (1 + std::exp(-gate)) * up; }
+
+std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, double eps) {
+  double squares = 0;
+  for (const double v : x)
+    squares += v * v;
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+  std::vector<double> out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out[i] = x[i] * scale * weight[i];
+  return out;
+}
+
+std::vector<double> rotate(const std::vector<double>& x, const float* rope) {
+  const std::size_t half = x.size() / 2;
+  std::vector<double> out(x.size());
+  for (std::size_t i = 0; i < half; ++i) {
+    const double cosine = rope[i], sine = rope[half + i];
+    out[i] = x[i] * cosine - x[half + i] * sine;
+    out[half + i] = x[half + i] * cosine + x[i] * sine;
+  }
+  return out;
+}
+
+std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                              const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                              double scale) {
+  std::vector<double> scores;
+  for (std::size_t t = from; t < to; ++t) {
+    double dot = 0;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      dot += q[d] * keys[t][d];
+    scores.push_back(dot * scale);
+  }
+  const double highest = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  std::vector<double> out(q.size());
+  for (std::size_t t = from; t < to; ++t) {
+    const double weight = std::exp(scores[t - from] - highest);
+    sum += weight;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      out[d] += weight * values[t][d];
+  }
+  for (double& x : out)
+    x /= sum;
+  return out;
+}
+
+} // namespace troupe::kernels::reference

@@ -1,0 +1,212 @@
+#include "runtime/chat/chat_template.hpp"
+
+#include "runtime/support/json.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <iterator>
+
+namespace fs = std::filesystem;
+using namespace troupe;
+
+namespace {
+
+/// A folder of files that goes when it does.
+class folder {
+public:
+  explicit folder(const std::string& name) : path_(fs::temp_directory_path() / ("troupe-chat-template-" + name)) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~folder() { fs::remove_all(path_); }
+
+  folder& with(const std::string& name, const std::string& text) {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << text;
+    return *this;
+  }
+  const fs::path& path() const { return path_; }
+
+private:
+  fs::path path_;
+};
+
+jinja::value parsed(std::string_view json) {
+  return jinja::from_json(json::document::parse(json, "test").root());
+}
+
+const auto hello = parsed(R"([{"role": "user", "content": "Hello"}])");
+const auto a_tool = parsed(R"([{"type": "function", "function": {"name": "f"}}])");
+
+std::string render(const folder& f, jinja::value tools = nullptr, bool prompt = true) {
+  const auto loaded = chat_template::load(f.path());
+  REQUIRE(loaded);
+  return loaded->render({.messages = hello, .tools = std::move(tools), .add_generation_prompt = prompt});
+}
+
+error failure_of(auto run) {
+  try {
+    run();
+  } catch (const failure& f) {
+    return f.what_failed();
+  }
+  return {errc::internal, "nothing was thrown", {}};
+}
+
+std::string read(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::optional<jinja::value> member(json::value object, std::string_view key) {
+  const auto found = json::find(object, key);
+  return found ? std::optional(jinja::from_json(*found)) : std::nullopt;
+}
+
+constexpr auto greet = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+                       "{% if add_generation_prompt %}>{% endif %}";
+
+} // namespace
+
+TEST_CASE("a folder without a template has none") {
+  CHECK_FALSE(chat_template::load(folder("none").path()));
+  CHECK_FALSE(chat_template::load(folder("config-only").with("tokenizer_config.json", R"({"bos_token": "<s>"})").path()));
+}
+
+TEST_CASE("a template file comes with the tokens of tokenizer_config.json") {
+  folder f("file");
+  f.with("chat_template.jinja", greet).with("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  CHECK(render(f) == "<s>user: Hello</s>>");
+  CHECK(render(f, nullptr, false) == "<s>user: Hello</s>");
+}
+
+TEST_CASE("the template file is preferred to chat_template.json, and that to tokenizer_config.json") {
+  folder f("order");
+  f.with("tokenizer_config.json", R"({"chat_template": "third"})");
+  CHECK(render(f) == "third");
+  f.with("chat_template.json", R"({"chat_template": "second"})");
+  CHECK(render(f) == "second");
+  f.with("chat_template.jinja", "first");
+  CHECK(render(f) == "first");
+}
+
+TEST_CASE("special tokens that tokenizer_config.json lacks come from special_tokens_map.json") {
+  folder f("map");
+  f.with("chat_template.jinja", "{{ bos_token }} {{ eos_token }} {{ pad_token is defined }}")
+    .with("tokenizer_config.json", R"({"bos_token": "<a>", "eos_token": null})")
+    .with("special_tokens_map.json", R"({"bos_token": "<b>", "eos_token": {"content": "</b>"}})");
+  CHECK(render(f) == "<a> </b> False");
+}
+
+TEST_CASE("of named templates tool_use is used when there are tools") {
+  folder f("named");
+  f.with("tokenizer_config.json",
+         R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools | length }} tool"}]})");
+  CHECK(render(f) == "plain");
+  CHECK(render(f, a_tool) == "1 tool");
+  folder file("additional");
+  file.with("chat_template.jinja", "plain").with("additional_chat_templates/tool_use.jinja", "with tools");
+  CHECK(render(file) == "plain");
+  CHECK(render(file, a_tool) == "with tools");
+}
+
+TEST_CASE("a broken template is refused at load with its file, line and column") {
+  folder f("broken");
+  f.with("chat_template.jinja", "fine\n{% if %}");
+  auto e = failure_of([&] { chat_template::load(f.path()); });
+  CHECK(e.code == errc::bad_file);
+  CHECK(e.message == (f.path() / "chat_template.jinja").string() + ": template line 2, column 7: expected an expression, found '%}'");
+
+  folder named("unnamed");
+  named.with("tokenizer_config.json", R"({"chat_template": [{"name": "other", "template": "x"}]})");
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must have a template named \"default\"") != std::string::npos);
+  named.with("tokenizer_config.json", R"({"chat_template": 3})");
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must be a string or an array, found an integer") != std::string::npos);
+  named.with("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("`template` must be a string, found nothing") != std::string::npos);
+  named.with("tokenizer_config.json", R"({"chat_template": "x", "bos_token": 1})");
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("`bos_token` must be a string, found an integer") != std::string::npos);
+  named.with("tokenizer_config.json", "{");
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).code == errc::bad_file);
+}
+
+TEST_CASE("a template that refuses the messages is heard in its own words") {
+  const auto t = chat_template::parse("{{ raise_exception('Roles must alternate!') }}", "", "");
+  const auto e = failure_of([&] { t.render({.messages = hello}); });
+  CHECK(e.code == errc::bad_request);
+  CHECK(e.message == "Roles must alternate!");
+  CHECK(e.param == "messages");
+  const auto other = failure_of([&] { chat_template::parse("\n{{ messages[0].content + 1 }}", "", "").render({.messages = hello}); });
+  CHECK(other.message == "template line 2, column 24: can only concatenate str (not \"int\") to str");
+  CHECK(other.param == "messages");
+}
+
+TEST_CASE("further arguments, tools, documents and the clock reach the template") {
+  const auto t = chat_template::parse("{{ enable_thinking }}|{{ tools is none }}|{{ documents is none }}|{{ bos_token }}|{{ strftime_now('%Y-%m-%d') }}", "<s>", "");
+  std::tm now{};
+  now.tm_year = 126, now.tm_mon = 6, now.tm_mday = 4;
+  CHECK(t.render({.messages = hello, .extra = parsed(R"({"enable_thinking": false})"), .now = now})
+        == "False|True|True|<s>|2026-07-04");
+}
+
+TEST_CASE("chats of the reference checkpoints render as transformers renders them") {
+  int cases = 0;
+  for (const char* name : {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"}) {
+    const auto path = fs::path(TROUPE_TEST_DATA) / "golden" / name;
+    const auto t = chat_template::load(path);
+    REQUIRE(t);
+    const auto expected = json::document::load(path / "expected.json");
+    const json::array chats = expected.root().at_key("chat").get_array();
+    for (auto chat : chats) {
+      CAPTURE(std::string(name) + ": " + simdjson::minify(chat));
+      chat_template::arguments args{.messages = *member(chat, "messages")};
+      if (const auto prompt = json::find(chat, "add_generation_prompt"))
+        args.add_generation_prompt = prompt->get_bool();
+      args.tools = member(chat, "tools").value_or(nullptr);
+      if (const auto rendered = member(chat, "rendered"))
+        CHECK(t->render(args) == rendered->str());
+      else
+        CHECK(failure_of([&] { t->render(args); }).code == errc::bad_request);
+      ++cases;
+    }
+  }
+  CHECK(cases > 6);
+}
+
+TEST_CASE("published templates render as transformers renders them") {
+  const fs::path source = fs::path(TROUPE_TEST_DATA).parent_path().parent_path();
+  fs::path folder;
+  for (const auto* up : {"../shared/templates", "../../shared/templates"})
+    if (fs::exists(source / up / "expected.json"))
+      folder = source / up;
+  if (folder.empty()) {
+    MESSAGE("skipped: published templates render as transformers renders them (no folder of templates beside the project)");
+    return;
+  }
+  const auto expected = json::document::load(folder / "expected.json");
+  const auto root = expected.root();
+  int cases = 0;
+  const json::object templates = root.at_key("templates").get_object();
+  for (auto [name, list] : templates) {
+    const auto t = chat_template::parse(read(folder / (std::string(name) + ".jinja")), member(root, "bos_token")->str(),
+                                        member(root, "eos_token")->str());
+    const json::array all = list.get_array();
+    for (auto one : all) {
+      CAPTURE(name);
+      CAPTURE(member(one, "conversation")->str());
+      const json::value conversation =
+        root.at_key("conversations").at_key(one.at_key("conversation").get_string().value()).value();
+      const chat_template::arguments args{.messages = *member(conversation, "messages"),
+                                          .tools = member(conversation, "tools").value_or(nullptr),
+                                          .add_generation_prompt = one.at_key("add_generation_prompt").get_bool(),
+                                          .extra = *member(root, "kwargs")};
+      if (const auto rendered = member(one, "rendered"))
+        CHECK(t.render(args) == rendered->str());
+      else
+        CHECK(failure_of([&] { t.render(args); }).code == errc::bad_request);
+      ++cases;
+    }
+  }
+  CHECK(cases > 100);
+}

@@ -1,0 +1,141 @@
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/checkpoint/fp8_checkpoint.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/import/model_source.hpp"
+#include "tests/runtime/checkpoint/fp8_test_data.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include <numeric>
+
+using namespace troupe;
+using namespace troupe::test;
+using kernels::dtype;
+
+namespace {
+
+/// Tensors of a safetensors file to be.
+class file_writer {
+public:
+  void add(const std::string& name, std::string_view type, const std::vector<std::size_t>& shape, std::string_view bytes) {
+    header_ += (header_.empty() ? "{\"" : ", \"") + name + "\": {\"dtype\": \"" + std::string(type) + "\", \"shape\": " +
+               to_string(shape) + ", \"data_offsets\": [" + std::to_string(data_.size()) + ", " +
+               std::to_string(data_.size() + bytes.size()) + "]}";
+    data_ += bytes;
+  }
+  std::string file() const { return safetensors(header_ + "}", 0) + data_; }
+
+private:
+  std::string header_, data_;
+};
+
+std::string_view bytes_of(const void* data, std::size_t size) { return {static_cast<const char*>(data), size}; }
+
+/// llama-gqa with FP8 matrices, as compressed-tensors writes them.
+std::string fp8_file() {
+  const auto source = open_model((data() / "golden/llama-gqa").string());
+  const fp8_view view(*source.tensors, false);
+  file_writer to;
+  for (const auto& name : view.tensors()) {
+    const auto& info = *view.find(name);
+    const auto tensor = view.read(name);
+    if (!view.is_layer_matrix(name)) {
+      to.add(name, to_string(info.type), info.shape, bytes_of(tensor.get(), info.bytes));
+      continue;
+    }
+    std::string codes, scales;
+    const auto rows = info.shape[0], stride = info.shape[1] + sizeof(float);
+    for (std::size_t r = 0; r < rows; ++r) {
+      const auto* row = static_cast<const char*>(tensor.get()) + r * stride;
+      scales.append(row, sizeof(float));
+      codes.append(row + sizeof(float), info.shape[1]);
+    }
+    to.add(name, "F8_E4M3", info.shape, codes);
+    to.add(name.substr(0, name.size() - 6) + "input_scale", "F32", {1}, std::string(4, '\0'));
+    if (fp8_view::has_one_scale(name))
+      to.add(name + "_scale", "F32", {}, scales.substr(0, 4));
+    else
+      to.add(name + "_scale", "F32", {rows, 1}, scales);
+  }
+  return to.file();
+}
+
+std::string config_with(const std::string& quantization) {
+  auto config = content(data() / "golden/llama-gqa/config.json");
+  return config.insert(config.find('{') + 1, "\"quantization_config\": " + quantization + ", ");
+}
+
+constexpr const char* compressed = R"({"quant_method": "compressed-tensors", "format": "float-quantized"})";
+
+std::vector<float> last_logits(const checkpoint& tensors, const model_config& config, precision numbers) {
+  const std::vector<token_id> ids{1, 5, 9, 200, 3};
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  const auto weights = load_weights(tensors, config, *backend, numbers);
+  CHECK(weights->bytes == memory_needed(tensors, config, numbers, *backend, 1, 1).weights);
+  const auto rows = static_cast<std::int32_t>(ids.size()), last = rows - 1;
+  decoder graph(weights, *backend, rows, 64);
+  const auto cache = backend->make_kv_cache(kv_shape_of(config, numbers, 4));
+  const std::vector<std::int32_t> blocks{0, 1, 2, 3};
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  std::vector<float> logits(vocab);
+  const auto memory = backend->allocate(vocab * sizeof(float));
+  const kernels::tensor out{memory.get(), dtype::f32, 1, vocab, vocab};
+  const kernels::sequence_rows all{0, rows, 0, 0};
+  graph.forward(ids, {{&all, 1}, blocks}, {&last, 1}, *cache, out);
+  backend->download(logits.data(), out);
+  return logits;
+}
+
+/// What is said of the checkpoint when `from` in its file has become `to`, of the same length.
+std::string refusal(const std::string& from, const std::string& to) {
+  const temp_folder folder;
+  write(folder.path() / "config.json", config_with(compressed));
+  auto file = fp8_file();
+  REQUIRE(from.size() == to.size());
+  REQUIRE(file.find(from) != std::string::npos);
+  write(folder.path() / "model.safetensors", file.replace(file.find(from), from.size(), to));
+  const auto said = failure_of([&] {
+    const auto source = open_model(folder.path().string());
+    check_tensors(*source.tensors, source.config);
+  });
+  const auto at = said.find("model.safetensors");
+  return at == std::string::npos ? said : said.substr(at);
+}
+
+} // namespace
+
+TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers that their codes and scales stand for") {
+  const auto golden = open_model((data() / "golden/llama-gqa").string());
+  const fp8_view expanded(*golden.tensors, true);
+  const temp_folder folder;
+  write(folder.path() / "model.safetensors", fp8_file());
+  for (const char* quantization : {compressed, R"({"quant_method": "fbgemm_fp8"})",
+                                   R"({"quant_method": "fp8", "activation_scheme": "static"})"}) {
+    CAPTURE(quantization);
+    write(folder.path() / "config.json", config_with(quantization));
+    const auto source = open_model(folder.path().string());
+    CHECK(check_tensors(*source.tensors, source.config).empty());
+    CHECK(natural_compute(*source.tensors) == dtype::bf16);
+    CHECK(source.tensors->find("model.layers.1.self_attn.o_proj.weight")->type == tensor_type::fp8_rows);
+    if (quantization != compressed)
+      continue;
+    for (const precision numbers : {precision(dtype::f32), precision(dtype::bf16),
+                                    precision(dtype::bf16, kernels::quantization::int8)}) {
+      const auto got = last_logits(*source.tensors, source.config, numbers);
+      CHECK(got == last_logits(expanded, golden.config, numbers));
+      CHECK(got != last_logits(*golden.tensors, golden.config, numbers));
+    }
+  }
+}
+
+TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped are refused by tensor") {
+  const std::string q = "model.layers.0.self_attn.q_proj.";
+  CHECK(refusal(q + "weight_scale", q + "weight_scalf") ==
+        "model.safetensors: tensor `" + q + "weight_scale` is missing");
+  CHECK(refusal(q + R"(weight_scale": {"dtype": "F32", "shape": [128, 1])",
+                q + R"(weight_scale": {"dtype": "F32", "shape": [1, 128])") ==
+        "model.safetensors: tensor `" + q + "weight_scale` has the shape [1, 128], expected one scale or [128, 1]");
+  CHECK(refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
+        "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16 or F16");
+  CHECK(refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
+        "model.safetensors: tensor `" + q + "weight` is stored as F8_E5M2, supported are F32, F16 and BF16");
+}

@@ -1,0 +1,386 @@
+#include "runtime/checkpoint/packed_cache.hpp"
+
+#include "kernels/cpu/thread_pool.hpp"
+#include "runtime/support/atomic_file.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t page = 4096;
+
+packed_contents some_contents() {
+  return {"tiny model", "bf16 int8", "avx512", 3,
+          {{"/models/a.safetensors", 1000, 17, 18}, {"/models/config.json", 10, 19, 20}},
+          {{"first", 128}, {"second", 2 * page}, {"third", 64 * 3}}};
+}
+
+/// What stands for the packed matrix `name`, in two parts.
+struct matrix_bytes {
+  std::vector<std::byte> bytes;
+  std::vector<std::span<const std::byte>> parts;
+
+  explicit matrix_bytes(const packed_entry& entry) : bytes(entry.bytes) {
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(i * 7 + entry.name.size());
+    const auto all = std::span<const std::byte>(bytes);
+    parts = {all.first(64), all.subspan(64)};
+  }
+};
+
+struct outcome {
+  std::vector<std::string> lines;
+  std::size_t found = 0, wrong = 0; // matrices
+  fs::path file;
+};
+
+/// A load: what is not found is added.
+outcome attempt(const fs::path& folder, const packed_contents& contents = some_contents()) {
+  outcome result;
+  kernels::thread_pool pool(2);
+  packed_cache cache(folder, contents, pool, [&](std::string line) { result.lines.push_back(std::move(line)); });
+  result.file = cache.file();
+  for (const auto& entry : contents.matrices) {
+    const matrix_bytes made(entry);
+    if (const auto found = cache.find(entry.name)) {
+      ++result.found;
+      result.wrong += reinterpret_cast<std::uintptr_t>(found.get()) % page != 0 ||
+                      std::memcmp(found.get(), made.bytes.data(), made.bytes.size()) != 0;
+    } else {
+      cache.add(entry.name, made.parts);
+    }
+  }
+  cache.finish();
+  return result;
+}
+
+outcome load(const fs::path& folder, const packed_contents& contents = some_contents()) {
+  auto result = attempt(folder, contents);
+  CHECK(result.wrong == 0);
+  return result;
+}
+
+std::size_t files_in(const fs::path& folder) {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+/// As long as it lives, files cannot grow beyond `bytes`: stands for a disk that is full.
+class small_disk {
+public:
+  explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~small_disk() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+private:
+  rlimit before_ = {};
+  void (*handler_)(int);
+};
+
+} // namespace
+
+TEST_CASE("Packed weights that one load keeps are found by the next, bit for bit") {
+  const temp_folder folder;
+  const auto deep = folder.path() / "a" / "b"; // is made
+  const auto cold = load(deep);
+  const auto name = cold.file.string();
+  CHECK(cold.found == 0);
+  CHECK(cold.lines == std::vector<std::string>{"packed weights will be kept in " + name,
+                                               "packed weights, 24.0 KiB, are kept in " + name});
+  CHECK(cold.file.filename().string().starts_with("tiny_model-"));
+  CHECK(fs::file_size(cold.file) == 6 * page);
+  for (int i = 0; i < 2; ++i) {
+    const auto warm = load(deep);
+    CHECK(warm.found == 3);
+    CHECK(warm.lines == std::vector<std::string>{"packed weights come from " + name});
+  }
+  CHECK(files_in(deep) == 1);
+}
+
+TEST_CASE("What a packed cache lends outlives it, and the file's removal") {
+  const temp_folder folder;
+  const auto file = load(folder.path()).file;
+  kernels::buffer third;
+  {
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), some_contents(), pool, [](auto) {});
+    third = cache.find("third");
+    REQUIRE(third);
+  }
+  fs::remove(file);
+  const matrix_bytes made({"third", 64 * 3});
+  CHECK(std::memcmp(third.get(), made.bytes.data(), made.bytes.size()) == 0);
+}
+
+TEST_CASE("Packed weights of another model, type or target have a file of their own; of changed files, layouts and "
+          "shapes they are replaced") {
+  const temp_folder folder;
+  const auto first = load(folder.path());
+  const auto change = [&](const auto& how) {
+    auto contents = some_contents();
+    how(contents);
+    return contents;
+  };
+  std::size_t files = 1;
+  for (const auto& other : {change([](auto& c) { c.model = "other"; }), change([](auto& c) { c.numbers = "f32 int8"; }),
+                            change([](auto& c) { c.target = "avx2"; }),
+                            change([](auto& c) { c.files[0].path = "/models/b.safetensors"; })}) {
+    CHECK(load(folder.path(), other).found == 0);
+    CHECK(load(folder.path(), other).found == 3);
+    CHECK(files_in(folder.path()) == ++files);
+    CHECK(load(folder.path()).found == 3);
+  }
+  const std::string changed = "was made of the model's files before they changed",
+                    version = "was made by another version of this program", damaged = "is damaged";
+  using changed_contents = std::pair<packed_contents, std::string>;
+  for (const auto& [other, why] :
+       {changed_contents{change([](auto& c) { c.layout = 4; }), version},
+        {change([](auto& c) { c.files[0].bytes = 1001; }), changed},
+        {change([](auto& c) { c.files[1].modified_ns = 190; }), changed},
+        {change([](auto& c) { c.files[0].changed_ns = -18; }), changed},
+        {change([](auto& c) { c.matrices[1].bytes = 3 * page; }), damaged},
+        {change([](auto& c) { c.matrices[2].name = "fourth"; }), damaged},
+        {change([](auto& c) { c.matrices.pop_back(); }), damaged}}) {
+    CAPTURE(why);
+    const auto replaced = load(folder.path(), other);
+    CHECK(replaced.file == first.file);
+    CHECK(replaced.found == 0);
+    CHECK(replaced.lines[0] == first.file.string() + " " + why + "; weights are packed anew");
+    CHECK(load(folder.path(), other).found == other.matrices.size());
+    CHECK(load(folder.path()).found == 0);
+    CHECK(files_in(folder.path()) == files);
+  }
+}
+
+TEST_CASE("A file of packed weights that is malformed or not whole is not used, and replaced") {
+  const temp_folder folder;
+  const auto file = load(folder.path()).file;
+  const auto good = content(file);
+  const std::string alien = "is not a file of packed weights", damaged = "is damaged";
+  const auto size = [&](std::size_t bytes) { return "has " + std::to_string(bytes) + " bytes, expected 24576"; };
+  const auto with = [&](std::string_view old, std::string_view text) {
+    auto bad = good;
+    REQUIRE(bad.find(old) != bad.npos);
+    return bad.replace(bad.find(old), old.size(), text);
+  };
+  std::vector<std::pair<std::string, std::string>> bad{
+    {"", alien},
+    {"GGUF", alien},
+    {std::string(6 * page, '\0'), alien},
+    {with("weights 3", "weights 2"), "was made by another version of this program"},
+    {with("weights 3", "weightz 3"), alien},
+    {with("numbers bf16", "numbers f16 "), damaged},
+    {with("layout 3", "layout 2"), "was made by another version of this program"},
+    {with("matrix 128 ", "matrix 129 "), damaged},
+    {with("matrix 8192 second", "matrix 18446744073709551615 second"), damaged},
+    {with("matrix 192 third\nend\n", "matrix -1 third\nend\n  "), damaged},
+    {with("end\n", std::string(4, '\0')), damaged},
+    {good + "x", size(6 * page + 1)},
+    {good + good, size(12 * page)},
+  };
+  auto padding = good;
+  padding[page - 1] = 1;
+  bad.emplace_back(padding, damaged);
+  const auto text = good.find('\0');
+  for (const auto length : {text, page - 1, page, page + 1, 2 * page - 1, 2 * page, 5 * page - 1, 5 * page, 6 * page - 1})
+    bad.emplace_back(good.substr(0, length), size(length));
+  for (std::size_t length = 1; length < text; ++length)
+    bad.emplace_back(good.substr(0, length), size(length));
+  for (const auto& [bytes, why] : bad) {
+    CAPTURE(bytes.size());
+    write(file, bytes);
+    const auto again = load(folder.path());
+    CHECK(again.found == 0);
+    CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed anew");
+    CHECK(content(file) == good);
+  }
+  CHECK(load(folder.path()).found == 3);
+}
+
+TEST_CASE("A file of packed weights any bit of which has changed is not used, and replaced") {
+  const temp_folder folder;
+  const auto file = load(folder.path()).file;
+  const auto good = content(file);
+  std::map<std::string, std::pair<std::size_t, std::size_t>> matrices; // first byte, bytes
+  auto begin = 2 * page;
+  for (const auto& [name, bytes] : some_contents().matrices) {
+    matrices[name] = {begin, bytes};
+    begin += (bytes + page - 1) / page * page;
+  }
+  const auto check = [&](const std::string& bad, const std::string& matrix) {
+    write(file, bad);
+    const auto again = load(folder.path());
+    CHECK(again.found == 0);
+    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed anew");
+    CHECK(content(file) == good);
+  };
+  for (const auto& [name, place] : matrices)
+    for (std::size_t i = 0; i < place.second; i = i * 3 / 2 + 1)
+      for (const int bit : {0, 7}) {
+        CAPTURE(i);
+        auto bad = good;
+        bad[place.first + i] = static_cast<char>(bad[place.first + i] ^ 1 << bit);
+        check(bad, name);
+      }
+  auto bad = good; // two highest bits of words that one lane holds
+  bad[2 * page + 7] ^= '\x80';
+  bad[2 * page + 64 + 7] ^= '\x80';
+  check(bad, "first");
+  bad = good; // words that have changed places
+  std::swap_ranges(bad.begin() + 3 * page, bad.begin() + 3 * page + 8, bad.begin() + 3 * page + 64);
+  check(bad, "second");
+  bad = good;
+  std::fill(bad.begin() + 3 * page, bad.begin() + 4 * page, '\0');
+  check(bad, "second");
+  bad = good;
+  bad[page + 8] ^= 1; // of the checksums
+  check(bad, "second");
+  CHECK(load(folder.path()).found == 3);
+}
+
+TEST_CASE("A place that cannot be written is one sentence, and no error") {
+  const temp_folder folder;
+  const auto lines = [&](const fs::path& place) {
+    const auto result = load(place);
+    CHECK(result.found == 0);
+    return result.lines;
+  };
+  const auto nowhere = lines("/proc/none/here");
+  REQUIRE(nowhere.size() == 1);
+  CHECK(nowhere[0].starts_with("packed weights are not kept: /proc/none/here: cannot be created: "));
+  // The file's place is taken by something that cannot be replaced.
+  const auto file = load(folder.path()).file;
+  fs::remove(file);
+  fs::create_directories(file / "full");
+  const auto said = lines(folder.path());
+  REQUIRE(said.size() == 3);
+  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed anew");
+  CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
+  CHECK(files_in(folder.path()) == 1);
+  fs::remove_all(file);
+  fs::create_directories(folder.path() / ("." + file.filename().string() + ".troupe-partial") / "full");
+  CHECK(lines(folder.path()) == std::vector<std::string>{"packed weights are not kept: " + file.string() +
+                                                         ": cannot be written: Is a directory"});
+}
+
+TEST_CASE("A disk that is full, at once or later, leaves no file behind") {
+  const temp_folder folder;
+  const auto file = load(folder.path()).file;
+  fs::remove(file);
+  const std::string why = "packed weights are not kept: " + file.string() + ": cannot be written: File too large";
+  {
+    const small_disk disk(page);
+    CHECK(load(folder.path()).lines == std::vector<std::string>{why});
+  }
+  CHECK(files_in(folder.path()) == 0);
+  std::vector<std::string> lines;
+  {
+    const auto contents = some_contents();
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), contents, pool, [&](std::string line) { lines.push_back(std::move(line)); });
+    cache.add("first", matrix_bytes(contents.matrices[0]).parts);
+    CHECK(files_in(folder.path()) == 1);
+    const small_disk disk(2 * page);
+    cache.add("second", matrix_bytes(contents.matrices[1]).parts);
+    CHECK(files_in(folder.path()) == 0);
+    cache.add("third", matrix_bytes(contents.matrices[2]).parts);
+    cache.finish();
+  }
+  CHECK(lines == std::vector<std::string>{"packed weights will be kept in " + file.string(), why});
+  CHECK(files_in(folder.path()) == 0);
+}
+
+TEST_CASE("A cache in a place that is a file is refused") {
+  const temp_folder folder;
+  const auto file = folder.path() / "file";
+  write(file, "x");
+  for (const auto& place : {file, file / "below"})
+    CHECK(failure_of([&] { load(place); }) == "`packed_cache` must be a folder, which " + place.string() + " is not");
+  CHECK(content(file) == "x");
+}
+
+TEST_CASE("Of two loads at once one writes; one that is given up leaves nothing") {
+  const temp_folder folder;
+  const auto contents = some_contents();
+  std::vector<std::string> lines;
+  fs::path file;
+  {
+    kernels::thread_pool pool(1);
+    packed_cache given_up(folder.path(), contents, pool, [](auto) {});
+    file = given_up.file();
+    given_up.add("first", matrix_bytes(contents.matrices[0]).parts);
+    CHECK(load(folder.path()).lines ==
+          std::vector<std::string>{"packed weights are not kept: another process is writing " + file.string()});
+    CHECK(files_in(folder.path()) == 1);
+  }
+  CHECK(files_in(folder.path()) == 0);
+  CHECK(load(folder.path()).found == 0);
+  CHECK(load(folder.path()).found == 3);
+}
+
+TEST_CASE("What a process left that died while it wrote is taken over") {
+  const temp_folder folder;
+  const auto contents = some_contents();
+  const auto child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    kernels::thread_pool pool(1);
+    packed_cache cache(folder.path(), contents, pool, [](auto) {});
+    cache.add("first", matrix_bytes(contents.matrices[0]).parts);
+    _exit(0); // as when it is killed: no destructors
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(files_in(folder.path()) == 1);
+  const auto taken = load(folder.path());
+  CHECK(taken.found == 0);
+  CHECK(taken.lines.back() == "packed weights, 24.0 KiB, are kept in " + taken.file.string());
+  CHECK(files_in(folder.path()) == 1);
+  CHECK(load(folder.path()).found == 3);
+}
+
+TEST_CASE("Many processes that start at once with a cold cache all end well, and leave one whole file") {
+  const temp_folder folder;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    const auto child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int wrong = 0;
+      for (int n = 0; n < 20; ++n) {
+        const auto result = attempt(folder.path());
+        wrong += result.wrong != 0 || (result.found != 0 && result.found != 3);
+        if (n % 3 == i % 3)
+          fs::remove(result.file);
+      }
+      _exit(wrong);
+    }
+    children.push_back(child);
+  }
+  for (const auto child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+  }
+  load(folder.path());
+  CHECK(load(folder.path()).found == 3);
+  CHECK(files_in(folder.path()) == 1);
+}

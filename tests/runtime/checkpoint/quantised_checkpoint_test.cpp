@@ -1,0 +1,136 @@
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/support/json.hpp"
+#include "runtime/engine/loader.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
+
+#include <cmath>
+#include <cstring>
+#include <map>
+
+using namespace troupe;
+using namespace troupe::test;
+using kernels::dtype;
+
+namespace {
+
+std::filesystem::path folder_of(const std::string& name) { return data() / "quantised" / name; }
+
+float value(const checkpoint& tensors, std::string_view name, std::size_t row, std::size_t col) {
+  const auto& info = *tensors.find(name);
+  const auto format = *weight_format_of(info.type);
+  const auto read = tensors.read(name);
+  std::vector<float> values(info.shape[1]);
+  to_floats(format, static_cast<const char*>(read.get()) + row * row_bytes(format, values.size()), values.size(),
+            values.data());
+  return values[col];
+}
+
+std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids) {
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  const auto weights = load_weights(*source.tensors, source.config, *backend, dtype::f32);
+  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, dtype::f32, *backend, 1, 1).weights);
+  const auto rows = static_cast<std::int32_t>(ids.size());
+  decoder graph(weights, *backend, rows, 64);
+  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 4));
+  const std::vector<std::int32_t> blocks{0, 1, 2, 3};
+  const auto vocab = static_cast<std::size_t>(source.config.vocab);
+  std::vector<float> logits(vocab);
+  const auto memory = backend->allocate(vocab * sizeof(float));
+  const kernels::tensor out{memory.get(), dtype::f32, 1, vocab, vocab};
+  const kernels::sequence_rows all{0, rows, 0, 0};
+  const std::int32_t last = rows - 1;
+  graph.forward(ids, {{&all, 1}, blocks}, {&last, 1}, *cache, out);
+  backend->download(logits.data(), out);
+  return logits;
+}
+
+/// A copy of a checkpoint's folder whose file has other bytes: `from` becomes `to`, of the same length.
+std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
+  const temp_folder copy;
+  write(copy.path() / "config.json", content(folder_of(name) / "config.json"));
+  auto file = content(folder_of(name) / "model.safetensors");
+  REQUIRE(from.size() == to.size());
+  REQUIRE(file.find(from) != std::string::npos);
+  write(copy.path() / "model.safetensors", file.replace(file.find(from), from.size(), to));
+  const auto said = failure_of([&] {
+    const auto source = open_model(copy.path().string());
+    check_tensors(*source.tensors, source.config);
+  });
+  const auto at = said.find("model.safetensors");
+  return at == std::string::npos ? said : said.substr(at);
+}
+
+} // namespace
+
+TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales stand for") {
+  const std::map<std::string, tensor_type> types{
+    {"gptq-g32-sym", tensor_type::q4_0},           {"gptq-g64", tensor_type::q4_1},
+    {"gptq-g128-v2", tensor_type::q4_1},           {"gptq-g32-act-order", tensor_type::f16},
+    {"gptq-whole-mislabelled", tensor_type::q4_0}, {"awq-g32", tensor_type::q4_1},
+    {"awq-g64", tensor_type::q4_1},                {"awq-g128", tensor_type::q4_1},
+    {"gptq-g64-act-order", tensor_type::f16},      {"gptq-g128-act-order", tensor_type::f16},
+  };
+  const auto expected = json::document::load(data() / "quantised/quantised.json");
+  for (const auto& [name, type] : types) {
+    CAPTURE(name);
+    const auto source = open_model(folder_of(name).string());
+    CHECK(check_tensors(*source.tensors, source.config).empty());
+    const auto about = expected.root()[name];
+    const bool mixed = name == "gptq-g128-act-order"; // all but one matrix have one group, whose order does not matter
+    std::size_t compared = 0;
+    for (const auto [tensor, samples] : about["samples"].get_object()) {
+      CAPTURE(std::string(tensor));
+      const bool one_group = mixed && !tensor.ends_with("down_proj.weight");
+      CHECK(source.tensors->find(tensor)->type == (one_group ? tensor_type::q4_0 : type));
+      for (json::value sample : samples.get_array()) {
+        const auto row = sample.at(0).get_uint64().value(), col = sample.at(1).get_uint64().value();
+        const double wanted = sample.at(2).get_double().value();
+        const double got = value(*source.tensors, tensor, row, col);
+        // Scales are below 0.03: a minimum is below 0.45 and rounded to 11 bits; f16 values have 11 bits, too.
+        const double tolerance = type == tensor_type::q4_0 ? 0 : 0.45 / 2048;
+        CHECK(std::abs(got - wanted) <= tolerance);
+        ++compared;
+      }
+    }
+    CHECK(compared == 7 * 24);
+    CHECK(natural_compute(*source.tensors) == (type == tensor_type::f16 && !mixed ? dtype::f32 : dtype::bf16));
+    std::vector<token_id> ids;
+    for (json::value id : about["ids"].get_array())
+      ids.push_back(static_cast<token_id>(id.get_int64().value()));
+    const auto logits = last_logits(source, ids);
+    std::size_t i = 0;
+    double worst = 0;
+    for (json::value l : about["logits"].get_array())
+      worst = std::max(worst, std::abs(l.get_double().value() - logits.at(i++)));
+    CHECK(i == logits.size());
+    CHECK(worst < (type == tensor_type::f16 ? 0.05 : 1e-3)); // f16's rounding is not in the reference
+  }
+}
+
+TEST_CASE("GPTQ and AWQ checkpoints with missing, misshapen or mistyped parts are refused by tensor") {
+  const std::string stem = "model.layers.0.self_attn.q_proj.";
+  CHECK(refusal("gptq-g64", "q_proj.scales", "q_proj.scalez") ==
+        "model.safetensors: tensor `" + stem + "scales` is missing");
+  CHECK(refusal("gptq-g64", "q_proj.qzeros", "q_proj.qzerox") ==
+        "model.safetensors: tensor `" + stem + "qzeros` is missing");
+  CHECK(refusal("awq-g32", "\"I32\", \"shape\": [128, 16]", "\"F32\", \"shape\": [128, 16]") ==
+        "model.safetensors: tensor `" + stem + "qweight` is F32 [128, 16], expected I32 of 2 dimensions");
+  CHECK(refusal("gptq-g64", "\"shape\": [2, 16]", "\"shape\": [16, 2]") ==
+        "model.safetensors: tensor `" + stem + "qzeros` has the shape [16, 2], expected [2, 16]");
+  CHECK(refusal("gptq-g64", "\"shape\": [2, 128]", "\"shape\": [128, 2]") ==
+        "model.safetensors: tensor `" + stem + "scales` has the shape [128, 2], expected [2, 128]");
+  CHECK(refusal("gptq-g64", "\"shape\": [16, 128]", "\"shape\": [128, 16]") ==
+        "model.safetensors: tensor `" + stem + "qzeros` has the shape [2, 16], expected [16, 2]");
+  CHECK(refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx", "model.layers.9.self_attn.q_proj.g_idx") == "");
+  // A group that does not exist: the last g_idx is in the data.
+  std::string plain;
+  for (int i = 0; i < 128; ++i)
+    plain += std::string{static_cast<char>(i / 64), 0, 0, 0};
+  auto wrong = plain;
+  wrong[400] = 2;
+  CHECK(refusal("gptq-g64", plain, wrong) ==
+        "model.safetensors: tensor `" + stem + "g_idx` names the group 2, expected one of 2");
+}

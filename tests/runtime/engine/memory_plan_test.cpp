@@ -1,0 +1,137 @@
+#include "runtime/engine/memory_plan.hpp"
+
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+using namespace troupe;
+
+namespace {
+
+constexpr std::size_t mib = 1 << 20;
+constexpr memory_need need{100 * mib, 10 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
+
+std::string refusal(const engine_options& o, int context, std::size_t available) {
+  try {
+    plan_memory(o, need, context, available, cache_share::of_a_device);
+  } catch (const failure& f) {
+    return f.what();
+  }
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("the cache is sized to what the sequences can use, where there is room for it") {
+  engine_options o;
+  o.max_sequences = 4;
+  auto plan = plan_memory(o, need, 160, 10000 * mib, cache_share::of_a_machine);
+  CHECK(plan.blocks == 40);
+  CHECK(plan.max_context == 160);
+  CHECK(plan.line == "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
+}
+
+TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
+  engine_options o;
+  auto plan = plan_memory(o, need, 4096, 210 * mib, cache_share::of_a_device);
+  CHECK(plan.blocks == 80);
+  CHECK(plan.max_context == 80 * 16);
+  CHECK(plan.line.find("less than the model's 4096") != std::string::npos);
+}
+
+TEST_CASE("on a machine that others use, too, it leaves a second engine as much as it takes itself") {
+  engine_options o;
+  const auto first = plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine);
+  CHECK(first.blocks == 500);
+  const auto taken = (110 + 500) * mib;
+  CHECK_NOTHROW(plan_memory(o, need, 4096, 1110 * mib - taken, cache_share::of_a_machine));
+  o.kv_cache_bytes = 1000 * mib; // who asks for it gets it all
+  CHECK(plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine).blocks == 1000);
+}
+
+TEST_CASE("the tightest control group around a process limits it, whatever its version") {
+  const test::temp_folder mount;
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((mount.path() / file).parent_path());
+    test::write(mount.path() / file, text + "\n");
+  };
+  constexpr auto none = std::numeric_limits<std::size_t>::max();
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == none);
+  write("a/b/memory.max", "max");
+  write("a/b/memory.current", "1000");
+  write("a/memory.max", "5000");
+  write("a/memory.current", "3000");
+  write("a/memory.stat", "anon 1\ninactive_file 500");
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
+  write("a/b/memory.max", "900");
+  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
+  // The path of a group that is not mounted here: the root is what limits.
+  write("memory.max", "7000");
+  write("memory.current", "1000");
+  CHECK(memory_left_in_groups("0::/docker/0123\n", mount.path()) == 6000);
+
+  write("memory/c/memory.limit_in_bytes", "4000");
+  write("memory/c/memory.usage_in_bytes", "3000");
+  CHECK(memory_left_in_groups("5:cpu,memory:/c\n3:pids:/a\n", mount.path()) == 1000);
+}
+
+TEST_CASE("a cache size that was asked for is taken as it is") {
+  engine_options o;
+  o.kv_cache_bytes = 25 * mib + 1;
+  CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).blocks == 25);
+  o.kv_cache_bytes = 2000 * mib;
+  CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
+}
+
+TEST_CASE("a context of more tokens than the model has positions for is cut to those, with a word") {
+  engine_options o;
+  o.max_context = 4096;
+  const auto plan = plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine);
+  CHECK(plan.max_context == 160);
+  CHECK(plan.line.ends_with("up to 160 tokens per sequence, all that the model can of the 4096 asked for"));
+  o.max_context = 128;
+  CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
+}
+
+TEST_CASE("what cannot fit is refused with what is needed and what there is") {
+  engine_options o;
+  CHECK(refusal(o, 160, 100 * mib) ==
+        "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
+  o.max_context = 4096;
+  CHECK(refusal(o, 8192, 210 * mib).find("needs 256 MiB of KV cache") != std::string::npos);
+  o.max_context = 0;
+  CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
+}
+
+TEST_CASE("host memory to swap to is counted in blocks, and refused where it makes no sense") {
+  engine_options o;
+  CHECK(plan_swap(o, mib, false, 0) == 0);
+  o.swap_bytes = 25 * mib + 1;
+  CHECK(plan_swap(o, mib, true, 100 * mib) == 25);
+  const auto refused = [&](std::size_t block, bool own_memory, std::size_t available) -> std::string {
+    try {
+      plan_swap(o, block, own_memory, available);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().param == "swap");
+      return f.what();
+    }
+    return {};
+  };
+  CHECK(refused(mib, false, 100 * mib) ==
+        "`swap` is for devices with memory of their own; on a CPU, give the 25.0 MiB to the KV cache");
+  CHECK(refused(mib, true, 20 * mib) ==
+        "25.0 MiB of host memory were asked for to swap to, but only 20.0 MiB are available");
+  CHECK(refused(26 * mib, true, 100 * mib) ==
+        "`swap` must hold at least one block of the KV cache, which takes 26.0 MiB, not 25.0 MiB");
+  o.prefix_cache = false;
+  CHECK(refused(mib, true, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
+}
+
+TEST_CASE("sizes are written for people") {
+  CHECK(to_size(512) == "512 B");
+  CHECK(to_size(1536) == "1.5 KiB");
+  CHECK(to_size(std::size_t(3) << 30) == "3.0 GiB");
+  CHECK(available_memory() > 0);
+}

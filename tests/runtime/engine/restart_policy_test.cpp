@@ -1,0 +1,23 @@
+#include "runtime/engine/restart_policy.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace std::chrono_literals;
+
+TEST_CASE("an engine is restarted so many times within so many seconds, then no more") {
+  restart_policy policy(3, 60s);
+  const restart_policy::clock::time_point start{1h};
+  CHECK(policy.restart(start));
+  CHECK(policy.restart(start + 1s));
+  CHECK(policy.restart(start + 59s));
+  CHECK_FALSE(policy.restart(start + 59s));
+  CHECK(policy.restart(start + 60s)); // the first is long ago
+  CHECK_FALSE(policy.restart(start + 60s));
+  CHECK(policy.restart(start + 61s));
+  CHECK(policy.restart(start + 1h));
+}
+
+TEST_CASE("without restarts the first failure is the last") {
+  CHECK_FALSE(restart_policy(0, 60s).restart({}));
+}

@@ -1,0 +1,127 @@
+#include "runtime/execution/device.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/engine/loader.hpp"
+#include "runtime/import/model_source.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+
+namespace {
+
+std::string refusal(const std::string& name, const gpu_opener& open_gpu = nullptr) {
+  try {
+    open_device({.device = name, .threads = 1}, open_gpu);
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::bad_request);
+    CHECK(f.what_failed().param == "device");
+    return f.what_failed().message;
+  }
+  return "none";
+}
+
+} // namespace
+
+TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
+  CHECK(open_device({.device = "auto", .threads = 1}, nullptr)->description().starts_with("cpu, "));
+  CHECK(open_device({.device = "cpu:portable", .threads = 2}, nullptr)->description() == "cpu, portable, 2 threads");
+  const auto none = [](const gpu_options&) -> std::shared_ptr<const device> {
+    throw failure(errc::bad_request, "no NVIDIA GPU", "device");
+  };
+  std::string why = "?";
+  CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->schedule_invariant());
+  CHECK(why.empty()); // nobody has asked for one
+  const auto broken = [](const gpu_options&) -> std::shared_ptr<const device> {
+    throw kernels::device_error("cudaSetDevice: out of memory");
+  };
+  CHECK(open_device({.device = "auto", .threads = 1}, broken, &why)->description().starts_with("cpu, "));
+  CHECK(why == "the first GPU does not work: cudaSetDevice: out of memory");
+  CHECK_THROWS_AS(open_device({.device = "cuda:0"}, broken), kernels::device_error);
+  open_device({.device = "auto", .threads = 1}, nullptr, &why);
+  CHECK(why.empty());
+  CHECK(refusal("cuda:0", none) == "no NVIDIA GPU");
+  CHECK(refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
+}
+
+TEST_CASE("A GPU is opened by its number, with what was asked of it") {
+  gpu_options asked;
+  int opened = 0;
+  const auto some = [&](const gpu_options& options) {
+    asked = options;
+    ++opened;
+    return open_device({.device = "cpu", .threads = 1}, nullptr); // stands for it
+  };
+  open_device({.device = "cuda:12", .deterministic = true, .graphs = false}, some);
+  CHECK(asked.index == 12);
+  CHECK(asked.deterministic);
+  CHECK_FALSE(asked.graphs);
+  CHECK_FALSE(asked.unified_maximum.has_value());
+  open_device({.device = "auto", .unified_maximum = 2.5f}, some);
+  CHECK(asked.unified_maximum == 2.5f);
+  CHECK(asked.index == 0);
+  CHECK(opened == 2);
+  for (const std::string name : {"cuda", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "gpu", "cpu:", ""}) {
+    const auto why = refusal(name, some);
+    CHECK(why.starts_with("there is no device `" + name + "` here; there are auto, cpu, cpu:"));
+    CHECK(why.ends_with("and cuda:N for NVIDIA GPU N"));
+  }
+  CHECK(opened == 2);
+}
+
+TEST_CASE("What is a GPU's alone is refused on a CPU") {
+  try {
+    open_device({.device = "cpu", .unified_maximum = 1.f}, nullptr);
+    FAIL("taken");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().message == "`unified_maximum` is for NVIDIA GPUs");
+  }
+}
+
+TEST_CASE("What is a CPU's alone is refused on a GPU") {
+  int opened = 0;
+  const auto some = [&](const gpu_options&) {
+    ++opened;
+    return open_device({.device = "cpu", .threads = 1}, nullptr); // stands for it
+  };
+  for (const std::string name : {"cuda:0", "auto"})
+    try {
+      open_device({.device = name, .packed_cache = "cache"}, some);
+      FAIL("taken");
+    } catch (const failure& f) {
+      CHECK(f.what_failed().message == "`packed_cache` is for CPUs");
+    }
+  CHECK(opened == 1);
+  CHECK_NOTHROW(open_device({.device = "auto", .threads = 1, .packed_cache = "cache"}, nullptr));
+}
+
+TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused in one sentence") {
+  const auto source = open_model(std::string(TROUPE_TEST_DATA) + "/golden/llama-gqa");
+  const auto& tensors = *source.tensors;
+  const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, false); };
+  const auto sentence = [&](const compute_options& names) {
+    try {
+      on_cpu(names);
+    } catch (const failure& f) {
+      return f.what_failed().message;
+    }
+    return std::string("none");
+  };
+  CHECK(sentence({.kv_dtype = "fp8"}) ==
+        "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
+  CHECK(sentence({.quantize = "fp8"}) ==
+        "`quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
+  const auto numbers = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
+  CHECK(numbers.kv == kernels::kv_type::fp8);
+  CHECK(numbers.weights == kernels::quantization::fp8);
+  CHECK(numbers.compute == kernels::dtype::bf16);
+  CHECK(on_cpu({.dtype = "f32", .kv_dtype = "int8"}).kv == kernels::kv_type::int8);
+  CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
+  CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  CHECK_THROWS_AS(backend->make_kv_cache({1, 1, 64, kernels::kv_type::fp8, 1}), std::invalid_argument);
+  const float weight[] = {1, 2};
+  const kernels::stored_matrix matrix{weight, kernels::dtype::f32, 1, 2};
+  CHECK_THROWS_AS(backend->pack({&matrix, 1}, kernels::dtype::f32, kernels::quantization::fp8), std::invalid_argument);
+}

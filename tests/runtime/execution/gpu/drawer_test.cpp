@@ -1,0 +1,197 @@
+// The drawer on the device against the sampler on the host, with a draw under way while the next is queued.
+#include "tests/emulation/cuda/queues.hpp"
+#include "runtime/execution/gpu/gpu_step_drawer.hpp"
+#include "runtime/execution/step_sampler.hpp"
+
+#include <doctest/doctest.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <random>
+
+using namespace troupe;
+namespace cuda = kernels::cuda;
+
+namespace {
+
+constexpr int vocab = 97, max_sequences = 6;
+const std::vector<token_id> eos{5, 6};
+
+/// Counts calls, and waits for them.
+class counter {
+public:
+  void add() {
+    std::lock_guard lock(mutex_);
+    ++count_;
+    changed_.notify_all();
+  }
+  void wait_for(int n) {
+    std::unique_lock lock(mutex_);
+    REQUIRE(changed_.wait_for(lock, std::chrono::minutes(1), [&] { return count_ >= n; }));
+  }
+
+private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+sampling_params random_params(std::mt19937& rng) {
+  const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+  sampling_params p;
+  p.temperature = pick(0, 3) == 0 ? 0 : 0.8f;
+  p.seed = rng();
+  p.max_tokens = pick(3, 20);
+  p.min_tokens = pick(0, 6);
+  p.ignore_eos = pick(0, 1) == 1;
+  p.logprobs = pick(-1, 4);
+  if (pick(0, 1) == 1)
+    p.repetition_penalty = 1.4f;
+  if (pick(0, 1) == 1)
+    p.frequency_penalty = 0.9f;
+  if (pick(0, 2) == 0)
+    p.presence_penalty = -0.6f;
+  if (pick(0, 2) == 0)
+    p.logit_bias = {{3, 2.f}, {11, -50.f}};
+  if (pick(0, 2) == 0)
+    p.stop_token_ids = {17};
+  return p;
+}
+
+bool same(const sampled_token& a, const sampled_token& b) {
+  if (a.id != b.id || a.logprob != b.logprob || a.finish != b.finish || a.top.size() != b.top.size())
+    return false;
+  for (std::size_t i = 0; i < a.top.size(); ++i)
+    if (a.top[i].id != b.top[i].id || a.top[i].logprob != b.top[i].logprob)
+      return false;
+  return true;
+}
+
+} // namespace
+
+TEST_CASE("draws that are queued before the last token is known are those of the host's sampler") {
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    std::normal_distribution<float> normal(0, 2);
+    cuda::emulated::deferred_work later(seed);
+    counter drawn;
+    gpu_step_drawer on_device(eos, vocab, max_sequences, [&] { drawn.add(); });
+    step_sampler on_host(eos);
+    const cuda::stream compute;
+
+    std::vector<std::shared_ptr<const step_plan>> plans;
+    std::vector<std::vector<float>> logits;
+    std::vector<step_result> expected;
+    std::vector<step_tokens> tokens;
+    constexpr int steps = 24;
+    for (int step = 0; step < steps; ++step) {
+      auto plan = std::make_shared<step_plan>();
+      plan->step = static_cast<std::uint64_t>(step + 1);
+      for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
+        sample_demand d{{static_cast<std::uint64_t>(100 * (step / 12) + slot), 0}, slot, slot, nullptr};
+        if (step % 12 == 0 || (slot == 2 && step == 5)) // begins, or comes back after a preemption
+          d.start = std::make_shared<const sampling_start>(sampling_start{
+            std::make_shared<const sampling_params>(random_params(rng)),
+            std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2}), {4, 9}});
+        plan->logit_rows.push_back(slot);
+        plan->samples.push_back(std::move(d));
+      }
+      if (step == 11)
+        for (std::uint64_t request = 0; request < max_sequences; ++request)
+          plan->ended.push_back({request, 0});
+      logits.emplace_back(vocab * max_sequences);
+      for (auto& x : logits.back())
+        x = normal(rng);
+      if (step == 7) // nothing can be chosen in one row
+        std::fill_n(logits.back().begin() + vocab, vocab, -INFINITY);
+      plans.push_back(std::move(plan));
+      expected.push_back(on_host.draw(*plans.back(), logits.back()));
+    }
+
+    const auto collect = [&](int step) {
+      drawn.wait_for(step + 1);
+      const auto got = on_device.collect();
+      const auto& want = expected[static_cast<std::size_t>(step)];
+      CAPTURE(step);
+      CHECK(got.step == want.step);
+      REQUIRE(got.drawn.size() == want.drawn.size());
+      for (std::size_t i = 0; i < got.drawn.size(); ++i) {
+        CHECK(got.drawn[i].slot == want.drawn[i].slot);
+        CHECK(same(got.drawn[i].token, want.drawn[i].token));
+      }
+      REQUIRE(got.failed.size() == want.failed.size());
+      for (std::size_t i = 0; i < got.failed.size(); ++i)
+        CHECK(got.failed[i].why.message == want.failed[i].why.message);
+    };
+    for (int step = 0; step < steps; ++step) {
+      const auto& values = logits[static_cast<std::size_t>(step)];
+      if (step == 5) // whoever comes back has nothing under way
+        collect(4);
+      std::shared_ptr<float> memory = std::static_pointer_cast<float>(cuda::allocate(values.size() * sizeof(float)));
+      cuda::copy_to_device(compute, memory.get(), values.data(), values.size() * sizeof(float));
+      auto ready = std::make_shared<cuda::event>();
+      ready->record(compute);
+      tokens.push_back(on_device.draw(plans[static_cast<std::size_t>(step)], {memory, vocab, ready}));
+      if (step % 12 == 11) { // a new company of requests begins when all is known
+        collect(step - 1);
+        collect(step);
+      } else if (step % 12 > 0 && step != 5) {
+        collect(step - 1);
+      }
+    }
+    // Where the last step left its tokens.
+    tokens.back().ready->synchronise();
+    for (const auto& d : expected.back().drawn)
+      CHECK(tokens.back().slots.get()[d.slot] == d.token.id);
+  }
+}
+
+TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is allocated while tokens are drawn") {
+  const std::vector<token_id> strange{5, vocab, vocab + 3, -1};
+  gpu_step_drawer on_device(strange, vocab, max_sequences, [] {});
+  step_sampler on_host(strange);
+  const cuda::stream compute;
+  std::mt19937 rng(9);
+  std::normal_distribution<float> normal(0, 2);
+  const auto memory = std::static_pointer_cast<float>(cuda::allocate(vocab * max_sequences * sizeof(float)));
+  std::vector<std::shared_ptr<const step_plan>> plans;
+  const auto before = cuda::emulated::counted().allocations;
+  for (int step = 0; step < 6; ++step) {
+    auto plan = std::make_shared<step_plan>();
+    plan->step = static_cast<std::uint64_t>(step + 1);
+    for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
+      sample_demand d{{static_cast<std::uint64_t>(slot), 0}, slot, slot, nullptr};
+      if (step == 0) {
+        sampling_params p;
+        p.temperature = slot % 2 == 0 ? 0 : 0.9f;
+        p.repetition_penalty = slot % 3 == 0 ? 1.2f : 1;
+        p.min_tokens = p.max_tokens = 10;
+        d.start = std::make_shared<const sampling_start>(
+          sampling_start{std::make_shared<const sampling_params>(p),
+                         std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2}), {}});
+      }
+      plan->logit_rows.push_back(slot);
+      plan->samples.push_back(std::move(d));
+    }
+    std::vector<float> logits(vocab * max_sequences);
+    for (auto& x : logits)
+      x = normal(rng);
+    for (std::size_t row = 0; row < max_sequences; ++row) {
+      logits[row * vocab] = 20;     // what is masked in the row before must not reach it
+      logits[row * vocab + 5] = 30; // masked
+    }
+    const auto want = on_host.draw(*plan, logits);
+    cuda::copy_to_device(compute, memory.get(), logits.data(), logits.size() * sizeof(float));
+    auto ready = std::make_shared<cuda::event>();
+    ready->record(compute);
+    on_device.draw(plan, {memory, vocab, ready});
+    const auto got = on_device.collect();
+    REQUIRE(got.drawn.size() == want.drawn.size());
+    for (std::size_t i = 0; i < got.drawn.size(); ++i)
+      CHECK(same(got.drawn[i].token, want.drawn[i].token));
+  }
+  CHECK(cuda::emulated::counted().allocations == before);
+  cuda::emulated::check_memory();
+}

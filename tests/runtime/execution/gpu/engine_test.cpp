@@ -1,0 +1,192 @@
+// The whole company on the emulated GPU: whatever the order in which streams get on, tokens are the same.
+#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/actors/faulty_device.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::testing;
+using kernels::cuda::emulated::counted;
+using kernels::cuda::emulated::deferred_work;
+
+namespace {
+
+generation random_generation(std::mt19937& rng) {
+  const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+  std::vector<token_id> prompt(static_cast<std::size_t>(pick(1, 30)));
+  std::mt19937 shared(static_cast<unsigned>(pick(0, 1)));
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    prompt[i] = static_cast<token_id>(5 + (i < 20 ? shared() : rng()) % 700);
+  auto g = ask(std::move(prompt), pick(1, 6));
+  auto& s = g.sampling;
+  s.temperature = static_cast<float>(pick(0, 2)) * 0.6f;
+  s.seed = static_cast<std::uint64_t>(pick(0, 1000));
+  s.n = pick(0, 3) == 0 ? 2 : 1;
+  s.logprobs = pick(-1, 2);
+  s.min_tokens = pick(0, std::min(4, s.max_tokens));
+  s.ignore_eos = pick(0, 1) == 1;
+  if (pick(0, 1) == 1)
+    s.top_p = 0.9f;
+  if (pick(0, 2) == 0)
+    s.repetition_penalty = 1.3f;
+  if (pick(0, 2) == 0)
+    s.frequency_penalty = 0.5f;
+  return g;
+}
+
+} // namespace
+
+TEST_CASE("on a GPU whose streams run late and in any order, each request gets in a crowd what it gets alone") {
+  std::uint64_t copied = 0;
+  for (const std::string dtype : {"f32", "bf16"}) {
+    CAPTURE(dtype);
+    auto alone = on_gpu();
+    alone.compute.dtype = dtype;
+    alone.prefix_cache = false;
+    alone.compute.graphs = false;
+    std::mt19937 rng(7);
+    std::vector<generation> work;
+    std::vector<heard> expected;
+    std::vector<generation> turns;
+    std::vector<heard> expected_of_turns;
+    std::size_t block_bytes = 0;
+    {
+      company reference(alone); // work is done when it is queued
+      REQUIRE(reference.status().now == load_status::stage::ready);
+      block_bytes = alone.kv_cache_bytes / reference.stats().blocks_total;
+      for (int i = 0; i < 5; ++i) {
+        work.push_back(random_generation(rng));
+        if (i == 0)
+          work.back().sampling.n = 2;
+        expected.push_back(reference.run(work.back()));
+        if (expected.back().failed)
+          FAIL(expected.back().failed->message);
+      }
+      for (token_id first = 100; first < 400; first += 100) { // three blocks each
+        std::vector<token_id> prompt(40);
+        std::iota(prompt.begin(), prompt.end(), first);
+        turns.push_back(ask(std::move(prompt), 3));
+        expected_of_turns.push_back(reference.run(turns.back()));
+      }
+    }
+    for (unsigned seed = dtype == "f32" ? 3 : 1; seed <= 3; ++seed) { // f32 is slow here
+      CAPTURE(seed);
+      deferred_work later(seed);
+      const auto before = counted();
+      auto options = on_gpu();
+      options.compute.dtype = dtype;
+      options.step_tokens = seed == 1 ? 512 : 24;
+      options.max_sequences = seed == 2 ? 4 : 8;
+      if (seed == 3) { // so few blocks that what is evicted goes to the host and comes back
+        options.max_context = 64;
+        options.kv_cache_bytes = 5 * block_bytes;
+        options.swap_bytes = 1 << 20;
+      }
+      company crowd(options);
+      REQUIRE(crowd.status().now == load_status::stage::ready);
+      std::vector<listener> listeners(work.size());
+      for (std::size_t i = 0; i < work.size(); ++i)
+        crowd.submit(work[i], listeners[i]);
+      for (std::size_t i = 0; i < work.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(listeners[i].wait());
+        CHECK(same(listeners[i].result(), expected[i]));
+      }
+      if (seed == 3) // by turns: what one leaves, the others push out
+        for (const std::size_t i : {0, 1, 2, 0})
+          CHECK(same(crowd.run(turns[i]), expected_of_turns[i]));
+      CHECK(counted().replays > before.replays);
+      const auto stats = crowd.stats();
+      copied += stats.copied_blocks;
+      if (seed == 3) {
+        CHECK(stats.parked_blocks > 0);
+        CHECK(stats.restored_blocks > 0);
+      }
+    }
+  }
+  CHECK(copied > 0);
+}
+
+TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and launches whole steps") {
+  deferred_work later(1);
+  company crowd(on_gpu());
+  REQUIRE(crowd.status().now == load_status::stage::ready);
+  auto g = ask({0, 54, 51}, 56);
+  g.sampling.ignore_eos = true;
+  listener l;
+  crowd.submit(g, l);
+  REQUIRE(l.wait_for_tokens(10));
+  const auto before = counted(); // of steps whose tokens this thread has not heard of yet, too
+  REQUIRE(l.wait_for_tokens(50));
+  const auto after = counted();
+  CHECK(after.waits == before.waits);
+  CHECK(after.allocations == before.allocations);
+  CHECK(after.replays >= before.replays + 20);
+  CHECK(after.launches - before.launches <= 3 * (after.replays - before.replays + 3)); // inputs, draws
+  REQUIRE(l.wait());
+}
+
+TEST_CASE("a GPU that fails ends what runs on it with a sentence that names the call") {
+  deferred_work later(3);
+  company crowd(on_gpu());
+  REQUIRE(crowd.status().now == load_status::stage::ready);
+  auto g = ask({0, 54, 51}, 200);
+  g.sampling.ignore_eos = true;
+  listener running, waiting, late;
+  crowd.submit(g, running);
+  REQUIRE(running.wait_for_tokens(5));
+  crowd.submit(g, waiting);
+  later.fail_after(20);
+  REQUIRE(running.wait());
+  REQUIRE(waiting.wait());
+  REQUIRE(running.result().failed.has_value());
+  CHECK(running.result().failed->message.find("illegal memory access") != std::string::npos);
+  CHECK(running.result().failed->message.find("cuda") != std::string::npos);
+  CHECK(waiting.result().failed.has_value());
+  crowd.submit(g, late);
+  REQUIRE(late.wait());
+  REQUIRE(late.result().failed.has_value());
+  CHECK(late.result().failed->message.find("illegal memory access") != std::string::npos);
+}
+
+TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the context survives") {
+  auto g = ask({0, 54, 51}, 24);
+  g.sampling.ignore_eos = true;
+  g.sampling.temperature = 0.8f;
+  g.sampling.repetition_penalty = 1.2f;
+  heard expected;
+  {
+    company undisturbed(on_gpu());
+    expected = undisturbed.run(g);
+    REQUIRE(expected.done.has_value());
+  }
+  deferred_work later(5);
+  const auto script = std::make_shared<faults>();
+  script->on_step = [](int n) {
+    if (n == 3 || n == 14)
+      throw kernels::device_error("cudaMalloc (1 bytes): out of memory");
+  };
+  auto options = on_gpu();
+  options.open_gpu = [&](const gpu_options& gpu) { return std::make_shared<faulty_device>(open_gpu(gpu), script); };
+  company restarted(options);
+  REQUIRE(restarted.status().now == load_status::stage::ready);
+  CHECK(same(restarted.run(g), expected));
+  CHECK(script->runners == 3);
+  CHECK(script->most_alive == 1);
+}
+
+TEST_CASE("a GPU that is not there, and memory that it does not have, are one sentence each") {
+  auto options = on_gpu();
+  options.compute.device = "cuda:3";
+  company elsewhere(options);
+  REQUIRE(elsewhere.status().now == load_status::stage::failed);
+  CHECK(elsewhere.status().why->message == "there is no device `cuda:3`: the last is cuda:0");
+  options = on_gpu();
+  options.kv_cache_bytes = std::size_t(1) << 40;
+  company large(options);
+  REQUIRE(large.status().now == load_status::stage::failed);
+  CHECK(large.status().why->code == errc::out_of_memory);
+}

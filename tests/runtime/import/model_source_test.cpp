@@ -1,0 +1,130 @@
+// What people take for models, and how models in the hub's cache are found and named.
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include "runtime/import/hub_cache.hpp"
+#include "runtime/import/model_source.hpp"
+
+#include <cstdlib>
+
+using namespace troupe;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A variable of the environment for one test.
+class variable {
+public:
+  variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name))
+      before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  variable(const variable&) = delete;
+  variable& operator=(const variable&) = delete;
+
+private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+std::string refusal(const fs::path& model) {
+  return failure_of([&] { open_model(model.string()); });
+}
+
+} // namespace
+
+TEST_CASE("A folder that is no model is told what it is, and what to do") {
+  const temp_folder folder;
+  const auto at = folder.path();
+  const auto starts = [&](const std::string& what) {
+    const auto told = refusal(at);
+    CHECK_MESSAGE(told.starts_with(at.string() + ": " + what), told);
+  };
+  starts("the folder is empty; a model is a folder with config.json");
+  write(at / "README.md", "x");
+  CHECK(refusal(at) == (at / "config.json").string() + ": no such file");
+  write(at / "tokenizer.model", "x");
+  starts("holds a tokenizer and no model");
+  CHECK(failure_of([&] { open_tokenizer(at.string()); }).find("has no tokenizer.json, only the tokenizer of an older format") !=
+        std::string::npos);
+  write(at / "model.onnx", "x");
+  starts("holds a model in ONNX's format");
+  write(at / "pytorch_model.bin", "x");
+  starts("holds weights in PyTorch's format, reading which can run code; in Python, ");
+  write(at / "params.json", "{}");
+  write(at / "consolidated.00.pth", "x");
+  starts("holds weights as their maker trained them");
+  write(at / "adapter_config.json", R"({"base_model_name_or_path": "org/base"})");
+  starts("is a LoRA adapter (PEFT), not a model; merge it into `org/base` first");
+  write(at / "adapter_config.json", "not JSON");
+  starts("is a LoRA adapter (PEFT), not a model; merge it into its base model first");
+}
+
+TEST_CASE("A checkpoint without safetensors says in what other format its weights are") {
+  const temp_folder folder;
+  fs::copy(data() / "golden/qwen2", folder.path(), fs::copy_options::recursive);
+  fs::remove(folder.path() / "model.safetensors");
+  CHECK(refusal(folder.path()).ends_with("holds neither model.safetensors nor model.safetensors.index.json"));
+  write(folder.path() / "pytorch_model-00001-of-00002.bin", "x");
+  CHECK(refusal(folder.path()).find("holds weights in PyTorch's format") != std::string::npos);
+  fs::remove(folder.path() / "tokenizer.json");
+  CHECK(failure_of([&] { open_tokenizer(folder.path().string()); }) ==
+        (folder.path() / "tokenizer.json").string() + ": no such file");
+}
+
+TEST_CASE("A file that is no model is told what it is") {
+  const temp_folder folder;
+  const auto told = [&](const std::string& name, std::string_view content) {
+    write(folder.path() / name, content);
+    return refusal(folder.path() / name).substr((folder.path() / name).string().size() + 2);
+  };
+  CHECK(told("x.safetensors", safetensors("{}", 0)).starts_with("is one file of a model; name the folder"));
+  CHECK(told("x.bin", "PK\3\4...").starts_with("is a file of PyTorch"));
+  CHECK(told("x.pth", "\x80\2...").starts_with("is a file of PyTorch"));
+  CHECK(told("ggml.bin", "tjgg...").starts_with("is in a format of GGML from before GGUF"));
+  CHECK(told("empty", "").starts_with("the file is empty"));
+  CHECK(told("x.txt", "Hello") == "a model is a folder or a .gguf file, not a file of another kind");
+  CHECK(told("x", "version https://git-lfs.github.com/spec/v1\n").starts_with("is a Git LFS pointer"));
+}
+
+TEST_CASE("A model in the hub's cache is found and named by its id, and a path of that name wins") {
+  const temp_folder folder;
+  const auto cache = folder.path() / "hub", repository = cache / "models--org--small-model";
+  const auto snapshot = repository / "snapshots" / "0123abc";
+  const variable cache_variable("HF_HUB_CACHE", cache.string());
+  CHECK(refusal("org/small-model") == "org/small-model: no such folder, and no such model in " + cache.string() +
+                                        "; `hf download org/small-model` fetches it");
+  fs::create_directories(repository / "refs");
+  fs::create_directories(snapshot.parent_path());
+  fs::create_directory(repository / "blobs");
+  fs::create_directory(snapshot);
+  for (const auto& file : fs::directory_iterator(data() / "golden/qwen2")) { // as the hub's programs do
+    fs::copy_file(file, repository / "blobs" / file.path().filename());
+    fs::create_symlink(fs::path("../../blobs") / file.path().filename(), snapshot / file.path().filename());
+  }
+  CHECK(refusal("org/small-model").find("`hf download org/small-model`") != std::string::npos); // no refs/main
+  write(repository / "refs" / "main", "0123abc\n");
+  CHECK(open_model("org/small-model").name == "org/small-model");
+  CHECK(open_model(snapshot.string()).name == "org/small-model");
+  CHECK(open_tokenizer("org/small-model")->vocab_size() == 720);
+  {
+    const variable no_cache("HF_HUB_CACHE", ""), home("HF_HOME", folder.path().string());
+    CHECK(open_model("org/small-model").name == "org/small-model");
+  }
+  write(repository / "refs" / "main", "../../../elsewhere");
+  CHECK(refusal("org/small-model").ends_with("refs/main: names no version"));
+  write(repository / "refs" / "main", "4567def");
+  CHECK(refusal("org/small-model").find("`hf download org/small-model`") != std::string::npos);
+  for (const char* wrong : {"../x", "a/b/c", "/a", "a/", "a/..", "-a/b", "a b/c"})
+    CHECK_MESSAGE(!is_hub_id(wrong), wrong);
+  CHECK(refusal("a/b/c").starts_with("a/b/c: no such folder; a model is a folder"));
+
+  const auto before = fs::current_path();
+  fs::current_path(folder.path());
+  fs::create_directories("org");
+  fs::copy(data() / "golden/qwen3", "org/small-model");
+  CHECK(open_model("org/small-model").config.family == "qwen3");
+  fs::current_path(before);
+}

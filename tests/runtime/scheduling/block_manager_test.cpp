@@ -1,0 +1,314 @@
+#include "runtime/scheduling/block_manager.hpp"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+using namespace troupe;
+
+namespace {
+
+token_list tokens(int n, int first = 0) {
+  std::vector<token_id> t(static_cast<std::size_t>(n));
+  std::iota(t.begin(), t.end(), first);
+  return std::make_shared<const std::vector<token_id>>(std::move(t));
+}
+
+constexpr sequence_id a{1, 0}, b{2, 0}, c{3, 0};
+
+block_answer ask(block_manager& m, sequence_id id, int rows, token_list open = nullptr, int spare = 0) {
+  block_request r;
+  r.demands.push_back({id, rows, std::move(open), spare});
+  return m.serve(r).answers.at(0);
+}
+
+void commit(block_manager& m, sequence_id id, const std::vector<token_id>& t) {
+  block_request r;
+  r.commits.push_back({id, t});
+  m.serve(r);
+}
+
+void release(block_manager& m, sequence_id id) {
+  block_request r;
+  r.releases.push_back(id);
+  m.serve(r);
+}
+
+} // namespace
+
+TEST_CASE("blocks are granted on demand, sixteen positions each") {
+  block_manager m(4, true);
+  auto prompt = tokens(20);
+  CHECK(ask(m, a, 20, prompt).rows == 20);
+  CHECK(m.counters().in_use == 2);
+  for (int i = 0; i < 12; ++i)
+    CHECK(ask(m, a, 1).rows == 1);
+  CHECK(m.counters().in_use == 2);
+  CHECK(ask(m, a, 1).first_position == 32);
+  CHECK(m.counters().in_use == 3);
+  release(m, a);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 0);
+}
+
+TEST_CASE("a demand is cut to the blocks there are, and refused where there is none") {
+  block_manager m(2, true);
+  CHECK(ask(m, a, 100, tokens(100)).rows == 32);
+  CHECK(ask(m, a, 1).rows == 0);
+  CHECK(ask(m, b, 5, tokens(5)).rows == 0);
+  CHECK(m.counters().in_use == 2);
+  release(m, a);
+  CHECK(ask(m, b, 5, tokens(5), 2).rows == 0);
+  CHECK(ask(m, b, 5, tokens(5), 1).rows == 5);
+}
+
+TEST_CASE("a full block is found again by its content, the last prompt token is always computed") {
+  block_manager m(8, true);
+  auto prompt = tokens(32);
+  ask(m, a, 32, prompt);
+  commit(m, a, *prompt);
+  release(m, a);
+  CHECK(m.counters().cached == 2);
+  auto again = ask(m, b, 32, prompt);
+  CHECK(again.first_position == 16);
+  CHECK(again.rows == 16);
+  auto longer = ask(m, c, 40, tokens(40));
+  CHECK(longer.first_position == 32);
+  CHECK(longer.rows == 8);
+  CHECK(m.counters().found_tokens == 48);
+}
+
+TEST_CASE("what was not committed is not shared") {
+  block_manager m(8, true);
+  ask(m, a, 32, tokens(32));
+  CHECK(ask(m, b, 32, tokens(32)).first_position == 0);
+}
+
+TEST_CASE("without a prefix cache nothing is kept or found") {
+  block_manager m(8, false);
+  ask(m, a, 32, tokens(32));
+  commit(m, a, *tokens(32));
+  CHECK(ask(m, b, 32, tokens(32)).first_position == 0);
+  release(m, a);
+  release(m, b);
+  CHECK(m.counters().cached == 0);
+}
+
+TEST_CASE("equal content computed twice is stored once") {
+  block_manager m(8, true);
+  ask(m, a, 20, tokens(20));
+  ask(m, b, 20, tokens(20));
+  CHECK(m.counters().in_use == 4);
+  commit(m, a, *tokens(16));
+  commit(m, b, *tokens(16));
+  CHECK(m.counters().in_use == 3);
+  release(m, a);
+  release(m, b);
+  CHECK(m.counters().in_use == 0);
+  CHECK(m.counters().cached == 1);
+}
+
+TEST_CASE("colliding hashes never share blocks of different content") {
+  block_manager m(16, true, 0, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
+  ask(m, a, 40, tokens(40));
+  commit(m, a, *tokens(32));
+  CHECK(ask(m, b, 40, tokens(40, 1)).first_position == 0);
+  commit(m, b, *tokens(32, 1));
+  // b's second block after a's first: same tokens, another predecessor.
+  std::vector<token_id> mixed(*tokens(16));
+  auto tail = tokens(24, 17);
+  mixed.insert(mixed.end(), tail->begin(), tail->end());
+  CHECK(ask(m, c, 40, std::make_shared<const std::vector<token_id>>(mixed)).first_position == 16);
+  CHECK(ask(m, {4, 0}, 40, tokens(40)).first_position == 32);
+}
+
+TEST_CASE("the least recently released block is evicted first, the end of a chain before its beginning") {
+  block_manager m(4, true);
+  ask(m, a, 32, tokens(32));
+  commit(m, a, *tokens(32));
+  release(m, a);
+  ask(m, b, 32, tokens(32, 500));
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  CHECK(m.counters().cached == 4);
+  ask(m, c, 16, tokens(16, 900));
+  CHECK(m.counters().evicted == 1);
+  CHECK(ask(m, a, 33, tokens(33)).first_position == 16);
+}
+
+TEST_CASE("a fork shares everything, and the first to write the partial block copies it") {
+  block_manager m(8, true);
+  ask(m, a, 20, tokens(20));
+  block_request fork;
+  fork.forks.push_back({a, {1, 1}});
+  fork.forks.push_back({a, {1, 2}});
+  m.serve(fork);
+  CHECK(m.counters().in_use == 2);
+  block_request r;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    r.demands.push_back({{1, i}, 1, nullptr, 0});
+  auto grant = m.serve(r);
+  CHECK(grant.moves.size() == 2);
+  CHECK(m.counters().in_use == 4); // one shared full block, three partial ones
+  CHECK(m.counters().copied == 2);
+  for (auto& x : grant.answers) {
+    CHECK(x.first_position == 20);
+    CHECK(grant.tables[static_cast<std::size_t>(x.first_block)] == grant.tables[0]);
+  }
+  for (std::uint32_t i = 0; i < 3; ++i)
+    release(m, {1, i});
+  CHECK(m.counters().in_use == 0);
+}
+
+TEST_CASE("forks after a full block copy nothing") {
+  block_manager m(8, true);
+  ask(m, a, 32, tokens(32));
+  block_request r;
+  r.forks.push_back({a, {1, 1}});
+  r.demands.push_back({a, 1, nullptr, 0});
+  r.demands.push_back({{1, 1}, 1, nullptr, 0});
+  CHECK(m.serve(r).moves.empty());
+  CHECK(m.counters().in_use == 4);
+}
+
+TEST_CASE("who comes later does not get the blocks that the first was refused") {
+  block_manager m(8, true);
+  ask(m, a, 80, tokens(80));
+  commit(m, a, *tokens(80));
+  release(m, a);
+  block_request r;
+  r.demands.push_back({b, 100, tokens(100), 4}); // five blocks are found, but then fewer than four are left
+  r.demands.push_back({c, 16, tokens(16, 900), 4});
+  auto grant = m.serve(r);
+  CHECK(grant.answers[0].rows == 0);
+  CHECK(grant.answers[1].rows == 0);
+  CHECK(m.counters().in_use == 0);
+}
+
+// -- the host tier ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr swap_decision always{true, true};
+
+block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open, int spare = 0) {
+  block_request r;
+  r.demands.push_back({id, rows, std::move(open), spare});
+  r.swap = swap;
+  return m.serve(r);
+}
+
+/// Computes `prompt`, whose length is a multiple of 16, for a sequence that leaves it cached.
+void compute(block_manager& m, sequence_id id, const token_list& prompt) {
+  ask_with(m, always, id, static_cast<int>(prompt->size()), prompt);
+  commit(m, id, *prompt);
+  release(m, id);
+}
+
+using kind = block_move::kind;
+
+std::vector<kind> kinds(const block_grant& grant) {
+  std::vector<kind> all;
+  for (const auto& move : grant.moves)
+    all.push_back(move.what);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("an evicted block is parked, and restored for whoever starts with its content") {
+  block_manager m(2, true, 4);
+  compute(m, a, tokens(32));
+  auto grant = ask_with(m, always, b, 32, tokens(32, 500));
+  CHECK(kinds(grant) == std::vector{kind::park, kind::park});
+  CHECK(m.counters().host_in_use == 2);
+  const auto parked = grant.moves;
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  grant = ask_with(m, always, c, 17, tokens(17));
+  REQUIRE(grant.answers.at(0).rows == 1);
+  CHECK(grant.answers[0].first_position == 16);
+  CHECK(kinds(grant) == std::vector{kind::park, kind::restore, kind::park});
+  CHECK(grant.moves[1].from == parked[1].to); // the end of the chain went first
+  CHECK(grant.moves[1].to == grant.tables.at(0));
+  CHECK(grant.moves[0].from == grant.moves[1].to); // into the very block that was parked just before
+  CHECK(m.counters().parked == 4);
+  CHECK(m.counters().restored == 1);
+  CHECK(m.counters().host_total == 4);
+}
+
+TEST_CASE("what is still parked is not parked again, and its slot is the last to be reused") {
+  block_manager m(1, true, 2);
+  compute(m, a, tokens(16));
+  compute(m, b, tokens(16, 500));
+  auto grant = ask_with(m, always, c, 17, tokens(17, 500)); // needs two blocks: refused, and nothing is moved
+  CHECK(grant.answers.at(0).rows == 0);
+  CHECK(grant.moves.empty());
+  compute(m, a, tokens(16)); // computed anew although it is parked: its last token's logits are wanted
+  CHECK(m.counters().parked == 2);
+  compute(m, b, tokens(16, 900));
+  CHECK(m.counters().parked == 2); // the first is parked already
+  compute(m, b, tokens(16, 1000));
+  CHECK(m.counters().parked == 3); // in the slot of the second
+  CHECK(m.counters().host_in_use == 2);
+}
+
+TEST_CASE("a slot about to be read is not overwritten by what makes room for it") {
+  block_manager m(3, true, 1);
+  compute(m, a, tokens(48));
+  ask_with(m, always, b, 16, tokens(16, 500)); // parks the end of a's chain
+  release(m, b);
+  ask_with(m, always, b, 48, tokens(48, 700)); // a's beginning takes the one slot
+  commit(m, b, *tokens(48, 700));
+  release(m, b);
+  const auto grant = ask_with(m, always, c, 33, tokens(33));
+  REQUIRE(grant.answers.at(0).rows == 17);
+  CHECK(grant.answers[0].first_position == 16);
+  REQUIRE(!grant.moves.empty());
+  CHECK(grant.moves[0].what == kind::restore); // b's end had to go: there was no slot for it
+  CHECK(kinds(grant) == std::vector{kind::restore, kind::park, kind::park}); // then the slot is free for the next
+  CHECK(grant.moves[1].to == grant.moves[0].from);
+}
+
+TEST_CASE("nothing is parked or restored where that does not pay") {
+  block_manager m(2, true, 4);
+  compute(m, a, tokens(32));
+  CHECK(ask_with(m, {false, true}, b, 32, tokens(32, 500)).moves.empty());
+  commit(m, b, *tokens(32, 500));
+  release(m, b);
+  CHECK(kinds(ask_with(m, {true, false}, a, 32, tokens(32))) == std::vector{kind::park, kind::park});
+  release(m, a);
+  const auto grant = ask_with(m, {true, false}, b, 32, tokens(32, 500));
+  CHECK(grant.answers.at(0).first_position == 0);
+  CHECK(grant.moves.empty());
+}
+
+TEST_CASE("a chain is found across both memories, and stays one when a parked part of it is computed anew") {
+  block_manager m(4, true, 8);
+  compute(m, a, tokens(64));
+  ask_with(m, always, b, 16, tokens(16, 500)); // parks the last of four
+  release(m, b);
+  auto grant = ask_with(m, always, c, 64, tokens(64));
+  CHECK(grant.answers.at(0).first_position == 48);
+  CHECK(grant.moves.empty()); // the last token is always computed
+  commit(m, c, *tokens(16, 48));
+  release(m, c);
+  compute(m, b, tokens(64, 800)); // everything of a's is parked, the last block as what it was before
+  CHECK(m.counters().host_in_use == 4);
+  grant = ask_with(m, {true, false}, c, 16, tokens(16)); // the first is computed anew
+  commit(m, c, *tokens(16));
+  release(m, c);
+  grant = ask_with(m, always, c, 49, tokens(49));
+  CHECK(grant.answers.at(0).first_position == 48); // and its successors are found
+  CHECK(m.counters().restored == 2);
+}
+
+TEST_CASE("colliding hashes never restore what is of different content") {
+  block_manager m(2, true, 8, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
+  compute(m, a, tokens(32));
+  compute(m, a, tokens(32, 1));
+  compute(m, a, tokens(32, 2));
+  CHECK(ask_with(m, always, b, 17, tokens(17, 3)).answers.at(0).first_position == 0);
+  release(m, b);
+  CHECK(ask_with(m, always, b, 17, tokens(17)).answers.at(0).first_position == 16);
+}

@@ -1,0 +1,71 @@
+// Requests that go on with another scheduler from what the last one had drawn.
+#include "tests/runtime/scheduling/scheduler_machine.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+TEST_CASE("what one scheduler has begun, another one ends as if nothing had happened") {
+  std::uint64_t resumed = 0, begun_anew = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    const scheduler_limits limits{pick(1, 100), pick(4, 12), 1000, pick(1, 3)};
+    const int blocks = 10 + pick(0, 30);
+    machine first(blocks, true, limits, 10), second(blocks, pick(0, 1) == 1, limits);
+    std::vector<admission> all;
+    for (int i = 1, n = pick(1, 12); i <= n; ++i) {
+      all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(static_cast<std::size_t>(pick(1, 100)), 11 + i % 3),
+                         pick(1, 50), pick(1, 4)));
+      submit(first, all.back());
+    }
+    for (int i = pick(0, 120); i > 0; --i)
+      first.plan(), first.execute(), first.book();
+    for (auto a : all) {
+      int ended = 0;
+      for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k) {
+        const auto& out = second.transcripts[{a.request, k}] = first.transcripts[{a.request, k}];
+        const bool over = std::ssize(out) == a.params->max_tokens || (!out.empty() && out.back() < 10);
+        ended += over;
+        if (!over)
+          a.resumed.push_back({k, out});
+      }
+      if (ended == a.params->n)
+        continue;
+      if (std::ranges::all_of(a.resumed, [](auto& r) { return r.emitted.empty(); }))
+        a.resumed.clear();
+      a.again = true;
+      (a.resumed.empty() ? begun_anew : resumed) += 1;
+      submit(second, a);
+    }
+    second.drain();
+    for (auto& a : all)
+      check_transcripts(second, a);
+    CHECK(second.manager.counters().in_use == 0);
+  }
+  CHECK(resumed > 200);
+  CHECK(begun_anew > 200);
+}
+
+TEST_CASE("sequences of one request go on together though some of them had no token yet") {
+  machine m(100, true, {512, 8, 10, 2});
+  auto a = make(1, std::vector<token_id>(40, 17), 12, 3);
+  a.again = true;
+  const auto whole = solo(a, 1);
+  REQUIRE(whole.size() > 4);
+  m.transcripts[{1, 1}] = {whole.begin(), whole.begin() + 4};
+  a.resumed = {{0, {}}, {1, m.transcripts[{1, 1}]}, {2, {}}};
+  submit(m, a);
+  m.drain();
+  check_transcripts(m, a);
+}
+
+TEST_CASE("the queue is never too full for a request that was in before") {
+  scheduler s({512, 1, 1, 2});
+  CHECK_FALSE(s.submit(make(1, {1}, 1)).has_value());
+  CHECK_FALSE(s.submit(make(2, {1}, 1)).has_value());
+  auto third = make(3, {1}, 1);
+  CHECK(s.submit(third)->code == errc::overloaded);
+  third.again = true;
+  CHECK_FALSE(s.submit(third).has_value());
+}

@@ -1,0 +1,372 @@
+#include "tests/runtime/scheduling/scheduler_machine.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+/// The requests in the order in which they start where one runs at a time.
+std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
+  machine m(100, true, {512, 1, 10, 1});
+  for (const auto& a : all)
+    submit(m, a);
+  std::vector<std::uint64_t> order;
+  for (int i = 0; i < 50; ++i) {
+    m.plan(), m.execute(), m.book();
+    for (auto s : m.sched.take_started())
+      order.push_back(s.request);
+  }
+  return order;
+}
+
+} // namespace
+
+TEST_CASE("random workloads draw what each sequence draws alone, and leave no block in use") {
+  std::uint64_t parked = 0, restored = 0;
+  for (unsigned seed = 0; seed < 1000; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
+    const int longest = 150; // the pool holds at least one such sequence, and may hold no more
+    machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
+              limits, pick(0, 1) * pick(1, 40));
+    if (pick(0, 1))
+      m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
+    std::vector<admission> all;
+    std::set<std::uint64_t> cancelled, paused;
+    std::set<sequence_id> ended;
+    // What clients do comes between any two messages, also while blocks are asked for.
+    std::size_t submitted = 0;
+    const auto client = [&] {
+      if (submitted == 0)
+        return;
+      auto id = static_cast<std::uint64_t>(pick(1, static_cast<int>(submitted)));
+      switch (pick(0, 30)) {
+        case 0:
+          cancelled.insert(id);
+          m.sched.cancel(id);
+          break;
+        case 1: { // a stop string: tokens have been heard of
+          sequence_id sequence{id, static_cast<std::uint32_t>(pick(0, 3))};
+          if (m.transcripts.contains(sequence)) {
+            ended.insert(sequence);
+            m.sched.finish(sequence);
+          }
+          break;
+        }
+        case 2: case 3: case 4:
+          paused.insert(id);
+          m.sched.pause(id, true);
+          break;
+        case 5: case 6: case 7: case 8:
+          paused.erase(id);
+          m.sched.pause(id, false);
+          break;
+        default: break;
+      }
+    };
+    m.on_round = client;
+    for (int i = 0, n = pick(1, 25); i < n; ++i) {
+      std::vector<token_id> prompt(static_cast<std::size_t>(pick(1, 100)));
+      auto family = pick(0, 2);
+      for (std::size_t k = 0; k < prompt.size(); ++k)
+        prompt[k] = 10 + (k > 40 ? pick(0, 50) : family);
+      all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50), pick(1, std::min(4, limits.max_sequences)),
+                         pick(0, 3) == 0 ? pick(-1, 1) : 0));
+    }
+    for (int i = 0; submitted < all.size() || i < 500; ++i) {
+      switch (pick(0, 6)) {
+        case 0:
+          if (submitted < all.size())
+            submit(m, all[submitted++]);
+          break;
+        case 1: m.plan(); break;
+        case 2: m.plan(); [[fallthrough]];
+        case 3: m.execute(); break;
+        case 4: m.book(); break;
+        case 5: client(); break;
+        default: m.execute(); m.book();
+      }
+    }
+    m.on_round = nullptr;
+    const auto check_done = [&] {
+      for (auto& a : all)
+        if (!cancelled.contains(a.request) && !paused.contains(a.request))
+          for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k)
+            if (!ended.contains({a.request, k})) {
+              CAPTURE(a.request);
+              CAPTURE(k);
+              CHECK(m.transcripts[{a.request, k}] == solo(a, k));
+            }
+    };
+    m.drain();
+    check_done(); // no matter who is paused
+    for (auto id : std::exchange(paused, {}))
+      m.sched.pause(id, false);
+    m.drain();
+    check_done();
+    submit(m, make(1000, {10}, 1)); // the next plan tells the sampler of those that have ended
+    m.drain();
+    CHECK(m.sampling_states() == 0);
+    auto c = m.sched.counters();
+    CHECK(c.running + c.waiting + c.paused == 0);
+    CHECK(m.manager.counters().in_use == 0);
+    parked += m.manager.counters().parked;
+    restored += m.manager.counters().restored;
+  }
+  CHECK(parked > 1000);
+  CHECK(restored > 1000);
+}
+
+TEST_CASE("a cancellation between question and answer leaks nothing") {
+  machine m(20, true, {64, 4, 10, 2});
+  submit(m, make(1, std::vector<token_id>(40, 11), 10));
+  submit(m, make(2, std::vector<token_id>(40, 12), 10));
+  m.on_round = [&] { m.sched.cancel(2); };
+  m.drain();
+  CHECK(m.manager.counters().in_use == 0);
+  check_transcripts(m, make(1, std::vector<token_id>(40, 11), 10));
+}
+
+TEST_CASE("too few blocks lead to preemption, not to another result") {
+  machine m(12, false, {64, 8, 100, 2});
+  std::vector<admission> all;
+  for (std::uint64_t i = 1; i <= 8; ++i)
+    all.push_back(make(i, std::vector<token_id>(20, static_cast<token_id>(10 + i)), 100));
+  for (auto& a : all)
+    submit(m, a);
+  m.drain();
+  for (auto& a : all)
+    check_transcripts(m, a);
+  CHECK(m.sched.counters().preemptions > 0);
+  CHECK(m.manager.counters().in_use == 0);
+}
+
+TEST_CASE("preempted sequences come back from host memory instead of being computed again") {
+  const auto prefill_rows = [](int host_blocks) {
+    machine m(12, true, {64, 8, 100, 2}, host_blocks);
+    std::vector<admission> all;
+    for (std::uint64_t i = 1; i <= 8; ++i)
+      all.push_back(make(i, std::vector<token_id>(20, static_cast<token_id>(10 + i)), 100));
+    for (auto& a : all)
+      submit(m, a);
+    m.drain();
+    for (auto& a : all)
+      check_transcripts(m, a);
+    CHECK(m.sched.counters().preemptions > 0);
+    CHECK((m.manager.counters().restored > 0) == (host_blocks > 0));
+    return m.sched.counters().prefill_rows;
+  };
+  CHECK(prefill_rows(64) < prefill_rows(0) / 2);
+}
+
+TEST_CASE("what a cancelled step was to move is moved by the next") {
+  machine m(3, true, {64, 4, 10, 1}, 8);
+  const auto first = make(1, std::vector<token_id>(48, 11), 1), other = make(2, std::vector<token_id>(48, 12), 1);
+  submit(m, first), m.drain();
+  submit(m, other), m.drain(); // parks what the first has left
+  submit(m, make(3, std::vector<token_id>(48, 11), 1));
+  m.on_round = [&] { m.sched.cancel(3); }; // its blocks are granted, its rows never planned
+  m.drain();
+  m.on_round = nullptr;
+  CHECK(m.manager.counters().restored == 2);
+  auto again = make(4, std::vector<token_id>(48, 11), 1); // finds them in the pool
+  submit(m, again), m.drain();
+  check_transcripts(m, again);
+}
+
+TEST_CASE("decoding goes on in every step while a long prompt is under way") {
+  machine m(100, true, {32, 4, 10, 1});
+  submit(m, make(1, {20}, 30));
+  m.plan(), m.execute(), m.book();
+  submit(m, make(2, std::vector<token_id>(300, 33), 1));
+  for (int step = 0; step < 8; ++step) {
+    auto before = m.transcripts[{1, 0}].size();
+    if (solo(make(1, {20}, 30), 0).size() == before)
+      break;
+    m.plan(), m.execute(), m.book();
+    CHECK(m.transcripts[{1, 0}].size() == before + 1);
+  }
+  m.drain();
+  CHECK(m.transcripts[{2, 0}].size() == 1);
+}
+
+TEST_CASE("n sequences compute their prompt once") {
+  machine m(100, false, {512, 8, 10, 2});
+  auto a = make(1, std::vector<token_id>(100, 17), 5, 8);
+  submit(m, a);
+  m.drain();
+  check_transcripts(m, a);
+  CHECK(m.sched.counters().prefill_rows == 100);
+  CHECK(m.manager.counters().copied == 7);
+}
+
+TEST_CASE("a second request with the same prompt computes only what is not cached") {
+  machine m(100, true, {512, 8, 10, 2});
+  submit(m, make(1, std::vector<token_id>(100, 17), 5));
+  m.drain();
+  m.sched.take_started();
+  submit(m, make(2, std::vector<token_id>(100, 17), 5));
+  m.drain();
+  CHECK(m.sched.counters().prefill_rows == 104);
+  auto started = m.sched.take_started();
+  REQUIRE(started.size() == 1);
+  CHECK(started[0].cached_tokens == 96);
+}
+
+TEST_CASE("requests of one priority start in their order, higher priorities before them") {
+  CHECK(starts({make(1, {20}, 3), make(2, {20}, 3), make(3, {20}, 3, 1, 5)}) == std::vector<std::uint64_t>{3, 1, 2});
+}
+
+TEST_CASE("requests start in the order of their arrival at the engine, whatever their numbers are by now") {
+  std::vector<admission> all{make(11, {20}, 3), make(12, {20}, 3), make(13, {20}, 3)};
+  all[0].arrival = 3, all[1].arrival = 1, all[2].arrival = 2;
+  CHECK(starts(all) == std::vector<std::uint64_t>{12, 13, 11});
+}
+
+TEST_CASE("a more important request takes the place of a less important one") {
+  machine m(100, true, {512, 1, 10, 1});
+  submit(m, make(1, {20}, 40));
+  m.plan(), m.execute(), m.book();
+  submit(m, make(2, {21}, 2, 1, 1));
+  m.drain();
+  CHECK(m.sched.counters().preemptions == 1);
+  check_transcripts(m, make(1, {20}, 40));
+  check_transcripts(m, make(2, {21}, 2));
+}
+
+TEST_CASE("a full queue and an impossible n are refused with a sentence") {
+  scheduler s({512, 4, 2, 2});
+  for (std::uint64_t i = 1; i <= 6; ++i) // four could run, two may wait
+    CHECK_FALSE(s.submit(make(i, {1}, 1)).has_value());
+  auto full = s.submit(make(7, {1}, 1));
+  REQUIRE(full.has_value());
+  CHECK(full->code == errc::overloaded);
+  auto wide = s.submit(make(8, {1}, 1, 5));
+  REQUIRE(wide.has_value());
+  CHECK(wide->param == "n");
+}
+
+TEST_CASE("a paused request gets no rows, holds nobody up and gives its blocks first") {
+  machine m(12, false, {64, 4, 10, 2});
+  auto one = make(1, std::vector<token_id>(100, 21), 40), two = make(2, std::vector<token_id>(100, 22), 40);
+  submit(m, one);
+  m.plan(), m.execute(), m.book(), m.plan(), m.execute(), m.book(), m.plan(), m.execute(), m.book();
+  auto before = m.transcripts[{1, 0}].size();
+  m.sched.pause(1, true);
+  submit(m, two);
+  m.drain();
+  CHECK(m.transcripts[{1, 0}].size() <= before + 1);
+  check_transcripts(m, two);
+  m.sched.pause(1, false);
+  m.drain();
+  check_transcripts(m, one);
+}
+
+TEST_CASE("whoever waits runs after a cancellation that comes while blocks are asked for") {
+  machine m(20, true, {64, 1, 10, 2});
+  submit(m, make(1, std::vector<token_id>(40, 11), 10));
+  submit(m, make(2, {12}, 10));
+  m.on_round = [&] { m.sched.cancel(1); };
+  m.drain();
+  check_transcripts(m, make(2, {12}, 10));
+  CHECK(m.manager.counters().in_use == 0);
+}
+
+TEST_CASE("paused requests give their places to whoever waits") {
+  machine m(100, true, {64, 4, 10, 2});
+  auto paused = make(1, {21}, 40, 2), slow = make(2, {22}, 40, 2), wide = make(3, {23}, 5, 4);
+  submit(m, paused);
+  submit(m, slow);
+  m.plan(), m.execute(), m.book(), m.plan(), m.execute(), m.book();
+  m.sched.pause(1, true);
+  m.sched.pause(2, true);
+  submit(m, wide);
+  m.drain();
+  check_transcripts(m, wide);
+  m.sched.pause(1, false);
+  m.sched.pause(2, false);
+  m.drain();
+  check_transcripts(m, paused);
+  check_transcripts(m, slow);
+}
+
+TEST_CASE("no more give way than has to") {
+  machine m(14, false, {512, 8, 100, 1});
+  std::vector<admission> all;
+  for (int i = 1; i <= 8; ++i) // seven of one block each, and the youngest of seven: what all others want next
+    all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(i < 8 ? 16 : 112, 10 + i), 10));
+  for (auto& a : all)
+    submit(m, a);
+  for (int step = 0; step < 2; ++step)
+    m.plan(), m.execute(), m.book();
+  CHECK(m.sched.counters().preemptions == 1);
+  CHECK(m.sched.counters().waiting == 1);
+  m.drain();
+  for (auto& a : all)
+    check_transcripts(m, a);
+}
+
+TEST_CASE("paused requests have no place in the queue") {
+  machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
+  std::vector<admission> paused;
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    submit(m, paused.emplace_back(make(id, {static_cast<token_id>(id)}, 5)));
+    m.plan();
+    m.sched.pause(id, true);
+  }
+  m.drain();
+  CHECK(m.sched.counters().paused == 4);
+  auto a = make(11, {31}, 5), b = make(12, {32}, 5);
+  submit(m, a), submit(m, b);
+  m.drain();
+  check_transcripts(m, a), check_transcripts(m, b);
+  // Who goes on has its place again, full queue or not.
+  submit(m, make(13, {33}, 5)), submit(m, make(14, {34}, 5));
+  for (auto& p : paused)
+    CHECK(m.sched.pause(p.request, false).empty());
+  m.drain();
+  for (auto& p : paused)
+    check_transcripts(m, p);
+  CHECK(m.sched.counters().paused == 0);
+}
+
+TEST_CASE("of too many paused requests those paused for longest are forgotten") {
+  machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    submit(m, make(id, {static_cast<token_id>(id)}, 5));
+    CHECK(m.sched.pause(id, true).empty());
+  }
+  CHECK(m.sched.pause(1, false).empty()); // and again: now it is the last
+  CHECK(m.sched.pause(1, true).empty());
+  submit(m, make(5, {5}, 5, 2));
+  m.drain();
+  submit(m, make(6, {6}, 5));
+  CHECK(m.sched.pause(6, true) == std::vector<std::uint64_t>{2});
+  CHECK(m.sched.counters().paused == 4);
+  m.sched.cancel(3);
+  submit(m, make(7, {7}, 5));
+  CHECK(m.sched.pause(7, true).empty());
+  m.drain();
+  CHECK(m.sched.counters().paused == 4);
+}
+
+TEST_CASE("a prompt under way takes blocks from who is paused") {
+  machine m(8, false, {.step_tokens = 16, .max_sequences = 4});
+  const auto paused = make(1, std::vector<token_id>(60, 21), 30), decoding = make(2, {22}, 40),
+             prompt = make(3, std::vector<token_id>(60, 23), 3);
+  submit(m, paused);
+  while (m.transcripts[{1, 0}].empty())
+    m.plan(), m.execute(), m.book();
+  m.sched.pause(1, true);
+  submit(m, decoding);
+  submit(m, prompt);
+  while (m.transcripts[{3, 0}].empty())
+    m.plan(), m.execute(), m.book();
+  CHECK(m.transcripts[{2, 0}].size() < solo(decoding, 0).size()); // it has not waited for it
+  m.sched.pause(1, false);
+  m.drain();
+  for (auto& a : {paused, decoding, prompt})
+    check_transcripts(m, a);
+}

@@ -1,0 +1,191 @@
+#include "runtime/support/json.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <ctime>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace troupe;
+
+namespace {
+
+const std::string golden = TROUPE_TEST_DATA "/golden/";
+const char* const checkpoints[] = {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"};
+
+std::vector<token_id> ids_of(json::value list) {
+  std::vector<token_id> ids;
+  for (json::value id : list.get_array())
+    ids.push_back(static_cast<token_id>(id.get_int64().value()));
+  return ids;
+}
+
+std::string text_of(json::value v) { return std::string(v.get_string().value()); }
+
+} // namespace
+
+TEST_CASE("texts of the reference checkpoints become the reference ids and back") {
+  for (const std::string name : checkpoints) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    const auto expected = json::document::load(golden + name + "/expected.json");
+    int compared = 0;
+    for (json::value c : json::find(expected.root(), "tokenize")->get_array()) {
+      const auto text = text_of(*json::find(c, "text"));
+      CAPTURE(text);
+      CHECK(tokens->encode(text, true) == ids_of(*json::find(c, "ids")));
+      const auto plain = ids_of(*json::find(c, "ids_no_special"));
+      CHECK(tokens->encode(text, false) == plain);
+      CHECK(tokens->decode(plain, true) == text_of(*json::find(c, "decoded")));
+      CHECK(tokens->decode(plain, false) == text_of(*json::find(c, "decoded_with_special")));
+      ++compared;
+    }
+    CHECK(compared > 10);
+  }
+}
+
+TEST_CASE("a text of the reference checkpoints has at least as many tokens as its bytes need") {
+  for (const std::string name : checkpoints) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    const auto most = tokens->most_bytes_per_token();
+    CHECK(most > 0);
+    CHECK(most < 4096);
+    for (std::size_t id = 0; id < tokens->vocab_size(); ++id)
+      CHECK(tokens->token_bytes(static_cast<token_id>(id)).size() <= most);
+  }
+}
+
+TEST_CASE("prompts and rendered conversations of the reference checkpoints become the reference ids") {
+  for (const std::string name : checkpoints) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    const auto expected = json::document::load(golden + name + "/expected.json");
+    for (json::value c : json::find(expected.root(), "cases")->get_array())
+      CHECK(tokens->encode(text_of(*json::find(c, "text")), true) == ids_of(*json::find(c, "ids")));
+    int conversations = 0;
+    for (json::value c : json::find(expected.root(), "chat")->get_array())
+      if (const auto rendered = json::find(c, "rendered")) {
+        CHECK(tokens->encode(text_of(*rendered), false) == ids_of(*json::find(c, "ids")));
+        ++conversations;
+      }
+    CHECK(conversations > 0);
+  }
+}
+
+TEST_CASE("tokens can be looked up by id and by name") {
+  const auto bytes = tokenizer::load(golden + "llama-gqa");
+  CHECK(bytes->vocab_size() == 768);
+  CHECK(bytes->bos() == 0);
+  CHECK(bytes->eos() == 4);
+  CHECK_FALSE(bytes->unk());
+  CHECK(bytes->id_of("<|eot_id|>") == 4);
+  CHECK_FALSE(bytes->id_of("<|nothing|>"));
+  CHECK(bytes->is_special(4));
+  CHECK_FALSE(bytes->is_special(300));
+  const auto the = bytes->id_of("Ġthe");
+  REQUIRE(the);
+  CHECK(bytes->token(*the) == "Ġthe");
+  CHECK(bytes->token_bytes(*the) == " the");
+  CHECK(bytes->token_bytes(4) == "<|eot_id|>");
+  for (const token_id outside : {-1, 768, 2'000'000'000}) {
+    CHECK(bytes->token(outside) == "");
+    CHECK(bytes->token_bytes(outside) == "");
+    CHECK_FALSE(bytes->is_special(outside));
+  }
+
+  const auto pieces = tokenizer::load(golden + "mistral-swa");
+  CHECK(pieces->unk() == 0);
+  CHECK(pieces->token_bytes(*pieces->id_of("<0xE2>")) == "\xE2");
+  CHECK(pieces->token_bytes(*pieces->id_of("▁t")) == " t");
+}
+
+TEST_CASE("text that is not UTF-8 is refused") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  for (const std::string text :
+       {"\xFF", "a\xC3", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "ok \x80"}) {
+    try {
+      tokens->encode(text, false);
+      FAIL("accepted");
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::bad_request);
+      CHECK(f.what_failed().message == "the text is not valid UTF-8");
+    }
+  }
+}
+
+TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
+  constexpr std::size_t megabyte = 1 << 20;
+  const auto repeated = [](const auto& piece, std::size_t size) {
+    std::string text;
+    while (text.size() < size)
+      text += piece.first;
+    return text + piece.second;
+  };
+  for (const std::string name : {"llama-gqa", "llama-mha-tied", "qwen2", "mistral-swa"}) {
+    CAPTURE(name);
+    const auto tokens = tokenizer::load(golden + name);
+    // Of the processor's time: the machine may be busy with other things.
+    const auto seconds = [&](const std::string& text) {
+      const auto started = std::clock();
+      tokens->encode(text, true);
+      return static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC;
+    };
+    const std::string special(tokens->token(1)), almost = special.substr(0, special.size() - 1);
+    const std::pair<std::string, std::string> pieces[] = {
+      {"a", ""}, {" ", "x"}, {"\n", ""}, {" \n", "x"}, {"😀", ""}, {"!", "\n"}, {"1", ""}, {"你好", ""}, {"\t ", ""},
+      {"<|", ""}, {"'s", ""}, {"abcdefgh", ""}, {special, ""}, {almost, ""}, {"é\u0323\u0301", ""}};
+    for (const auto& piece : pieces) {
+      CAPTURE(piece.first);
+      const auto text = repeated(piece, megabyte);
+      // Quadratic work would take 64 times as long for eight times the text.
+      CHECK(seconds(text) < 24 * seconds(repeated(piece, megabyte / 8)) + 0.2);
+      if (name != "qwen2") // which normalizes
+        CHECK(tokens->decode(tokens->encode(text, true), true).size() ==
+              (text.find(special) == std::string::npos ? text.size() : 0));
+    }
+  }
+}
+TEST_CASE("an expression that looks through a whole run of spaces before it fails does so once") {
+  const auto tokens = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{" ":0,"x":1},"merges":[]},"pre_tokenizer":
+    {"type":"Split","pattern":{"Regex":"\\s+$"},"behavior":"Removed","invert":false}})",
+                                       "test");
+  const std::string spaces(1 << 20, ' ');
+  CHECK(tokens->encode(spaces + "x", false).size() == spaces.size() + 1);
+  CHECK(tokens->encode("x" + spaces, false) == std::vector<token_id>{1});
+}
+
+TEST_CASE("a long run of combining marks is normalized in time") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  std::string text = "a";
+  for (int i = 0; i < 250'000; ++i)
+    text += "\u0301\u0316"; // in the wrong order: every mark below moves before every mark above
+  const auto started = std::clock(); // of the processor's time; quadratic work would take many minutes
+  const auto ids = tokens->encode(text, false);
+  CHECK(static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC < 30.0);
+  std::string sorted = "\u00E1"; // the first acute composes with the a
+  for (int i = 0; i < 250'000; ++i)
+    sorted += "\u0316";
+  for (int i = 1; i < 250'000; ++i)
+    sorted += "\u0301";
+  CHECK(tokens->decode(ids, false) == sorted);
+}
+
+TEST_CASE("many threads may encode with one tokenizer") {
+  const auto tokens = tokenizer::load(golden + "qwen2");
+  const std::string text = "Once upon a time, Élève 123 <|im_end|> 你好\n";
+  const auto expected = tokens->encode(text, true);
+  std::vector<std::thread> threads;
+  std::atomic<int> same = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 50; ++i)
+        same += tokens->encode(text, true) == expected && tokens->decode(expected, false) == text;
+    });
+  for (auto& thread : threads)
+    thread.join();
+  CHECK(same == 200);
+}
