@@ -210,7 +210,7 @@ private:
     e.discarded_rows = s.discarded_rows, e.preemptions = s.preemptions;
     e.copied_blocks = b.copied, e.evicted_blocks = b.evicted;
     e.host_blocks_total = b.host_total, e.host_blocks_in_use = b.host_in_use;
-    e.parked_blocks = b.parked, e.restored_blocks = b.restored;
+    e.swapped_out_blocks = b.swapped_out, e.swapped_in_blocks = b.swapped_in;
     return e;
   }
 

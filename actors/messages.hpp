@@ -64,7 +64,7 @@ using finish_atom = caf::atom_constant<caf::atom("finish")>;
 using pause_atom = caf::atom_constant<caf::atom("pause")>;
 using started_atom = caf::atom_constant<caf::atom("started")>;
 using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
-using drawn_atom = caf::atom_constant<caf::atom("drawn")>;
+using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
 using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
@@ -96,7 +96,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
-  caf::reacts_to<step_result_ptr>,                            // sampler: what a step has drawn
+  caf::reacts_to<step_result_ptr>,                            // sampler: what a step has sampled
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
 // -- kv_block_manager: who has which block ------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ using executor_actor = caf::typed_actor<
 // -- sampler: logits to tokens --------------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
-  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, at the start: who books what was drawn
+  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, at the start: who books what was sampled
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: who hears of this request's tokens
-  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: draw, then tell it, the scheduler, the requests
-  caf::reacts_to<drawn_atom>,                                // the device: the oldest draw is done
+  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample, then tell it, the scheduler, the requests
+  caf::reacts_to<sampled_atom>,                                // the device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
 
 // -- engine: supervisor of all above --------------------------------------------------------------------------------------

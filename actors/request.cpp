@@ -108,7 +108,7 @@ private:
       fail({errc::unavailable, "the engine has stopped", {}});
     } else if (scheduler_ && whom == scheduler_.address()) {
       scheduler_ = scheduler_actor();
-      number_ = 0; // what the old company still sends is not for us: the next one draws it again
+      number_ = 0; // what the old company still sends is not for us: the next one samples it again
       self_->send(engine_, admit_atom::value, stay_);
     }
   }

@@ -17,7 +17,7 @@ public:
 
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
     : self_(self), alive_(self),
-      drawer_(model->device->make_drawer(*model, [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
+      sampler_(model->device->make_sampler(*model, [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
     self_->set_down_handler([this](caf::down_msg& down) { forget(down.source); });
   }
 
@@ -25,8 +25,8 @@ public:
     return {
       [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
       [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
-      [this](const step_logits_ptr& logits, const executor_actor& executor) { draw(*logits, executor); },
-      [this](drawn_atom) { --on_device_, deliver(std::make_shared<const step_result>(drawer_->collect())); },
+      [this](const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
+      [this](sampled_atom) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
       [this](check_atom) { check(); },
     };
   }
@@ -37,7 +37,7 @@ private:
   // The device calls, from a thread of its own, and may do so when this actor is no more.
   static void tell(const sampler_addr& me) {
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
-      caf::anon_send(caf::actor_cast<sampler_actor>(alive), drawn_atom::value);
+      caf::anon_send(caf::actor_cast<sampler_actor>(alive), sampled_atom::value);
   }
 
   void attach(std::uint64_t request, const request_actor& client) {
@@ -53,18 +53,18 @@ private:
     }
   }
 
-  void draw(const step_logits& logits, const executor_actor& executor) {
-    auto tokens = std::make_shared<const step_tokens>(drawer_->draw(logits.plan, logits.output));
+  void sample(const step_logits& logits, const executor_actor& executor) {
+    auto tokens = std::make_shared<const step_tokens>(sampler_->sample(logits.plan, logits.output));
     self_->send(executor, tokens);
-    if (tokens->drawn)
-      return deliver(tokens->drawn);
+    if (tokens->sampled)
+      return deliver(tokens->sampled);
     if (on_device_++ == 0 && !std::exchange(checking_, true))
       self_->delayed_send(self_, check_interval, check_atom::value);
   }
 
-  // A device that fails does not say that it has drawn.
+  // A device that fails does not say that it has sampled.
   void check() {
-    drawer_->check();
+    sampler_->check();
     checking_ = on_device_ > 0;
     if (checking_)
       self_->delayed_send(self_, check_interval, check_atom::value);
@@ -72,9 +72,9 @@ private:
 
   void deliver(const step_result_ptr& result) {
     self_->send(scheduler_, result);
-    for (auto& drawn : result->drawn)
-      if (auto client = clients_.find(drawn.sequence.request); client != clients_.end())
-        self_->send(client->second, drawn.sequence, drawn.token);
+    for (auto& sampled : result->sampled)
+      if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
+        self_->send(client->second, sampled.sequence, sampled.token);
     for (auto& failed : result->failed)
       if (auto client = clients_.find(failed.sequence.request); client != clients_.end())
         self_->send(client->second, failed.sequence.request, failed.why);
@@ -84,11 +84,11 @@ private:
 
   sampler_actor::pointer self_;
   sampler_actor alive_; // until it is told to exit: a device's stream must go on the thread that has made it
-  std::unique_ptr<step_drawer> drawer_;
+  std::unique_ptr<step_sampler> sampler_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
-  int on_device_ = 0;        // draws that have not been collected
+  int on_device_ = 0;        // samples that have not been collected
   bool checking_ = false;    // a check is due
 };
 

@@ -1,4 +1,4 @@
-// The sampler actor: turns a step's logits into tokens (a step_drawer in runtime/) and tells whoever needs them, in order of
+// The sampler actor: turns a step's logits into tokens (a step_sampler in runtime/) and tells whoever needs them, in order of
 // urgency: the executor, which may be waiting for them, the scheduler, then each request. Event-based on a CPU; where a
 // device works by itself, detached: its stream belongs to one thread.
 #pragma once

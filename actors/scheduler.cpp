@@ -85,7 +85,7 @@ private:
       ask(std::move(*request));
       return;
     }
-    for (auto& s : scheduler_.take_started()) // before the plan goes out, so that no token comes first
+    for (auto& s : scheduler_.collect_started()) // before the plan goes out, so that no token comes first
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {

@@ -125,7 +125,7 @@ private:
 };
 
 model_bench::model_bench(const model_bench_options& options, const gpu_opener& open_gpu, const progress_fn& progress,
-                         const line_sink& say)
+                         const log_sink& say)
   : options_(options) {
   options_.time_steps = options.ceilings;
   const auto opening = clock::now();
@@ -146,7 +146,7 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
     say("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
     const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : numbers.compute; // f16 is never rounded to bf16
-    ceilings_ = device_->measure_ceilings(multiplied,
+    peaks_ = device_->measure_peaks(multiplied,
                                           !stored_as_floats || numbers.weights != kernels::quantization::none);
   }
   const auto loading = clock::now();
@@ -229,8 +229,8 @@ model_bench_result model_bench::measure(int batch) {
     bytes += static_cast<double>(decode_bytes(*weights_in_memory_, numbers_.kv, batch, options_.prompt + g + 1));
   result.decode_bytes_per_step = share(bytes, options_.generate);
   result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
-  result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), ceilings_.bandwidth);
-  result.prefill_peak_share = share(share(result.prefill_operations, result.prefill_ms / 1000), ceilings_.operations);
+  result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), peaks_.bandwidth);
+  result.prefill_peak_share = share(share(result.prefill_operations, result.prefill_ms / 1000), peaks_.operations);
   const double wall = std::accumulate(decodes.begin(), decodes.end(), 0.0);
   result.device_ms_per_step = share(on_device, options_.repeat * options_.generate);
   if (times_steps())

@@ -47,7 +47,7 @@ class model_bench {
 public:
   /// Loads the model; `say` hears of the packed cache and of what takes long. Throws failure or device_error.
   model_bench(const model_bench_options& options, const gpu_opener& open_gpu, const progress_fn& progress,
-              const line_sink& say);
+              const log_sink& say);
 
   /// `batch` sequences: their prompts one after the other in steps of up to `step_tokens` rows, then `generate` steps
   /// of one row each. Throws failure(out_of_memory) where the machine has no room for it.
@@ -64,7 +64,7 @@ public:
   weight_work work_per_token() const { return troupe::work_per_token(*weights_in_memory_); }
 
   /// All 0 where they were not asked for.
-  const troupe::ceilings& ceilings() const { return ceilings_; }
+  const troupe::ceilings& device_peaks() const { return peaks_; }
 
   /// Whether steps' times on the device are measured.
   bool times_steps() const { return options_.time_steps && device_->works_by_itself(); }
@@ -80,7 +80,7 @@ private:
   int threads_ = 0;
   double load_seconds_ = 0;
   std::shared_ptr<const troupe::device> device_;
-  troupe::ceilings ceilings_;
+  troupe::device_peaks peaks_;
   std::shared_ptr<const model_weights> weights_in_memory_;
 };
 

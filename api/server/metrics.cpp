@@ -72,8 +72,8 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   counter("troupe_kv_blocks_evicted_total", "Cached blocks given up for others.", s.evicted_blocks);
   gauge("troupe_host_blocks_total", "Slots of host memory for evicted blocks.", real(s.host_blocks_total));
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
-  counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.parked_blocks);
-  counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.restored_blocks);
+  counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
+  counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
   counter("troupe_restarts_total", "Times that the engine was started anew because a part of it had failed.", s.restarts);
   return result;
 }

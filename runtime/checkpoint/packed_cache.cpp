@@ -77,7 +77,7 @@ bool make_folder(const fs::path& folder, std::string& why) {
 } // namespace
 
 packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
-                           line_sink say)
+                           log_sink say)
   : say_(std::move(say)), file_(file_of(folder, contents)) {
   lay_out(contents);
   std::string why;

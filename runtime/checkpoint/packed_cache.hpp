@@ -30,7 +30,7 @@ class atomic_file;
 class mapped_file;
 
 /// Hears what should be told of a load, a line each.
-using line_sink = std::function<void(std::string)>;
+using log_sink = std::function<void(std::string)>;
 
 struct packed_entry {
   std::string name;      // of its first tensor
@@ -55,7 +55,7 @@ public:
   /// read or written is no error, weights are then packed as if there were no cache. Throws failure(bad_request) where
   /// `folder` is no folder.
   packed_cache(const std::filesystem::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
-               line_sink say);
+               log_sink say);
   ~packed_cache();
   packed_cache(const packed_cache&) = delete;
   packed_cache& operator=(const packed_cache&) = delete;
@@ -84,7 +84,7 @@ private:
   void begin();
   place place_of(std::string_view name) const;
 
-  line_sink say_;
+  log_sink say_;
   std::filesystem::path file_;
   std::string head_; // padded with zeros
   std::map<std::string, place, std::less<>> places_;

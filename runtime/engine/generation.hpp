@@ -76,7 +76,7 @@ struct engine_stats {
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
   std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0;                 // slots of host memory (engine_options::swap_bytes)
-  std::uint64_t parked_blocks = 0, restored_blocks = 0;                        // moved there and back
+  std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0;                        // moved there and back
   std::uint64_t restarts = 0;                                                  // after a part of it had failed
 };
 

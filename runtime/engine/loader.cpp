@@ -54,7 +54,7 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
 
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision numbers, kernels::backend& backend,
-                                                  const progress_fn& progress, const line_sink& say) {
+                                                  const progress_fn& progress, const log_sink& say) {
   for (auto& line : check_tensors(*source.tensors, source.config))
     say(std::move(line));
   if (auto line = what_quantisation_leaves(*source.tensors, source.config, numbers); !line.empty())

@@ -37,7 +37,7 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
 /// is not in files.
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision numbers, kernels::backend& backend,
-                                                  const progress_fn& progress, const line_sink& say);
+                                                  const progress_fn& progress, const log_sink& say);
 
 /// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);

@@ -5,7 +5,7 @@
 #include "runtime/support/error.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
-#include "runtime/execution/step_sampler.hpp"
+#include "runtime/execution/cpu/cpu_step_sampler.hpp"
 
 #include <charconv>
 
@@ -29,16 +29,16 @@ public:
   bool works_by_itself() const override { return false; }
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }
 
-  ceilings measure_ceilings(kernels::dtype compute, bool quantised) const override {
-    return ceilings_of(kernels::measure_machine(options_.threads), compute, quantised);
+  device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
+    return peaks_of(kernels::measure_machine(options_.threads), compute, quantised);
   }
 
   std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
     return std::make_unique<cpu_step_runner>(std::move(model), open());
   }
 
-  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()>) const override {
-    return std::make_unique<step_sampler>(model.info.defaults.stops);
+  std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()>) const override {
+    return std::make_unique<cpu_step_sampler>(model.info.defaults.stops);
   }
 
 private:
@@ -76,8 +76,8 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 
 } // namespace
 
-ceilings ceilings_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised) {
-  ceilings found{peaks.read, "memory read", 0, ""};
+device_peaks peaks_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised) {
+  device_peaks found{peaks.read, "memory read", 0, ""};
   const auto take = [&](double rate, const char* name) {
     if (found.operations == 0 && rate > 0) {
       found.operations = rate;

@@ -25,7 +25,7 @@ struct run_sizes {
 };
 
 /// What a device can do at most, measured: times are judged by it. 0: not known.
-struct ceilings {
+struct device_peaks {
   double bandwidth = 0;      // bytes per second of the memory where weights and K/V live
   std::string bandwidth_of;  // "memory read"
   double operations = 0;     // per second; a multiplication and an addition are two
@@ -52,7 +52,7 @@ public:
   /// wait long for a step that also reads prompts.
   virtual int default_step_tokens(int max_sequences) const = 0;
 
-  /// Bytes of it that runner and drawer need beside a decoder's activations, what the backend's ops take, and the KV cache.
+  /// Bytes of it that runner and sampler need beside a decoder's activations, what the backend's ops take, and the KV cache.
   virtual std::size_t step_memory(const run_sizes& sizes) const = 0;
 
   /// Whether a row's results depend on that row alone, and not on the other rows of a step, on chunks or on what is cached.
@@ -66,17 +66,17 @@ public:
 
   /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else should
   /// run. Throws device_error.
-  virtual ceilings measure_ceilings(kernels::dtype compute, bool quantised) const = 0;
+  virtual device_peaks measure_peaks(kernels::dtype compute, bool quantised) const = 0;
 
-  /// What runs the model's steps, and draws from their logits; made by the thread that will use it. `drawn` is called,
-  /// on any thread, once for each draw that can be collected.
+  /// What runs the model's steps, and samples from their logits; made by the thread that will use it. `sampled` is called,
+  /// on any thread, once for each sample that can be collected.
   virtual std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const = 0;
-  virtual std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const = 0;
+  virtual std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const = 0;
 };
 
 /// Of a CPU: the fastest instruction that weights of that kind can be multiplied with. (Floats in bf16 are, where there is
 /// none for them, multiplied in f32.)
-ceilings ceilings_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised);
+device_peaks peaks_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised);
 
 struct gpu_options {
   int index = 0;

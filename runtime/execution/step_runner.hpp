@@ -1,4 +1,4 @@
-// What an executor and a sampler do, apart from being actors: a step_runner turns plans into logits, a step_drawer logits
+// What an executor and a sampler do, apart from being actors: a step_runner turns plans into logits, a step_sampler logits
 // into tokens. On a CPU all is done when a call returns. A device that works by itself has it queued then, and events say
 // when it is done: they are passed on with the data, and nobody waits for them on the host. Each is used by one thread,
 // which also makes it.
@@ -18,11 +18,11 @@ struct step_output {
   kernels::device_event_ptr ready;        // null: now
 };
 
-/// Where the tokens of a step are: in `drawn`, or on the device.
+/// Where the tokens of a step are: in `sampled`, or on the device.
 struct step_tokens {
   std::uint64_t step = 0;
-  std::shared_ptr<const step_result> drawn;    // null: they are in
-  std::shared_ptr<const std::int32_t> slots;   // device memory, [max_sequences]: the token last drawn for each slot
+  std::shared_ptr<const step_result> sampled;    // null: they are in
+  std::shared_ptr<const std::int32_t> slots;   // device memory, [max_sequences]: the token last sampled for each slot
   kernels::device_event_ptr ready;             // when they are
 };
 
@@ -30,7 +30,7 @@ class step_runner {
 public:
   virtual ~step_runner() = default;
 
-  /// What was drawn in a step, before the first plan that has placeholders for it.
+  /// What was sampled in a step, before the first plan that has placeholders for it.
   virtual void take(const step_tokens& tokens) = 0;
 
   /// One forward pass. Plans come in their order.
@@ -41,13 +41,13 @@ public:
   virtual double device_ms() { return 0; }
 };
 
-class step_drawer {
+class step_sampler {
 public:
-  virtual ~step_drawer() = default;
+  virtual ~step_sampler() = default;
 
-  virtual step_tokens draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
+  virtual step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
 
-  /// Of the oldest draw whose tokens were left on the device, once the device has said that they are drawn.
+  /// Of the oldest sample whose tokens were left on the device, once the device has said that they are sampled.
   virtual step_result collect() = 0;
 
   /// Throws device_error where the device has failed, and would never say so.

@@ -208,7 +208,7 @@ void check_target(const fs::path& file) {
 std::span<const export_format> export_formats() { return formats; }
 
 export_result export_gguf(const std::string& name, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
-                          const progress_fn& progress, const line_sink& say, bool requantise) {
+                          const progress_fn& progress, const log_sink& say, bool requantise) {
   check_target(file);
   const auto model = path_of_model(name);
   const auto source = open_model(model);

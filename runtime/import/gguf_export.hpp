@@ -35,7 +35,7 @@ struct export_result {
 /// Throws failure(unsupported) for what GGUF cannot say, failure(bad_request) where `file` is there and is not a
 /// regular file, or is the one that is read, or all matrices of a GGUF file are `to` already, and as open_model and gguf_writer.
 export_result export_gguf(const std::string& model, tensor_type to, const std::filesystem::path& file,
-                          kernels::thread_pool& pool, const progress_fn& progress = {}, const line_sink& say = {},
+                          kernels::thread_pool& pool, const progress_fn& progress = {}, const log_sink& say = {},
                           bool requantise = false);
 
 } // namespace troupe

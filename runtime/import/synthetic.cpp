@@ -37,14 +37,14 @@ std::uint64_t next_random(std::uint64_t& state) {
 }
 
 /// Draws from a normal distribution of standard deviation 0.02, which 12 random bits then choose from.
-std::array<std::uint16_t, 4096> normal_draws() {
-  std::array<std::uint16_t, 4096> draws;
+std::array<std::uint16_t, 4096> normal_samples() {
+  std::array<std::uint16_t, 4096> samples;
   std::uint64_t state = 1;
-  for (auto& draw : draws) {
+  for (auto& sample : samples) {
     const double u = (double(next_random(state) >> 11) + 0.5) * 0x1p-53, v = double(next_random(state) >> 11) * 0x1p-53;
-    draw = to_bf16(float(0.02 * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v)));
+    sample = to_bf16(float(0.02 * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v)));
   }
-  return draws;
+  return samples;
 }
 
 class synthetic_checkpoint final : public checkpoint {
@@ -97,7 +97,7 @@ public:
     for (std::size_t i = 0; i < count;) {
       auto random = next_random(state);
       for (int k = 0; k < 5 && i < count; ++k, random >>= 12)
-        data[i++] = draws_[random & 4095];
+        data[i++] = samples_[random & 4095];
     }
     return data;
   }
@@ -114,7 +114,7 @@ private:
 
   std::string name_;
   std::map<std::string, tensor_info, std::less<>> tensors_;
-  std::array<std::uint16_t, 4096> draws_ = normal_draws();
+  std::array<std::uint16_t, 4096> samples_ = normal_samples();
 };
 
 } // namespace

@@ -96,7 +96,7 @@ std::span<const std::uint64_t> candidates::weights() {
   return weights_;
 }
 
-token_id candidates::draw(std::uint64_t bits) {
+token_id candidates::sample(std::uint64_t bits) {
   std::uint64_t offset = multiply_high(bits, total_weight());
   std::size_t i = 0;
   for (; offset >= weights_[i]; ++i)

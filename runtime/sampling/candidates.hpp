@@ -61,7 +61,7 @@ public:
 
   /// Draws a token with probability weight / total_weight(): with the tokens laid out by ascending id, each as long as
   /// its weight, the one that covers offset floor(bits * total / 2^64).
-  token_id draw(std::uint64_t bits);
+  token_id sample(std::uint64_t bits);
 
 private:
   std::span<const float> row_;      // [vocab]

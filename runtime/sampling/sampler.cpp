@@ -114,7 +114,7 @@ sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_s
     keep_top_k(tokens, p.top_k);
     keep_top_p(tokens, p.top_p);
     keep_min_p(tokens, p.min_p);
-    chosen.id = tokens.draw(draw_bits(p.seed, state_.position(), state_.index()));
+    chosen.id = tokens.sample(random_bits(p.seed, state_.position(), state_.index()));
   }
   if (p.logprobs >= 0)
     report_logprobs(logits, static_cast<std::size_t>(p.logprobs), tokens, chosen);

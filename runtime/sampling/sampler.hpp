@@ -1,11 +1,11 @@
 // From logits to tokens for one sequence. The sampler actor owns one sequence_sampler per running sequence and one
 // sampling_scratch per thread that samples; a sampler can be thrown away and rebuilt from the transcript at any time.
 //
-// How a token is drawn, so that every backend draws the same:
+// How a token is sampled, so that every backend samples the same:
 // 1. Processors edit, scale and filter the logits in the order given at sampling_params.
 // 2. Each candidate gets the integer weight round(exp(logit - max) * 2^40), exp computed in single-rounded float
 //    operations (sampling/vector_passes.hpp); tokens under 2^-41 of the likeliest weigh nothing.
-// 3. offset = floor(bits * total / 2^64) with draw_bits(seed, position, index), see philox.hpp.
+// 3. offset = floor(bits * total / 2^64) with random_bits(seed, position, index), see philox.hpp.
 // 4. The tokens' weights are laid end to end by ascending id; the token that covers the offset is chosen.
 // Integers make sums exact in any order, so threads, vector widths and tree reductions cannot change the choice; order
 // by id needs no sort: a parallel implementation sums blocks, finds the block and then the token in it.
@@ -35,7 +35,7 @@ struct sampled_token {
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
 };
 
-/// Why a token could not be drawn.
+/// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
 
 /// Buffers that sampling reuses from row to row; any scratch serves any sequence, one at a time.
@@ -53,7 +53,7 @@ public:
   const sampling_params& params() const { return *params_; }
   std::span<const token_id> eos_ids() const { return eos_ids_; }
   std::uint32_t index() const { return index_; }
-  std::uint64_t position() const { return position_; }          // of the next token, for the random draw
+  std::uint64_t position() const { return position_; }          // of the next token, for the random sample
   std::uint64_t emitted() const { return emitted_; }
   const token_counts& counts() const { return counts_; }        // kept where a penalty uses them
   bool uses_counts() const;

@@ -36,7 +36,7 @@ struct sampling_params {
   /// Takes the same time whatever the lists hold.
   void validate(std::size_t vocab_size) const;
 
-  /// Whether the likeliest token is taken rather than drawn.
+  /// Whether the likeliest token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
 };
 

@@ -28,7 +28,7 @@ std::uint64_t block_manager::content_hash(std::uint64_t parent, std::span<const 
 }
 
 block_manager::block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks, hash_fn hash)
-  : prefix_cache_(prefix_cache), hash_(hash), parked_(host_blocks), blocks_(static_cast<std::size_t>(blocks)) {
+  : prefix_cache_(prefix_cache), hash_(hash), host_pool_(host_blocks), blocks_(static_cast<std::size_t>(blocks)) {
   free_.reserve(blocks_.size());
   for (auto b = blocks; b-- > 0;)
     free_.push_back(b);
@@ -37,8 +37,8 @@ block_manager::block_manager(std::int32_t blocks, bool prefix_cache, std::int32_
 
 block_counters block_manager::counters() const {
   auto c = counters_;
-  c.host_total = parked_.total();
-  c.host_in_use = parked_.in_use();
+  c.host_total = host_pool_.total();
+  c.host_in_use = host_pool_.in_use();
   return c;
 }
 
@@ -79,8 +79,8 @@ void block_manager::index_full_block(sequence& s) {
     block_content content{0, s.content, hash, {}};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
     // What is parked and was computed anew all the same stays one content: its successors are found from either.
-    const auto twin = parked_.find(s.content, hash, s.tail);
-    content.id = twin ? parked_.content(*twin).id : ++last_content_;
+    const auto twin = host_pool_.find(s.content, hash, s.tail);
+    content.id = twin ? host_pool_.content(*twin).id : ++last_content_;
     put_into_index(own, content);
   } else if (known != own) {
     // Somebody computed the same content meanwhile, to the same bits: keep one of the two.
@@ -123,14 +123,14 @@ void block_manager::release(sequence_id id) {
 
 block_answer block_manager::answer(const block_demand& d, swap_decision swap, block_grant& grant) {
   block_answer a{d.sequence};
-  std::vector<restore> parked;
+  std::vector<swap_in> swapped_out;
   auto found = sequences_.find(d.sequence);
   const bool opening = found == sequences_.end();
   if (opening) {
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    parked = open(found->second, *d.open, swap.restore);
+    swapped_out = open(found->second, *d.open, swap.swap_in);
   }
   auto& s = found->second;
   auto wanted = d.rows;
@@ -140,14 +140,14 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   // Blocks to be had for this demand; some of them take what is restored, or the copy of a shared partial block.
   const auto partial = s.length % block_size;
   const bool copy = partial != 0 && blocks_[static_cast<std::size_t>(s.table.back())].references > 1;
-  auto room = available() - d.spare - (copy ? 1 : 0) - static_cast<std::int32_t>(parked.size());
+  auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(swapped_out.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {
-      for (auto p = parked.rbegin(); p != parked.rend(); ++p)
-        parked_.let_go(p->slot);
+      for (auto p = swapped_out.rbegin(); p != swapped_out.rend(); ++p)
+        host_pool_.let_go(p->slot);
       release(d.sequence);
     }
     return a;
@@ -155,7 +155,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (opening) {
     counters_.looked_up_tokens += d.open->size();
     counters_.found_tokens += static_cast<std::uint64_t>(s.length);
-    bring_back(s, parked, swap, grant);
+    bring_back(s, swapped_out, swap, grant);
   }
   if (copy) {
     auto fresh = take(swap, grant);
@@ -175,10 +175,10 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 }
 
 // Parked blocks get their place in the table, but no block yet: the demand may still be refused.
-std::vector<block_manager::restore> block_manager::open(sequence& s, const std::vector<token_id>& tokens, bool from_host) {
-  std::vector<restore> parked;
+std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::vector<token_id>& tokens, bool from_host) {
+  std::vector<swap_in> swapped_out;
   if (!prefix_cache_ || tokens.empty())
-    return parked;
+    return swapped_out;
   // The last token is always computed anew: somebody wants its logits.
   const auto usable = (tokens.size() - 1) / block_size;
   for (std::size_t i = 0; i < usable; ++i) {
@@ -188,11 +188,11 @@ std::vector<block_manager::restore> block_manager::open(sequence& s, const std::
       reference(b);
       s.table.push_back(b);
       s.content = blocks_[static_cast<std::size_t>(b)].content.id;
-    } else if (auto slot = from_host ? parked_.find(s.content, hash, chunk) : std::nullopt) {
-      parked_.hold(*slot);
-      parked.push_back({s.table.size(), *slot});
+    } else if (auto slot = from_host ? host_pool_.find(s.content, hash, chunk) : std::nullopt) {
+      host_pool_.hold(*slot);
+      swapped_out.push_back({s.table.size(), *slot});
       s.table.push_back(none);
-      s.content = parked_.content(*slot).id;
+      s.content = host_pool_.content(*slot).id;
     } else {
       break;
     }
@@ -200,20 +200,20 @@ std::vector<block_manager::restore> block_manager::open(sequence& s, const std::
     ++s.committed_blocks;
     s.length += block_size;
   }
-  return parked;
+  return swapped_out;
 }
 
 // The slots keep what they hold: the block need not be parked again when it is evicted again.
-void block_manager::bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant) {
-  for (const auto& p : parked) {
+void block_manager::bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap, block_grant& grant) {
+  for (const auto& p : swapped_out) {
     const auto b = s.table[p.place] = take(swap, grant);
-    put_into_index(b, parked_.content(p.slot));
-    grant.moves.push_back({block_move::kind::restore, p.slot, b});
-    ++counters_.restored;
+    put_into_index(b, host_pool_.content(p.slot));
+    grant.moves.push_back({block_move::kind::swap_in, p.slot, b});
+    ++counters_.swapped_in;
   }
   // As on the device, the end of a chain goes before its beginning.
-  for (auto p = parked.rbegin(); p != parked.rend(); ++p)
-    parked_.let_go(p->slot);
+  for (auto p = swapped_out.rbegin(); p != swapped_out.rend(); ++p)
+    host_pool_.let_go(p->slot);
 }
 
 block_manager::block_id block_manager::find(std::uint64_t parent_content, std::uint64_t hash,
@@ -237,10 +237,10 @@ block_manager::block_id block_manager::take(swap_decision swap, block_grant& gra
     auto& content = blocks_[static_cast<std::size_t>(b)].content;
     auto [first, last] = index_.equal_range(content.hash);
     index_.erase(std::find_if(first, last, [b](auto& entry) { return entry.second == b; }));
-    if (swap.park && !parked_.refresh(content.id))
-      if (const auto slot = parked_.park(content)) {
-        grant.moves.push_back({block_move::kind::park, b, *slot});
-        ++counters_.parked;
+    if (swap.swap_out && !host_pool_.refresh(content.id))
+      if (const auto slot = host_pool_.store(content)) {
+        grant.moves.push_back({block_move::kind::swap_out, b, *slot});
+        ++counters_.swapped_out;
       }
     content = {};
     ++counters_.evicted;

@@ -6,7 +6,7 @@
 // uses it can only be handed to a later step, and what moves does so in the order of the grants.
 #pragma once
 
-#include "runtime/scheduling/parked_blocks.hpp"
+#include "runtime/scheduling/host_block_pool.hpp"
 #include "runtime/scheduling/step.hpp"
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct block_counters {
   std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
   std::uint64_t host_total = 0; // slots of host memory
   std::uint64_t host_in_use = 0; // that hold a block's content; it may be in the pool as well
-  std::uint64_t parked = 0, restored = 0;
+  std::uint64_t swapped_out = 0, swapped_in = 0;
 };
 
 class block_manager {
@@ -60,9 +60,9 @@ private:
   };
 
   /// A parked block of a sequence that is being opened.
-  struct restore {
+  struct swap_in {
     std::size_t place;                   // in the block table
-    parked_blocks::slot_id slot;
+    host_block_pool::slot_id slot;
   };
 
   void commit(const block_commit& c);
@@ -71,8 +71,8 @@ private:
   block_answer answer(const block_demand& d, swap_decision swap, block_grant& grant);
 
   void index_full_block(sequence& s);
-  std::vector<restore> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
-  void bring_back(sequence& s, const std::vector<restore>& parked, swap_decision swap, block_grant& grant);
+  std::vector<swap_in> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
+  void bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap, block_grant& grant);
   void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
   block_id take(swap_decision swap, block_grant& grant); // a free block, evicting and parking if need be
@@ -83,7 +83,7 @@ private:
 
   bool prefix_cache_;
   hash_fn hash_;
-  parked_blocks parked_;
+  host_block_pool host_pool_;
   std::vector<block> blocks_;
   std::vector<block_id> free_;
   block_id oldest_ = none, newest_ = none;

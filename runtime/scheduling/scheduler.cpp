@@ -94,13 +94,13 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
   const auto end = std::min(s.known(), s.last_row);
   if (s.planned < end)
     return end - s.planned;
-  // One row ahead of what is known: its token is being drawn.
-  return s.planned == s.known() && s.draws_in_flight > 0 && s.planned < s.last_row ? 1 : 0;
+  // One row ahead of what is known: its token is being sampled.
+  return s.planned == s.known() && s.samples_in_flight > 0 && s.planned < s.last_row ? 1 : 0;
 }
 
 bool scheduler::admissible(const sequence& s) const {
-  // After a preemption, draws under way have to come in first: they are part of what is to be recomputed.
-  return s.draws_in_flight == 0;
+  // After a preemption, samples under way have to come in first: they are part of what is to be recomputed.
+  return s.samples_in_flight == 0;
 }
 
 bool scheduler::can_plan() const {
@@ -235,7 +235,7 @@ void scheduler::ask(block_request& request, sequence& s, std::int32_t rows) {
                ? s.prompt
                : std::make_shared<const std::vector<token_id>>(s.tokens);
     // Leave a block for each that runs, lest the newcomer is thrown out again at once.
-    d.spare = static_cast<std::int32_t>(running_.size());
+    d.watermark = static_cast<std::int32_t>(running_.size());
   }
   asked_.insert(s.id);
   request.demands.push_back(std::move(d));
@@ -289,7 +289,7 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
   for (auto p = s.planned; p < s.planned + answer.rows; ++p) {
     if (p == s.known())
-      plan.after_tokens_of = last_drawing_step_;
+      plan.after_tokens_of = last_sampling_step_;
     plan.tokens.push_back(p < s.known() ? s.tokens[static_cast<std::size_t>(p)] : placeholder(s.slot));
   }
   (s.planned >= static_cast<std::int32_t>(s.prompt->size()) && answer.rows == 1 ? counters_.decode_rows
@@ -298,40 +298,40 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   s.planned += answer.rows;
   granted_.insert(s.id);
   if (s.planned >= s.known())
-    add_draws(s);
+    add_samples(s);
 }
 
-void scheduler::add_draws(sequence& s) {
+void scheduler::add_samples(sequence& s) {
   auto& plan = *draft_;
   const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
   plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
-  add_draw(s, logit_row);
-  // The prompt has been computed once; each of the others draws its own first token from the same logits.
+  add_sample(s, logit_row);
+  // The prompt has been computed once; each of the others samples its own first token from the same logits.
   for (std::int32_t i = 0; i < s.siblings; ++i) {
     sequence sibling = s;
     sibling.id.index = static_cast<std::uint32_t>(i + 1);
     sibling.siblings = 0;
     sibling.sibling_slots.clear();
     sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
-    sibling.draws_in_flight = 0;
+    sibling.samples_in_flight = 0;
     sibling.sampler_knows = false;
     auto& stored = add(std::move(sibling));
     later_.forks.push_back({s.id, stored.id});
     asked_.insert(stored.id);
     granted_.insert(stored.id);
-    add_draw(stored, logit_row);
+    add_sample(stored, logit_row);
   }
   s.siblings = 0;
   s.sibling_slots.clear();
 }
 
-void scheduler::add_draw(sequence& s, std::int32_t logit_row) {
+void scheduler::add_sample(sequence& s, std::int32_t logit_row) {
   sample_demand d{s.id, s.slot, logit_row, nullptr};
   if (!s.sampler_knows)
     d.start = std::make_shared<const sampling_start>(sampling_start{
       s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + std::ssize(*s.prompt), s.tokens.end())});
   s.sampler_knows = true;
-  ++s.draws_in_flight;
+  ++s.samples_in_flight;
   draft_->samples.push_back(std::move(d));
 }
 
@@ -355,7 +355,7 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   plan->ended = std::exchange(ended_, {});
   plan->moves = std::exchange(moves_, {});
   if (!plan->samples.empty())
-    last_drawing_step_ = plan->step;
+    last_sampling_step_ = plan->step;
   ++steps_in_flight_;
   ++counters_.steps;
   return std::make_shared<const step_plan>(std::move(*plan));
@@ -428,7 +428,7 @@ void scheduler::end(sequence_id id) {
     leave(*s, later_);
   else
     line_of(*s).erase(order(*s));
-  if (s->draws_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler has never heard of it
+  if (s->samples_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler has never heard of it
     ended_.push_back(id);
   const auto since = s->paused_since;
   sequences_.erase(id);
@@ -444,23 +444,23 @@ void scheduler::end(sequence_id id) {
 void scheduler::finished(const step_result& result) {
   --steps_in_flight_;
   stalled_ = false;
-  for (auto& drawn : result.drawn) {
-    auto* s = find(drawn.sequence);
+  for (auto& sampled : result.sampled) {
+    auto* s = find(sampled.sequence);
     if (!s) {
       ++counters_.discarded_rows;
       continue;
     }
-    --s->draws_in_flight;
-    s->tokens.push_back(drawn.token.id);
+    --s->samples_in_flight;
+    s->tokens.push_back(sampled.token.id);
     ++counters_.generated_tokens;
-    if (drawn.token.finish != sampled_token::finish::none)
-      end(drawn.sequence);
+    if (sampled.token.finish != sampled_token::finish::none)
+      end(sampled.sequence);
   }
   for (auto& failed : result.failed)
     end(failed.sequence);
 }
 
-std::vector<scheduler::started> scheduler::take_started() {
+std::vector<scheduler::started> scheduler::collect_started() {
   return std::exchange(started_, {});
 }
 

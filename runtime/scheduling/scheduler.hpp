@@ -3,7 +3,7 @@
 //
 // A step takes first what runs (one row per decoding sequence, then chunks of prompts under way), then what waits, first
 // come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked prefill). Up to
-// `steps_ahead` plans may be under way: a plan refers by placeholder to the tokens that the plan before it will draw.
+// `steps_ahead` plans may be under way: a plan refers by placeholder to the tokens that the plan before it will sample.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -79,7 +79,7 @@ public:
   using next = std::variant<std::monostate, block_request, std::shared_ptr<const step_plan>>;
   next granted(const block_grant& grant);
 
-  /// Books what a step has drawn.
+  /// Books what a step has sampled.
   void finished(const step_result& result);
 
   /// Requests whose first rows were planned since the last call, with the prompt tokens found in the prefix cache.
@@ -87,7 +87,7 @@ public:
     std::uint64_t request;
     std::int32_t cached_tokens;
   };
-  std::vector<started> take_started();
+  std::vector<started> collect_started();
 
   scheduler_counters counters() const;
 
@@ -98,11 +98,11 @@ private:
     std::uint64_t arrival = 0;
     std::shared_ptr<const sampling_params> params;
     token_list prompt;
-    std::vector<token_id> tokens;             // known: prompt and what was drawn
+    std::vector<token_id> tokens;             // known: prompt and what was sampled
     std::int32_t planned = 0;                 // positions computed or under way
     std::int32_t committed = 0;               // tokens that the block manager may index
     std::int32_t last_row = 0;                // rows are planned for positions below this
-    std::int32_t draws_in_flight = 0;
+    std::int32_t samples_in_flight = 0;
     std::int32_t slot = -1;                   // while running
     std::uint64_t paused_since = 0;           // number of the pause() that paused it; 0: it is not
     bool announced = false;                   // its request has heard that it started
@@ -134,8 +134,8 @@ private:
   void take(const block_demand& asked, const block_answer& answer, const block_grant& grant);
   void make_room(const block_demand& refused, block_request& next);
   void add_rows(sequence& s, const block_answer& answer, const block_grant& grant);
-  void add_draws(sequence& s);
-  void add_draw(sequence& s, std::int32_t logit_row);
+  void add_samples(sequence& s);
+  void add_sample(sequence& s, std::int32_t logit_row);
   void break_deadlock(block_request& next);
   std::shared_ptr<const step_plan> finish_draft();
 
@@ -169,7 +169,7 @@ private:
   bool starved_ = false;                       // the last admission was refused for want of blocks
   bool stalled_ = false;                       // the last step came to nothing, and nothing has happened since it began
 
-  std::uint64_t last_step_ = 0, last_drawing_step_ = 0;
+  std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
   std::int32_t steps_in_flight_ = 0;
   scheduler_counters counters_;
 };

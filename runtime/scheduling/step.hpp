@@ -35,12 +35,12 @@ struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
   token_list open;             // for a sequence that has no blocks yet: its tokens, whose longest cached prefix it gets
-  std::int32_t spare = 0;      // refuse where fewer blocks than this would stay available
+  std::int32_t watermark = 0;      // refuse where fewer blocks than this would stay available
 };
 
 /// Whether it pays at the moment to park evicted blocks in host memory, and to restore what is parked there.
 struct swap_decision {
-  bool park = false, restore = false;
+  bool swap_out = false, swap_in = false;
 };
 
 /// Done in this order: commits, forks, releases, demands.
@@ -70,8 +70,8 @@ struct block_answer {
 struct block_move {
   enum class kind : std::uint8_t {
     copy,    // from block to block (copy-on-write)
-    park,    // from block to host slot
-    restore, // from host slot to block
+    swap_out,    // from block to host slot
+    swap_in, // from host slot to block
   };
   kind what = kind::copy;
   std::int32_t from = 0, to = 0;
@@ -92,21 +92,21 @@ struct sampling_start {
   std::vector<token_id> emitted;
 };
 
-/// One token to be drawn from one row of logits. Several may draw from the same row (n > 1).
+/// One token to be sampled from one row of logits. Several may sample from the same row (n > 1).
 struct sample_demand {
   sequence_id sequence;
   std::int32_t slot = 0;
   std::int32_t logit_row = 0;                       // index into step_plan::logit_rows
-  std::shared_ptr<const sampling_start> start;      // on a sequence's first draw since it was (re)admitted
+  std::shared_ptr<const sampling_start> start;      // on a sequence's first sample since it was (re)admitted
 };
 
-/// A token that is not known yet when the step is planned: the one last drawn for `slot`.
+/// A token that is not known yet when the step is planned: the one last sampled for `slot`.
 constexpr token_id placeholder(std::int32_t slot) { return -1 - slot; }
 constexpr std::int32_t slot_of(token_id placeholder) { return -1 - placeholder; }
 
 struct step_plan {
   std::uint64_t step = 0;
-  std::uint64_t after_tokens_of = 0;                // the step whose draws fill the placeholders; 0: there are none
+  std::uint64_t after_tokens_of = 0;                // the step whose samples fill the placeholders; 0: there are none
   std::vector<token_id> tokens;                     // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
@@ -118,21 +118,21 @@ struct step_plan {
 
 // -- sampler → scheduler ----------------------------------------------------------------------------------------------
 
-struct drawn_token {
+struct sequence_sample {
   sequence_id sequence;
   std::int32_t slot = 0;
   sampled_token token;
 };
 
-struct failed_draw {
+struct failed_sample {
   sequence_id sequence;
   error why;
 };
 
 struct step_result {
   std::uint64_t step = 0;
-  std::vector<drawn_token> drawn;
-  std::vector<failed_draw> failed; // these sequences end
+  std::vector<sequence_sample> sampled;
+  std::vector<failed_sample> failed; // these sequences end
 };
 
 } // namespace troupe

@@ -47,9 +47,9 @@ swap_decision swap_policy::decide() const {
   if (!token || rates_.block_bytes == 0 || rates_.to_host <= 0 || rates_.to_device <= 0)
     return {};
   const auto bytes = static_cast<double>(rates_.block_bytes);
-  const auto park = bytes / rates_.to_host, restore = bytes / rates_.to_device;
+  const auto swap_out = bytes / rates_.to_host, swap_in = bytes / rates_.to_device;
   const auto recompute = *token * kernels::block_tokens;
-  return {.park = park + restore < recompute, .restore = restore < recompute};
+  return {.swap_out = swap_out + swap_in < recompute, .swap_in = swap_in < recompute};
 }
 
 } // namespace troupe

@@ -61,15 +61,15 @@ public:
   bool schedule_invariant() const override { return real_->schedule_invariant(); }
   bool works_by_itself() const override { return real_->works_by_itself(); }
   swap_rates measure_moves(const kernels::kv_shape& shape) const override { return real_->measure_moves(shape); }
-  ceilings measure_ceilings(kernels::dtype compute, bool quantised) const override {
-    return real_->measure_ceilings(compute, quantised);
+  device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
+    return real_->measure_peaks(compute, quantised);
   }
 
   std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
     return std::make_unique<faulty_runner>([&] { return real_->make_runner(model); }, script_);
   }
-  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const override {
-    return real_->make_drawer(model, std::move(drawn));
+  std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const override {
+    return real_->make_sampler(model, std::move(sampled));
   }
 
 private:

@@ -32,7 +32,7 @@ public:
     return {
       [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
       [this](const step_tokens_ptr& tokens) {
-        for (auto& d : tokens->drawn->drawn)
+        for (auto& d : tokens->sampled->sampled)
           slots_[d.slot] = d.token.id;
         known_of_ = tokens->step;
         run();

@@ -47,10 +47,10 @@ std::mt19937& engine() {
 
 /// Random memory: a megabyte made on the host, repeated.
 template <class Draw>
-buffer random_memory(const stream& on, std::size_t bytes, const Draw& draw) {
+buffer random_memory(const stream& on, std::size_t bytes, const Draw& sample) {
   std::vector<std::uint16_t> piece(std::size_t(1) << 19);
   for (auto& x : piece)
-    x = draw();
+    x = sample();
   auto memory = allocate(bytes);
   for (std::size_t at = 0; at < bytes; at += piece.size() * 2)
     copy_to_device(on, static_cast<char*>(memory.get()) + at, piece.data(), std::min(bytes - at, piece.size() * 2));
@@ -308,13 +308,13 @@ void sampling(stream& on) {
   const auto logits = random_floats(on, rows * vocab), edited = allocate(rows * vocab * 4);
   const auto out = allocate(rows * sizeof(sampled_row)), memory = allocate(rows * sizeof(sampling_row));
   const auto measure = [&](auto&& set) {
-    std::vector<sampling_row> draws(rows);
+    std::vector<sampling_row> samples(rows);
     for (std::size_t i = 0; i < rows; ++i) {
-      draws[i].logit_row = static_cast<std::int32_t>(i);
-      draws[i].seed = i;
-      set(draws[i]);
+      samples[i].logit_row = static_cast<std::int32_t>(i);
+      samples[i].seed = i;
+      set(samples[i]);
     }
-    copy_to_device(on, memory.get(), draws.data(), rows * sizeof(sampling_row));
+    copy_to_device(on, memory.get(), samples.data(), rows * sizeof(sampling_row));
     on.synchronise();
     const sampling_params p{static_cast<const float*>(logits.get()), vocab, static_cast<std::int32_t>(vocab),
                             static_cast<const sampling_row*>(memory.get()), static_cast<sampled_row*>(out.get()),

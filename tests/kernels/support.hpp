@@ -43,10 +43,10 @@ struct generator {
 
   int below(int n) { return static_cast<int>(engine() % static_cast<unsigned>(n)); }
   std::vector<float> normal(std::size_t n, float deviation = 1) {
-    std::normal_distribution<float> draw(0, deviation);
+    std::normal_distribution<float> sample(0, deviation);
     std::vector<float> x(n);
     for (float& v : x)
-      v = draw(engine);
+      v = sample(engine);
     return x;
   }
 };

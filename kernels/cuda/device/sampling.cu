@@ -160,7 +160,7 @@ struct candidate_row {
     return simt::bits_to_float(order & 0x80000000u ? order & 0x7fffffffu : ~order);
   }
 
-  TROUPE_DEVICE std::int32_t draw(std::uint64_t bits) const {
+  TROUPE_DEVICE std::int32_t sample(std::uint64_t bits) const {
     const auto amount = [&](std::int32_t i) { return weight(i); };
     std::uint64_t mark = simt::multiply_high(bits, total(amount));
     return find(vocab, amount, mark);
@@ -197,7 +197,7 @@ struct sample_kernel {
     tokens.keep_top_k(row.top_k);
     tokens.keep_top_p(row.top_p);
     tokens.min_p = row.min_p > 0x1p-41f ? row.min_p : 0;
-    return tokens.draw(philox_bits(row.seed, row.position, row.index));
+    return tokens.sample(philox_bits(row.seed, row.position, row.index));
   }
 
   /// The logits after all edits: themselves, or a changed copy. `pending`: a generated token that is to be counted as

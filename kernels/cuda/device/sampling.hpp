@@ -1,5 +1,5 @@
 // From logits to tokens on the device, bit for bit as runtime/sampler.hpp describes it: integer weights, sums in any
-// order, Philox draws by seed and position, tokens laid out by ascending id. No sorting: thresholds are found digit by
+// order, Philox samples by seed and position, tokens laid out by ascending id. No sorting: thresholds are found digit by
 // digit of the logits' order (radix selection), tokens by narrowing the range in which a running sum passes a mark. A
 // block per row.
 #pragma once
@@ -21,7 +21,7 @@ struct token_count {
 
 inline constexpr int most_top_logprobs = 20;
 
-/// How one token is drawn. Lists are in device memory; in each, ids are distinct and within the vocabulary.
+/// How one token is sampled. Lists are in device memory; in each, ids are distinct and within the vocabulary.
 struct sampling_row {
   std::int32_t logit_row = 0;
   std::int32_t greedy = 0;
@@ -41,7 +41,7 @@ struct sampling_row {
   std::int32_t pending = 0;             // whether the token that is there now is missing in `counts`
 };
 
-/// What was drawn. Log-probabilities are for the host to finish: of logit x it is
+/// What was sampled. Log-probabilities are for the host to finish: of logit x it is
 /// float(double(min(x - largest, 0)) - log(double(total) / 2^40)).
 struct sampled_row {
   std::int32_t token = -1;              // -1: every logit is masked, NaN or minus infinity
@@ -62,7 +62,7 @@ struct sampling_params {
   const sampling_row* rows = nullptr;
   sampled_row* out = nullptr;
   float* edited = nullptr;
-  std::int32_t* slot_tokens = nullptr; // the token last drawn for each slot; 0 where none could be; or null
+  std::int32_t* slot_tokens = nullptr; // the token last sampled for each slot; 0 where none could be; or null
 };
 void sample(const stream& on, const sampling_params& params, std::size_t count);
 

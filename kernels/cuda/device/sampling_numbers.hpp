@@ -40,7 +40,7 @@ TROUPE_DEVICE std::uint32_t order_of(float x) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/// Philox 4x32-10's first 64 bits for a draw.
+/// Philox 4x32-10's first 64 bits for a sample.
 TROUPE_DEVICE std::uint64_t philox_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t index) {
   std::uint32_t c[4] = {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0};
   std::uint32_t k[2] = {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};

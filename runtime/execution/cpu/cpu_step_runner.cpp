@@ -14,8 +14,8 @@ cpu_step_runner::cpu_step_runner(std::shared_ptr<const loaded_model> model, std:
     slot_tokens_(static_cast<std::size_t>(model_->limits.max_sequences)) {}
 
 void cpu_step_runner::take(const step_tokens& tokens) {
-  for (auto& drawn : tokens.drawn->drawn)
-    slot_tokens_[static_cast<std::size_t>(drawn.slot)] = drawn.token.id;
+  for (auto& sampled : tokens.sampled->sampled)
+    slot_tokens_[static_cast<std::size_t>(sampled.slot)] = sampled.token.id;
 }
 
 step_output cpu_step_runner::run(const step_plan& plan) {
@@ -26,7 +26,7 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   copies_.clear();
   for (const auto& move : plan.moves) {
     if (move.what != block_move::kind::copy)
-      throw kernels::device_error("a CPU has no host memory apart from its own to park blocks in");
+      throw kernels::device_error("a CPU has no host memory apart from its own to swap out blocks in");
     copies_.push_back({move.from, move.to});
   }
   backend_->copy_blocks(*cache_, copies_);

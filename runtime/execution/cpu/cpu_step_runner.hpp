@@ -2,7 +2,7 @@
 // memory and activations, borrows the weights.
 #pragma once
 
-#include "runtime/execution/buffer_lender.hpp"
+#include "runtime/execution/buffer_pool.hpp"
 #include "runtime/model/model.hpp"
 #include "runtime/execution/step_runner.hpp"
 
@@ -24,10 +24,10 @@ private:
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
-  std::vector<token_id> slot_tokens_;   // the token last drawn for each slot
+  std::vector<token_id> slot_tokens_;   // the token last sampled for each slot
   std::vector<token_id> tokens_;        // of the step being run
   std::vector<kernels::block_copy> copies_;
-  buffer_lender logits_;
+  buffer_pool logits_;
 };
 
 } // namespace troupe

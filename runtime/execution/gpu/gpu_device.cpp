@@ -1,6 +1,6 @@
 #include "runtime/execution/gpu/gpu_device.hpp"
 
-#include "runtime/execution/gpu/gpu_step_drawer.hpp"
+#include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -41,7 +41,7 @@ public:
   std::size_t step_memory(const run_sizes& sizes) const override {
     const auto logits = static_cast<std::size_t>(sizes.vocab) * sizeof(float) *
                         static_cast<std::size_t>(bucket_of(sizes.max_sequences));
-    return (gpu_step_runner::logits_buffers + 1) * logits + sizes.kv_block + gpu_step_drawer::memory(sizes);
+    return (gpu_step_runner::logits_buffers + 1) * logits + sizes.kv_block + gpu_step_sampler::memory(sizes);
   }
 
   bool schedule_invariant() const override { return options_.deterministic; }
@@ -68,7 +68,7 @@ public:
             rate([&](std::int32_t i, void* from) { backend->restore_block(timed, *cache, i, from); })};
   }
 
-  ceilings measure_ceilings(kernels::dtype, bool) const override {
+  device_peaks measure_peaks(kernels::dtype, bool) const override {
     const auto peaks = cuda::measure_gpu(options_.index);
     return {peaks.copy, "device copy", peaks.bf16_product, peaks.bf16_product > 0 ? "cuBLASLt bf16" : ""};
   }
@@ -77,10 +77,10 @@ public:
     return std::make_unique<gpu_step_runner>(std::move(model), open_cuda(), options_.graphs, options_.time_steps);
   }
 
-  std::unique_ptr<step_drawer> make_drawer(const loaded_model& model, std::function<void()> drawn) const override {
+  std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const override {
     cuda::select_device(options_.index);
-    return std::make_unique<gpu_step_drawer>(model.info.defaults.stops, model.info.vocab_size,
-                                             model.limits.max_sequences, std::move(drawn));
+    return std::make_unique<gpu_step_sampler>(model.info.defaults.stops, model.info.vocab_size,
+                                             model.limits.max_sequences, std::move(sampled));
   }
 
 private:

@@ -11,7 +11,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-/// Whether every row is one sequence's next token, and draws.
+/// Whether every row is one sequence's next token, and samples.
 bool decodes_only(const step_plan& plan) {
   if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size())
     return false;
@@ -35,7 +35,7 @@ gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model,
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
   if (model_->host_blocks > 0)
-    parked_ = cuda::allocate_pinned(static_cast<std::size_t>(model_->host_blocks) * cache_->shape.block_bytes());
+    host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(model_->host_blocks) * cache_->shape.block_bytes());
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(bytes), bytes);
 }
@@ -56,11 +56,11 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   backend_->stage({slots_or_tokens_, who, logit_rows_, decode});
   move_blocks(plan);
   if (plan.after_tokens_of > 0)
-    cuda::wait_for(backend_->queue(), on_device(tokens_of_last_draw_.ready));
+    cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
   const auto began = timed_ ? std::make_shared<cuda::event>(true) : nullptr;
   if (began)
     began->record(backend_->queue());
-  backend_->begin_step(tokens_of_last_draw_.slots.get());
+  backend_->begin_step(tokens_of_last_sample_.slots.get());
 
   auto lent = logits_.lend(static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float),
                            [this](std::size_t bytes) { return backend_->allocate(bytes); });
@@ -112,7 +112,7 @@ void gpu_step_runner::move_blocks(const step_plan& plan) {
   const auto& aside = backend_->copy_queue();
   cuda::event before, after;
   const auto in_use = [this](const block_move& m) {
-    return (m.what != kind::restore && hazards_.in_use(m.from)) || (m.what != kind::park && hazards_.in_use(m.to));
+    return (m.what != kind::swap_in && hazards_.in_use(m.from)) || (m.what != kind::swap_out && hazards_.in_use(m.to));
   };
   if (std::ranges::any_of(plan.moves, in_use)) {
     before.record(backend_->queue());
@@ -120,16 +120,16 @@ void gpu_step_runner::move_blocks(const step_plan& plan) {
   }
   const auto block_bytes = cache_->shape.block_bytes();
   const auto slot = [&](std::int32_t index) {
-    return static_cast<char*>(parked_.get()) + static_cast<std::size_t>(index) * block_bytes;
+    return static_cast<char*>(host_pool_.get()) + static_cast<std::size_t>(index) * block_bytes;
   };
   for (const auto& m : plan.moves)
     switch (m.what) {
       case kind::copy: copies_.push_back({m.from, m.to}); break;
-      case kind::park:
+      case kind::swap_out:
         copy_blocks();
         backend_->save_block(aside, *cache_, m.from, slot(m.to));
         break;
-      case kind::restore:
+      case kind::swap_in:
         copy_blocks();
         backend_->restore_block(aside, *cache_, m.to, slot(m.from));
         break;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "runtime/execution/buffer_lender.hpp"
+#include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
 #include "runtime/model/model.hpp"
@@ -28,7 +28,7 @@ public:
                   bool graphs, bool timed = false);
   ~gpu_step_runner() override;
 
-  void take(const step_tokens& tokens) override { tokens_of_last_draw_ = tokens; }
+  void take(const step_tokens& tokens) override { tokens_of_last_sample_ = tokens; }
   step_output run(const step_plan& plan) override;
   double device_ms() override;
 
@@ -48,11 +48,11 @@ private:
   int most_decodes_;                    // rows of the largest padded decode step
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_; // the last block is that of spare rows
-  kernels::buffer parked_;              // pinned host memory, [host_blocks] of block_bytes
+  kernels::buffer host_pool_;              // pinned host memory, [host_blocks] of block_bytes
   std::vector<kernels::block_copy> copies_;  // to be queued together
   kernels::buffer decode_logits_;       // [most_decodes_, vocab], f32: where recorded steps write
-  buffer_lender logits_;                // [most_decodes_, vocab] each; one more is made should somebody keep them all
-  step_tokens tokens_of_last_draw_;
+  buffer_pool logits_;                // [most_decodes_, vocab] each; one more is made should somebody keep them all
+  step_tokens tokens_of_last_sample_;
   block_hazards hazards_;
   step_graphs graphs_;
   std::deque<timed_step> timings_;      // not yet added up

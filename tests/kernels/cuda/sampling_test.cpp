@@ -1,4 +1,4 @@
-// Tokens drawn on the device are those that runtime/'s sampler draws, bit for bit.
+// Tokens sampled on the device are those that runtime/'s sampler samples, bit for bit.
 #include "kernels/cuda/device/sampling.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
@@ -24,14 +24,14 @@ const T* to_device(const cuda::stream& on, const std::vector<T>& values, std::ve
   return static_cast<const T*>(owner.back().get());
 }
 
-struct draw {
+struct sample {
   sampling_params params;
   std::vector<token_id> prompt, emitted, eos;
   std::uint32_t index = 0;
   std::int32_t logit_row = 0;
 };
 
-cuda::sampling_row row_of(const draw& d, const cuda::stream& on, std::vector<buffer>& owner) {
+cuda::sampling_row row_of(const sample& d, const cuda::stream& on, std::vector<buffer>& owner) {
   const auto& p = d.params;
   auto row = sampling_row_of(p);
   row.logit_row = d.logit_row;
@@ -62,29 +62,29 @@ cuda::sampling_row row_of(const draw& d, const cuda::stream& on, std::vector<buf
 }
 
 /// Draws all and compares each with the sampler's.
-void check_draws(const std::vector<draw>& draws, const std::vector<float>& logits, std::size_t vocab) {
+void check_samples(const std::vector<sample>& samples, const std::vector<float>& logits, std::size_t vocab) {
   const cuda::stream on;
   std::vector<buffer> owner;
   std::vector<cuda::sampling_row> rows;
-  for (const auto& d : draws)
+  for (const auto& d : samples)
     rows.push_back(row_of(d, on, owner));
   cuda::sampling_params params;
   params.logits = to_device(on, logits, owner);
   params.stride = params.vocab = static_cast<std::int32_t>(vocab);
   params.rows = to_device(on, rows, owner);
-  const auto out = cuda::allocate(draws.size() * sizeof(cuda::sampled_row));
-  const auto edited = cuda::allocate(draws.size() * vocab * sizeof(float));
+  const auto out = cuda::allocate(samples.size() * sizeof(cuda::sampled_row));
+  const auto edited = cuda::allocate(samples.size() * vocab * sizeof(float));
   params.out = static_cast<cuda::sampled_row*>(out.get());
   params.edited = static_cast<float*>(edited.get());
-  cuda::sample(on, params, draws.size());
-  std::vector<cuda::sampled_row> got(draws.size());
+  cuda::sample(on, params, samples.size());
+  std::vector<cuda::sampled_row> got(samples.size());
   cuda::copy_to_host(on, got.data(), out.get(), got.size() * sizeof(cuda::sampled_row));
   on.synchronise();
 
   sampling_scratch scratch;
-  for (std::size_t i = 0; i < draws.size(); ++i) {
+  for (std::size_t i = 0; i < samples.size(); ++i) {
     CAPTURE(i);
-    const auto& d = draws[i];
+    const auto& d = samples[i];
     sequence_sampler sampler(std::make_shared<sampling_params>(d.params), d.eos, d.prompt, d.emitted, d.index);
     const std::span<const float> row(logits.data() + std::size_t(d.logit_row) * vocab, vocab);
     sampled_token want;
@@ -124,7 +124,7 @@ std::vector<token_id> some_ids(generator& random, int vocab, int count) {
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
 TEST_CASE(
-  "CUDA: draws, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
+  "CUDA: samples, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
   generator random(4);
   for (const int vocab : {1, 7, 111, 989, 4096 + 13}) {
     CAPTURE(vocab);
@@ -134,9 +134,9 @@ TEST_CASE(
       logits[std::size_t(vocab + i)] = float(random.below(6));
     for (int i = 0; i < vocab; ++i)
       logits[std::size_t(2 * vocab + i)] *= 0.01f;
-    std::vector<draw> draws;
+    std::vector<sample> samples;
     for (int i = 0; i < (is_sanitized ? 8 : cuda::is_emulated() ? 24 : 200); ++i) {
-      draw d;
+      sample d;
       d.logit_row = random.below(int(rows));
       d.index = static_cast<std::uint32_t>(random.below(3));
       d.params.seed = random.engine() * 0x100000001ull;
@@ -162,9 +162,9 @@ TEST_CASE(
       d.eos = some_ids(random, vocab, 2);
       d.params.max_tokens = 100;
       d.params.min_tokens = random.below(60);
-      draws.push_back(std::move(d));
+      samples.push_back(std::move(d));
     }
-    check_draws(draws, logits, std::size_t(vocab));
+    check_samples(samples, logits, std::size_t(vocab));
   }
 }
 
@@ -181,10 +181,10 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
     if (i > 4)
       logits[4 * vocab + i] = -INFINITY; // fewer than top_k and logprobs ask for
   }
-  std::vector<draw> draws;
+  std::vector<sample> samples;
   for (int row = 0; row < 5; ++row)
     for (int i = 0; i < 6; ++i) {
-      draw d;
+      sample d;
       d.logit_row = row;
       d.prompt = {1, 2, 3};
       d.params.seed = static_cast<std::uint64_t>(i);
@@ -193,23 +193,23 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
       d.params.top_p = i == 3 ? 0.8f : 1.f;
       d.params.min_p = i == 4 ? 0.2f : 0.f;
       d.params.logprobs = row == 0 || row == 4 ? (row == 4 ? 3 : 8) : -1;
-      draws.push_back(d);
+      samples.push_back(d);
     }
-  check_draws(draws, logits, vocab);
+  check_samples(samples, logits, vocab);
 }
 
-TEST_CASE("CUDA: draws over many seeds and positions are those of runtime's Philox") {
+TEST_CASE("CUDA: samples over many seeds and positions are those of runtime's Philox") {
   const std::size_t vocab = 64;
-  const std::vector<float> logits(vocab, 0.25f); // a draw shows six bits
-  std::vector<draw> draws;
+  const std::vector<float> logits(vocab, 0.25f); // a sample shows six bits
+  std::vector<sample> samples;
   for (std::uint32_t i = 0; i < (cuda::is_emulated() ? 100u : 2000u); ++i) {
-    draw d;
+    sample d;
     d.params.seed = i * 0x9e3779b97f4a7c15ull;
     d.prompt.assign(i % 97, 1);
     d.index = i % 5;
-    draws.push_back(d);
+    samples.push_back(d);
   }
-  check_draws(draws, logits, vocab);
+  check_samples(samples, logits, vocab);
 }
 
 TEST_SUITE_END();

@@ -59,7 +59,7 @@ TEST_CASE("a CPU's ceiling is the fastest instruction that the weights can be mu
   kernels::machine_peaks peaks;
   peaks.f32_fma = 1;
   peaks.read = 7;
-  const auto of = [&](kernels::dtype compute, bool quantised) { return ceilings_of(peaks, compute, quantised); };
+  const auto of = [&](kernels::dtype compute, bool quantised) { return peaks_of(peaks, compute, quantised); };
   CHECK(of(kernels::dtype::bf16, false).operations_of == "f32 FMA");
   CHECK(of(kernels::dtype::bf16, false).bandwidth == 7);
   CHECK(of(kernels::dtype::f32, true).operations == 0);

@@ -165,17 +165,17 @@ TEST_CASE("logits without a finite maximum are refused, odd ones among others ar
     logits[200] = -1e30f;
     tokens.reset(logits);
     CHECK(tokens.likeliest() == 200);
-    CHECK(tokens.draw(~std::uint64_t{0}) == 200);
+    CHECK(tokens.sample(~std::uint64_t{0}) == 200);
     keep_top_k(tokens, 5);
     keep_top_p(tokens, 0.5f);
     keep_min_p(tokens, 0.5f);
     CHECK(tokens.size() == 1);
-    CHECK(tokens.draw(0) == 200);
+    CHECK(tokens.sample(0) == 200);
   }
   std::vector<float> logits(300, 1e30f);
   logits[7] = logits[250] = infinity;
   tokens.reset(logits);
   CHECK(tokens.likeliest() == 7);
-  CHECK(tokens.draw(0) == 7);
-  CHECK(tokens.draw(~std::uint64_t{0}) == 250);
+  CHECK(tokens.sample(0) == 7);
+  CHECK(tokens.sample(~std::uint64_t{0}) == 250);
 }

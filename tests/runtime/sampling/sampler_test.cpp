@@ -40,7 +40,7 @@ TEST_CASE("Philox gives the known answers of Random123") {
   CHECK(philox4x32_10({f, f, f, f}, {f, f}) == philox_counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0})
         == philox_counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
-  CHECK(draw_bits(0, 0, 0) == 0x6627e8d5e169c58d);
+  CHECK(random_bits(0, 0, 0) == 0x6627e8d5e169c58d);
 }
 
 TEST_CASE("the sampler's exp is within 2 ulp, exact at 0 and never grows downwards by more than that") {
@@ -118,9 +118,9 @@ TEST_CASE("the sampler chooses what the sorting reference chooses, under random 
   }
 }
 
-TEST_CASE("draws follow the distribution") {
-  // Chi-square over 40,000 draws at different positions; the 0.999 quantile for 19 degrees of freedom is 43.8.
-  constexpr int kinds = 20, draws = 40000;
+TEST_CASE("samples follow the distribution") {
+  // Chi-square over 40,000 samples at different positions; the 0.999 quantile for 19 degrees of freedom is 43.8.
+  constexpr int kinds = 20, samples = 40000;
   std::vector<float> logits(kinds);
   double total = 0;
   for (int i = 0; i < kinds; ++i)
@@ -128,12 +128,12 @@ TEST_CASE("draws follow the distribution") {
   sampling_scratch scratch;
   for (const std::uint64_t seed : {0ul, 1ul, 0xdeadbeefcafeul}) {
     std::vector<int> count(kinds);
-    auto sampler = make_sampler({.seed = seed, .max_tokens = draws + 1});
-    for (int i = 0; i < draws; ++i)
+    auto sampler = make_sampler({.seed = seed, .max_tokens = samples + 1});
+    for (int i = 0; i < samples; ++i)
       ++count[sampler.sample(logits, scratch).id];
     double chi_square = 0;
     for (int i = 0; i < kinds; ++i) {
-      const double expected = draws * std::exp(static_cast<double>(logits[i])) / total;
+      const double expected = samples * std::exp(static_cast<double>(logits[i])) / total;
       chi_square += (count[i] - expected) * (count[i] - expected) / expected;
     }
     CAPTURE(seed);
@@ -142,7 +142,7 @@ TEST_CASE("draws follow the distribution") {
   }
 }
 
-TEST_CASE("a nucleus is drawn from in proportion to its own probabilities") {
+TEST_CASE("a nucleus is sampled from in proportion to its own probabilities") {
   const std::vector<float> logits{std::log(.5f), std::log(.3f), std::log(.15f), std::log(.05f)};
   std::vector<int> count(4);
   for (std::size_t position = 0; position < 4000; ++position)
@@ -151,7 +151,7 @@ TEST_CASE("a nucleus is drawn from in proportion to its own probabilities") {
   CHECK(std::abs(count[0] - 2500) < 4 * 31); // 4 standard deviations
 }
 
-TEST_CASE("a draw depends on seed, position and index alone") {
+TEST_CASE("a sample depends on seed, position and index alone") {
   std::mt19937 random(3);
   const auto logits = random_logits(5000, 1, random);
   const sampling_params params{.seed = 42, .max_tokens = 1000};
@@ -170,7 +170,7 @@ TEST_CASE("a draw depends on seed, position and index alone") {
         REQUIRE(rebuilt.sample(logits, fresh).id == ids[i]);
     }
   }
-  SUBCASE("other seeds and other sequences of the request draw otherwise") {
+  SUBCASE("other seeds and other sequences of the request sample otherwise") {
     auto other_seed = make_sampler({.seed = 43, .max_tokens = 1000}, transcript);
     auto other_index = make_sampler(params, transcript, {}, 1);
     int same = 0;

@@ -92,7 +92,7 @@ inline token_id choose(const sampling_params& p, const std::vector<token_id>& eo
   unsigned __int128 total = 0;
   for (const auto& c : kept)
     total += weight(c, max);
-  auto offset = static_cast<std::uint64_t>(total * draw_bits(p.seed, prompt.size() + emitted.size(), index) >> 64);
+  auto offset = static_cast<std::uint64_t>(total * random_bits(p.seed, prompt.size() + emitted.size(), index) >> 64);
   for (const auto& c : kept) {
     if (offset < weight(c, max))
       return c.id;

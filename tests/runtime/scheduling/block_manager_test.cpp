@@ -16,9 +16,9 @@ token_list tokens(int n, int first = 0) {
 
 constexpr sequence_id a{1, 0}, b{2, 0}, c{3, 0};
 
-block_answer ask(block_manager& m, sequence_id id, int rows, token_list open = nullptr, int spare = 0) {
+block_answer ask(block_manager& m, sequence_id id, int rows, token_list open = nullptr, int watermark = 0) {
   block_request r;
-  r.demands.push_back({id, rows, std::move(open), spare});
+  r.demands.push_back({id, rows, std::move(open), watermark});
   return m.serve(r).answers.at(0);
 }
 
@@ -191,9 +191,9 @@ namespace {
 
 constexpr swap_decision always{true, true};
 
-block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open, int spare = 0) {
+block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open, int watermark = 0) {
   block_request r;
-  r.demands.push_back({id, rows, std::move(open), spare});
+  r.demands.push_back({id, rows, std::move(open), watermark});
   r.swap = swap;
   return m.serve(r);
 }
@@ -216,28 +216,28 @@ std::vector<kind> kinds(const block_grant& grant) {
 
 } // namespace
 
-TEST_CASE("an evicted block is parked, and restored for whoever starts with its content") {
+TEST_CASE("an evicted block is swapped out, and swapped in for whoever starts with its content") {
   block_manager m(2, true, 4);
   compute(m, a, tokens(32));
   auto grant = ask_with(m, always, b, 32, tokens(32, 500));
-  CHECK(kinds(grant) == std::vector{kind::park, kind::park});
+  CHECK(kinds(grant) == std::vector{kind::swap_out, kind::swap_out});
   CHECK(m.counters().host_in_use == 2);
-  const auto parked = grant.moves;
+  const auto swapped_out = grant.moves;
   commit(m, b, *tokens(32, 500));
   release(m, b);
   grant = ask_with(m, always, c, 17, tokens(17));
   REQUIRE(grant.answers.at(0).rows == 1);
   CHECK(grant.answers[0].first_position == 16);
-  CHECK(kinds(grant) == std::vector{kind::park, kind::restore, kind::park});
-  CHECK(grant.moves[1].from == parked[1].to); // the end of the chain went first
+  CHECK(kinds(grant) == std::vector{kind::swap_out, kind::swap_in, kind::swap_out});
+  CHECK(grant.moves[1].from == swapped_out[1].to); // the end of the chain went first
   CHECK(grant.moves[1].to == grant.tables.at(0));
   CHECK(grant.moves[0].from == grant.moves[1].to); // into the very block that was parked just before
-  CHECK(m.counters().parked == 4);
-  CHECK(m.counters().restored == 1);
+  CHECK(m.counters().swapped_out == 4);
+  CHECK(m.counters().swapped_in == 1);
   CHECK(m.counters().host_total == 4);
 }
 
-TEST_CASE("what is still parked is not parked again, and its slot is the last to be reused") {
+TEST_CASE("what is still swapped out is not swapped out again, and its slot is the last to be reused") {
   block_manager m(1, true, 2);
   compute(m, a, tokens(16));
   compute(m, b, tokens(16, 500));
@@ -245,11 +245,11 @@ TEST_CASE("what is still parked is not parked again, and its slot is the last to
   CHECK(grant.answers.at(0).rows == 0);
   CHECK(grant.moves.empty());
   compute(m, a, tokens(16)); // computed anew although it is parked: its last token's logits are wanted
-  CHECK(m.counters().parked == 2);
+  CHECK(m.counters().swapped_out == 2);
   compute(m, b, tokens(16, 900));
-  CHECK(m.counters().parked == 2); // the first is parked already
+  CHECK(m.counters().swapped_out == 2); // the first is parked already
   compute(m, b, tokens(16, 1000));
-  CHECK(m.counters().parked == 3); // in the slot of the second
+  CHECK(m.counters().swapped_out == 3); // in the slot of the second
   CHECK(m.counters().host_in_use == 2);
 }
 
@@ -265,25 +265,25 @@ TEST_CASE("a slot about to be read is not overwritten by what makes room for it"
   REQUIRE(grant.answers.at(0).rows == 17);
   CHECK(grant.answers[0].first_position == 16);
   REQUIRE(!grant.moves.empty());
-  CHECK(grant.moves[0].what == kind::restore); // b's end had to go: there was no slot for it
-  CHECK(kinds(grant) == std::vector{kind::restore, kind::park, kind::park}); // then the slot is free for the next
+  CHECK(grant.moves[0].what == kind::swap_in); // b's end had to go: there was no slot for it
+  CHECK(kinds(grant) == std::vector{kind::swap_in, kind::swap_out, kind::swap_out}); // then the slot is free for the next
   CHECK(grant.moves[1].to == grant.moves[0].from);
 }
 
-TEST_CASE("nothing is parked or restored where that does not pay") {
+TEST_CASE("nothing is swapped out or swapped in where that does not pay") {
   block_manager m(2, true, 4);
   compute(m, a, tokens(32));
   CHECK(ask_with(m, {false, true}, b, 32, tokens(32, 500)).moves.empty());
   commit(m, b, *tokens(32, 500));
   release(m, b);
-  CHECK(kinds(ask_with(m, {true, false}, a, 32, tokens(32))) == std::vector{kind::park, kind::park});
+  CHECK(kinds(ask_with(m, {true, false}, a, 32, tokens(32))) == std::vector{kind::swap_out, kind::swap_out});
   release(m, a);
   const auto grant = ask_with(m, {true, false}, b, 32, tokens(32, 500));
   CHECK(grant.answers.at(0).first_position == 0);
   CHECK(grant.moves.empty());
 }
 
-TEST_CASE("a chain is found across both memories, and stays one when a parked part of it is computed anew") {
+TEST_CASE("a chain is found across both memories, and stays one when a swapped out part of it is computed anew") {
   block_manager m(4, true, 8);
   compute(m, a, tokens(64));
   ask_with(m, always, b, 16, tokens(16, 500)); // parks the last of four
@@ -300,10 +300,10 @@ TEST_CASE("a chain is found across both memories, and stays one when a parked pa
   release(m, c);
   grant = ask_with(m, always, c, 49, tokens(49));
   CHECK(grant.answers.at(0).first_position == 48); // and its successors are found
-  CHECK(m.counters().restored == 2);
+  CHECK(m.counters().swapped_in == 2);
 }
 
-TEST_CASE("colliding hashes never restore what is of different content") {
+TEST_CASE("colliding hashes never swap in what is of different content") {
   block_manager m(2, true, 8, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
   compute(m, a, tokens(32));
   compute(m, a, tokens(32, 1));

@@ -1,6 +1,6 @@
 // What scheduler and block manager are tested against: a machine whose K/V entries are the history itself. What is computed
 // for a position depends on its token and, as attention does, on the entries of all positions before it. So a wrong table,
-// a missed or misplaced move, a block handed out too early or a placeholder filled wrongly changes what is drawn.
+// a missed or misplaced move, a block handed out too early or a placeholder filled wrongly changes what is sampled.
 #pragma once
 
 #include "runtime/scheduling/block_manager.hpp"
@@ -23,7 +23,7 @@ inline std::uint64_t mix(std::uint64_t h, std::uint64_t x) {
   return h * 0xff51afd7ed558ccd;
 }
 
-inline token_id draw(std::uint64_t history, std::uint32_t index) {
+inline token_id sample(std::uint64_t history, std::uint32_t index) {
   return static_cast<token_id>(mix(history, index) % 1000);
 }
 
@@ -42,7 +42,7 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
     compute(t);
   std::vector<token_id> out;
   for (int i = 0; i < a.params->max_tokens; ++i) {
-    out.push_back(draw(h, index));
+    out.push_back(sample(h, index));
     if (out.back() < 10)
       break; // these end a sequence, as an EOS would
     compute(out.back());
@@ -84,9 +84,9 @@ public:
     REQUIRE(plan->tokens.size() <= static_cast<std::size_t>(budget_));
     for (const auto& move : plan->moves) {
       using kind = block_move::kind;
-      std::copy_n((move.what == kind::restore ? host_ : kv_).begin() + move.from * kernels::block_tokens,
+      std::copy_n((move.what == kind::swap_in ? host_ : kv_).begin() + move.from * kernels::block_tokens,
                   kernels::block_tokens,
-                  (move.what == kind::park ? host_ : kv_).begin() + move.to * kernels::block_tokens);
+                  (move.what == kind::swap_out ? host_ : kv_).begin() + move.to * kernels::block_tokens);
     }
     std::vector<std::uint64_t> rows(plan->tokens.size());
     for (auto& s : plan->sequences)
@@ -106,7 +106,7 @@ public:
     for (auto& d : plan->samples) {
       auto history = rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(d.logit_row)])];
       sampled_token token;
-      token.id = draw(history, d.sequence.index);
+      token.id = sample(history, d.sequence.index);
       if (d.start)
         emitted_[d.sequence] = d.start->emitted.size();
       else if (!emitted_.contains(d.sequence))
@@ -122,7 +122,7 @@ public:
         token.finish = sampled_token::finish::length;
       if (token.finish != sampled_token::finish::none)
         emitted_.erase(d.sequence);
-      result.drawn.push_back({d.sequence, d.slot, token});
+      result.sampled.push_back({d.sequence, d.slot, token});
     }
     for (auto id : plan->ended)
       emitted_.erase(id);

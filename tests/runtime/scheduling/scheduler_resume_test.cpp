@@ -1,4 +1,4 @@
-// Requests that go on with another scheduler from what the last one had drawn.
+// Requests that go on with another scheduler from what the last one had sampled.
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;

@@ -13,7 +13,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
   std::vector<std::uint64_t> order;
   for (int i = 0; i < 50; ++i) {
     m.plan(), m.execute(), m.book();
-    for (auto s : m.sched.take_started())
+    for (auto s : m.sched.collect_started())
       order.push_back(s.request);
   }
   return order;
@@ -21,8 +21,8 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 
 } // namespace
 
-TEST_CASE("random workloads draw what each sequence draws alone, and leave no block in use") {
-  std::uint64_t parked = 0, restored = 0;
+TEST_CASE("random workloads sample what each sequence samples alone, and leave no block in use") {
+  std::uint64_t swapped_out = 0, swapped_in = 0;
   for (unsigned seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
@@ -112,11 +112,11 @@ TEST_CASE("random workloads draw what each sequence draws alone, and leave no bl
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
-    parked += m.manager.counters().parked;
-    restored += m.manager.counters().restored;
+    swapped_out += m.manager.counters().swapped_out;
+    swapped_in += m.manager.counters().swapped_in;
   }
-  CHECK(parked > 1000);
-  CHECK(restored > 1000);
+  CHECK(swapped_out > 1000);
+  CHECK(swapped_in > 1000);
 }
 
 TEST_CASE("a cancellation between question and answer leaks nothing") {
@@ -155,7 +155,7 @@ TEST_CASE("preempted sequences come back from host memory instead of being compu
     for (auto& a : all)
       check_transcripts(m, a);
     CHECK(m.sched.counters().preemptions > 0);
-    CHECK((m.manager.counters().restored > 0) == (host_blocks > 0));
+    CHECK((m.manager.counters().swapped_in > 0) == (host_blocks > 0));
     return m.sched.counters().prefill_rows;
   };
   CHECK(prefill_rows(64) < prefill_rows(0) / 2);
@@ -170,7 +170,7 @@ TEST_CASE("what a cancelled step was to move is moved by the next") {
   m.on_round = [&] { m.sched.cancel(3); }; // its blocks are granted, its rows never planned
   m.drain();
   m.on_round = nullptr;
-  CHECK(m.manager.counters().restored == 2);
+  CHECK(m.manager.counters().swapped_in == 2);
   auto again = make(4, std::vector<token_id>(48, 11), 1); // finds them in the pool
   submit(m, again), m.drain();
   check_transcripts(m, again);
@@ -206,11 +206,11 @@ TEST_CASE("a second request with the same prompt computes only what is not cache
   machine m(100, true, {512, 8, 10, 2});
   submit(m, make(1, std::vector<token_id>(100, 17), 5));
   m.drain();
-  m.sched.take_started();
+  m.sched.collect_started();
   submit(m, make(2, std::vector<token_id>(100, 17), 5));
   m.drain();
   CHECK(m.sched.counters().prefill_rows == 104);
-  auto started = m.sched.take_started();
+  auto started = m.sched.collect_started();
   REQUIRE(started.size() == 1);
   CHECK(started[0].cached_tokens == 96);
 }

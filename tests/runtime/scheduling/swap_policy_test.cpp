@@ -34,22 +34,22 @@ swap_decision after_prefill(swap_rates rates, milliseconds of_1000_tokens) {
 
 } // namespace
 
-TEST_CASE("blocks are parked where both ways together are cheaper than computing again, restored where one way is") {
-  CHECK(after_prefill(millisecond_moves, milliseconds(130)).park); // 16 tokens in 2.08 ms
-  CHECK(after_prefill(millisecond_moves, milliseconds(130)).restore);
-  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(120)).park); // 1.92 ms
-  CHECK(after_prefill(millisecond_moves, milliseconds(120)).restore);
-  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(60)).restore); // 0.96 ms
-  CHECK(after_prefill({1'000'000, 1e10, 1e9}, milliseconds(120)).park); // 0.1 ms to the host, 1 ms back
+TEST_CASE("blocks are swapped out where both ways together are cheaper than computing again, swapped in where one way is") {
+  CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_out); // 16 tokens in 2.08 ms
+  CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_in);
+  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(120)).swap_out); // 1.92 ms
+  CHECK(after_prefill(millisecond_moves, milliseconds(120)).swap_in);
+  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(60)).swap_in); // 0.96 ms
+  CHECK(after_prefill({1'000'000, 1e10, 1e9}, milliseconds(120)).swap_out); // 0.1 ms to the host, 1 ms back
 }
 
-TEST_CASE("without rates or without a measured prefill nothing is parked or restored") {
-  CHECK_FALSE(after_prefill({}, milliseconds(1000)).park);
-  CHECK_FALSE(after_prefill({}, milliseconds(1000)).restore);
+TEST_CASE("without rates or without a measured prefill nothing is swapped out or swapped in") {
+  CHECK_FALSE(after_prefill({}, milliseconds(1000)).swap_out);
+  CHECK_FALSE(after_prefill({}, milliseconds(1000)).swap_in);
   swap_policy policy(millisecond_moves);
   CHECK_FALSE(policy.prefill_seconds().has_value());
-  CHECK_FALSE(policy.decide().park);
-  CHECK_FALSE(policy.decide().restore);
+  CHECK_FALSE(policy.decide().swap_out);
+  CHECK_FALSE(policy.decide().swap_in);
 }
 
 TEST_CASE("steps that mostly decode, and tiny ones, say nothing about prefill") {

@@ -1,7 +1,7 @@
-// The drawer on the device against the sampler on the host, with a draw under way while the next is queued.
+// The sampler on the device against the sampler on the host, with a sample under way while the next is queued.
 #include "tests/emulation/cuda/queues.hpp"
-#include "runtime/execution/gpu/gpu_step_drawer.hpp"
-#include "runtime/execution/step_sampler.hpp"
+#include "runtime/execution/gpu/gpu_step_sampler.hpp"
+#include "runtime/execution/cpu/cpu_step_sampler.hpp"
 
 #include <doctest/doctest.h>
 
@@ -70,15 +70,15 @@ bool same(const sampled_token& a, const sampled_token& b) {
 
 } // namespace
 
-TEST_CASE("draws that are queued before the last token is known are those of the host's sampler") {
+TEST_CASE("samples that are queued before the last token is known are those of the host's sampler") {
   for (unsigned seed = 1; seed <= 4; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
     std::normal_distribution<float> normal(0, 2);
     cuda::emulated::deferred_work later(seed);
-    counter drawn;
-    gpu_step_drawer on_device(eos, vocab, max_sequences, [&] { drawn.add(); });
-    step_sampler on_host(eos);
+    counter sampled;
+    gpu_step_sampler on_device(eos, vocab, max_sequences, [&] { sampled.add(); });
+    cpu_step_sampler on_host(eos);
     const cuda::stream compute;
 
     std::vector<std::shared_ptr<const step_plan>> plans;
@@ -107,19 +107,19 @@ TEST_CASE("draws that are queued before the last token is known are those of the
       if (step == 7) // nothing can be chosen in one row
         std::fill_n(logits.back().begin() + vocab, vocab, -INFINITY);
       plans.push_back(std::move(plan));
-      expected.push_back(on_host.draw(*plans.back(), logits.back()));
+      expected.push_back(on_host.sample(*plans.back(), logits.back()));
     }
 
     const auto collect = [&](int step) {
-      drawn.wait_for(step + 1);
+      sampled.wait_for(step + 1);
       const auto got = on_device.collect();
       const auto& want = expected[static_cast<std::size_t>(step)];
       CAPTURE(step);
       CHECK(got.step == want.step);
-      REQUIRE(got.drawn.size() == want.drawn.size());
-      for (std::size_t i = 0; i < got.drawn.size(); ++i) {
-        CHECK(got.drawn[i].slot == want.drawn[i].slot);
-        CHECK(same(got.drawn[i].token, want.drawn[i].token));
+      REQUIRE(got.sampled.size() == want.sampled.size());
+      for (std::size_t i = 0; i < got.sampled.size(); ++i) {
+        CHECK(got.sampled[i].slot == want.sampled[i].slot);
+        CHECK(same(got.sampled[i].token, want.sampled[i].token));
       }
       REQUIRE(got.failed.size() == want.failed.size());
       for (std::size_t i = 0; i < got.failed.size(); ++i)
@@ -133,7 +133,7 @@ TEST_CASE("draws that are queued before the last token is known are those of the
       cuda::copy_to_device(compute, memory.get(), values.data(), values.size() * sizeof(float));
       auto ready = std::make_shared<cuda::event>();
       ready->record(compute);
-      tokens.push_back(on_device.draw(plans[static_cast<std::size_t>(step)], {memory, vocab, ready}));
+      tokens.push_back(on_device.sample(plans[static_cast<std::size_t>(step)], {memory, vocab, ready}));
       if (step % 12 == 11) { // a new company of requests begins when all is known
         collect(step - 1);
         collect(step);
@@ -143,15 +143,15 @@ TEST_CASE("draws that are queued before the last token is known are those of the
     }
     // Where the last step left its tokens.
     tokens.back().ready->synchronise();
-    for (const auto& d : expected.back().drawn)
+    for (const auto& d : expected.back().sampled)
       CHECK(tokens.back().slots.get()[d.slot] == d.token.id);
   }
 }
 
-TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is allocated while tokens are drawn") {
+TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is allocated while tokens are sampled") {
   const std::vector<token_id> strange{5, vocab, vocab + 3, -1};
-  gpu_step_drawer on_device(strange, vocab, max_sequences, [] {});
-  step_sampler on_host(strange);
+  gpu_step_sampler on_device(strange, vocab, max_sequences, [] {});
+  cpu_step_sampler on_host(strange);
   const cuda::stream compute;
   std::mt19937 rng(9);
   std::normal_distribution<float> normal(0, 2);
@@ -182,15 +182,15 @@ TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is
       logits[row * vocab] = 20;     // what is masked in the row before must not reach it
       logits[row * vocab + 5] = 30; // masked
     }
-    const auto want = on_host.draw(*plan, logits);
+    const auto want = on_host.sample(*plan, logits);
     cuda::copy_to_device(compute, memory.get(), logits.data(), logits.size() * sizeof(float));
     auto ready = std::make_shared<cuda::event>();
     ready->record(compute);
-    on_device.draw(plan, {memory, vocab, ready});
+    on_device.sample(plan, {memory, vocab, ready});
     const auto got = on_device.collect();
-    REQUIRE(got.drawn.size() == want.drawn.size());
-    for (std::size_t i = 0; i < got.drawn.size(); ++i)
-      CHECK(same(got.drawn[i].token, want.drawn[i].token));
+    REQUIRE(got.sampled.size() == want.sampled.size());
+    for (std::size_t i = 0; i < got.sampled.size(); ++i)
+      CHECK(same(got.sampled[i].token, want.sampled[i].token));
   }
   CHECK(cuda::emulated::counted().allocations == before);
   cuda::emulated::check_memory();

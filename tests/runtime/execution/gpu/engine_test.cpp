@@ -102,8 +102,8 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
       const auto stats = crowd.stats();
       copied += stats.copied_blocks;
       if (seed == 3) {
-        CHECK(stats.parked_blocks > 0);
-        CHECK(stats.restored_blocks > 0);
+        CHECK(stats.swapped_out_blocks > 0);
+        CHECK(stats.swapped_in_blocks > 0);
       }
     }
   }
@@ -125,7 +125,7 @@ TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and lau
   CHECK(after.waits == before.waits);
   CHECK(after.allocations == before.allocations);
   CHECK(after.replays >= before.replays + 20);
-  CHECK(after.launches - before.launches <= 3 * (after.replays - before.replays + 3)); // inputs, draws
+  CHECK(after.launches - before.launches <= 3 * (after.replays - before.replays + 3)); // inputs, samples
   REQUIRE(l.wait());
 }
 

@@ -20,9 +20,9 @@ constexpr std::size_t pool_blocks = 40;
 /// Steps that are as large as the limits allow, over a cache with anything in it.
 struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
-    : model(std::move(of)), runner(model->device->make_runner(model)), drawer(model->device->make_drawer(*model, [] {})) {}
+    : model(std::move(of)), runner(model->device->make_runner(model)), sampler(model->device->make_sampler(*model, [] {})) {}
 
-  /// Rows of `sequences` sequences that end where the context does, each with logits of its last and a draw.
+  /// Rows of `sequences` sequences that end where the context does, each with logits of its last and a sample.
   void run(int rows, int sequences) {
     auto plan = std::make_shared<step_plan>();
     plan->step = ++steps;
@@ -40,11 +40,11 @@ struct largest_steps {
       plan->samples.push_back(std::move(demand));
       plan->ended.push_back({steps, static_cast<std::uint32_t>(i)});
     }
-    drawer->draw(plan, runner->run(*plan));
-    drawer->collect();
+    sampler->sample(plan, runner->run(*plan));
+    sampler->collect();
   }
 
-  /// Of a sequence whose draws have as many inputs as there can be.
+  /// Of a sequence whose samples have as many inputs as there can be.
   std::shared_ptr<const sampling_start> start() const {
     auto params = std::make_shared<sampling_params>();
     params->repetition_penalty = 1.2f;
@@ -61,7 +61,7 @@ struct largest_steps {
 
   std::shared_ptr<const loaded_model> model;
   std::unique_ptr<step_runner> runner;
-  std::unique_ptr<step_drawer> drawer;
+  std::unique_ptr<step_sampler> sampler;
   std::uint64_t steps = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/execution/gpu/gpu_step_drawer.hpp"
+#include "runtime/execution/gpu/gpu_step_sampler.hpp"
 
 #include "runtime/support/error.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t most_under_way = 2;               // draws
+constexpr std::size_t most_under_way = 2;               // samples
 constexpr std::size_t usual_list_bytes = 8 << 10;       // of a sequence: some thousand tokens to penalise, bias or mask
 
 template <class T>
@@ -25,7 +25,7 @@ std::size_t bytes_of(const std::vector<T>& v) {
 
 } // namespace
 
-std::size_t gpu_step_drawer::memory(const run_sizes& sizes) {
+std::size_t gpu_step_sampler::memory(const run_sizes& sizes) {
   const auto rows = static_cast<std::size_t>(sizes.max_sequences), vocab = static_cast<std::size_t>(sizes.vocab),
              counted = std::min(vocab, static_cast<std::size_t>(sizes.max_context));
   const auto lists = std::max(usual_list_bytes, vocab * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
@@ -34,10 +34,10 @@ std::size_t gpu_step_drawer::memory(const run_sizes& sizes) {
          cuda::device_scratch::reserved(rows * inputs);
 }
 
-gpu_step_drawer::gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences,
-                                 std::function<void()> drawn)
+gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences,
+                                 std::function<void()> sampled)
   : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)),
-    max_sequences_(static_cast<std::size_t>(max_sequences)), drawn_(std::move(drawn)),
+    max_sequences_(static_cast<std::size_t>(max_sequences)), sampled_(std::move(sampled)),
     slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
     results_(cuda::allocate(max_sequences_ * sizeof(cuda::sampled_row))),
     edited_(cuda::allocate(max_sequences_ * vocab_ * sizeof(float))) {
@@ -51,18 +51,18 @@ gpu_step_drawer::gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int m
   }
 }
 
-gpu_step_drawer::~gpu_step_drawer() {
+gpu_step_sampler::~gpu_step_sampler() {
   try {
     stream_.synchronise(); // what is under way uses what goes now
   } catch (const kernels::device_error&) { // then nothing is under way
   }
 }
 
-step_tokens gpu_step_drawer::draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
-  draw_under_way d{plan, logits.logits, {}, nullptr, nullptr, std::make_shared<cuda::event>()};
+step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+  sample_in_flight d{plan, logits.logits, {}, nullptr, nullptr, std::make_shared<cuda::event>()};
   image inputs;
   if (plan->samples.size() > max_sequences_)
-    throw failure(errc::internal, "a step draws more tokens than there are sequences");
+    throw failure(errc::internal, "a step samples more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
     if (auto& start = demand.start)
       sequences_.insert_or_assign(
@@ -84,13 +84,13 @@ step_tokens gpu_step_drawer::draw(const std::shared_ptr<const step_plan>& plan, 
     d.results = lend(pinned_results_, bytes);
     cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
-  cuda::call_on_host(stream_, drawn_);
+  cuda::call_on_host(stream_, sampled_);
   d.done->record(stream_);
   under_way_.push_back(std::move(d));
   return {plan->step, nullptr, slots_, tokens};
 }
 
-void gpu_step_drawer::add(image& to, const sample_demand& demand, sequence& s) const {
+void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) const {
   const auto& state = s.state;
   const auto& p = state.params();
   auto row = sampling_row_of(p);
@@ -121,7 +121,7 @@ void gpu_step_drawer::add(image& to, const sample_demand& demand, sequence& s) c
   ++s.under_way;
 }
 
-void gpu_step_drawer::run(const image& inputs, draw_under_way& d, std::size_t vocab) {
+void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
   auto rows = inputs.rows;
   const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases), masked = counts + bytes_of(inputs.counts);
   const auto bytes = masked + bytes_of(inputs.masked);
@@ -154,9 +154,9 @@ void gpu_step_drawer::run(const image& inputs, draw_under_way& d, std::size_t vo
   cuda::sample(stream_, p, rows.size());
 }
 
-step_result gpu_step_drawer::collect() {
+step_result gpu_step_sampler::collect() {
   if (under_way_.empty())
-    throw failure(errc::internal, "there is no draw to collect");
+    throw failure(errc::internal, "there is no sample to collect");
   const auto d = std::move(under_way_.front());
   under_way_.pop_front();
   step_result result;
@@ -175,7 +175,7 @@ step_result gpu_step_drawer::collect() {
     --found->second.under_way;
     auto token = finish(rows[i], found->second.state);
     const bool last = token.finish != sampled_token::finish::none;
-    result.drawn.push_back({demand.sequence, demand.slot, std::move(token)});
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
     if (last)
       sequences_.erase(found);
   }
@@ -184,7 +184,7 @@ step_result gpu_step_drawer::collect() {
   return result;
 }
 
-sampled_token gpu_step_drawer::finish(const cuda::sampled_row& row, sequence_state& state) const {
+sampled_token gpu_step_sampler::finish(const cuda::sampled_row& row, sequence_state& state) const {
   sampled_token token;
   token.id = row.token;
   if (state.params().logprobs >= 0) {
@@ -200,13 +200,13 @@ sampled_token gpu_step_drawer::finish(const cuda::sampled_row& row, sequence_sta
   return token;
 }
 
-void gpu_step_drawer::check() const {
+void gpu_step_sampler::check() const {
   if (!under_way_.empty())
     under_way_.front().done->happened();
 }
 
-// Pinned memory takes long to get: what a draw has given back serves the next.
-kernels::buffer gpu_step_drawer::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
+// Pinned memory takes long to get: what a sample has given back serves the next.
+kernels::buffer gpu_step_sampler::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
   for (auto& p : pool)
     if (p.memory.use_count() == 1 && p.bytes >= bytes)
       return p.memory;

@@ -1,7 +1,7 @@
-// Draws tokens on a GPU, on a stream of its own: queues each step's draws after the event that came with its logits, leaves
+// Draws tokens on a GPU, on a stream of its own: queues each step's samples after the event that came with its logits, leaves
 // the tokens on the device for the next step, and has them copied to the host, where `collect` books them. A sequence's
 // state is that of the host's sampler; the token that is still on its way is counted by the device. Draws the same tokens
-// as step_sampler.
+// as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device_scratch.hpp"
@@ -17,15 +17,15 @@
 
 namespace troupe {
 
-class gpu_step_drawer final : public step_drawer {
+class gpu_step_sampler final : public step_sampler {
 public:
-  /// For at most two draws under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
-  /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be drawn and
+  /// For at most two samples under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
+  /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be sampled and
   /// are ignored.
-  gpu_step_drawer(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> drawn);
-  ~gpu_step_drawer() override;
+  gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled);
+  ~gpu_step_sampler() override;
 
-  step_tokens draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
+  step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
   void check() const override;
 
@@ -35,13 +35,13 @@ public:
 private:
   struct sequence {
     sequence_state state;
-    std::int32_t under_way = 0; // draws
+    std::int32_t under_way = 0; // samples
   };
 
-  struct draw_under_way {
+  struct sample_in_flight {
     std::shared_ptr<const step_plan> plan;
     std::shared_ptr<const float> logits;       // in use until it is collected
-    std::vector<const sample_demand*> demands; // of the plan, in the order of the rows drawn
+    std::vector<const sample_demand*> demands; // of the plan, in the order of the rows sampled
     kernels::buffer inputs;                    // pinned: what the device was given, ...
     kernels::buffer results;                   // ... and the sampled_rows that it gave
     std::shared_ptr<kernels::cuda::event> done;
@@ -57,7 +57,7 @@ private:
 
   bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
   void add(image& to, const sample_demand& demand, sequence& s) const;
-  void run(const image& inputs, draw_under_way& d, std::size_t vocab);
+  void run(const image& inputs, sample_in_flight& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
 
   struct pinned_buffer {
@@ -68,14 +68,14 @@ private:
 
   std::vector<token_id> eos_ids_;
   std::size_t vocab_, max_sequences_;
-  std::function<void()> drawn_;
+  std::function<void()> sampled_;
   kernels::cuda::stream stream_;
   std::shared_ptr<std::int32_t> slots_;        // device memory, [max_sequences]
   kernels::buffer results_, edited_;           // device memory, [max_sequences] and [max_sequences, vocab]
   kernels::cuda::device_scratch inputs_;
   std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
   std::map<sequence_id, sequence> sequences_;
-  std::deque<draw_under_way> under_way_;
+  std::deque<sample_in_flight> under_way_;
 };
 
 } // namespace troupe

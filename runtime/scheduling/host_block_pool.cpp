@@ -1,4 +1,4 @@
-#include "runtime/scheduling/parked_blocks.hpp"
+#include "runtime/scheduling/host_block_pool.hpp"
 
 #include <algorithm>
 
@@ -8,12 +8,12 @@ bool block_content::is(std::uint64_t parent_id, std::span<const token_id> own) c
   return parent == parent_id && std::equal(own.begin(), own.end(), tokens.begin(), tokens.end());
 }
 
-parked_blocks::parked_blocks(std::int32_t slots) : slots_(static_cast<std::size_t>(slots)) {
+host_block_pool::host_block_pool(std::int32_t slots) : slots_(static_cast<std::size_t>(slots)) {
   for (slot_id id = 0; id < slots; ++id)
     slots_[static_cast<std::size_t>(id)].place = order_.insert(order_.end(), id);
 }
 
-std::optional<parked_blocks::slot_id> parked_blocks::find(std::uint64_t parent, std::uint64_t hash,
+std::optional<host_block_pool::slot_id> host_block_pool::find(std::uint64_t parent, std::uint64_t hash,
                                                           std::span<const token_id> tokens) const {
   auto [first, last] = index_.equal_range(hash);
   for (; first != last; ++first)
@@ -22,7 +22,7 @@ std::optional<parked_blocks::slot_id> parked_blocks::find(std::uint64_t parent, 
   return std::nullopt;
 }
 
-bool parked_blocks::refresh(std::uint64_t content_id) {
+bool host_block_pool::refresh(std::uint64_t content_id) {
   const auto found = by_id_.find(content_id);
   if (found == by_id_.end())
     return false;
@@ -31,7 +31,7 @@ bool parked_blocks::refresh(std::uint64_t content_id) {
   return true;
 }
 
-std::optional<parked_blocks::slot_id> parked_blocks::park(const block_content& content) {
+std::optional<host_block_pool::slot_id> host_block_pool::store(const block_content& content) {
   if (order_.empty())
     return std::nullopt;
   const auto id = order_.front();
@@ -43,19 +43,19 @@ std::optional<parked_blocks::slot_id> parked_blocks::park(const block_content& c
   return id;
 }
 
-void parked_blocks::hold(slot_id id) {
+void host_block_pool::hold(slot_id id) {
   auto& s = slots_[static_cast<std::size_t>(id)];
   order_.erase(s.place);
   s.held = true;
 }
 
-void parked_blocks::let_go(slot_id id) {
+void host_block_pool::let_go(slot_id id) {
   auto& s = slots_[static_cast<std::size_t>(id)];
   s.place = order_.insert(order_.end(), id);
   s.held = false;
 }
 
-void parked_blocks::forget(slot_id id) {
+void host_block_pool::forget(slot_id id) {
   const auto& old = content(id);
   if (old.id == 0)
     return;

@@ -1,15 +1,15 @@
-#include "runtime/execution/step_sampler.hpp"
+#include "runtime/execution/cpu/cpu_step_sampler.hpp"
 
 namespace troupe {
 
-step_tokens step_sampler::draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
-  return {plan->step, std::make_shared<const step_result>(draw(*plan, values)), nullptr, nullptr};
+  return {plan->step, std::make_shared<const step_result>(sample(*plan, values)), nullptr, nullptr};
 }
 
-step_result step_sampler::collect() { throw failure(errc::internal, "there is no draw to collect"); }
+step_result cpu_step_sampler::collect() { throw failure(errc::internal, "there is no sample to collect"); }
 
-step_result step_sampler::draw(const step_plan& plan, std::span<const float> logits) {
+step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const float> logits) {
   step_result result;
   result.step = plan.step;
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
@@ -24,7 +24,7 @@ step_result step_sampler::draw(const step_plan& plan, std::span<const float> log
       auto row = logits.subspan(static_cast<std::size_t>(demand.logit_row) * vocab, vocab);
       auto token = found->second.sample(row, scratch_);
       const bool last = token.finish != sampled_token::finish::none;
-      result.drawn.push_back({demand.sequence, demand.slot, std::move(token)});
+      result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
       if (last)
         sequences_.erase(found);
     } catch (const failure& f) {

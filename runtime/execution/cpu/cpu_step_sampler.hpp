@@ -10,18 +10,18 @@
 
 namespace troupe {
 
-class step_sampler final : public step_drawer {
+class cpu_step_sampler final : public step_sampler {
 public:
-  explicit step_sampler(std::vector<token_id> eos_ids) : eos_ids_(std::move(eos_ids)) {}
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids) : eos_ids_(std::move(eos_ids)) {}
 
   /// The result is there at once, and nothing to collect.
-  step_tokens draw(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
+  step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
   void check() const override {}
 
-  /// `logits`: f32 [plan.logit_rows.size(), vocab]. A sequence that has ended, here or by the plan, is forgotten; draws
+  /// `logits`: f32 [plan.logit_rows.size(), vocab]. A sequence that has ended, here or by the plan, is forgotten; samples
   /// that were planned before that became known yield nothing.
-  step_result draw(const step_plan& plan, std::span<const float> logits);
+  step_result sample(const step_plan& plan, std::span<const float> logits);
 
 private:
   std::vector<token_id> eos_ids_;

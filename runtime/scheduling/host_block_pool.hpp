@@ -26,11 +26,11 @@ struct block_content {
   bool is(std::uint64_t parent_id, std::span<const token_id> own) const;
 };
 
-class parked_blocks {
+class host_block_pool {
 public:
   using slot_id = std::int32_t;
 
-  explicit parked_blocks(std::int32_t slots);
+  explicit host_block_pool(std::int32_t slots);
 
   /// The slot that holds these tokens after that predecessor.
   std::optional<slot_id> find(std::uint64_t parent, std::uint64_t hash, std::span<const token_id> tokens) const;
@@ -40,7 +40,7 @@ public:
   bool refresh(std::uint64_t content_id);
 
   /// A slot for this content, whose former content is forgotten; none where all are held.
-  std::optional<slot_id> park(const block_content& content);
+  std::optional<slot_id> store(const block_content& content);
 
   /// Keeps a slot from being reused, until it is let go as the newest.
   void hold(slot_id slot);

@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-class buffer_lender {
+class buffer_pool {
 public:
   // A buffer of at least `bytes` that nobody holds: one that came back, else a new one from allocate(bytes). What its
   // last holder did to it happened before. A holder's handle keeps the memory alive after the lender itself.
@@ -30,20 +30,20 @@ public:
   }
 
   void add(kernels::buffer memory, std::size_t bytes) {
-    lent_.push_back(std::make_shared<lent_buffer>(std::move(memory), bytes));
+    lent_.push_back(std::make_shared<pooled_buffer>(std::move(memory), bytes));
   }
 
 private:
-  struct lent_buffer {
-    lent_buffer(kernels::buffer of, std::size_t size) : memory(std::move(of)), bytes(size) {}
+  struct pooled_buffer {
+    pooled_buffer(kernels::buffer of, std::size_t size) : memory(std::move(of)), bytes(size) {}
     kernels::buffer memory;
     std::size_t bytes;
     std::atomic<bool> back = true;
   };
 
-  static bool is_back(const lent_buffer& one) { return one.back.load(std::memory_order_acquire); }
+  static bool is_back(const pooled_buffer& one) { return one.back.load(std::memory_order_acquire); }
 
-  std::vector<std::shared_ptr<lent_buffer>> lent_;
+  std::vector<std::shared_ptr<pooled_buffer>> lent_;
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-#include "runtime/execution/buffer_lender.hpp"
+#include "runtime/execution/buffer_pool.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,7 +17,7 @@ TEST_CASE("A buffer is lent again once its last holder is gone, and outlives its
     ++made;
     return kernels::buffer(new char[bytes], [](void* p) { delete[] static_cast<char*>(p); });
   };
-  buffer_lender lender;
+  buffer_pool lender;
   auto first = lender.lend(8, allocate);
   auto second = lender.lend(8, allocate);
   CHECK(first != second);
@@ -31,14 +31,14 @@ TEST_CASE("A buffer is lent again once its last holder is gone, and outlives its
   CHECK(made == 3);
   const auto larger = lender.lend(16, allocate);
   CHECK(made == 4);
-  auto kept = std::make_unique<buffer_lender>();
+  auto kept = std::make_unique<buffer_pool>();
   const auto orphan = kept->lend(1, allocate);
   kept.reset();
   *static_cast<char*>(orphan.get()) = 'x';
 }
 
 TEST_CASE("What one thread did with a buffer happened before another has it") {
-  buffer_lender lender;
+  buffer_pool lender;
   std::set<const int*> seen;
   std::vector<std::shared_ptr<const void>> kept;
   std::vector<std::thread> threads;
@@ -62,7 +62,7 @@ TEST_CASE("What one thread did with a buffer happened before another has it") {
 }
 
 TEST_CASE("Buffers that come back while one is looked for are never lent too small") {
-  buffer_lender lender;
+  buffer_pool lender;
   std::map<const void*, std::size_t> sizes;
   std::vector<kernels::buffer> memory;
   const auto allocate = [&](std::size_t bytes) {

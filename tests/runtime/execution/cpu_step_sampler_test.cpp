@@ -1,0 +1,90 @@
+#include "runtime/execution/cpu/cpu_step_sampler.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+using namespace troupe;
+
+namespace {
+
+constexpr sequence_id first{7, 0}, second{7, 1};
+
+std::shared_ptr<const sampling_start> start_of(const sampling_params& params, std::vector<token_id> emitted = {}) {
+  auto start = std::make_shared<sampling_start>();
+  start->params = std::make_shared<const sampling_params>(params);
+  start->prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2});
+  start->emitted = std::move(emitted);
+  return start;
+}
+
+/// A step of `rows` rows of logits, all of them wanted, in which `samples` are sampled.
+step_plan plan_of(std::vector<sample_demand> samples, std::int32_t rows = 1) {
+  static std::uint64_t step = 0;
+  step_plan plan;
+  plan.step = ++step;
+  for (std::int32_t row = 0; row < rows; ++row)
+    plan.logit_rows.push_back(row);
+  plan.samples = std::move(samples);
+  return plan;
+}
+
+constexpr token_id eos = 3;
+
+} // namespace
+
+TEST_CASE("each sample takes its own row of logits, and several may share one") {
+  cpu_step_sampler sampler({eos});
+  const auto greedy = start_of({.temperature = 0});
+  const auto plan = plan_of({{first, 4, 1, greedy}, {second, 5, 0, greedy}, {{8, 0}, 6, 1, greedy}}, 2);
+  const auto result = sampler.sample(plan, std::vector<float>{0, 9, 0, 0, /* row 1 */ 0, 0, 9, 0});
+  CHECK(result.step == plan.step);
+  REQUIRE(result.sampled.size() == 3);
+  CHECK(result.sampled[0].sequence == first);
+  CHECK(result.sampled[0].slot == 4);
+  CHECK(result.sampled[0].token.id == 2);
+  CHECK(result.sampled[1].token.id == 1);
+  CHECK(result.sampled[2].token.id == 2);
+}
+
+TEST_CASE("a rebuilt sampling state samples as the one that it replaces") {
+  const sampling_params params{.temperature = 1.5f, .presence_penalty = 1, .seed = 5, .max_tokens = 40};
+  const std::vector<float> logits{1, 2, 3, -INFINITY, 2.5f, 1.5f, 0.5f, 2.2f};
+  cpu_step_sampler whole({eos}), again({eos});
+  std::vector<token_id> emitted;
+  for (int i = 0; i < 20; ++i) {
+    const auto kept = whole.sample(plan_of({{first, 0, 0, i == 0 ? start_of(params) : nullptr}}), logits);
+    const auto rebuilt = again.sample(plan_of({{first, 0, 0, start_of(params, emitted)}}), logits);
+    REQUIRE(kept.sampled.size() == 1);
+    REQUIRE(rebuilt.sampled.size() == 1);
+    CHECK(kept.sampled[0].token.id == rebuilt.sampled[0].token.id);
+    emitted.push_back(kept.sampled[0].token.id);
+  }
+}
+
+TEST_CASE("a sequence that has ended, here or by the plan, yields nothing more") {
+  cpu_step_sampler sampler({eos});
+  const auto greedy = start_of({.temperature = 0});
+  const std::vector<float> ends{0, 0, 0, 9};
+  const auto result = sampler.sample(plan_of({{first, 0, 0, greedy}}), ends);
+  REQUIRE(result.sampled.size() == 1);
+  CHECK(result.sampled[0].token.finish == sampled_token::finish::eos);
+  CHECK(sampler.sample(plan_of({{first, 0, 0, nullptr}}), ends).sampled.empty()); // planned before that was known
+
+  auto last = plan_of({{second, 0, 0, greedy}});
+  last.ended = {second};
+  CHECK(sampler.sample(last, std::vector<float>{9, 0, 0, 0}).sampled.size() == 1);
+  CHECK(sampler.sample(plan_of({{second, 0, 0, nullptr}}), std::vector<float>{9, 0, 0, 0}).sampled.empty());
+}
+
+TEST_CASE("one sequence whose logits are no numbers fails alone") {
+  cpu_step_sampler sampler({eos});
+  const auto greedy = start_of({.temperature = 0});
+  const auto plan = plan_of({{first, 0, 0, greedy}, {second, 1, 1, greedy}}, 2);
+  const auto result = sampler.sample(plan, std::vector<float>{NAN, NAN, NAN, NAN, /* row 1 */ 0, 9, 0, 0});
+  REQUIRE(result.failed.size() == 1);
+  CHECK(result.failed[0].sequence == first);
+  REQUIRE(result.sampled.size() == 1);
+  CHECK(result.sampled[0].sequence == second);
+  CHECK(sampler.sample(plan_of({{first, 0, 0, nullptr}}), std::vector<float>{0, 9, 0, 0}).sampled.empty());
+}
