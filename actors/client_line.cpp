@@ -21,9 +21,7 @@ void client_line::close(error why) noexcept {
   }
 }
 
-void client_line::close(const std::exception_ptr& thrown) noexcept {
-  close(error_of(thrown));
-}
+void client_line::close(const std::exception_ptr& thrown) noexcept { close(error_of(thrown)); }
 
 void client_line::close() noexcept {
   close(error{errc::internal, "request lost", {}}); // too short to need memory

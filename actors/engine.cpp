@@ -77,7 +77,7 @@ public:
     } catch (...) {
       try {
         fail({errc::out_of_memory, "out of memory", {}}); // too short to need any
-      } catch (...) { // nobody can be told
+      } catch (...) {                                     // nobody can be told
       }
     }
   }
@@ -86,8 +86,8 @@ private:
   // -- loading --------------------------------------------------------------------------------------------------------
 
   void load(engine_options options, model_loader loader) {
-    auto work = [engine = engine_actor(self_), options = std::move(options), load = std::move(loader), tell = on_status_,
-                 abandoned = abandoned_](caf::event_based_actor* self) {
+    auto work = [engine = engine_actor(self_), options = std::move(options), load = std::move(loader),
+                 tell = on_status_, abandoned = abandoned_](caf::event_based_actor* self) {
       const auto progress = [&](const load_status& s) {
         if (*abandoned)
           throw failure(errc::cancelled, "the engine was stopped while it loaded");
@@ -98,7 +98,8 @@ private:
       } catch (const failure& f) {
         self->send(engine, loaded_atom::value, f.what_failed());
       } catch (const std::bad_alloc&) {
-        self->send(engine, loaded_atom::value, error{errc::out_of_memory, "there is not enough memory to load the model", {}});
+        self->send(engine, loaded_atom::value,
+                   error{errc::out_of_memory, "there is not enough memory to load the model", {}});
       } catch (...) {
         self->send(engine, loaded_atom::value, error_of(std::current_exception()));
       }
@@ -131,7 +132,8 @@ private:
 
   // Whatever is wrong with one request, the engine goes on for the others.
   caf::result<request_actor> submit(std::uint64_t id, const generation_ptr& what, const client_actor& client) {
-    client_line line([client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); });
+    client_line line(
+      [client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); });
     try {
       return spawn_request(self_->system(), self_, what, std::move(line));
     } catch (const std::bad_alloc&) {
@@ -170,7 +172,8 @@ private:
       return error{errc::unavailable, "the model is still loading", {}};
     const auto room = static_cast<std::size_t>(model_->limits.max_queue + model_->limits.max_sequences);
     if (!company_ && is_new && requests_.size() >= room)
-      return error{errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
+      return error{
+        errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
     return std::nullopt;
   }
 
@@ -193,10 +196,12 @@ private:
     }
     const auto give_up = [promise](caf::error& e) mutable { promise.deliver(std::move(e)); };
     self_->request(company_->scheduler, stats_deadline, stats_atom::value)
-      .then([this, promise, give_up, blocks = company_->blocks](const scheduler_counters& s) {
-        self_->request(blocks, stats_deadline, stats_atom::value)
-          .then([this, promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
-      }, give_up);
+      .then(
+        [this, promise, give_up, blocks = company_->blocks](const scheduler_counters& s) {
+          self_->request(blocks, stats_deadline, stats_atom::value)
+            .then([this, promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
+        },
+        give_up);
     return promise;
   }
 
@@ -246,7 +251,8 @@ private:
 
   template <class Handle>
   void watch(const Handle& child) {
-    children_.emplace(child.address(), caf::actor_cast<caf::actor>(child)); // first: who is known is ended, whatever happens
+    children_.emplace(child.address(),
+                      caf::actor_cast<caf::actor>(child)); // first: who is known is ended, whatever happens
     self_->monitor(child);
   }
 
@@ -280,7 +286,7 @@ private:
     }
     if (!restart_policy_.restart(self_->clock().now())) {
       why.message = "a part of the engine failed again after " + std::to_string(restart_policy_.restarts()) +
-                    " restarts within " + std::to_string(restart_policy_.within().count()) + " s: " + why.message;
+        " restarts within " + std::to_string(restart_policy_.within().count()) + " s: " + why.message;
       return fail(why);
     }
     ++restarts_;
@@ -320,15 +326,16 @@ private:
 
   engine_actor::pointer self_;
   engine_listener on_status_;
-  std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false); // nobody waits for the load
+  std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(
+    false); // nobody waits for the load
   loaded_model_ptr model_;
   std::optional<company> company_;
-  caf::actor_addr loader_;                               // while it loads
+  caf::actor_addr loader_; // while it loads
   std::map<caf::actor_addr, caf::actor> children_;
   std::map<caf::actor_addr, guest> requests_;
   std::uint64_t arrivals_ = 0, last_number_ = 0, restarts_ = 0;
   restart_policy restart_policy_;
-  std::optional<std::string> mending_;                   // another company is to be started; why, for a person
+  std::optional<std::string> mending_; // another company is to be started; why, for a person
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
 };

@@ -21,10 +21,10 @@
 // travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
 #pragma once
 
-#include "runtime/scheduling/block_manager.hpp"
 #include "runtime/engine/generation.hpp"
-#include "runtime/scheduling/scheduler.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/scheduling/block_manager.hpp"
+#include "runtime/scheduling/scheduler.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>
@@ -68,6 +68,8 @@ using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
 using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
+
+// clang-format off
 
 // -- the client -------------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,8 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while loading
+
+// clang-format on
 
 } // namespace troupe
 

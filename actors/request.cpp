@@ -14,16 +14,18 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-double milliseconds(clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
+double milliseconds(clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 
 class request_state {
 public:
   static constexpr const char* name = "request";
 
   request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
-    : self_(self), stay_(self), engine_(std::move(engine)), what_(std::move(what)), client_(std::move(client)),
+    : self_(self),
+      stay_(self),
+      engine_(std::move(engine)),
+      what_(std::move(what)),
+      client_(std::move(client)),
       submitted_(self->clock().now()) {
     self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
     self_->monitor(engine_);
@@ -123,7 +125,8 @@ private:
              std::to_string(model.info.max_context) + " must hold it and the answer");
     for (auto t : prompt)
       if (t < 0 || t >= model.info.vocab_size)
-        refuse("names token " + std::to_string(t) + ", but the vocabulary has " + std::to_string(model.info.vocab_size));
+        refuse("names token " + std::to_string(t) + ", but the vocabulary has " +
+               std::to_string(model.info.vocab_size));
   }
 
   // -- on the way -----------------------------------------------------------------------------------------------------
@@ -227,14 +230,15 @@ private:
   };
 
   request_actor::pointer self_;
-  request_actor stay_; // itself: while the engine and the company die, nobody else may hold it, and its client still waits
+  request_actor
+    stay_; // itself: while the engine and the company die, nobody else may hold it, and its client still waits
   engine_actor engine_;
   generation_ptr what_;
   client client_;
-  scheduler_actor scheduler_;                      // null between two companies
-  std::uint64_t number_ = 0;                       // of this request, as the scheduler and its company know it
+  scheduler_actor scheduler_; // null between two companies
+  std::uint64_t number_ = 0;  // of this request, as the scheduler and its company know it
   std::shared_ptr<const sampling_params> params_;
-  std::vector<transcript> sequences_;              // empty: not begun
+  std::vector<transcript> sequences_; // empty: not begun
   bool admitted_ = false;
   bool paused_ = false;
   bool cancelled_ = false; // before it was admitted

@@ -16,7 +16,8 @@ public:
   static constexpr const char* name = "sampler";
 
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
-    : self_(self), alive_(self),
+    : self_(self),
+      alive_(self),
       sampler_(model->device->make_sampler(*model, [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
     self_->set_down_handler([this](caf::down_msg& down) { forget(down.source); });
   }
@@ -88,8 +89,8 @@ private:
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
-  int on_device_ = 0;        // samples that have not been collected
-  bool checking_ = false;    // a check is due
+  int on_device_ = 0;     // samples that have not been collected
+  bool checking_ = false; // a check is due
 };
 
 } // namespace

@@ -14,7 +14,11 @@ public:
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, kv_block_manager_actor blocks,
                   executor_actor executor, sampler_actor sampler, swap_rates rates)
-    : self_(self), scheduler_(limits), swap_(rates), blocks_(std::move(blocks)), executor_(std::move(executor)),
+    : self_(self),
+      scheduler_(limits),
+      swap_(rates),
+      blocks_(std::move(blocks)),
+      executor_(std::move(executor)),
       sampler_(std::move(sampler)) {
     self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
   }

@@ -25,17 +25,17 @@ struct box {
 
 template <class Interface, class State, caf::spawn_options Options = caf::no_spawn_options, class... Args>
 Interface spawn_state(caf::actor_system& system, Args... args) {
-  auto body = [](typename Interface::template stateful_pointer<box<State>> self,
-                 Args... xs) -> typename Interface::behavior_type {
-    self->set_exception_handler([self](std::exception_ptr& thrown) {
-      if constexpr (requires(State& state) { state.lost(thrown); })
-        if (auto& state = self->state.state)
-          state->lost(thrown);
-      return exit_reason_of(thrown);
-    });
-    self->state.state.emplace(self, std::move(xs)...);
-    return self->state.state->make_behavior();
-  };
+  auto body = [](typename Interface::template stateful_pointer<box<State>> self, Args... xs) ->
+    typename Interface::behavior_type {
+      self->set_exception_handler([self](std::exception_ptr& thrown) {
+        if constexpr (requires(State & state) { state.lost(thrown); })
+          if (auto& state = self->state.state)
+            state->lost(thrown);
+        return exit_reason_of(thrown);
+      });
+      self->state.state.emplace(self, std::move(xs)...);
+      return self->state.state->make_behavior();
+    };
   if constexpr (caf::has_detach_flag(Options))
     expect_threads(1);
   return system.spawn<Options>(body, std::move(args)...);

@@ -55,9 +55,7 @@ struct stored_matrix {
   stored_matrix(const void* data, dtype type, std::size_t rows, std::size_t cols)
     : stored_matrix(data, format_of(type), rows, cols) {}
 
-  const void* row(std::size_t index) const {
-    return static_cast<const char*>(data) + index * row_bytes(format, cols);
-  }
+  const void* row(std::size_t index) const { return static_cast<const char*>(data) + index * row_bytes(format, cols); }
 };
 
 /// A weight matrix in the layout that a backend's kernels want. Opaque; made by `backend::pack`.
@@ -80,9 +78,7 @@ struct kv_shape {
   std::size_t blocks = 0;
 
   /// Bytes of one block over all layers, K and V.
-  std::size_t block_bytes() const {
-    return std::size_t(block_tokens) * layers * kv_heads * kv_bytes(type, head_dim);
-  }
+  std::size_t block_bytes() const { return std::size_t(block_tokens) * layers * kv_heads * kv_bytes(type, head_dim); }
 };
 
 /// The memory of a paged KV cache; its layout within a block is the backend's own.

@@ -22,12 +22,12 @@ struct planned_steps {
   dtype compute = dtype::f32;
   std::vector<planned_matrix> matrices; // all kinds there are; those alike may be named once
   std::size_t rows = 0;
-  std::size_t logit_rows = 0;           // of these
-  std::size_t sequences = 0;            // whose rows they are
-  std::size_t context = 0;              // tokens of the longest
+  std::size_t logit_rows = 0; // of these
+  std::size_t sequences = 0;  // whose rows they are
+  std::size_t context = 0;    // tokens of the longest
   int heads = 0;
-  kv_shape cache;                       // blocks do not matter
-  std::vector<int> windows;             // of attention, each once
+  kv_shape cache;           // blocks do not matter
+  std::vector<int> windows; // of attention, each once
 };
 
 class planned_memory {

@@ -14,9 +14,7 @@
 
 namespace troupe::testing {
 
-inline std::string golden(const std::string& name) {
-  return std::string(TROUPE_TEST_DATA) + "/golden/" + name;
-}
+inline std::string golden(const std::string& name) { return std::string(TROUPE_TEST_DATA) + "/golden/" + name; }
 
 /// All that one request heard.
 struct heard {
@@ -96,9 +94,11 @@ private:
 /// Bit for bit: floats compared as they are.
 inline bool same(const heard& a, const heard& b) {
   const auto same_token = [](const sampled_token& x, const sampled_token& y) {
-    const auto same_top = [](const token_logprob& p, const token_logprob& q) { return p.id == q.id && p.logprob == q.logprob; };
+    const auto same_top = [](const token_logprob& p, const token_logprob& q) {
+      return p.id == q.id && p.logprob == q.logprob;
+    };
     return x.id == y.id && x.logprob == y.logprob && x.finish == y.finish &&
-           std::equal(x.top.begin(), x.top.end(), y.top.begin(), y.top.end(), same_top);
+      std::equal(x.top.begin(), x.top.end(), y.top.begin(), y.top.end(), same_top);
   };
   if (a.ids != b.ids || a.text != b.text || a.finish != b.finish || a.tokens.size() != b.tokens.size())
     return false;

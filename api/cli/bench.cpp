@@ -6,8 +6,8 @@
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
 #include "api/openai/json_text.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -44,12 +44,12 @@ CLI::Validator batch_list() {
 void print_json(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
   const auto work = bench.work_per_token();
   std::cout << "{\"model\":" << json_text(bench.name()) << ",\"weights\":" << json_text(bench.weights())
-            << ",\"dtype\":" << json_text(bench.dtype())
-            << ",\"kv_dtype\":" << json_text(bench.kv_dtype()) << ",\"device\":" << json_text(bench.device())
-            << ",\"threads\":" << bench.threads() << ",\"step_tokens\":" << options.step_tokens
-            << ",\"repeat\":" << options.repeat << ",\"batch\":" << r.batch << ",\"prompt\":" << options.prompt
-            << ",\"generate\":" << options.generate << ",\"prefill_tps\":" << json_number(r.prefill_tps)
-            << ",\"decode_tps\":" << json_number(r.decode_tps) << ",\"prefill_ms\":" << json_number(r.prefill_ms)
+            << ",\"dtype\":" << json_text(bench.dtype()) << ",\"kv_dtype\":" << json_text(bench.kv_dtype())
+            << ",\"device\":" << json_text(bench.device()) << ",\"threads\":" << bench.threads()
+            << ",\"step_tokens\":" << options.step_tokens << ",\"repeat\":" << options.repeat
+            << ",\"batch\":" << r.batch << ",\"prompt\":" << options.prompt << ",\"generate\":" << options.generate
+            << ",\"prefill_tps\":" << json_number(r.prefill_tps) << ",\"decode_tps\":" << json_number(r.decode_tps)
+            << ",\"prefill_ms\":" << json_number(r.prefill_ms)
             << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
             << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes
             << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds
@@ -144,8 +144,7 @@ command add_bench_model(CLI::App& bench) {
   };
   count("--prompt", options->prompt, 0, "Tokens of each prompt");
   count("--generate", options->generate, 0, "Tokens generated per sequence");
-  app
-    ->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one by one")
+  app->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one by one")
     ->check(batch_list())
     ->multi_option_policy(CLI::MultiOptionPolicy::Join)
     ->allow_extra_args(false)
@@ -154,8 +153,9 @@ command add_bench_model(CLI::App& bench) {
   count("--repeat", options->repeat, 1, "Measure this many times and take medians");
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
-  app->add_flag("--ceilings", options->ceilings,
-                "First measure what the device can do (seconds), and show what share of it was reached")
+  app
+    ->add_flag("--ceilings", options->ceilings,
+               "First measure what the device can do (seconds), and show what share of it was reached")
     ->group(output_group);
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);

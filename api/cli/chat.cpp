@@ -1,11 +1,11 @@
+#include "api/cli/command.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/sampling_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/terminal/chat_history.hpp"
 #include "api/cli/terminal/chat_window.hpp"
-#include "api/cli/command.hpp"
-#include "api/cli/common_options.hpp"
 #include "api/cli/terminal/line_editor.hpp"
 #include "api/cli/terminal/progress.hpp"
-#include "api/cli/sampling_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include <CLI/CLI.hpp>
@@ -153,9 +153,8 @@ private:
       messages.push_back({"user", text});
       return messages;
     };
-    const auto left_out = turns_to_leave_out(earlier, model.max_context, answer, [&](std::size_t turns) {
-      return chat_prompt(model, without(turns)).size();
-    });
+    const auto left_out = turns_to_leave_out(
+      earlier, model.max_context, answer, [&](std::size_t turns) { return chat_prompt(model, without(turns)).size(); });
     if (left_out > 0)
       std::cerr << "(the conversation has become too long for the model's " << model.max_context << " tokens; "
                 << (left_out == 1 ? "its oldest turn is" : "its " + std::to_string(left_out) + " oldest turns are")
@@ -192,13 +191,15 @@ command add_chat(CLI::App& troupe) {
   app->add_flag("--verbose", options->verbose, "Print times and rates on stderr")->group(output_group);
   app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
   add_common_options(*app);
-  app->footer(std::string("Each line of stdin is a turn; what the prefix cache has of it is not computed again. Of a conversation\n"
-                          "that has become longer than the model's context the oldest turns are left out, with a note.\n"
-                          "Other lines:\n") +
-              help +
-              "Examples:\n"
-              "  troupe chat\n"
-              "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
+  app->footer(
+    std::string(
+      "Each line of stdin is a turn; what the prefix cache has of it is not computed again. Of a conversation\n"
+      "that has become longer than the model's context the oldest turns are left out, with a note.\n"
+      "Other lines:\n") +
+    help +
+    "Examples:\n"
+    "  troupe chat\n"
+    "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
   return {app, [app, options] {
             if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
               options->engine.max_sequences = 1;

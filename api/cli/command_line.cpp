@@ -22,9 +22,8 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr auto description =
-  "Troupe runs large language models on this machine:\n"
-  "from a prompt, as a chat, or as a server that speaks OpenAI's protocol.";
+constexpr auto description = "Troupe runs large language models on this machine:\n"
+                             "from a prompt, as a chat, or as a server that speaks OpenAI's protocol.";
 
 constexpr auto footer = "Examples:\n"
                         "  troupe run \"Tell me a story about a fox\"\n"

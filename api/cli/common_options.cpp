@@ -34,7 +34,8 @@ void add_model_option(CLI::App& command, std::string& model) {
 }
 
 void add_compute_options(CLI::App& command, compute_options& options) {
-  command.add_option("--dtype", options.dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
+  command
+    .add_option("--dtype", options.dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
     ->capture_default_str()
@@ -56,7 +57,8 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option("--device", options.device,
-                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 or avx512-amx, or cuda:0, cuda:1, ...; auto: "
+                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 or avx512-amx, or cuda:0, "
+                "cuda:1, ...; auto: "
                 "the first GPU, else the CPU")
     ->type_name("DEVICE")
     ->capture_default_str()
@@ -67,9 +69,10 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->capture_default_str()
     ->group(model_group);
   command
-    .add_option("--packed-cache", options.packed_cache,
-                "On a CPU, keep weights in this folder as they are multiplied, for the next start to be quick; made where "
-                "there is none")
+    .add_option(
+      "--packed-cache", options.packed_cache,
+      "On a CPU, keep weights in this folder as they are multiplied, for the next start to be quick; made where "
+      "there is none")
     ->type_name("FOLDER")
     ->group(model_group);
   command
@@ -111,9 +114,10 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->default_str("0")
     ->group(limits_group);
   command
-    .add_option("--swap", options.swap_bytes,
-                "Host memory for K and V that a device's KV cache has to give up, where bringing them back is faster than "
-                "computing them again; 0: none")
+    .add_option(
+      "--swap", options.swap_bytes,
+      "Host memory for K and V that a device's KV cache has to give up, where bringing them back is faster than "
+      "computing them again; 0: none")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("0")
@@ -122,8 +126,9 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   count("--max-sequences", options.max_sequences, 1, "Sequences that run at once");
   count("--max-queue", options.max_queue, 1,
         "Requests that may wait; one more is refused. Those whose client reads too slowly do not count");
-  count("--step-tokens", options.step_tokens, 0,
-        "Tokens computed in one step: more is faster, less is smoother; 0: 64 and --max-sequences on a CPU, 512 on a GPU");
+  count(
+    "--step-tokens", options.step_tokens, 0,
+    "Tokens computed in one step: more is faster, less is smoother; 0: 64 and --max-sequences on a CPU, 512 on a GPU");
   command
     .add_flag_function(
       "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },

@@ -46,9 +46,8 @@ const CLI::Option* find_flag(const CLI::App& command, const std::string& key) {
 
 /// Whether `command` or one below it has such a flag.
 bool knows(const CLI::App& command, const std::string& key) {
-  return find_flag(command, key) || std::ranges::any_of(command.get_subcommands({}), [&](const CLI::App* below) {
-           return knows(*below, key);
-         });
+  return find_flag(command, key) ||
+    std::ranges::any_of(command.get_subcommands({}), [&](const CLI::App* below) { return knows(*below, key); });
 }
 
 const CLI::App* find_section(const CLI::App& root, const std::vector<std::string>& names) {

@@ -1,6 +1,6 @@
 // The program `troupe`.
-#include "api/cli/terminal/bus_errors.hpp"
 #include "api/cli/command_line.hpp"
+#include "api/cli/terminal/bus_errors.hpp"
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 

@@ -1,9 +1,9 @@
 #include "api/cli/model_bench.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -134,9 +134,10 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   const auto& source = source_;
   const int context = options.prompt + options.generate;
   if (context > source.config.max_context)
-    throw failure(errc::bad_request, "a prompt of " + std::to_string(options.prompt) + " and " +
-                                       std::to_string(options.generate) + " generated tokens exceed the " +
-                                       std::to_string(source.config.max_context) + " that " + source.name + " allows");
+    throw failure(errc::bad_request,
+                  "a prompt of " + std::to_string(options.prompt) + " and " + std::to_string(options.generate) +
+                    " generated tokens exceed the " + std::to_string(source.config.max_context) + " that " +
+                    source.name + " allows");
   name_ = source.name;
   device_ = open_device(options_, open_gpu);
   const auto numbers = precision_of(options, *source.tensors, device_->works_by_itself());
@@ -146,15 +147,15 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
     say("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
     const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : numbers.compute; // f16 is never rounded to bf16
-    peaks_ = device_->measure_peaks(multiplied,
-                                          !stored_as_floats || numbers.weights != kernels::quantization::none);
+    peaks_ = device_->measure_peaks(multiplied, !stored_as_floats || numbers.weights != kernels::quantization::none);
   }
   const auto loading = clock::now();
   const auto needed = need(1, options.step_tokens);
   const auto available = device_->available_memory();
   if (needed.weights + needed.activations > available)
-    throw failure(errc::out_of_memory, name_ + " needs " + to_size(needed.weights + needed.activations) +
-                                         ", but only " + to_size(available) + " are available");
+    throw failure(errc::out_of_memory,
+                  name_ + " needs " + to_size(needed.weights + needed.activations) + ", but only " +
+                    to_size(available) + " are available");
   const auto backend = device_->open();
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
@@ -166,7 +167,8 @@ memory_need model_bench::need(int batch, int max_rows) const {
   const auto rows = device_->decode_rows(batch);
   const auto& config = source_.config;
   const int context = options_.prompt + options_.generate;
-  auto need = memory_needed(*source_.tensors, config, numbers_, *device_->open(), std::max(max_rows, rows), context, rows);
+  auto need = memory_needed(*source_.tensors, config, numbers_, *device_->open(), std::max(max_rows, rows), context,
+                            rows);
   need.activations += device_->step_memory({config.vocab, batch, context, need.kv_block});
   return need;
 }
@@ -178,12 +180,12 @@ model_bench_result model_bench::measure(int batch) {
   const int prompt_rows = std::min(options_.step_tokens, batch * options_.prompt);
   const auto of_steps = need(batch, std::max(prompt_rows, batch));
   const auto needed = size(batch) * (size(blocks_each) * of_steps.kv_block + size(config.vocab) * sizeof(float)) +
-                      of_steps.activations;
+    of_steps.activations;
   const auto available = device_->available_memory();
   if (needed > available)
-    throw failure(errc::out_of_memory, "a batch of " + std::to_string(batch) + " needs " + to_size(needed) +
-                                         " for its steps and KV cache, but only " + to_size(available) +
-                                         " are available");
+    throw failure(errc::out_of_memory,
+                  "a batch of " + std::to_string(batch) + " needs " + to_size(needed) +
+                    " for its steps and KV cache, but only " + to_size(available) + " are available");
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 
   // What is touched for the first time is not to be measured.

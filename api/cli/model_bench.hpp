@@ -3,8 +3,8 @@
 #pragma once
 
 #include "runtime/execution/device.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "runtime/model/model_work.hpp"
 
 #include <cstddef>
@@ -15,32 +15,32 @@
 namespace troupe::cli {
 
 struct model_bench_options : compute_options {
-  std::string model;         // a checkpoint's folder, or synthetic:SHAPE
-  int step_tokens = 512;     // most rows of a prefill step
-  int prompt = 512;          // tokens per sequence; 0: measure decoding only
-  int generate = 128;        // tokens per sequence; 0: measure prefill only
+  std::string model;     // a checkpoint's folder, or synthetic:SHAPE
+  int step_tokens = 512; // most rows of a prefill step
+  int prompt = 512;      // tokens per sequence; 0: measure decoding only
+  int generate = 128;    // tokens per sequence; 0: measure prefill only
   int repeat = 3;
-  bool ceilings = false;     // measure what the device can do, first
+  bool ceilings = false; // measure what the device can do, first
 };
 
 /// Medians over the repetitions. A rate is 0 where there was nothing to measure.
 struct model_bench_result {
   int batch = 0;
-  double prefill_ms = 0;         // of all prompts of the batch
-  double prefill_tps = 0;        // tokens per second
-  double decode_ms_per_step = 0; // a step yields one token per sequence
-  double decode_tps = 0;         // tokens per second over the whole batch
+  double prefill_ms = 0;          // of all prompts of the batch
+  double prefill_tps = 0;         // tokens per second
+  double decode_ms_per_step = 0;  // a step yields one token per sequence
+  double decode_tps = 0;          // tokens per second over the whole batch
   std::size_t peak_rss_bytes = 0; // of this process so far
 
   // What had to be read and computed, counted by shape (runtime/model_work.hpp).
-  double decode_bytes_per_step = 0;  // mean of the steps
-  double prefill_operations = 0;     // of all prompts of the batch
+  double decode_bytes_per_step = 0; // mean of the steps
+  double prefill_operations = 0;    // of all prompts of the batch
 
   // Where ceilings were measured, and of what they are known.
   double decode_bandwidth_share = 0; // of 1
   double prefill_peak_share = 0;
-  double device_ms_per_step = 0;     // of decoding, on a device that works by itself; mean
-  double step_overhead_share = 0;    // of a decode step's time, that in which the device was between two steps; mean
+  double device_ms_per_step = 0;  // of decoding, on a device that works by itself; mean
+  double step_overhead_share = 0; // of a decode step's time, that in which the device was between two steps; mean
 };
 
 class model_bench {

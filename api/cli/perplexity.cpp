@@ -1,3 +1,4 @@
+#include "runtime/model/perplexity.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
@@ -5,11 +6,10 @@
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
 #include "api/openai/json_text.hpp"
-#include "runtime/support/file_reading.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/perplexity.hpp"
+#include "runtime/support/file_reading.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -36,25 +36,29 @@ int run_perplexity(const perplexity_options& options) {
     throw failure(errc::unsupported, options.model + " has no tokenizer to read a text with");
   const auto limit = source.config.max_context;
   if (options.context > limit)
-    throw failure(errc::bad_request, "--context " + std::to_string(options.context) + " exceeds the " +
-                                       std::to_string(limit) + " tokens that the model allows");
+    throw failure(errc::bad_request,
+                  "--context " + std::to_string(options.context) + " exceeds the " + std::to_string(limit) +
+                    " tokens that the model allows");
   const int context = options.context > 0 ? std::max(2, options.context) : std::min(512, limit);
   const int stride = options.stride > 0 ? options.stride : context / 2;
   if (stride >= context)
     throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
-  const auto tokens = source.load_tokenizer()->encode(options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
+  const auto tokens = source.load_tokenizer()->encode(
+    options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
 
   const auto device = open_device(options, built_in_gpus());
   const auto numbers = precision_of(options, *source.tensors, device->works_by_itself());
   const auto backend = device->open();
   const int rows = std::min(context, step_rows);
   const auto logit_rows = perplexity_logit_rows(source.config.vocab, rows);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context, static_cast<int>(logit_rows));
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context,
+                            static_cast<int>(logit_rows));
   need.activations += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
   const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
   if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > device->available_memory())
-    throw failure(errc::out_of_memory, source.name + " needs " + to_size(all) + ", but only " +
-                                         to_size(device->available_memory()) + " are available");
+    throw failure(errc::out_of_memory,
+                  source.name + " needs " + to_size(all) + ", but only " + to_size(device->available_memory()) +
+                    " are available");
   progress shown;
   load_status status;
   const auto show = [&](std::size_t done, std::size_t total) {
@@ -78,9 +82,8 @@ int run_perplexity(const perplexity_options& options) {
   if (options.json)
     std::cout << "{\"model\":" << json_text(source.name) << ",\"weights\":" << json_text(weights)
               << ",\"dtype\":" << json_text(kernels::to_string(numbers.compute)) << ",\"context\":" << context
-              << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens
-              << ",\"weight_bytes\":" << need.weights << ",\"loss\":" << json_number(result.loss)
-              << ",\"loss_error\":" << json_number(result.deviation)
+              << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens << ",\"weight_bytes\":" << need.weights
+              << ",\"loss\":" << json_number(result.loss) << ",\"loss_error\":" << json_number(result.deviation)
               << ",\"perplexity\":" << json_number(result.perplexity()) << "}\n";
   else
     std::printf("%s, weights %s, computed in %s: perplexity %.4f (loss %.4f +- %.4f nats per token, %zu tokens, "

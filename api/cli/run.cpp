@@ -1,8 +1,8 @@
-#include "api/cli/terminal/answer.hpp"
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/terminal/progress.hpp"
 #include "api/cli/sampling_options.hpp"
+#include "api/cli/terminal/answer.hpp"
+#include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 

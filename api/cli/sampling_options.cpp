@@ -1,8 +1,8 @@
 #include "api/cli/sampling_options.hpp"
 
 #include "api/cli/common_options.hpp"
-#include "api/cli/values.hpp"
 #include "api/cli/engine_service.hpp"
+#include "api/cli/values.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
 #include <CLI/CLI.hpp>
@@ -47,7 +47,8 @@ sampling_params sampling_options::over(const generation_defaults& defaults) cons
 
 void add_sampling_options(CLI::App& command, sampling_options& options) {
   using namespace sampling_fields;
-  const auto number = [&](const char* flag, std::optional<float>& value, const sampling_number& field, const char* help) {
+  const auto number = [&](const char* flag, std::optional<float>& value, const sampling_number& field,
+                          const char* help) {
     command.add_option(flag, value, help)
       ->check(number_between(field.range.least, field.range.most))
       ->type_name("NUMBER")
@@ -62,7 +63,8 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
   const auto field = [&](const char* flag, auto& value, const sampling_integer& of, const char* help) {
     return integer(flag, value, of.least, of.most, help);
   };
-  number("--temperature", options.temperature, temperature, "0: always the likeliest token; 1: as the model has it [model]");
+  number("--temperature", options.temperature, temperature,
+         "0: always the likeliest token; 1: as the model has it [model]");
   field("--top-k", options.top_k, top_k, "Only among the k likeliest; 0 or -1: all [model]");
   number("--top-p", options.top_p, top_p, "Only among the likeliest that make up this probability; 1: all [model]");
   number("--min-p", options.min_p, min_p, "Only what is at least this fraction as likely as the likeliest [model]");
@@ -76,8 +78,10 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
           "The same seed gives the same text [another each time]");
   field("--max-tokens", options.max_tokens, max_tokens, "Stop after this many tokens")->capture_default_str();
   field("--min-tokens", options.min_tokens, min_tokens, "Do not let the model end before")->capture_default_str();
-  command.add_option("--stop", options.stop, "Stop ahead of this text; up to " + std::to_string(most_stops) + " times, " +
-                                               std::to_string(most_stop_bytes) + " bytes in all")
+  command
+    .add_option("--stop", options.stop,
+                "Stop ahead of this text; up to " + std::to_string(most_stops) + " times, " +
+                  std::to_string(most_stop_bytes) + " bytes in all")
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("TEXT")

@@ -2,11 +2,11 @@
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/engine_service.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/cli/engine_service.hpp"
 #include "api/server/http_server.hpp"
 
 #include <CLI/CLI.hpp>
@@ -41,8 +41,11 @@ struct serve_options {
 template <class T>
 using named = std::vector<std::pair<std::string, T>>;
 
-const named<log_level> log_levels{{"debug", log_level::debug}, {"info", log_level::info}, {"warn", log_level::warn},
-                                  {"error", log_level::error}, {"off", log_level::off}};
+const named<log_level> log_levels{{"debug", log_level::debug},
+                                  {"info", log_level::info},
+                                  {"warn", log_level::warn},
+                                  {"error", log_level::error},
+                                  {"off", log_level::off}};
 const named<log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
 
 /// An option that is one of `values`, by name.
@@ -78,8 +81,9 @@ std::string example(const std::string& url, const model_info& model, bool with_k
     return "curl -N " + url + path + key + " -H 'Content-Type: application/json' -d '" + body + "'";
   };
   if (model.chat)
-    return request("/v1/chat/completions", R"({"messages":[{"role":"user","content":"Tell me a story about a fox"}],)"
-                                           R"("max_tokens":300,"stream":true})");
+    return request("/v1/chat/completions",
+                   R"({"messages":[{"role":"user","content":"Tell me a story about a fox"}],)"
+                   R"("max_tokens":300,"stream":true})");
   if (model.tokenizer)
     return request("/v1/completions", R"({"prompt":"Once upon a time","max_tokens":100,"stream":true})");
   return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
@@ -112,9 +116,10 @@ int serve(const serve_options& options) {
   const auto& host = options.server.host;
   const bool open_to_others = options.server.api_keys.empty() && !is_loopback(host);
   if (open_to_others && !options.allow_anonymous)
-    throw failure(errc::bad_request, "other machines could use this server, as --host is " + host +
-                                       " and there is no key: name one with --api-key (or in TROUPE_API_KEY), or let "
-                                       "everybody in with --allow-anonymous");
+    throw failure(errc::bad_request,
+                  "other machines could use this server, as --host is " + host +
+                    " and there is no key: name one with --api-key (or in TROUPE_API_KEY), or let "
+                    "everybody in with --allow-anonymous");
   const auto log = options.server.log;
   console terminal;
   terminal.catch_interrupts();
@@ -205,9 +210,10 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
     ->type_name("ORIGIN")
     ->group(server_group);
   command
-    .add_option("--allowed-hosts", options.allowed_hosts,
-                "Answer requests that name this host, too; may be given several times, or with commas; *: all. Without a "
-                "key only this machine's names are answered, as pages of other sites can make theirs lead here")
+    .add_option(
+      "--allowed-hosts", options.allowed_hosts,
+      "Answer requests that name this host, too; may be given several times, or with commas; *: all. Without a "
+      "key only this machine's names are answered, as pages of other sites can make theirs lead here")
     ->take_all()
     ->allow_extra_args(false)
     ->delimiter(',')
@@ -226,7 +232,8 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
   option("--max-connections", options.max_connections, "Connections at once; one more is told to come back", "INT")
     ->check(integer_between(1, 1 << 20));
-  option("--max-requests-per-socket", options.max_requests_per_socket, "Sequences that run at once on one WebSocket", "INT")
+  option("--max-requests-per-socket", options.max_requests_per_socket, "Sequences that run at once on one WebSocket",
+         "INT")
     ->check(integer_between(1, 1 << 20));
   const auto seconds = [&](const char* flag, std::chrono::milliseconds& value, const char* help) {
     command
@@ -239,7 +246,8 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
   };
   seconds("--header-timeout", options.header_timeout, "For the headers of a request to arrive");
   seconds("--idle-timeout", options.idle_timeout, "Until a connection without a request is closed");
-  seconds("--stop-grace", options.stop_grace, "For running requests to finish when the server is stopped; a second Ctrl-C or SIGTERM cuts it short");
+  seconds("--stop-grace", options.stop_grace,
+          "For running requests to finish when the server is stopped; a second Ctrl-C or SIGTERM cuts it short");
 }
 
 } // namespace
@@ -263,17 +271,18 @@ command add_serve(CLI::App& troupe) {
   add_engine_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   app
-    ->add_option("--max-requests-per-key", options->per_key,
-                 "Sequences that one API key may have running or waiting; 0: no bound of its own. By default, where there "
-                 "are several keys, --max-sequences and half of --max-queue")
+    ->add_option(
+      "--max-requests-per-key", options->per_key,
+      "Sequences that one API key may have running or waiting; 0: no bound of its own. By default, where there "
+      "are several keys, --max-sequences and half of --max-queue")
     ->check(integer_between(0, 1 << 20))
     ->type_name("INT")
     ->group(server_group);
   add_choice(*app, "--log-level", "LEVEL", "info",
              "What to log on stderr: debug, info (a line for each request), warn, error or off", log_levels,
              options->level);
-  add_choice(*app, "--log-format", "FORMAT", "text", "text, or json: an object on each line, and nothing else on stderr",
-             log_formats, options->format);
+  add_choice(*app, "--log-format", "FORMAT", "text",
+             "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
               "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
@@ -288,10 +297,10 @@ command add_serve(CLI::App& troupe) {
               options->server.api_keys.emplace_back(key);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
             // Where several have keys, one may keep all sequences busy but not fill the queue behind them.
-            const auto running_and_half_the_queue =
-              static_cast<std::size_t>(options->engine.max_sequences + (options->engine.max_queue + 1) / 2);
-            options->server.max_requests_per_key =
-              options->per_key.value_or(options->server.api_keys.size() > 1 ? running_and_half_the_queue : 0);
+            const auto running_and_half_the_queue = static_cast<std::size_t>(options->engine.max_sequences +
+                                                                             (options->engine.max_queue + 1) / 2);
+            options->server.max_requests_per_key = options->per_key.value_or(
+              options->server.api_keys.size() > 1 ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
             return serve(*options);
           }};

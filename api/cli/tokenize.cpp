@@ -2,8 +2,8 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "runtime/support/json.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>
@@ -66,8 +66,9 @@ void print_text(const tokenizer& tokens, const tokenize_options& options, const 
   std::vector<token_id> ids;
   for (const auto id : parse_integers(text, 0, std::numeric_limits<token_id>::max())) {
     if (static_cast<std::size_t>(id) >= tokens.vocab_size())
-      throw failure(errc::bad_request, "token " + std::to_string(id) + " is outside the vocabulary of " +
-                                         std::to_string(tokens.vocab_size()));
+      throw failure(errc::bad_request,
+                    "token " + std::to_string(id) + " is outside the vocabulary of " +
+                      std::to_string(tokens.vocab_size()));
     ids.push_back(static_cast<token_id>(id));
   }
   const auto decoded = tokens.decode(ids, !options.keep_special);

@@ -96,8 +96,9 @@ std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t
   std::int64_t value = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (ec != std::errc() || end != text.data() + text.size() || value < low || value > high)
-    throw failure(errc::bad_request, "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) +
-                                       ", found `" + std::string(text) + "`");
+    throw failure(errc::bad_request,
+                  "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) + ", found `" +
+                    std::string(text) + "`");
   return value;
 }
 
@@ -113,8 +114,8 @@ std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low
 }
 
 CLI::Validator size_value() {
-  return CLI::Validator(
-    [](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); }, "");
+  return CLI::Validator([](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); },
+                        "");
 }
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high) {

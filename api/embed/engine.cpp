@@ -57,7 +57,8 @@ void request_handle::resume() const {
 
 struct engine::impl {
   impl(caf::actor_system& in, engine_options options, progress_sink progress) : system(in) {
-    auto listener = [status = status, progress = std::move(progress)](const load_status& s, const loaded_model_ptr& model) {
+    auto listener = [status = status, progress = std::move(progress)](const load_status& s,
+                                                                      const loaded_model_ptr& model) {
       {
         std::lock_guard lock(status->mutex);
         if (status->status.now != load_status::stage::stopped) // the loader may still be on its way out
@@ -93,7 +94,8 @@ struct engine::impl {
     client_line line(std::move(sink));
     try {
       auto handle = std::make_shared<request_handle::impl>();
-      handle->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)), std::move(line));
+      handle->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
+                                    std::move(line));
       return {std::move(handle)};
     } catch (const std::bad_alloc&) {
       line.close(std::current_exception());
@@ -169,13 +171,9 @@ engine_stats engine::stats() const {
   return *stats;
 }
 
-void engine::stop() const {
-  impl_->stop();
-}
+void engine::stop() const { impl_->stop(); }
 
-engine_actor handle_of(const engine& engine) {
-  return engine.self().actor;
-}
+engine_actor handle_of(const engine& engine) { return engine.self().actor; }
 
 request_handle submit(const engine& engine, generation request, std::uint64_t id, const client_actor& client) {
   return engine.submit(std::move(request), [client, id](event e) {

@@ -27,7 +27,7 @@ public:
   void resume() const;
 
   struct impl;
-  std::shared_ptr<const impl> self;               // null: a handle to nothing
+  std::shared_ptr<const impl> self; // null: a handle to nothing
 };
 
 class engine {

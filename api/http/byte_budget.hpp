@@ -19,8 +19,7 @@ public:
   public:
     share() = default;
     explicit share(byte_budget& of) : of_(&of) {}
-    share(share&& other) noexcept
-      : of_(std::exchange(other.of_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    share(share&& other) noexcept : of_(std::exchange(other.of_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
     share& operator=(share&& other) noexcept {
       std::swap(of_, other.of_);
       std::swap(bytes_, other.bytes_);

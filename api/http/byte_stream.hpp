@@ -86,7 +86,7 @@ private:
 
   boost::asio::ip::tcp::socket socket_;
   std::shared_ptr<memory_client> client_; // instead of the socket
-  boost::system::error_code ended_; // of the input
+  boost::system::error_code ended_;       // of the input
 };
 
 } // namespace troupe

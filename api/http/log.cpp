@@ -43,9 +43,7 @@ std::string bare(std::string quoted) {
   return plain ? std::string(inner) : quoted;
 }
 
-std::string rounded(double value) {
-  return json_number(std::round(value * 100) / 100);
-}
+std::string rounded(double value) { return json_number(std::round(value * 100) / 100); }
 
 std::string text_of(const log_field& field, log_format format) {
   if (const auto* count = std::get_if<std::uint64_t>(&field.value))
@@ -118,9 +116,9 @@ server_log::~server_log() = default;
 std::shared_ptr<server_log> server_log::on_stderr(log_level level, log_format format) {
   const auto both = std::make_shared<threaded_logger>();
   both->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1);
-  both->logger = std::make_shared<spdlog::async_logger>(
-    "troupe", std::make_shared<spdlog::sinks::stderr_color_sink_mt>(), both->thread,
-    spdlog::async_overflow_policy::overrun_oldest);
+  both->logger = std::make_shared<spdlog::async_logger>("troupe",
+                                                        std::make_shared<spdlog::sinks::stderr_color_sink_mt>(),
+                                                        both->thread, spdlog::async_overflow_policy::overrun_oldest);
   return std::shared_ptr<server_log>(new server_log({both, both->logger.get()}, level, format));
 }
 
@@ -129,9 +127,7 @@ std::shared_ptr<server_log> server_log::on_stream(std::ostream& to, log_level le
   return std::shared_ptr<server_log>(new server_log(std::move(logger), level, format));
 }
 
-bool server_log::wants(log_level level) const {
-  return level != log_level::off && level >= level_;
-}
+bool server_log::wants(log_level level) const { return level != log_level::off && level >= level_; }
 
 void server_log::write(log_level level, std::string_view what, const log_fields& fields) {
   if (!wants(level))

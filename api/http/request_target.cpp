@@ -15,13 +15,9 @@ using boost::beast::iequals;
 
 namespace {
 
-std::string_view view(boost::beast::string_view s) {
-  return {s.data(), s.size()};
-}
+std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
-[[noreturn]] void ambiguous(const std::string& why) {
-  throw failure(errc::bad_request, why);
-}
+[[noreturn]] void ambiguous(const std::string& why) { throw failure(errc::bad_request, why); }
 
 bool names_a_host(unsigned char c) {
   constexpr std::string_view signs = "-._~!$&'()*+,;=%";

@@ -55,8 +55,8 @@ private:
       if (lane.taken_.fetch_add(1) < lane.most_)
         return;
       --lane.taken_;
-      throw failure(errc::overloaded, "too many requests are being read; at most " + std::to_string(lane.most_) +
-                                        " may wait for that");
+      throw failure(errc::overloaded,
+                    "too many requests are being read; at most " + std::to_string(lane.most_) + " may wait for that");
     }
     ~place() { --lane.taken_; }
     place(const place&) = delete;

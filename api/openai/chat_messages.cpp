@@ -155,7 +155,7 @@ jinja::value read_message(const field_reader& message) {
     message.refuse("content", "is required");
   return dict_of(message, [&](std::string_view key, json::value item) {
     return key == "content" && item.is_array() ? joined_parts(message, item)
-           : key == "tool_calls" && calls      ? read_objects(message, key, *calls, read_call)
+      : key == "tool_calls" && calls           ? read_objects(message, key, *calls, read_call)
                                                : to_template(message, key, item);
   });
 }

@@ -22,12 +22,12 @@ inline constexpr std::size_t most_tools = 1024;
 
 /// What the template is given, as the values that it works on.
 struct chat_input {
-  jinja::value messages;              // dicts; `content` is a string or null; `tool_calls[].function.arguments` a dict
-  jinja::value tools = nullptr;       // dicts, or none
-  jinja::dict variables;              // chat_template_kwargs
+  jinja::value messages;        // dicts; `content` is a string or null; `tool_calls[].function.arguments` a dict
+  jinja::value tools = nullptr; // dicts, or none
+  jinja::dict variables;        // chat_template_kwargs
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  std::stop_token stop;               // nobody waits for the prompt any longer
+  std::stop_token stop; // nobody waits for the prompt any longer
 };
 
 /// Reads messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and continue_final_message. Throws

@@ -79,8 +79,8 @@ std::optional<std::string_view> field_reader::text(std::string_view key) const {
   return v;
 }
 
-std::optional<std::vector<std::int32_t>> field_reader::ids(std::string_view key, std::int64_t least,
-                                                           std::int64_t most, std::size_t most_entries) const {
+std::optional<std::vector<std::int32_t>> field_reader::ids(std::string_view key, std::int64_t least, std::int64_t most,
+                                                           std::size_t most_entries) const {
   const auto found = list(key, most_entries);
   if (!found)
     return std::nullopt;

@@ -2,8 +2,8 @@
 // as failure(bad_request) with OpenAI's `param`. Absent and null are the same. Used while parsing, on worker threads.
 #pragma once
 
-#include "runtime/support/json.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/json.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -24,13 +24,9 @@ std::string json_text(std::string_view text) {
   return boost::json::serialize(boost::json::string_view(text.data(), text.size()));
 }
 
-std::string json_logprob(float value) {
-  return std::isfinite(value) ? shortest(value) : "-9999.0";
-}
+std::string json_logprob(float value) { return std::isfinite(value) ? shortest(value) : "-9999.0"; }
 
-std::string json_number(double value) {
-  return std::isfinite(value) ? shortest(value) : "0";
-}
+std::string json_number(double value) { return std::isfinite(value) ? shortest(value) : "0"; }
 
 std::string json_ids(std::span<const token_id> ids) {
   std::string result = "[";

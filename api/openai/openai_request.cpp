@@ -1,7 +1,7 @@
 #include "api/openai/openai_request.hpp"
 
-#include "api/openai/chat_messages.hpp"
 #include "api/http/request_scope.hpp"
+#include "api/openai/chat_messages.hpp"
 #include "api/openai/sampling_fields.hpp"
 
 #include <cmath>
@@ -18,9 +18,7 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
   return model.encode(text, special);
 }
 
-const char* source_of(dialect speaks) {
-  return speaks == dialect::chat ? "messages" : "prompt";
-}
+const char* source_of(dialect speaks) { return speaks == dialect::chat ? "messages" : "prompt"; }
 
 void check_length(const char* source, std::size_t tokens, const served_model& model) {
   const auto context = static_cast<std::size_t>(model.max_context);
@@ -38,8 +36,9 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
                                      std::string_view text, bool special) {
   const auto context = static_cast<std::size_t>(model.max_context);
   if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
-    body.refuse(key, "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
-                       std::to_string(context) + " tokens");
+    body.refuse(key,
+                "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
+                  std::to_string(context) + " tokens");
   return encoded(body, key, model, text, special);
 }
 
@@ -213,8 +212,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   return result;
 }
 
-std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
-                                     const std::stop_token& stop) {
+std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model, const std::stop_token& stop) {
   check_model_name(body, model);
   if (body.has("messages")) {
     if (body.has("prompt"))

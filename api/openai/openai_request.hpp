@@ -24,10 +24,10 @@ inline constexpr std::size_t most_detokenised = 1 << 18;
 /// A generation request, understood and tokenised.
 struct generation_request {
   dialect speaks = dialect::completions;
-  std::vector<generation> prompts;       // one submission each
-  std::vector<std::string> echoes;       // the prompts' texts where they are to be repeated, else empty
+  std::vector<generation> prompts; // one submission each
+  std::vector<std::string> echoes; // the prompts' texts where they are to be repeated, else empty
   bool stream = false;
-  bool include_usage = false;            // in a stream
+  bool include_usage = false; // in a stream
   bool return_token_ids = false;
 };
 

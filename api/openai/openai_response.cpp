@@ -32,7 +32,7 @@ bool is_hidden(token_id id, const served_model& model) {
 std::string chat_token(token_id id, float logprob, const served_model& model) {
   const auto bytes = bytes_of(id, model);
   std::string result = "{\"token\":" + json_text(to_utf8(bytes)) + ",\"logprob\":" + json_logprob(logprob) +
-                       ",\"bytes\":[";
+    ",\"bytes\":[";
   for (std::size_t i = 0; i < bytes.size(); ++i)
     result += (i ? "," : "") + std::to_string(static_cast<unsigned char>(bytes[i]));
   return result + ']';
@@ -88,9 +88,7 @@ std::string_view name_of(finish_reason reason) {
   return "stop";
 }
 
-unsigned status_of(errc code) {
-  return kind_of(code).status;
-}
+unsigned status_of(errc code) { return kind_of(code).status; }
 
 std::string_view code_of(const error& what) {
   // OpenAI's clients tell a missing model from other misses by this code.
@@ -100,13 +98,11 @@ std::string_view code_of(const error& what) {
 std::string error_object(const error& what) {
   const auto kind = kind_of(what.code);
   return "{\"message\":" + json_text(to_utf8(what.message)) + ",\"type\":" + json_text(kind.type) +
-         ",\"param\":" + (what.param.empty() ? "null" : json_text(to_utf8(what.param))) + ",\"code\":" +
-         json_text(code_of(what)) + '}';
+    ",\"param\":" + (what.param.empty() ? "null" : json_text(to_utf8(what.param))) +
+    ",\"code\":" + json_text(code_of(what)) + '}';
 }
 
-std::string error_body(const error& what) {
-  return "{\"error\":" + error_object(what) + '}';
-}
+std::string error_body(const error& what) { return "{\"error\":" + error_object(what) + '}'; }
 
 std::string sse(std::string_view data) {
   std::string result = "data: ";
@@ -137,15 +133,21 @@ void usage::add(const done_event& done) {
 }
 
 std::string usage::json() const {
-  return "{\"prompt_tokens\":" + std::to_string(prompt_tokens) + ",\"completion_tokens\":" +
-         std::to_string(completion_tokens) + ",\"total_tokens\":" + std::to_string(prompt_tokens + completion_tokens) +
-         ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) + "}}";
+  return "{\"prompt_tokens\":" + std::to_string(prompt_tokens) +
+    ",\"completion_tokens\":" + std::to_string(completion_tokens) +
+    ",\"total_tokens\":" + std::to_string(prompt_tokens + completion_tokens) +
+    ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) + "}}";
 }
 
 response_writer::response_writer(const generation_request& request, std::shared_ptr<const served_model> model)
-  : model_(std::move(model)), speaks_(request.speaks), stream_(request.stream), include_usage_(request.include_usage),
-    return_token_ids_(request.return_token_ids), want_logprobs_(request.prompts.front().sampling.logprobs >= 0),
-    n_(static_cast<std::size_t>(request.prompts.front().sampling.n)), echoes_(request.echoes) {
+  : model_(std::move(model)),
+    speaks_(request.speaks),
+    stream_(request.stream),
+    include_usage_(request.include_usage),
+    return_token_ids_(request.return_token_ids),
+    want_logprobs_(request.prompts.front().sampling.logprobs >= 0),
+    n_(static_cast<std::size_t>(request.prompts.front().sampling.n)),
+    echoes_(request.echoes) {
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);
@@ -156,8 +158,10 @@ response_writer::response_writer(const generation_request& request, std::shared_
   const bool chat = speaks_ == dialect::chat;
   const auto now = std::time(nullptr);
   head_ = "{\"id\":\"" + std::string(chat ? "chatcmpl-" : "cmpl-") + random_id() + "\",\"object\":\"" +
-          (!chat ? "text_completion" : stream_ ? "chat.completion.chunk" : "chat.completion") +
-          "\",\"created\":" + std::to_string(now) + ",\"model\":" + json_text(to_utf8(model_->id));
+    (!chat       ? "text_completion"
+       : stream_ ? "chat.completion.chunk"
+                 : "chat.completion") +
+    "\",\"created\":" + std::to_string(now) + ",\"model\":" + json_text(to_utf8(model_->id));
 }
 
 std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
@@ -210,7 +214,7 @@ std::string response_writer::completion_logprobs(const piece& p) const {
     tops += comma + '{' + top + '}';
   }
   return "{\"tokens\":[" + tokens + "],\"token_logprobs\":[" + values + "],\"top_logprobs\":[" + tops +
-         "],\"text_offset\":[" + offsets + "]}";
+    "],\"text_offset\":[" + offsets + "]}";
 }
 
 std::string response_writer::prompt_ids(std::size_t prompt) const {

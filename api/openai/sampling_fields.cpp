@@ -24,7 +24,7 @@ bool is_neutral(json::value v, neutral kind) {
     case neutral::one: return is_number && number == 1;
     case neutral::empty:
       return (v.is_string() && std::string_view(v).empty()) || (v.is_array() && json::array(v).size() == 0) ||
-             (v.is_object() && json::object(v).size() == 0);
+        (v.is_object() && json::object(v).size() == 0);
   }
   return false;
 }
@@ -115,8 +115,9 @@ std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body
     token_id id = -1;
     const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
     if (ec != std::errc() || end != digits.data() + digits.size() || id < 0 || id >= vocab_size)
-      body.refuse("logit_bias", "must map token ids from 0 to " + std::to_string(vocab_size - 1) + " to numbers, \"" +
-                                  std::string(digits) + "\" is none");
+      body.refuse("logit_bias",
+                  "must map token ids from 0 to " + std::to_string(vocab_size - 1) + " to numbers, \"" +
+                    std::string(digits) + "\" is none");
     double bias = 0;
     if (!value.is_number() || value.get(bias))
       body.refuse("logit_bias", "must map token ids to numbers");

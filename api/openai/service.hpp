@@ -43,9 +43,9 @@ struct served_model {
 
 struct service_status {
   bool ready = false;
-  std::string state;                                 // loading, ready, failed or stopped
+  std::string state; // loading, ready, failed or stopped
   std::size_t done_bytes = 0, total_bytes = 0;
-  std::string line;                                  // for a person
+  std::string line; // for a person
 };
 
 class service {

@@ -45,7 +45,9 @@ http::response<Body> response(unsigned status, std::string_view content_type, co
 } // namespace
 
 connection::connection(byte_stream bytes, server_context& context)
-  : bytes_(std::move(bytes)), context_(context), deadline_(bytes_.get_executor()),
+  : bytes_(std::move(bytes)),
+    context_(context),
+    deadline_(bytes_.get_executor()),
     buffer_(2 * most_read_ahead + context.options.max_header_bytes) {}
 
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
@@ -106,9 +108,7 @@ asio::awaitable<void> connection::end_stream(const answer_form& form) {
     co_await write("0\r\n\r\n");
 }
 
-asio::awaitable<void> connection::send_continue() {
-  co_await write("HTTP/1.1 100 Continue\r\n\r\n");
-}
+asio::awaitable<void> connection::send_continue() { co_await write("HTTP/1.1 100 Continue\r\n\r\n"); }
 
 asio::awaitable<void> connection::write(std::string_view bytes) {
   expect_within(context_.options.write_timeout);
@@ -165,7 +165,7 @@ asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<b
   const auto* result = std::get_if<1>(&first);
   if (result && overrun_)
     co_await linger();
-  co_return result && *result && !overrun_;
+  co_return result&&* result && !overrun_;
 }
 
 asio::awaitable<void> connection::linger() {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "api/http/byte_stream.hpp"
-#include "api/server/request_record.hpp"
 #include "api/http/request_scope.hpp"
+#include "api/server/request_record.hpp"
 #include "api/server/routes.hpp"
 #include "api/server/server_context.hpp"
 

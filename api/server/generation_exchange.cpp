@@ -153,8 +153,8 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
                                                       context.options.sink_bytes);
   const closing at_end{*requests};
   scope.on_cut([&requests = *requests] { requests.poke(); });
-  const bool reusable =
-    co_await link.attend(scope, produce(context, link, scope, *requests, speaks, std::move(body), std::move(form)));
+  const bool reusable = co_await link.attend(
+    scope, produce(context, link, scope, *requests, speaks, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   co_return reusable;
 }

@@ -2,8 +2,8 @@
 // the client is still there. Runs within its connection's coroutine.
 #pragma once
 
-#include "api/server/connection.hpp"
 #include "api/openai/openai_request.hpp"
+#include "api/server/connection.hpp"
 
 namespace troupe {
 

@@ -69,7 +69,8 @@ std::string random_prefix() {
 asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
   const auto why = reply::of({errc::unavailable, "too many connections", {}});
   const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
-                    "Connection: close\r\nContent-Length: " + std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
+                    "Connection: close\r\nContent-Length: " +
+    std::to_string(why.body.size()) + "\r\n\r\n" + why.body;
   boost::system::error_code ec;
   asio::steady_timer deadline(socket.get_executor(), refusal_time);
   deadline.async_wait([&socket](boost::system::error_code cancelled) {
@@ -150,13 +151,20 @@ void begin_stop(server_context& context) {
 } // namespace
 
 server_context::server_context(service& engine, server_options given)
-  : engine(engine), options(std::move(given)),
+  : engine(engine),
+    options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
-    counted(engine), keys("one API key", options.max_requests_per_key),
-    bodies(std::max(options.max_body_memory, options.max_body_bytes)), io(options.threads),
-    acceptor(asio::make_strand(io)), grace(acceptor.get_executor()),
-    brief(options.workers, options.max_waiting), lengthy(options.workers / 2, options.max_waiting),
-    reports(1, options.max_waiting), tidying_(acceptor.get_executor()), id_prefix_(random_prefix()) {}
+    counted(engine),
+    keys("one API key", options.max_requests_per_key),
+    bodies(std::max(options.max_body_memory, options.max_body_bytes)),
+    io(options.threads),
+    acceptor(asio::make_strand(io)),
+    grace(acceptor.get_executor()),
+    brief(options.workers, options.max_waiting),
+    lengthy(options.workers / 2, options.max_waiting),
+    reports(1, options.max_waiting),
+    tidying_(acceptor.get_executor()),
+    id_prefix_(random_prefix()) {}
 
 void server_context::tidy_up_later() {
   if (will_tidy_up_.exchange(true))
@@ -178,13 +186,9 @@ asio::awaitable<void> server_context::tidy_up() {
     co_await reports.run([] { ::malloc_trim(0); });
 }
 
-void server_context::stop_tidying() {
-  tidying_.cancel();
-}
+void server_context::stop_tidying() { tidying_.cancel(); }
 
-std::string server_context::next_request_id() {
-  return id_prefix_ + std::to_string(++last_id_);
-}
+std::string server_context::next_request_id() { return id_prefix_ + std::to_string(++last_id_); }
 
 void server_context::enter(std::shared_ptr<session> who) {
   const std::lock_guard lock(mutex_);
@@ -220,9 +224,7 @@ server::server(service& engine, server_options options)
 
 server::~server() = default;
 
-std::uint16_t server::port() const {
-  return context_->port;
-}
+std::uint16_t server::port() const { return context_->port; }
 
 void server::run_until_stopped() {
   std::vector<std::jthread> helpers;

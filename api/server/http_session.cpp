@@ -2,12 +2,12 @@
 
 #include "api/http/access.hpp"
 #include "api/http/budgeted_body.hpp"
+#include "api/http/request_target.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/http/request_target.hpp"
 #include "api/server/routes.hpp"
-#include "runtime/support/utf8.hpp"
 #include "api/server/websocket_session.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -28,9 +28,7 @@ using request_head = http::request<budgeted_body>;
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
 
-std::string_view view(boost::beast::string_view s) {
-  return {s.data(), s.size()};
-}
+std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
 bool is_json(std::string_view content_type) {
   auto type = content_type.substr(0, content_type.find(';'));
@@ -72,8 +70,7 @@ bool is_probe(const std::variant<route, reply>& found) {
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes)
-    : context_(context), strand_(bytes.get_executor()),
-      link_(std::make_shared<connection>(std::move(bytes), context)) {
+    : context_(context), strand_(bytes.get_executor()), link_(std::make_shared<connection>(std::move(bytes), context)) {
     context_.counted.connection_opened();
   }
 
@@ -233,16 +230,17 @@ std::optional<reply> http_session::foreign(const request_head& head) const {
   if (head.count(http::field::origin) == 0 || allowed_origin(context_.options.cors_origins, origin) ||
       is_same_origin(origin, view(head[http::field::host])))
     return std::nullopt;
-  return with_status(403, "pages of the origin `" + to_utf8(origin) +
-                            "` may not ask this server; its option --cors-origin lets them");
+  return with_status(
+    403, "pages of the origin `" + to_utf8(origin) + "` may not ask this server; its option --cors-origin lets them");
 }
 
 /// Why this request gets no further than its header, if it does not.
 std::optional<reply> http_session::objection(const request_head& head, const request_target& target,
                                              const std::variant<route, reply>& found) {
   if (target.host && !context_.hosts.allow(target.host->host))
-    return with_status(403, "this server does not answer for the host `" + std::string(target.host->host) +
-                              "`; its option --allowed-hosts lets it");
+    return with_status(403,
+                       "this server does not answer for the host `" + std::string(target.host->host) +
+                         "`; its option --allowed-hosts lets it");
   if (auto allowed = preflight(head, target.path))
     return allowed;
   if (auto why = foreign(head))
@@ -264,8 +262,10 @@ std::optional<reply> http_session::objection(const request_head& head, const req
 asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
   auto why = malformed(ec, context_.options.max_body_bytes);
   if (ec == boost::system::errc::not_enough_memory)
-    why = reply::of({errc::unavailable, "the bodies of requests under way take the " +
-                                          std::to_string(context_.bodies.most()) + " bytes that they may together", {}});
+    why = reply::of({errc::unavailable,
+                     "the bodies of requests under way take the " + std::to_string(context_.bodies.most()) +
+                       " bytes that they may together",
+                     {}});
   if (link_->timed_out())
     why = with_status(408, "the request did not arrive in time");
   if (!why)

@@ -19,9 +19,7 @@ using buckets = prometheus::Histogram::BucketBoundaries;
 const buckets waits{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
 const buckets gaps{0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5, 10};
 
-double seconds(clock::duration d) {
-  return std::chrono::duration<double>(d).count();
-}
+double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 const char* outcome_of(const done_event& done) {
   const char* result = "stop";
@@ -74,7 +72,8 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
-  counter("troupe_restarts_total", "Times that the engine was started anew because a part of it had failed.", s.restarts);
+  counter("troupe_restarts_total", "Times that the engine was started anew because a part of it had failed.",
+          s.restarts);
   return result;
 }
 
@@ -102,10 +101,8 @@ struct metrics::instruments {
                                    .Help("From submission to the end.")
                                    .Register(registry)
                                    .Add({}, waits);
-  prometheus::Family<prometheus::Counter>& requests = prometheus::BuildCounter()
-                                                        .Name("troupe_requests_total")
-                                                        .Help("Requests ended, by outcome.")
-                                                        .Register(registry);
+  prometheus::Family<prometheus::Counter>& requests =
+    prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
   prometheus::Family<prometheus::Counter>& responses = prometheus::BuildCounter()
                                                          .Name("troupe_http_responses_total")
                                                          .Help("HTTP responses, by status.")
@@ -115,11 +112,8 @@ struct metrics::instruments {
                                    .Help("Requests submitted and not ended.")
                                    .Register(registry)
                                    .Add({});
-  prometheus::Gauge& connections = prometheus::BuildGauge()
-                                     .Name("troupe_connections")
-                                     .Help("Open connections.")
-                                     .Register(registry)
-                                     .Add({});
+  prometheus::Gauge& connections =
+    prometheus::BuildGauge().Name("troupe_connections").Help("Open connections.").Register(registry).Add({});
 };
 
 namespace {
@@ -194,21 +188,13 @@ service::event_sink metrics::measured(service::event_sink next) {
   };
 }
 
-std::size_t metrics::in_flight() const {
-  return static_cast<std::size_t>(all_->in_flight.Value());
-}
+std::size_t metrics::in_flight() const { return static_cast<std::size_t>(all_->in_flight.Value()); }
 
-void metrics::connection_opened() {
-  all_->connections.Increment();
-}
+void metrics::connection_opened() { all_->connections.Increment(); }
 
-void metrics::connection_closed() {
-  all_->connections.Decrement();
-}
+void metrics::connection_closed() { all_->connections.Decrement(); }
 
-void metrics::answered(unsigned status) {
-  all_->responses.Add({{"status", std::to_string(status)}}).Increment();
-}
+void metrics::answered(unsigned status) { all_->responses.Add({{"status", std::to_string(status)}}).Increment(); }
 
 std::string metrics::text() const {
   auto all = all_->registry.Collect();

@@ -57,7 +57,11 @@ struct request_set::queue {
 };
 
 request_set::request_set(asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark)
-  : strand_(std::move(strand)), engine_(engine), counted_(counted), high_mark_(high_mark), wake_(strand_),
+  : strand_(std::move(strand)),
+    engine_(engine),
+    counted_(counted),
+    high_mark_(high_mark),
+    wake_(strand_),
     queue_(std::make_shared<queue>()) {
   queue_->high_mark = high_mark;
 }

@@ -3,8 +3,8 @@
 // mark resumed. Owned by the connection and used on its strand alone; only the sinks that it makes run elsewhere.
 #pragma once
 
-#include "api/server/metrics.hpp"
 #include "api/openai/service.hpp"
+#include "api/server/metrics.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>

@@ -1,9 +1,9 @@
 #include "api/server/routes.hpp"
 
 #include "api/openai/json_text.hpp"
-#include "api/server/metrics.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/server/metrics.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>
@@ -50,9 +50,7 @@ std::string decoded(std::string_view text) {
   return to_utf8(result);
 }
 
-std::string_view path_of(std::string_view target) {
-  return target.substr(0, target.find_first_of("?#"));
-}
+std::string_view path_of(std::string_view target) { return target.substr(0, target.find_first_of("?#")); }
 
 struct found_path {
   route to;
@@ -71,8 +69,8 @@ std::optional<found_path> look_up(std::string_view path) {
 std::string model_object(const served_model& model) {
   static const auto started = std::time(nullptr);
   return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
-         ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
-         ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
+    ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
+    ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
 }
 
 reply health(const service& engine) {
@@ -93,9 +91,7 @@ reply health(const service& engine) {
 
 } // namespace
 
-reply reply::json(std::string body, unsigned status) {
-  return {status, std::move(body), "application/json", {}};
-}
+reply reply::json(std::string body, unsigned status) { return {status, std::move(body), "application/json", {}}; }
 
 reply reply::of(const error& what) {
   auto result = json(error_body(what), status_of(what.code));
@@ -122,8 +118,8 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
     return reply::of({errc::not_found, "there is nothing at " + to_utf8(path), {}});
   if (method == found->method || (method == "HEAD" && found->method == "GET"))
     return found->to;
-  auto result = reply::of({errc::bad_request, to_utf8(path) + " takes " + std::string(found->method) + ", not " +
-                                                to_utf8(method), {}});
+  auto result = reply::of(
+    {errc::bad_request, to_utf8(path) + " takes " + std::string(found->method) + ", not " + to_utf8(method), {}});
   result.status = 405;
   result.headers.emplace_back("Allow", allowed_methods(target));
   return result;
@@ -145,8 +141,9 @@ std::shared_ptr<const served_model> ready_model(const service& engine) {
   if (auto model = engine.model())
     return model;
   const auto status = engine.status();
-  throw failure(errc::unavailable, "the model is not ready (" + status.state +
-                                     (status.line.empty() ? "" : ": " + status.line) + "); /health tells the progress");
+  throw failure(errc::unavailable,
+                "the model is not ready (" + status.state + (status.line.empty() ? "" : ": " + status.line) +
+                  "); /health tells the progress");
 }
 
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,

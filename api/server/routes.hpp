@@ -30,7 +30,15 @@ struct reply {
 };
 
 enum class endpoint : std::uint8_t {
-  completions, chat, models, model, tokenize, detokenize, health, metrics, websocket
+  completions,
+  chat,
+  models,
+  model,
+  tokenize,
+  detokenize,
+  health,
+  metrics,
+  websocket
 };
 
 struct route {

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "api/http/access.hpp"
-#include "api/server/http_server.hpp"
 #include "api/http/byte_budget.hpp"
-#include "api/server/metrics.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
+#include "api/server/http_server.hpp"
+#include "api/server/metrics.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>

@@ -23,8 +23,7 @@ client_frame parse_frame(std::string_view text) {
   client_frame result;
   result.bytes = text.size();
   try {
-    result.body =
-      std::make_shared<const json::document>(json::document::parse(text, "the frame", errc::bad_request));
+    result.body = std::make_shared<const json::document>(json::document::parse(text, "the frame", errc::bad_request));
   } catch (const failure& f) {
     throw bad_frame{{}, f.what_failed()};
   }
@@ -60,8 +59,8 @@ std::string token_frame(std::string_view id, const token_event& e, const served_
   if (e.text.empty() && e.token_ids.empty())
     return {};
   auto result = start_of("token", id) + ",\"index\":" + std::to_string(e.index) +
-                ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
-                ",\"token_ids\":" + json_ids(e.token_ids);
+    ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
+    ",\"token_ids\":" + json_ids(e.token_ids);
   if (!e.logprobs.empty())
     result += ",\"logprobs\":" + chat_logprobs(e.logprobs, model);
   return result += '}';
@@ -72,14 +71,14 @@ std::string done_frame(std::string_view id, const done_event& done) {
   bool first = true;
   for (const auto& choice : done.choices) {
     result += (first ? "" : ",") + ("{\"index\":" + std::to_string(choice.index)) + ",\"finish_reason\":\"" +
-              std::string(name_of(choice.reason)) + "\"}";
+      std::string(name_of(choice.reason)) + "\"}";
     first = false;
   }
   usage used;
   used.add(done);
   return result + "],\"usage\":" + used.json() + ",\"timings\":{\"queue_ms\":" + json_number(done.queue_ms) +
-         ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +
-         ",\"cached_tokens\":" + std::to_string(done.cached_tokens) + "}}";
+    ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +
+    ",\"cached_tokens\":" + std::to_string(done.cached_tokens) + "}}";
 }
 
 std::string error_frame(std::string_view id, const error& why) {

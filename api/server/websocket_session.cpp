@@ -1,8 +1,8 @@
 #include "api/server/websocket_session.hpp"
 
+#include "api/http/request_scope.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/request_record.hpp"
-#include "api/http/request_scope.hpp"
 #include "api/server/request_set.hpp"
 #include "api/server/routes.hpp"
 #include "api/server/websocket_frames.hpp"
@@ -34,15 +34,17 @@ constexpr auto farewell_time = std::chrono::seconds(2);
 class websocket_session : public websocket_endpoint, public std::enable_shared_from_this<websocket_session> {
 public:
   websocket_session(server_context& context, byte_stream bytes)
-    : context_(context), strand_(bytes.get_executor()), stream_(std::move(bytes)), room_(strand_),
+    : context_(context),
+      strand_(bytes.get_executor()),
+      stream_(std::move(bytes)),
+      room_(strand_),
       requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)),
       quota_("one connection", context.options.max_requests_per_socket) {}
 
   void drain() override;
   void cut() override;
   void abort() override;
-  asio::awaitable<void> run(const beast::http::request<budgeted_body>& head, std::string id,
-                            std::size_t key) override;
+  asio::awaitable<void> run(const beast::http::request<budgeted_body>& head, std::string id, std::size_t key) override;
 
 private:
   struct running {
@@ -93,7 +95,7 @@ private:
   bool gone_ = false;                               // nothing more is read or written
   bool reader_done_ = false;
   bool draining_ = false;
-  bool cut_ = false;                                // nothing more is submitted
+  bool cut_ = false; // nothing more is submitted
 };
 
 void websocket_session::drain() {
@@ -112,9 +114,7 @@ void websocket_session::cut() {
 }
 
 void websocket_session::abort() {
-  asio::post(strand_, [self = shared_from_this()] {
-    self->stream_.next_layer().close();
-  });
+  asio::post(strand_, [self = shared_from_this()] { self->stream_.next_layer().close(); });
 }
 
 asio::awaitable<void> websocket_session::run(const beast::http::request<budgeted_body>& head, std::string id,
@@ -124,11 +124,10 @@ asio::awaitable<void> websocket_session::run(const beast::http::request<budgeted
   key_ = key;
   const auto& options = context_.options;
   stream_.set_option(websocket::stream_base::timeout{options.header_timeout, options.idle_timeout, true});
-  stream_.set_option(websocket::stream_base::decorator(
-    [id = id_](websocket::response_type& response) {
-      response.set(beast::http::field::server, "troupe");
-      response.set("X-Request-Id", id);
-    }));
+  stream_.set_option(websocket::stream_base::decorator([id = id_](websocket::response_type& response) {
+    response.set(beast::http::field::server, "troupe");
+    response.set("X-Request-Id", id);
+  }));
   stream_.read_message_max(0); // read_message() has the limit
   stream_.control_callback([this](websocket::frame_type kind, beast::string_view) {
     // The reader itself hears of it only when the peer has closed its side, too.
@@ -251,7 +250,8 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
   if (ids_.size() >= context_.options.max_requests_per_socket)
     return error{errc::overloaded,
                  "at most " + std::to_string(context_.options.max_requests_per_socket) +
-                   " requests may run on one connection", {}};
+                   " requests may run on one connection",
+                 {}};
   if (draining_)
     return server_stops();
   return std::nullopt;

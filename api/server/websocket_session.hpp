@@ -2,8 +2,8 @@
 // HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
-#include "api/http/byte_stream.hpp"
 #include "api/http/budgeted_body.hpp"
+#include "api/http/byte_stream.hpp"
 #include "api/server/server_context.hpp"
 
 #include <boost/beast/http/message.hpp>

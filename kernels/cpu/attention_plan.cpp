@@ -91,9 +91,8 @@ bool attention_plan::same_blocks(int a, int b, int partition) const {
 /// then every branch that has more than one run is a tree.
 void attention_plan::share(std::span<int> runs, int first) {
   int last = first;
-  while (std::all_of(runs.begin(), runs.end(), [&](int run) {
-    return whole_partitions(run) > last && same_blocks(runs[0], run, last);
-  }))
+  while (std::all_of(runs.begin(), runs.end(),
+                     [&](int run) { return whole_partitions(run) > last && same_blocks(runs[0], run, last); }))
     ++last;
   if (last > first)
     add_range(runs, first, last);
@@ -103,8 +102,8 @@ void attention_plan::share(std::span<int> runs, int first) {
   const auto end = std::partition(runs.begin(), runs.end(), [&](int run) { return whole_partitions(run) > last; });
   std::span<int> rest(runs.begin(), end);
   while (rest.size() > 1) {
-    const auto branch_end =
-        std::partition(rest.begin() + 1, rest.end(), [&](int run) { return same_blocks(rest[0], run, last); });
+    const auto branch_end = std::partition(rest.begin() + 1, rest.end(),
+                                           [&](int run) { return same_blocks(rest[0], run, last); });
     const auto count = static_cast<std::size_t>(branch_end - rest.begin());
     if (count > 1)
       share(rest.first(count), last);

@@ -57,7 +57,9 @@ public:
 
   const std::vector<attention_piece>& pieces() const { return pieces_; }
   const std::vector<attention_merge>& merges() const { return merges_; }
-  std::span<const int> runs_of(const attention_piece& piece) const { return {&members_[piece.first_member], piece.members}; }
+  std::span<const int> runs_of(const attention_piece& piece) const {
+    return {&members_[piece.first_member], piece.members};
+  }
   const query_run& run(int index) const { return runs_[index]; }
   const attention_part& part(std::size_t index) const { return parts_[index].where; }
   std::size_t slots() const { return slots_; }

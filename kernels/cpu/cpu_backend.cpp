@@ -15,7 +15,7 @@ namespace troupe::kernels {
 namespace {
 
 // Sizes of tasks; none of them can change a result.
-constexpr std::size_t rows_per_chunk = 8;      // of norms, rotations, gathers
+constexpr std::size_t rows_per_chunk = 8; // of norms, rotations, gathers
 constexpr std::size_t outputs_per_linear_task = 256;
 constexpr std::size_t tile_register_rows = 16; // take as long as fewer rows; tiles in vectors share rows evenly
 constexpr std::size_t least_rows_per_linear_task = 64;
@@ -61,9 +61,7 @@ T* row_of(const tensor& t, std::size_t row) {
   return static_cast<T*>(t.data) + row * t.stride;
 }
 
-void* row_of(const tensor& t, std::size_t row) {
-  return static_cast<char*>(t.data) + row * t.stride * size_of(t.type);
-}
+void* row_of(const tensor& t, std::size_t row) { return static_cast<char*>(t.data) + row * t.stride * size_of(t.type); }
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
@@ -97,8 +95,11 @@ private:
 class cpu_backend : public backend, public storable_matrices {
 public:
   explicit cpu_backend(const cpu_options& options)
-    : isa_(options.target), kernels_(find_target(options.target)), pool_(options.threads),
-      cache_(options.cache != 0 ? std::min(options.cache, most_cache) : l2_bytes()), plan_(pool_.size()) {
+    : isa_(options.target),
+      kernels_(find_target(options.target)),
+      pool_(options.threads),
+      cache_(options.cache != 0 ? std::min(options.cache, most_cache) : l2_bytes()),
+      plan_(pool_.size()) {
     linear_scratch_.resize(pool_.size());
     attention_scratch_.resize(pool_.size());
   }
@@ -106,7 +107,7 @@ public:
   std::string description() const override {
     const int threads = pool_.size();
     return "cpu, " + std::string(to_string(isa_)) + ", " + std::to_string(threads) +
-           (threads == 1 ? " thread" : " threads");
+      (threads == 1 ? " thread" : " threads");
   }
 
   buffer allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
@@ -174,8 +175,7 @@ public:
     });
   }
 
-  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
-                const std::int32_t* rows) override {
+  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps, const std::int32_t* rows) override {
     expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
            "rms_norm: x must be f32, out f32 or bf16 of the same columns");
     const norm_op op{weight, eps, x.cols, out.type == dtype::bf16};
@@ -386,7 +386,7 @@ private:
     op.rows = in.rows;
     const bool pairs = weights.kind == weight_kind::bf16_pairs;
     const std::size_t tile_rows = weights.quantised() ? kernels_.quantised_rows(weights.kind)
-                                  : pairs             ? kernels_.pair_rows
+      : pairs                                         ? kernels_.pair_rows
                                                       : kernels_.linear_rows;
     op.row_tiles = ceil_div(in.rows, tile_rows);
     op.tile_rows = tile_rows == tile_register_rows ? std::min(tile_rows, in.rows) : ceil_div(in.rows, op.row_tiles);
@@ -404,8 +404,8 @@ private:
     const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
     const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
     const std::size_t panel_tasks = ceil_div(weights.panels, panels);
-    const int task_rows =
-        weights.quantised() || pairs ? kernels_.task_rows : std::min(kernels_.task_rows, most_rows_with_sums);
+    const int task_rows = weights.quantised() || pairs ? kernels_.task_rows
+                                                       : std::min(kernels_.task_rows, most_rows_with_sums);
     const std::size_t fitting = std::max(task_rows * cache_ / most_cache, least_rows_per_linear_task);
     const std::size_t row_tasks = ceil_div(in.rows, fitting);
     const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;

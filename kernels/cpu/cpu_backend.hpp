@@ -23,9 +23,9 @@ std::string_view to_string(isa target);
 std::vector<isa> available_isas();
 
 struct cpu_options {
-  int threads = 0;                    // 0: one per core that this process may use
+  int threads = 0; // 0: one per core that this process may use
   isa target = available_isas().back();
-  std::size_t cache = 0;              // bytes of a core's L2, which blocks are cut to; 0: as the system says. changes no bit
+  std::size_t cache = 0; // bytes of a core's L2, which blocks are cut to; 0: as the system says. changes no bit
 };
 
 /// What a CPU backend does beside the ops (dynamic_cast finds it): its packed matrices are plain bytes, which a file can

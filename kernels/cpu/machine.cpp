@@ -218,8 +218,8 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
                                       : rate(isa::avx2, {fma_256, 16}, 16.0 * loops);
   found.bf16_dot = rate(isa::avx512_bf16, {bf16_512, 64}, 16.0 * loops);
   found.int8_dot = best >= isa::avx512_vnni ? rate(isa::avx512_vnni, {int8_512, 128}, 16.0 * loops)
-                   : best == isa::avx2        ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
-                                              : 0;
+    : best == isa::avx2                     ? rate(isa::avx2, {int8_256, 64}, 16.0 * loops)
+                                            : 0;
   found.bf16_amx = rate(isa::avx512_amx, {bf16_tiles, 16 * 16 * 64}, loops);
   found.int8_amx = rate(isa::avx512_amx, {int8_tiles, 16 * 16 * 128}, loops);
   if (best >= isa::avx512)

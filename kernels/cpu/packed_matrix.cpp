@@ -1,7 +1,7 @@
 #include "kernels/cpu/packed_matrix.hpp"
 
-#include "kernels/formats/bf16.hpp"
 #include "kernels/cpu/memory.hpp"
+#include "kernels/formats/bf16.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
@@ -18,9 +18,7 @@ struct stored_row {
   weight_format format = weight_format::f32;
 };
 
-std::size_t element_bytes(weight_kind kind) {
-  return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4;
-}
+std::size_t element_bytes(weight_kind kind) { return kind == weight_kind::f16 || kind == weight_kind::bf16 ? 2 : 4; }
 
 std::size_t panel_bytes(const packed_matrix& m) {
   return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
@@ -255,8 +253,8 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
     to->outputs = stacked[0].rows;
   }
   const auto kind = quantised_kind(stacked.front(), how);
-  const bool same =
-      std::all_of(stacked.begin(), stacked.end(), [&](const auto& m) { return quantised_kind(m, how) == kind; });
+  const bool same = std::all_of(stacked.begin(), stacked.end(),
+                                [&](const auto& m) { return quantised_kind(m, how) == kind; });
   to->kind = same && kind ? *kind : float_kind(stacked, compute, kernels);
   to->compute = compute;
   to->gated = gated;
@@ -305,9 +303,9 @@ std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype
 
 std::size_t stack_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
                         const target& kernels) {
-  return make_stack(stacked, how, gated, [&](const auto& same) {
-           return shape_matrices(same, compute, how, gated, kernels);
-         })->bytes;
+  return make_stack(stacked, how, gated,
+                    [&](const auto& same) { return shape_matrices(same, compute, how, gated, kernels); })
+    ->bytes;
 }
 
 std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed) {

@@ -192,12 +192,12 @@ constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std:
 // -- the table of a target --------------------------------------------------------------------------------------------
 
 struct target {
-  int linear_rows;       // most rows of a tile
-  int pair_rows;         // the same with weights in bf16_pairs
-  int task_rows;         // most rows of a task: their activations, sums and a block of weights stay in an L2 of 1 MiB
-  bool pairs;            // bf16 weights for bf16 activations are packed in pairs; else activations become f32
-  int wide_queries;      // most queries of a tile, <= max_queries, where K and V are f32
-  int narrow_queries;    // the same where they are bf16 or int8
+  int linear_rows;    // most rows of a tile
+  int pair_rows;      // the same with weights in bf16_pairs
+  int task_rows;      // most rows of a task: their activations, sums and a block of weights stay in an L2 of 1 MiB
+  bool pairs;         // bf16 weights for bf16 activations are packed in pairs; else activations become f32
+  int wide_queries;   // most queries of a tile, <= max_queries, where K and V are f32
+  int narrow_queries; // the same where they are bf16 or int8
 
   /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);

@@ -37,9 +37,7 @@ thread_pool::thread_pool(int threads) {
   }
 }
 
-thread_pool::~thread_pool() {
-  end_workers();
-}
+thread_pool::~thread_pool() { end_workers(); }
 
 void thread_pool::end_workers() {
   stop_ = true;

@@ -29,9 +29,7 @@ public:
   /// not begun by then are dropped.
   template <class Body>
   void parallel_for(std::size_t tasks, const Body& body) {
-    run({[](const void* context, std::size_t task, int thread) {
-           (*static_cast<const Body*>(context))(task, thread);
-         },
+    run({[](const void* context, std::size_t task, int thread) { (*static_cast<const Body*>(context))(task, thread); },
          &body, tasks});
   }
 

@@ -110,10 +110,10 @@ private:
       const int first = first_partition_of(s.first_position, options_.window);
       for (int p = first; p <= s.last_position() / partition_tokens; ++p) {
         const bool whole = (p + 1) * partition_tokens <= s.first_position + 1 &&
-                           first_partition_of(s.last_position(), options_.window) <= p;
+          first_partition_of(s.last_position(), options_.window) <= p;
         if (options_.share && whole && segments_.size() > 1) {
-          const auto blocks = who_.block_tables.subspan(
-            static_cast<std::size_t>(s.first_block + p * partition_blocks), partition_blocks);
+          const auto blocks = who_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
+                                                        partition_blocks);
           std::vector<std::int32_t> key(blocks.begin(), blocks.end());
           key.push_back(p);
           const auto [found, added] = known.try_emplace(std::move(key), result.size());

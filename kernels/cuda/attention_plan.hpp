@@ -10,7 +10,7 @@
 namespace troupe::kernels::cuda {
 
 struct attention_options {
-  int group = 1;                    // query heads that share a KV head
+  int group = 1; // query heads that share a KV head
   int window = 0;
   bool flash = false;               // long chunks by attend_flash: fast, but a row's bits depend on the kernel taken
   bool share = true;                // read partitions once that several sequences have in common
@@ -26,8 +26,8 @@ struct attention_slab {
 };
 
 struct attention_plan {
-  std::vector<attention_row> rows;  // of the step
-  std::vector<std::int32_t> list;   // of rows; works and slabs refer to stretches of it
+  std::vector<attention_row> rows; // of the step
+  std::vector<std::int32_t> list;  // of rows; works and slabs refer to stretches of it
   std::vector<attention_work> small, large, flash;
   std::vector<attention_slab> slabs;
   std::size_t slots = 0; // of the largest slab

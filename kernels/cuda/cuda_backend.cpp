@@ -2,11 +2,11 @@
 
 #include "kernels/cuda/device/attention.hpp"
 #include "kernels/cuda/device/fp8.hpp"
-#include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/device/linear.hpp"
-#include "kernels/cuda/linear_chooser.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/cuda/gemm_library.hpp"
+#include "kernels/cuda/linear_chooser.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weights.hpp"
@@ -49,13 +49,16 @@ private:
 class backend_on_device final : public cuda_backend, public planned_memory {
 public:
   explicit backend_on_device(const cuda_options& options)
-    : options_(options), info_(selected(options.device)),
+    : options_(options),
+      info_(selected(options.device)),
       library_(options.deterministic ? nullptr : open_gemm_library()) {}
 
   std::string description() const override {
     return (is_emulated() ? "cuda, emulated" : "cuda:" + std::to_string(options_.device) + ", " + info_.name) +
-           ", compute capability " + std::to_string(info_.major) + "." + std::to_string(info_.minor) +
-           (options_.deterministic ? ", deterministic" : library_ ? ", cuBLASLt" : ", no cuBLASLt found");
+      ", compute capability " + std::to_string(info_.major) + "." + std::to_string(info_.minor) +
+      (options_.deterministic ? ", deterministic"
+         : library_           ? ", cuBLASLt"
+                              : ", no cuBLASLt found");
   }
 
   const stream& queue() const override { return stream_; }
@@ -66,7 +69,7 @@ public:
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
   std::uint64_t memory_moves() const override {
     return step_.growths() + states_.growths() + trial_.growths() + expanded_.growths() + products_.growths() +
-           codes_.growths() + row_scales_.growths();
+      codes_.growths() + row_scales_.growths();
   }
 
   bool deterministic() const override { return options_.deterministic; }
@@ -126,8 +129,7 @@ public:
     cuda::embed(stream_, p);
   }
 
-  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
-                const std::int32_t* rows) override {
+  void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps, const std::int32_t* rows) override {
     expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
            "rms_norm: x must be f32, out f32 or bf16 of the same columns");
     rms_norm_params p;
@@ -340,7 +342,7 @@ private:
       return stream_.stop_timer() / runs;
     };
     return chooser_.choose({part.kind, part.gated, part.outputs, part.inputs}, params.rows, measure) ==
-           linear_method::library;
+      linear_method::library;
   }
 
   /// False where the library cannot.
@@ -428,13 +430,14 @@ private:
         return false;
       }
       if (p.fp8 && p.row_scales == nullptr)
-        scale_products(stream_, {part.gated ? p.out : out, part.gated ? p.out_stride : params.out_stride, p.out,
-                                 p.out_stride, row_scales_.reserve<float>(0) + first,
-                                 static_cast<const float*>(part.scales.get()), p.outputs, p.rows,
-                                 params.add && !part.gated});
+        scale_products(stream_,
+                       {part.gated ? p.out : out, part.gated ? p.out_stride : params.out_stride, p.out, p.out_stride,
+                        row_scales_.reserve<float>(0) + first, static_cast<const float*>(part.scales.get()), p.outputs,
+                        p.rows, params.add && !part.gated});
       if (part.gated)
-        silu_gate(stream_, {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16,
-                            params.out_stride, p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows});
+        silu_gate(stream_,
+                  {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16, params.out_stride,
+                   p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows});
       else if (params.bias != nullptr)
         add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
     }

@@ -11,10 +11,10 @@
 namespace troupe::kernels::cuda {
 
 struct gpu_peaks {
-  double copy = 0;                // bytes per second, of which half are read and half are written
-  double bf16_product = 0;        // operations per second (a multiplication and an addition are two); 0: no library
-  std::size_t copied = 0;         // bytes, each time
-  std::size_t product_size = 0;   // rows, outputs and inputs
+  double copy = 0;              // bytes per second, of which half are read and half are written
+  double bf16_product = 0;      // operations per second (a multiplication and an addition are two); 0: no library
+  std::size_t copied = 0;       // bytes, each time
+  std::size_t product_size = 0; // rows, outputs and inputs
 };
 
 /// Takes about a second, and at most half of the memory that is free: 2 GiB are copied and matrices of 8192 x 8192

@@ -1,9 +1,9 @@
 #include "kernels/cuda/scratch_plan.hpp"
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
-#include "kernels/cuda/device/unpack.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -51,7 +51,8 @@ std::size_t step_bytes(const planned_steps& steps) {
                     group = static_cast<std::size_t>(steps.heads / steps.cache.kv_heads),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
-  const auto slots = rows * partitions, slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
+  const auto slots = rows * partitions,
+             slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
   // Every sequence has at most one more tile in a partition than its rows fill, in every slab that it is in. Plans of
   // steps to be repeated are padded by up to a quarter, tiles and slots.
   const auto tiles = partitions * (rows * group / large_tile + sequences + slabs);
@@ -65,9 +66,9 @@ std::size_t step_bytes(const planned_steps& steps) {
   const auto data = tokens + gathered + places + tables + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 4 + 3 * plans;
   return reserved(tokens, gathered, places, tables) + plans * reserved(of_rows, list, works) +
-         step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
-         reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
-         2 * reserved(sequences * sizeof(block_copy));
+    step_stagings * reserved(data + chunks * sizeof(unpack_chunk)) +
+    reserved(std::max(std::min(slots + slots / 4, most_slots), partitions) * state) +
+    2 * reserved(sequences * sizeof(block_copy));
 }
 
 } // namespace

@@ -10,12 +10,12 @@ namespace {
 
 bool same(const sequence_rows& a, const sequence_rows& b) {
   return a.first_row == b.first_row && a.rows == b.rows && a.first_position == b.first_position &&
-         a.first_block == b.first_block;
+    a.first_block == b.first_block;
 }
 
 bool same(const attention_options& a, const attention_options& b) {
   return a.group == b.group && a.window == b.window && a.flash == b.flash && a.share == b.share &&
-         a.most_slots == b.most_slots;
+    a.most_slots == b.most_slots;
 }
 
 bool same(std::span<const std::int32_t> a, std::span<const std::int32_t> b) { return std::ranges::equal(a, b); }
@@ -138,7 +138,8 @@ std::vector<std::uint64_t> step_memory::launch_shape() const {
 }
 
 std::uint64_t step_memory::growths() const {
-  auto all = places_memory_.growths() + tables_memory_.growths() + tokens_memory_.growths() + gathered_memory_.growths();
+  auto all = places_memory_.growths() + tables_memory_.growths() + tokens_memory_.growths() +
+    gathered_memory_.growths();
   for (const auto& p : plans_)
     all += p->rows_memory.growths() + p->list_memory.growths() + p->work_memory.growths();
   return all;

@@ -5,10 +5,10 @@
 
 #include "kernels/cuda/attention_plan.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/device/rope.hpp"
-#include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/device/unpack.hpp"
+#include "kernels/cuda/device_scratch.hpp"
+#include "kernels/cuda/scratch_plan.hpp"
 
 #include <array>
 #include <vector>
@@ -56,7 +56,7 @@ public:
 
 private:
   struct staging {
-    buffer host;   // pinned
+    buffer host; // pinned
     device_scratch device;
     std::size_t host_bytes = 0;
     event uploaded, unpacked;

@@ -9,8 +9,8 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t most_threads = 8;           // more do not copy faster
-constexpr std::size_t least_share = 256 << 10;    // bytes that are worth a thread
+constexpr std::size_t most_threads = 8;        // more do not copy faster
+constexpr std::size_t least_share = 256 << 10; // bytes that are worth a thread
 
 /// Calls work(first, count) for shares of [0, count) at once.
 template <class Work>

@@ -29,7 +29,7 @@ std::size_t chunk_code_bytes(weight_kind k) {
 
 std::size_t code_bytes(const weight_part& part) {
   return is_grouped(part.kind) ? part.tiles * part.chunks() * chunk_code_bytes(part.kind)
-                                 : part.tiles * tile_outputs * part.stride * element_bytes(part.kind);
+                               : part.tiles * tile_outputs * part.stride * element_bytes(part.kind);
 }
 
 std::size_t scale_bytes(const weight_part& part) {
@@ -233,9 +233,7 @@ void place(weight_kind kind, const weight_group& group, std::size_t r, std::size
     case weight_kind::q8:
     case weight_kind::q4: return put((r * 4 + index) * 2, &group.d, 2);
     case weight_kind::q8_min:
-    case weight_kind::q4_min:
-      put((r * 4 + index) * 4, &group.d, 2);
-      return put((r * 4 + index) * 4 + 2, &group.m, 2);
+    case weight_kind::q4_min: put((r * 4 + index) * 4, &group.d, 2); return put((r * 4 + index) * 4 + 2, &group.m, 2);
     default: break;
   }
   put(r * 4, &group.d, 2);
@@ -304,9 +302,7 @@ std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stack
   to->inputs = stacked.front().cols;
   to->compute = compute;
   to->gated = gated;
-  const auto kind = [&](const stored_matrix& m) {
-    return compute == dtype::f32 ? weight_kind::bf16 : kind_of(m, how);
-  };
+  const auto kind = [&](const stored_matrix& m) { return compute == dtype::f32 ? weight_kind::bf16 : kind_of(m, how); };
   for (std::size_t first = 0, i = 0; i < stacked.size(); ++i) {
     const bool alike = gated || (i + 1 < stacked.size() && kind(stacked[i + 1]) == kind(stacked[first]));
     if (alike && i + 1 < stacked.size())
@@ -361,9 +357,9 @@ std::unique_ptr<device_table> plan_table(const stored_matrix& table) {
   to->inputs = table.cols;
   to->grouped = has_groups(table.format);
   to->type = is_float(table.format) ? dtype_of(table.format) : dtype::f32;
-  to->row_bytes = to->grouped             ? table.cols / group_inputs * sizeof(table_group)
-                  : is_float(table.format) ? row_bytes(table.format, table.cols)
-                                           : table.cols * sizeof(float);
+  to->row_bytes = to->grouped ? table.cols / group_inputs * sizeof(table_group)
+    : is_float(table.format)  ? row_bytes(table.format, table.cols)
+                              : table.cols * sizeof(float);
   to->bytes = table.rows * to->row_bytes;
   return to;
 }

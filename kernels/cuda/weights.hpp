@@ -47,14 +47,14 @@ constexpr std::size_t scale_bytes(weight_kind k) {
 ///   rows], the bytes being the groups' scales, then their minima (q6_k: two scales for each group).
 struct weight_part {
   weight_kind kind = weight_kind::f32;
-  std::size_t first = 0;   // output of the matrix
+  std::size_t first = 0; // output of the matrix
   std::size_t outputs = 0;
-  std::size_t stored = 0;  // matrices that it is made of
+  std::size_t stored = 0; // matrices that it is made of
   std::size_t inputs = 0;
   std::size_t tiles = 0;
   std::size_t stride = 0; // floats and fp8: elements of a row
   bool gated = false;
-  buffer codes;  // or floats
+  buffer codes; // or floats
   buffer scales;
 
   std::size_t chunks() const { return (inputs + chunk_inputs - 1) / chunk_inputs; }

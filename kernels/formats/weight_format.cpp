@@ -326,7 +326,8 @@ float from_f16(std::uint16_t h) {
 
 void dequantise(const weight_group& group, float* weights) {
   const float d = from_f16(group.d);
-  const float minimum = -(from_f16(group.m) * static_cast<float>(-group.minimum)); // none: -0, which keeps a zero's sign
+  const float minimum = -(from_f16(group.m) *
+                          static_cast<float>(-group.minimum)); // none: -0, which keeps a zero's sign
   for (std::size_t i = 0; i < group_inputs; ++i)
     weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
 }

@@ -11,8 +11,9 @@ namespace fs = std::filesystem;
 
 jinja::program parse_bounded(std::string_view source) {
   if (source.size() > files::chat_template.most_bytes)
-    throw failure(errc::bad_file, "has " + std::to_string(source.size()) + " bytes, a chat template has at most " +
-                                    std::to_string(files::chat_template.most_bytes));
+    throw failure(errc::bad_file,
+                  "has " + std::to_string(source.size()) + " bytes, a chat template has at most " +
+                    std::to_string(files::chat_template.most_bytes));
   return jinja::program::parse(source);
 }
 
@@ -36,8 +37,9 @@ std::string member_string(json::value object, std::string_view key, const std::s
   std::string_view text;
   const auto found = json::find(object, key);
   if (!found || found->get(text))
-    throw failure(errc::bad_file, where + ": `" + std::string(key) + "` must be a string, found "
-                                    + (found ? std::string(json::kind_of(*found)) : "nothing"));
+    throw failure(errc::bad_file,
+                  where + ": `" + std::string(key) + "` must be a string, found " +
+                    (found ? std::string(json::kind_of(*found)) : "nothing"));
   return std::string(text);
 }
 
@@ -91,8 +93,9 @@ void add_tokens(jinja::dict& tokens, const fs::path& file) {
     const auto found = json::find(document.root(), key);
     if (!found || tokens.find(std::string_view(key)))
       continue;
-    tokens.set(key, jinja::value(found->is_object() ? member_string(*found, "content", file.string())
-                                                                  : member_string(document.root(), key, file.string())));
+    tokens.set(key,
+               jinja::value(found->is_object() ? member_string(*found, "content", file.string())
+                                               : member_string(document.root(), key, file.string())));
   }
 }
 

@@ -25,8 +25,8 @@ public:
   static chat_template parse(std::string_view source, std::string bos_token, std::string eos_token);
 
   struct arguments {
-    jinja::value messages;                     // a list of dicts
-    jinja::value tools = nullptr;              // a list of dicts, or none
+    jinja::value messages;        // a list of dicts
+    jinja::value tools = nullptr; // a list of dicts, or none
     bool add_generation_prompt = true;
     jinja::value extra = nullptr;              // a dict of what else the template can name, or none
     std::optional<std::tm> now = std::nullopt; // what strftime_now prints; the local time unless given
@@ -44,7 +44,7 @@ private:
 
   jinja::program default_;
   std::optional<jinja::program> tool_use_;
-  jinja::dict special_tokens_;  // "bos_token" and so on, by what templates call them
+  jinja::dict special_tokens_; // "bos_token" and so on, by what templates call them
 };
 
 } // namespace troupe

@@ -19,8 +19,32 @@ namespace troupe {
 /// Types that a checkpoint may store: single elements (safetensors' types), then formats of blocks (GGUF's, and rows of
 /// fp8 with a scale), as kernels::weight_format lists them. Weights can be f32, f16, bf16 or blocks.
 enum class tensor_type : std::uint8_t {
-  boolean, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64, c64,
-  q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, fp8_rows,
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  f8_e8m0,
+  u16,
+  i16,
+  f16,
+  bf16,
+  u32,
+  i32,
+  f32,
+  u64,
+  i64,
+  f64,
+  c64,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+  fp8_rows,
 };
 
 std::string_view to_string(tensor_type type);

@@ -1,8 +1,8 @@
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +19,8 @@ constexpr std::array<std::string_view, 2> parts{".weight_scale", ".input_scale"}
 /// A matrix and its scales, checked.
 class fp8_matrix {
 public:
-  fp8_matrix(const checkpoint& stored, const std::string& weight) : stored_(stored), weight_(weight), scale_(weight + "_scale") {
+  fp8_matrix(const checkpoint& stored, const std::string& weight)
+    : stored_(stored), weight_(weight), scale_(weight + "_scale") {
     const auto& codes = *stored.find(weight);
     if (codes.shape.size() != 2 || codes.shape[0] == 0 || codes.shape[1] == 0)
       fail(weight, "has the shape " + to_string(codes.shape) + ", expected a matrix");
@@ -33,8 +34,9 @@ public:
     for (const auto size : scales->shape)
       count = size > outputs_ ? outputs_ + 1 : count * size; // more than there can be, without overflow
     if (scales->shape.size() > 2 || (count != 1 && (count != outputs_ || scales->shape[0] != outputs_)))
-      fail(scale_, "has the shape " + to_string(scales->shape) + ", expected one scale or " +
-                     to_string(std::vector<std::size_t>{outputs_, 1}));
+      fail(scale_,
+           "has the shape " + to_string(scales->shape) + ", expected one scale or " +
+             to_string(std::vector<std::size_t>{outputs_, 1}));
     one_scale_ = count == 1;
     info_.type = tensor_type::fp8_rows;
     info_.shape = codes.shape;
@@ -81,7 +83,8 @@ public:
     auto names = stored_->tensors();
     std::erase_if(names, [&](const std::string& name) {
       return std::ranges::any_of(parts, [&](std::string_view part) {
-        return name.ends_with(part) && matrices_.contains(name.substr(0, name.size() - part.size()) + std::string(suffix));
+        return name.ends_with(part) &&
+          matrices_.contains(name.substr(0, name.size() - part.size()) + std::string(suffix));
       });
     });
     return names;

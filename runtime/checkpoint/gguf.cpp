@@ -170,8 +170,8 @@ public:
     const auto type = number<std::uint32_t>("the type of " + what);
     const auto known = known_type(type);
     if (!known)
-      fail(what + " is stored as " + tensor_type_name(type) + ", supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, " +
-             "Q8_0, Q4_K, Q5_K and Q6_K",
+      fail(what + " is stored as " + tensor_type_name(type) +
+             ", supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, " + "Q8_0, Q4_K, Q5_K and Q6_K",
            errc::unsupported);
     result.info.type = *known;
     result.info.bytes = bytes(result.info, what);
@@ -245,9 +245,7 @@ T converted(gguf_type type, const std::byte* from) {
 }
 
 bool is_float(gguf_type type) { return type == gguf_type::f32 || type == gguf_type::f64; }
-bool is_integer(gguf_type type) {
-  return size_of(type) != 0 && !is_float(type) && type != gguf_type::boolean;
-}
+bool is_integer(gguf_type type) { return size_of(type) != 0 && !is_float(type) && type != gguf_type::boolean; }
 
 std::string described(const gguf_value& value) {
   if (value.type != gguf_type::array)

@@ -25,7 +25,7 @@ enum class gguf_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean,
 /// A metadata value, checked to lie within the file.
 struct gguf_value {
   gguf_type type = gguf_type::u8;
-  std::span<const std::byte> bytes; // a scalar's; a string's characters; an array's elements one after another
+  std::span<const std::byte> bytes;  // a scalar's; a string's characters; an array's elements one after another
   gguf_type element = gguf_type::u8; // of an array
   std::uint64_t count = 0;           // of an array
 };

@@ -1,12 +1,12 @@
 #include "runtime/checkpoint/packed_cache.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
-#include "runtime/support/atomic_file.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/engine/memory_plan.hpp"
+#include "runtime/support/atomic_file.hpp"
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/mapped_file.hpp"
-#include "runtime/engine/memory_plan.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -50,10 +50,10 @@ fs::path file_of(const fs::path& folder, const packed_contents& contents) {
 std::string head_of(const packed_contents& contents) {
   std::string head(magic);
   head += "numbers " + contents.numbers + "\ntarget " + contents.target + "\nlayout " +
-          std::to_string(contents.layout) + "\n";
+    std::to_string(contents.layout) + "\n";
   for (const auto& file : contents.files)
     head += "file " + std::to_string(file.bytes) + " " + std::to_string(file.modified_ns) + " " +
-            std::to_string(file.changed_ns) + " " + file.path.string() + "\n";
+      std::to_string(file.changed_ns) + " " + file.path.string() + "\n";
   for (const auto& matrix : contents.matrices)
     head += "matrix " + std::to_string(matrix.bytes) + " " + matrix.name + "\n";
   head += "end\n";
@@ -136,8 +136,8 @@ std::string packed_cache::difference() const {
   if (at < found.size()) {
     const auto line = std::string_view(head_).substr(head_.rfind('\n', at - 1) + 1);
     return at < magic.size() || line.starts_with("layout ") ? "was made by another version of this program"
-           : line.starts_with("file ") ? "was made of the model's files before they changed"
-                                       : "is damaged";
+      : line.starts_with("file ")                           ? "was made of the model's files before they changed"
+                                                            : "is damaged";
   }
   if (bytes.size() != bytes_)
     return "has " + std::to_string(bytes.size()) + " bytes, expected " + std::to_string(bytes_);
@@ -210,8 +210,9 @@ void packed_cache::add(std::string_view name, std::span<const std::span<const st
   for (const auto& part : parts)
     found += part.size();
   if (found != bytes)
-    throw failure(errc::internal, "the packed matrix " + std::string(name) + " has " + std::to_string(found) +
-                                    " bytes, expected " + std::to_string(bytes));
+    throw failure(errc::internal,
+                  "the packed matrix " + std::string(name) + " has " + std::to_string(found) + " bytes, expected " +
+                    std::to_string(bytes));
   try {
     checksum sum;
     for (const auto& part : parts) {
@@ -231,8 +232,8 @@ void packed_cache::finish() {
   if (!writing_)
     return;
   if (added_ != places_.size())
-    throw failure(errc::internal, std::to_string(added_) + " matrices were packed, expected " +
-                                    std::to_string(places_.size()));
+    throw failure(errc::internal,
+                  std::to_string(added_) + " matrices were packed, expected " + std::to_string(places_.size()));
   try {
     writing_->write(head_.size(), std::as_bytes(std::span(sums_)));
     writing_->write(0, std::as_bytes(std::span(head_)));

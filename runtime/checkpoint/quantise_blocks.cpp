@@ -66,9 +66,9 @@ weight_group symmetric_int4(const float* weights) {
 
 /// One block of 32.
 void write_block(weight_format format, const float* weights, std::uint8_t* to) {
-  const auto group = format == weight_format::q8_0   ? kernels::quantise_int8(weights)
-                     : format == weight_format::q4_0 ? symmetric_int4(weights)
-                                                     : kernels::quantise_int4(weights);
+  const auto group = format == weight_format::q8_0 ? kernels::quantise_int8(weights)
+    : format == weight_format::q4_0                ? symmetric_int4(weights)
+                                                   : kernels::quantise_int4(weights);
   const auto put = [&](std::uint16_t half) {
     *to++ = static_cast<std::uint8_t>(half & 0xff);
     *to++ = static_cast<std::uint8_t>(half >> 8);

@@ -1,9 +1,9 @@
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 
-#include "runtime/model/config_fields.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
+#include "runtime/model/config_fields.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <array>
@@ -78,8 +78,9 @@ private:
     if (!found)
       fail(part, "is missing");
     if (found->type != type || found->shape.size() != dimensions)
-      fail(part, "is " + std::string(to_string(found->type)) + " " + to_string(found->shape) + ", expected " +
-                   std::string(to_string(type)) + " of " + std::to_string(dimensions) + " dimensions");
+      fail(part,
+           "is " + std::string(to_string(found->type)) + " " + to_string(found->shape) + ", expected " +
+             std::string(to_string(type)) + " of " + std::to_string(dimensions) + " dimensions");
     return *found;
   }
 
@@ -197,8 +198,9 @@ public:
       if (name.ends_with(suffix)) {
         const auto stem = name.substr(0, name.size() - suffix.size());
         if (stored_->find(stem + ".weight"))
-          throw failure(errc::bad_file, stored_->where(name) + ": tensor " + shown(stem + ".weight") +
-                                          " is there beside " + shown(name));
+          throw failure(errc::bad_file,
+                        stored_->where(name) + ": tensor " + shown(stem + ".weight") + " is there beside " +
+                          shown(name));
         matrices_.try_emplace(stem + ".weight", *stored_, stem, how);
       }
   }
@@ -224,7 +226,7 @@ private:
   bool is_part(const std::string& name) const {
     constexpr std::array<std::string_view, 4> parts{".qweight", ".qzeros", ".scales", ".g_idx"};
     return std::ranges::any_of(parts, [&](auto part) { return name.ends_with(part); }) &&
-           matrices_.contains(stem_of(name) + ".weight");
+      matrices_.contains(stem_of(name) + ".weight");
   }
 };
 
@@ -251,8 +253,9 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
     return result;
   }
   if (method != "gptq" && method != "awq")
-    throw failure(errc::unsupported, outer.label("quantization_config") + ": weights quantised by `" + method +
-                                       "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8");
+    throw failure(errc::unsupported,
+                  outer.label("quantization_config") + ": weights quantised by `" + method +
+                    "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8");
   if (const int bits = config.integer("bits", 1, 64, 4); bits != 4)
     unsupported("bits", std::to_string(bits), "4");
   if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)

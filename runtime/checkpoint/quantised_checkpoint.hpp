@@ -19,9 +19,9 @@ class document;
 /// What `quantization_config` of a config.json says.
 struct quantised_storage {
   enum class method_name : std::uint8_t { gptq, awq, fp8 } method = method_name::gptq;
-  std::size_t group = 0;         // inputs that share a scale; 0: all
-  bool symmetric = false;        // all zeros are 8
-  bool zeros_less_one = false;   // as GPTQ's first format stores them
+  std::size_t group = 0;       // inputs that share a scale; 0: all
+  bool symmetric = false;      // all zeros are 8
+  bool zeros_less_one = false; // as GPTQ's first format stores them
 };
 
 /// Nothing where the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.

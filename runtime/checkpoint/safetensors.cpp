@@ -105,8 +105,9 @@ void check_cover(const safetensors_header& header, std::size_t size, const std::
     end += entry.info.bytes;
   }
   if (end != size)
-    throw failure(errc::bad_file, file + ": its tensors end at byte " + std::to_string(end) + " of the data, but " +
-                                    std::to_string(size) + " bytes are there");
+    throw failure(errc::bad_file,
+                  file + ": its tensors end at byte " + std::to_string(end) + " of the data, but " +
+                    std::to_string(size) + " bytes are there");
 }
 
 } // namespace
@@ -236,8 +237,9 @@ private:
     for (auto [tensor, value] : map) {
       std::string_view file;
       if (value.get(file))
-        throw failure(errc::bad_file, index.string() + ": the file of " + shown(tensor) + " must be a string, found " +
-                                        std::string(json::kind_of(value)));
+        throw failure(errc::bad_file,
+                      index.string() + ": the file of " + shown(tensor) + " must be a string, found " +
+                        std::string(json::kind_of(value)));
       // Shards lie beside their index; anything else could name any file of the machine.
       if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
         throw failure(errc::bad_file, index.string() + ": " + shown(file) + " is no name of a file beside it");
@@ -249,8 +251,9 @@ private:
         add(folder_ / file);
     for (const auto& [tensor, file] : file_of)
       if (!find(tensor) || where(tensor) != (folder_ / file).string())
-        throw failure(errc::bad_file, (folder_ / file).string() + ": lacks tensor " + shown(tensor) +
-                                        ", which the index says is there");
+        throw failure(errc::bad_file,
+                      (folder_ / file).string() + ": lacks tensor " + shown(tensor) +
+                        ", which the index says is there");
   }
 
   std::filesystem::path folder_;

@@ -1,9 +1,9 @@
 // What a client asks for and what it gets back: plain data that the engine, its actors and the servers share.
 #pragma once
 
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
 #include <chrono>
@@ -19,18 +19,19 @@ namespace troupe {
 struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
-  int priority = 0;                          // higher runs first
-  bool skip_special_tokens = true;           // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0};      // from submission to the last token; 0: the engine's limit
+  int priority = 0;                     // higher runs first
+  bool skip_special_tokens = true;      // in the text; the ids are always complete
+  std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: the engine's limit
 };
 
 /// How long a request may take, of what it asks for and the engine's limit (0: nothing, none). Throws
 /// failure(bad_request).
 inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit) {
   if (asked.count() > 0 && limit.count() > 0 && asked > limit)
-    throw failure(errc::bad_request, "`timeout` must be at most the server's limit of " +
-                                       std::to_string(limit.count()) + " ms, not " + std::to_string(asked.count()) +
-                                       " ms", "timeout");
+    throw failure(errc::bad_request,
+                  "`timeout` must be at most the server's limit of " + std::to_string(limit.count()) + " ms, not " +
+                    std::to_string(asked.count()) + " ms",
+                  "timeout");
   return asked.count() > 0 ? asked : limit;
 }
 
@@ -39,30 +40,30 @@ enum class finish_reason : std::uint8_t { stop, length, cancelled };
 /// Newly generated text of one sequence: a whole number of UTF-8 characters, never part of a stop string.
 /// The last event of each sequence carries `finish` (its text may be empty); none follows it.
 struct token_event {
-  std::uint32_t index = 0;                   // which of the n sequences
-  std::uint32_t position = 0;                // of token_ids[0] among the generated tokens
+  std::uint32_t index = 0;    // which of the n sequences
+  std::uint32_t position = 0; // of token_ids[0] among the generated tokens
   std::string text;
-  std::vector<token_id> token_ids;           // tokens that this text completed; empty where only held-back text is flushed
-  std::vector<sampled_token> logprobs;       // one per token id where asked for, else empty
+  std::vector<token_id> token_ids;     // tokens that this text completed; empty where only held-back text is flushed
+  std::vector<sampled_token> logprobs; // one per token id where asked for, else empty
   std::optional<finish_reason> finish;
-  std::string stop;                          // the stop string that ended it, if one did
+  std::string stop; // the stop string that ended it, if one did
 };
 
 struct choice_summary {
   std::uint32_t index = 0;
   finish_reason reason = finish_reason::stop;
-  std::uint32_t tokens = 0;                  // generated
+  std::uint32_t tokens = 0; // generated
 };
 
 /// Ends a request. Times are wall time in milliseconds.
 struct done_event {
   std::vector<choice_summary> choices;
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t completion_tokens = 0;       // over all choices
-  std::uint32_t cached_tokens = 0;           // of the prompt, found in the prefix cache
-  double queue_ms = 0;                       // submission to first planned step
-  double prefill_ms = 0;                     // to the first token
-  double decode_ms = 0;                      // to the last
+  std::uint32_t completion_tokens = 0; // over all choices
+  std::uint32_t cached_tokens = 0;     // of the prompt, found in the prefix cache
+  double queue_ms = 0;                 // submission to first planned step
+  double prefill_ms = 0;               // to the first token
+  double decode_ms = 0;                // to the last
 };
 
 /// Exactly one done_event or error ends every request.
@@ -70,14 +71,14 @@ using event = std::variant<token_event, done_event, error>;
 
 /// A moment's view of the engine. `restarts` counts since its start, all other counters since the last of them.
 struct engine_stats {
-  std::uint64_t running = 0, waiting = 0, paused = 0;                          // sequences
-  std::uint64_t blocks_total = 0, blocks_in_use = 0, blocks_cached = 0;        // cached: unreferenced, reusable
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;    // admitted; found cached; sampled
+  std::uint64_t running = 0, waiting = 0, paused = 0;                       // sequences
+  std::uint64_t blocks_total = 0, blocks_in_use = 0, blocks_cached = 0;     // cached: unreferenced, reusable
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0; // admitted; found cached; sampled
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
-  std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0;                 // slots of host memory (engine_options::swap_bytes)
-  std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0;                        // moved there and back
-  std::uint64_t restarts = 0;                                                  // after a part of it had failed
+  std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0; // slots of host memory (engine_options::swap_bytes)
+  std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0; // moved there and back
+  std::uint64_t restarts = 0;                                  // after a part of it had failed
 };
 
 } // namespace troupe

@@ -11,39 +11,39 @@ namespace {
 
 void check_at_least(int value, int least, const char* name) {
   if (value < least)
-    throw failure(errc::bad_request, std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " +
-                  std::to_string(value), name);
+    throw failure(
+      errc::bad_request,
+      std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " + std::to_string(value), name);
 }
 
 /// fp8 is a GPU's.
 void check_fp8(const char* field, bool on_gpu, const char* instead) {
   if (!on_gpu)
-    throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead, field);
+    throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead,
+                  field);
 }
 
 } // namespace
 
 precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu) {
-  using kernels::quantization;
   using kernels::kv_type;
+  using kernels::quantization;
   const auto refuse = [](const char* field, const char* known, const std::string& found) {
-    return failure(errc::bad_request,
-                   "`" + std::string(field) + "` must be " + known + ", not `" + found + "`", field);
+    return failure(errc::bad_request, "`" + std::string(field) + "` must be " + known + ", not `" + found + "`", field);
   };
-  const auto weights = names.quantize == "none"   ? quantization::none
-                       : names.quantize == "int8" ? quantization::int8
-                       : names.quantize == "int4" ? quantization::int4
-                       : names.quantize == "fp8"
-                         ? quantization::fp8
-                         : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
+  const auto weights = names.quantize == "none" ? quantization::none
+    : names.quantize == "int8"                  ? quantization::int8
+    : names.quantize == "int4"                  ? quantization::int4
+    : names.quantize == "fp8"                   ? quantization::fp8
+                                                : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
   if (weights == quantization::fp8)
     check_fp8("quantize", on_gpu, "weights are quantised to int8 or int4");
   if (names.kv_dtype == "fp8")
     check_fp8("kv_dtype", on_gpu, "K and V are kept in f32, bf16 or int8");
-  const auto compute = names.dtype == "auto"   ? natural_compute(tensors, weights)
-                       : names.dtype == "f32"  ? kernels::dtype::f32
-                       : names.dtype == "bf16" ? kernels::dtype::bf16
-                                               : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
+  const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights)
+    : names.dtype == "f32"                   ? kernels::dtype::f32
+    : names.dtype == "bf16"                  ? kernels::dtype::bf16
+                                             : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
   if (names.kv_dtype == "auto")
     return {compute, weights};
   for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
@@ -76,7 +76,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   check_at_least(options.max_context, 0, "max_context");
   check_at_least(options.max_sequences, 1, "max_sequences");
   if (options.max_sequences > 65536)
-    throw failure(errc::bad_request, "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
+    throw failure(errc::bad_request,
+                  "`max_sequences` must be at most 65536, not " + std::to_string(options.max_sequences),
                   "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 0, "step_tokens");
@@ -113,11 +114,11 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.schedule_invariant = model->device->schedule_invariant();
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
-  const int step_tokens =
-    options.step_tokens > 0 ? options.step_tokens : model->device->default_step_tokens(options.max_sequences);
+  const int step_tokens = options.step_tokens > 0 ? options.step_tokens
+                                                  : model->device->default_step_tokens(options.max_sequences);
   const int decodes = model->device->decode_rows(options.max_sequences);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(step_tokens, decodes),
-                            context, decodes);
+  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(step_tokens, decodes), context,
+                            decodes);
   need.activations += model->device->step_memory({info.vocab_size, options.max_sequences, context, need.kv_block});
   const auto share = model->device->works_by_itself() ? cache_share::of_a_device : cache_share::of_a_machine;
   const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory(), share);

@@ -2,10 +2,10 @@
 // its own call it.
 #pragma once
 
-#include "runtime/execution/device.hpp"
 #include "runtime/engine/engine_options.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "runtime/scheduling/scheduler.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
 
@@ -20,9 +20,9 @@ struct loaded_model {
   std::shared_ptr<const model_weights> weights;
   std::shared_ptr<const troupe::device> device;
   precision numbers = kernels::dtype::f32;
-  std::int32_t blocks = 0;                        // of the KV cache
-  std::int32_t host_blocks = 0;                   // that can be parked in host memory
-  swap_rates swap;                                // where host_blocks > 0
+  std::int32_t blocks = 0;      // of the KV cache
+  std::int32_t host_blocks = 0; // that can be parked in host memory
+  swap_rates swap;              // where host_blocks > 0
   scheduler_limits limits;
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout{0};

@@ -19,9 +19,7 @@ namespace fs = std::filesystem;
 constexpr auto unknown = std::numeric_limits<std::size_t>::max();
 
 /// Of what is left after the weights, what the KV cache may take by default.
-double portion(cache_share share) {
-  return share == cache_share::of_a_machine ? 0.5 : 0.8;
-}
+double portion(cache_share share) { return share == cache_share::of_a_machine ? 0.5 : 0.8; }
 
 std::size_t number_in(const fs::path& file) {
   std::size_t n = 0;
@@ -120,33 +118,41 @@ memory_plan plan_memory(const engine_options& options, const memory_need& need, 
   plan.max_context = wanted;
   const auto fixed = need.weights + need.activations;
   if (fixed >= available)
-    throw failure(errc::out_of_memory, "the weights need " + to_size(need.weights) + " and the activations " +
-                  to_size(need.activations) + ", but only " + to_size(available) + " of memory are available");
+    throw failure(errc::out_of_memory,
+                  "the weights need " + to_size(need.weights) + " and the activations " + to_size(need.activations) +
+                    ", but only " + to_size(available) + " of memory are available");
   const auto left = available - fixed;
   if (options.kv_cache_bytes > left)
-    throw failure(errc::out_of_memory, "a KV cache of " + to_size(options.kv_cache_bytes) + " was asked for, but beside " +
-                  "the weights and what steps need only " + to_size(left) + " of memory are available", "kv_cache");
+    throw failure(errc::out_of_memory,
+                  "a KV cache of " + to_size(options.kv_cache_bytes) + " was asked for, but beside " +
+                    "the weights and what steps need only " + to_size(left) + " of memory are available",
+                  "kv_cache");
 
-  const auto blocks_for = [](std::size_t tokens) { return (tokens + kernels::block_tokens - 1) / kernels::block_tokens; };
+  const auto blocks_for = [](std::size_t tokens) {
+    return (tokens + kernels::block_tokens - 1) / kernels::block_tokens;
+  };
   const auto one_sequence = blocks_for(static_cast<std::size_t>(plan.max_context));
   const auto useful = one_sequence * static_cast<std::size_t>(options.max_sequences);
-  const auto by_bytes = (options.kv_cache_bytes > 0 ? options.kv_cache_bytes
-                                                    : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
-                        need.kv_block;
+  const auto by_bytes = (options.kv_cache_bytes > 0
+                           ? options.kv_cache_bytes
+                           : static_cast<std::size_t>(static_cast<double>(left) * portion(share))) /
+    need.kv_block;
   auto blocks = options.kv_cache_bytes > 0 ? by_bytes : std::min(useful, by_bytes);
   blocks = std::min<std::size_t>(blocks, std::numeric_limits<std::int32_t>::max() / kernels::block_tokens);
   if (blocks < one_sequence) {
     const auto holds = blocks * kernels::block_tokens;
     if (blocks == 0 || options.max_context > 0)
-      throw failure(errc::out_of_memory, "a sequence of " + std::to_string(plan.max_context) + " tokens needs " +
-                    to_size(one_sequence * need.kv_block) + " of KV cache, but there is room for " +
-                    std::to_string(holds) + " tokens in " + to_size(blocks * need.kv_block), "max_context");
+      throw failure(errc::out_of_memory,
+                    "a sequence of " + std::to_string(plan.max_context) + " tokens needs " +
+                      to_size(one_sequence * need.kv_block) + " of KV cache, but there is room for " +
+                      std::to_string(holds) + " tokens in " + to_size(blocks * need.kv_block),
+                    "max_context");
     plan.max_context = static_cast<int>(holds);
   }
   plan.blocks = static_cast<std::int32_t>(blocks);
   plan.line = "weights " + to_size(need.weights) + ", activations " + to_size(need.activations) + ", KV cache " +
-              to_size(blocks * need.kv_block) + " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
-              std::to_string(plan.max_context) + " tokens per sequence";
+    to_size(blocks * need.kv_block) + " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
+    std::to_string(plan.max_context) + " tokens per sequence";
   if (options.max_context > model_context)
     plan.line += ", all that the model can of the " + std::to_string(options.max_context) + " asked for";
   if (plan.max_context < wanted)
@@ -158,18 +164,24 @@ std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool
   if (options.swap_bytes == 0)
     return 0;
   if (!own_memory)
-    throw failure(errc::bad_request, "`swap` is for devices with memory of their own; on a CPU, give the " +
-                  to_size(options.swap_bytes) + " to the KV cache", "swap");
+    throw failure(errc::bad_request,
+                  "`swap` is for devices with memory of their own; on a CPU, give the " + to_size(options.swap_bytes) +
+                    " to the KV cache",
+                  "swap");
   if (!options.prefix_cache)
     throw failure(errc::bad_request, "`swap` keeps what the prefix cache evicts, but the prefix cache is off", "swap");
   if (options.swap_bytes > available)
-    throw failure(errc::out_of_memory, to_size(options.swap_bytes) + " of host memory were asked for to swap to, but only " +
-                  to_size(available) + " are available", "swap");
+    throw failure(errc::out_of_memory,
+                  to_size(options.swap_bytes) + " of host memory were asked for to swap to, but only " +
+                    to_size(available) + " are available",
+                  "swap");
   if (options.swap_bytes < kv_block)
-    throw failure(errc::bad_request, "`swap` must hold at least one block of the KV cache, which takes " + to_size(kv_block) +
-                  ", not " + to_size(options.swap_bytes), "swap");
-  return static_cast<std::int32_t>(std::min<std::size_t>(options.swap_bytes / kv_block,
-                                                         std::numeric_limits<std::int32_t>::max()));
+    throw failure(errc::bad_request,
+                  "`swap` must hold at least one block of the KV cache, which takes " + to_size(kv_block) + ", not " +
+                    to_size(options.swap_bytes),
+                  "swap");
+  return static_cast<std::int32_t>(
+    std::min<std::size_t>(options.swap_bytes / kv_block, std::numeric_limits<std::int32_t>::max()));
 }
 
 } // namespace troupe

@@ -14,8 +14,8 @@ namespace troupe {
 
 struct memory_plan {
   std::int32_t blocks = 0;
-  int max_context = 0;      // tokens; what was asked for, or less where the cache cannot hold one such sequence
-  std::string line;         // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for a person
+  int max_context = 0; // tokens; what was asked for, or less where the cache cannot hold one such sequence
+  std::string line;    // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for a person
 };
 
 /// Bytes that this process can still take: the machine's available memory, or what its control groups or its limit on
@@ -33,8 +33,8 @@ enum class cache_share : std::uint8_t { of_a_machine, of_a_device };
 
 /// `model_context`: the model's own limit, which is taken where more is asked for. Throws failure(out_of_memory) or
 /// failure(bad_request) with a sentence that says what would be needed and what there is.
-memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context, std::size_t available,
-                        cache_share share);
+memory_plan plan_memory(const engine_options& options, const memory_need& need, int model_context,
+                        std::size_t available, cache_share share);
 
 /// Blocks of the KV cache that can be parked in options.swap_bytes of host memory, of which `available` are left.
 /// `own_memory`: the device's memory is not the host's. Throws failure(out_of_memory) or failure(bad_request).

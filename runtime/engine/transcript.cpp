@@ -5,7 +5,9 @@
 namespace troupe {
 
 transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what)
-  : index_(index), stop_strings_(what.sampling.stop), stops_(stop_strings_),
+  : index_(index),
+    stop_strings_(what.sampling.stop),
+    stops_(stop_strings_),
     with_logprobs_(what.sampling.logprobs >= 0) {
   if (words)
     decoder_.emplace(std::move(words), what.skip_special_tokens);

@@ -44,7 +44,7 @@ private:
   stop_strings stop_strings_;
   stop_matcher stops_;
   bool with_logprobs_;
-  token_event pending_;      // tokens whose text is held back
+  token_event pending_; // tokens whose text is held back
   std::vector<token_id> ids_;
   std::optional<finish_reason> finished_;
   bool stopped_by_text_ = false;

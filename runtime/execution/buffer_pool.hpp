@@ -15,7 +15,8 @@ class buffer_pool {
 public:
   // A buffer of at least `bytes` that nobody holds: one that came back, else a new one from allocate(bytes). What its
   // last holder did to it happened before. A holder's handle keeps the memory alive after the lender itself.
-  template <class Allocate> kernels::buffer lend(std::size_t bytes, Allocate allocate) {
+  template <class Allocate>
+  kernels::buffer lend(std::size_t bytes, Allocate allocate) {
     // One look at each: what comes back between two looks must not be taken for what the first one saw.
     auto found = std::ranges::find_if(lent_, [&](auto& one) { return one->bytes >= bytes && is_back(*one); });
     if (found == lent_.end()) {

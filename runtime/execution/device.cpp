@@ -1,11 +1,11 @@
 #include "runtime/execution/device.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/execution/cpu/cpu_step_runner.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/execution/cpu/cpu_step_runner.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
+#include "runtime/support/error.hpp"
 
 #include <charconv>
 
@@ -126,13 +126,16 @@ std::shared_ptr<const device> open_device(const compute_options& options, const 
     const auto [stop, problem] = std::from_chars(name.data() + cuda.size(), end, gpu.index);
     if (problem == std::errc() && stop == end && gpu.index >= 0) {
       if (!open_gpu)
-        throw failure(errc::bad_request, "there is no device `" + name + "`: this program was built without CUDA", "device");
+        throw failure(errc::bad_request, "there is no device `" + name + "`: this program was built without CUDA",
+                      "device");
       check_gpu(options);
       return open_gpu(gpu);
     }
   }
-  throw failure(errc::bad_request, "there is no device `" + name + "` here; there are " + known +
-                (open_gpu ? ", and cuda:N for NVIDIA GPU N" : ""), "device");
+  throw failure(errc::bad_request,
+                "there is no device `" + name + "` here; there are " + known +
+                  (open_gpu ? ", and cuda:N for NVIDIA GPU N" : ""),
+                "device");
 }
 
 } // namespace troupe

@@ -71,7 +71,8 @@ public:
   /// What runs the model's steps, and samples from their logits; made by the thread that will use it. `sampled` is called,
   /// on any thread, once for each sample that can be collected.
   virtual std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const = 0;
-  virtual std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const = 0;
+  virtual std::unique_ptr<step_sampler> make_sampler(const loaded_model& model,
+                                                     std::function<void()> sampled) const = 0;
 };
 
 /// Of a CPU: the fastest instruction that weights of that kind can be multiplied with. (Floats in bf16 are, where there is
@@ -91,16 +92,16 @@ using gpu_opener = std::function<std::shared_ptr<const device>(const gpu_options
 
 /// What a model is computed on and in, by the names that people write.
 struct compute_options {
-  std::string dtype = "auto";                     // auto | f32 | bf16
-  std::string quantize = "none";                  // none | int8 | int4 | fp8: of weights that are stored as floats
-  std::string kv_dtype = "auto";                  // of K and V: auto | f32 | bf16 | int8 | fp8
-  std::string device = "auto";                    // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
-  int threads = 0;                                // of a CPU; 0: one per core
-  std::string packed_cache = {};                  // of a CPU: a folder that keeps packed weights; empty: none
-  bool deterministic = false;                     // of a GPU: schedule-invariant, at some cost; a CPU is that anyway
-  bool graphs = true;                             // of a GPU: replay the launches of decode steps
-  std::optional<float> unified_maximum = {};      // of a GPU: a number near which attention scores are (FlashDecoding++)
-  bool time_steps = false;                        // of a GPU: its runner knows how long steps took there
+  std::string dtype = "auto";                // auto | f32 | bf16
+  std::string quantize = "none";             // none | int8 | int4 | fp8: of weights that are stored as floats
+  std::string kv_dtype = "auto";             // of K and V: auto | f32 | bf16 | int8 | fp8
+  std::string device = "auto";               // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
+  int threads = 0;                           // of a CPU; 0: one per core
+  std::string packed_cache = {};             // of a CPU: a folder that keeps packed weights; empty: none
+  bool deterministic = false;                // of a GPU: schedule-invariant, at some cost; a CPU is that anyway
+  bool graphs = true;                        // of a GPU: replay the launches of decode steps
+  std::optional<float> unified_maximum = {}; // of a GPU: a number near which attention scores are (FlashDecoding++)
+  bool time_steps = false;                   // of a GPU: its runner knows how long steps took there
 };
 
 /// "auto": the first GPU, else the CPU. `why`, where it is not null, gets the reason where there is a GPU. Throws failure(bad_request)

@@ -13,17 +13,17 @@ namespace troupe {
 
 /// Logits that a runner lends; given back by dropping them.
 struct step_output {
-  std::shared_ptr<const float> logits;    // [plan.logit_rows.size(), vocab], memory of the device
+  std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], memory of the device
   std::size_t vocab = 0;
-  kernels::device_event_ptr ready;        // null: now
+  kernels::device_event_ptr ready; // null: now
 };
 
 /// Where the tokens of a step are: in `sampled`, or on the device.
 struct step_tokens {
   std::uint64_t step = 0;
-  std::shared_ptr<const step_result> sampled;    // null: they are in
-  std::shared_ptr<const std::int32_t> slots;   // device memory, [max_sequences]: the token last sampled for each slot
-  kernels::device_event_ptr ready;             // when they are
+  std::shared_ptr<const step_result> sampled; // null: they are in
+  std::shared_ptr<const std::int32_t> slots;  // device memory, [max_sequences]: the token last sampled for each slot
+  kernels::device_event_ptr ready;            // when they are
 };
 
 class step_runner {

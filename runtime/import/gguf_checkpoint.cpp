@@ -20,11 +20,11 @@ constexpr std::array outer_names{
 
 /// Of a layer, after "blk.N." and "model.layers.N.".
 constexpr std::array layer_names{
-  name_pair{"attn_norm.", "input_layernorm."},      name_pair{"attn_q.", "self_attn.q_proj."},
-  name_pair{"attn_k.", "self_attn.k_proj."},        name_pair{"attn_v.", "self_attn.v_proj."},
-  name_pair{"attn_output.", "self_attn.o_proj."},   name_pair{"attn_q_norm.", "self_attn.q_norm."},
-  name_pair{"attn_k_norm.", "self_attn.k_norm."},   name_pair{"ffn_norm.", "post_attention_layernorm."},
-  name_pair{"ffn_gate.", "mlp.gate_proj."},         name_pair{"ffn_up.", "mlp.up_proj."},
+  name_pair{"attn_norm.", "input_layernorm."},    name_pair{"attn_q.", "self_attn.q_proj."},
+  name_pair{"attn_k.", "self_attn.k_proj."},      name_pair{"attn_v.", "self_attn.v_proj."},
+  name_pair{"attn_output.", "self_attn.o_proj."}, name_pair{"attn_q_norm.", "self_attn.q_norm."},
+  name_pair{"attn_k_norm.", "self_attn.k_norm."}, name_pair{"ffn_norm.", "post_attention_layernorm."},
+  name_pair{"ffn_gate.", "mlp.gate_proj."},       name_pair{"ffn_up.", "mlp.up_proj."},
   name_pair{"ffn_down.", "mlp.down_proj."},
 };
 
@@ -41,7 +41,7 @@ std::string translated(std::string_view name, side from, side to) {
     if (number_end == std::string_view::npos)
       return std::string(name);
     prefix = std::string(layers.*to) +
-             std::string(name.substr((layers.*from).size(), number_end + 1 - (layers.*from).size()));
+      std::string(name.substr((layers.*from).size(), number_end + 1 - (layers.*from).size()));
     rest = name.substr(number_end + 1);
     names = layer_names;
   }
@@ -54,13 +54,14 @@ std::string translated(std::string_view name, side from, side to) {
 class gguf_checkpoint final : public checkpoint {
 public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
-    : file_(std::move(file)), interleaved_(config.family == "llama"),
+    : file_(std::move(file)),
+      interleaved_(config.family == "llama"),
       head_dim_(static_cast<std::size_t>(config.head_dim)) {
     for (const auto& [name, tensor] : file_->tensors()) {
       if (name == "rope_freqs.weight") // read with the configuration
         continue;
-      const auto [place, added] =
-        tensors_.emplace(translated(name, &name_pair::gguf, &name_pair::hugging_face), &tensor);
+      const auto [place, added] = tensors_.emplace(translated(name, &name_pair::gguf, &name_pair::hugging_face),
+                                                   &tensor);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
     }
@@ -86,7 +87,7 @@ public:
     file_->map().prefetch(part);
     tensor_data mapped(part.data(), [file = file_, part](const void*) { file->map().release(part); });
     const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
-                         name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
+      name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
     return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
   }
 
@@ -104,8 +105,9 @@ private:
   tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
     const auto rows = info.shape[0];
     if (rows == 0 || rows % head_dim_ != 0)
-      throw failure(errc::bad_file, where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
-                                      " rows, expected a multiple of " + std::to_string(head_dim_));
+      throw failure(errc::bad_file,
+                    where(name) + ": tensor " + shown(name) + " has " + std::to_string(rows) +
+                      " rows, expected a multiple of " + std::to_string(head_dim_));
     const std::size_t row_bytes = info.bytes / rows, half = head_dim_ / 2;
     std::shared_ptr<std::byte[]> to(new std::byte[info.bytes]);
     for (std::size_t row = 0; row < rows; ++row) {

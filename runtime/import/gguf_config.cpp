@@ -1,5 +1,5 @@
-#include "runtime/model/config_limits.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/model/config_limits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -65,8 +65,9 @@ std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
   const auto& info = found->second.info;
   const auto count = static_cast<std::size_t>(head_dim / 2);
   if (info.type != tensor_type::f32 || info.shape != std::vector{count})
-    throw failure(errc::bad_file, where + " must be F32 of the shape " + to_string(std::vector{count}) + ", found " +
-                                    std::string(to_string(info.type)) + " " + to_string(info.shape));
+    throw failure(errc::bad_file,
+                  where + " must be F32 of the shape " + to_string(std::vector{count}) + ", found " +
+                    std::string(to_string(info.type)) + " " + to_string(info.shape));
   std::vector<float> result(count);
   std::memcpy(result.data(), file.bytes_of(found->second).data(), info.bytes);
   if (!std::ranges::all_of(result, [](float f) { return f > 0 && std::isfinite(f); }))
@@ -76,9 +77,9 @@ std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
 
 rope_config read_rope(const gguf_file& file, const architecture_keys& keys, int head_dim, int context) {
   if (const auto rotated = keys.integer("rope.dimension_count", 0, max_head_dim); rotated && *rotated != head_dim)
-    throw failure(errc::unsupported, keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
-                                       ", only heads that are rotated whole, here " + std::to_string(head_dim) +
-                                       ", are supported");
+    throw failure(errc::unsupported,
+                  keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
+                    ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
   rope_config rope;
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   rope.divisors = read_divisors(file, head_dim);
@@ -119,8 +120,9 @@ int read_vocab(const gguf_file& file, const architecture_keys& keys) {
 model_config parse_gguf_config(const gguf_file& file) {
   const auto& metadata = file.metadata();
   if (const auto parts = metadata.integer("split.count", 0, 65535).value_or(0); parts > 1)
-    throw failure(errc::unsupported, metadata.label("split.count") + " is " + std::to_string(parts) +
-                                       ": models in several files are not supported, merge them into one");
+    throw failure(errc::unsupported,
+                  metadata.label("split.count") + " is " + std::to_string(parts) +
+                    ": models in several files are not supported, merge them into one");
   const auto architecture = architecture_of(file);
   const architecture_keys keys(file, architecture);
   if (keys.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
@@ -134,24 +136,25 @@ model_config parse_gguf_config(const gguf_file& file) {
   model.ffn = keys.size("feed_forward_length", max_ffn);
   model.kv_heads = keys.integer("attention.head_count_kv", 1, max_heads).value_or(model.heads);
   if (model.heads % model.kv_heads != 0)
-    throw failure(errc::bad_file, keys.label("attention.head_count") + " must be a multiple of " +
-                                    shown(keys.full("attention.head_count_kv")) + ", found " +
-                                    std::to_string(model.heads) + " and " + std::to_string(model.kv_heads));
+    throw failure(errc::bad_file,
+                  keys.label("attention.head_count") + " must be a multiple of " +
+                    shown(keys.full("attention.head_count_kv")) + ", found " + std::to_string(model.heads) + " and " +
+                    std::to_string(model.kv_heads));
   const auto key_length = keys.integer("attention.key_length", 1, 1 << 16);
   if (!key_length && model.hidden % model.heads != 0)
-    throw failure(errc::bad_file, keys.label("embedding_length") + " must be a multiple of " +
-                                    shown(keys.full("attention.head_count")) + " where " +
-                                    shown(keys.full("attention.key_length")) + " is not given, found " +
-                                    std::to_string(model.hidden) + " and " + std::to_string(model.heads));
+    throw failure(errc::bad_file,
+                  keys.label("embedding_length") + " must be a multiple of " +
+                    shown(keys.full("attention.head_count")) + " where " + shown(keys.full("attention.key_length")) +
+                    " is not given, found " + std::to_string(model.hidden) + " and " + std::to_string(model.heads));
   model.head_dim = key_length.value_or(model.hidden / model.heads);
   if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
-    throw failure(errc::unsupported, file.name() + ": heads of " + std::to_string(model.head_dim) +
-                                       " dimensions are not supported, only even numbers up to " +
-                                       std::to_string(max_head_dim));
+    throw failure(errc::unsupported,
+                  file.name() + ": heads of " + std::to_string(model.head_dim) +
+                    " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
   if (const auto values = keys.integer("attention.value_length", 1, 1 << 16); values && *values != model.head_dim)
-    throw failure(errc::unsupported, keys.label("attention.value_length") + " is " + std::to_string(*values) +
-                                       ", only as many as keys have, here " + std::to_string(model.head_dim) +
-                                       ", are supported");
+    throw failure(errc::unsupported,
+                  keys.label("attention.value_length") + " is " + std::to_string(*values) +
+                    ", only as many as keys have, here " + std::to_string(model.head_dim) + ", are supported");
   const auto epsilon = keys.number("attention.layer_norm_rms_epsilon", 0, 1);
   if (!epsilon)
     throw failure(errc::bad_file, keys.label("attention.layer_norm_rms_epsilon") + " is missing");
@@ -174,12 +177,11 @@ model_config parse_gguf_config(const gguf_file& file) {
 
 generation_defaults parse_gguf_generation(const gguf_file& file) {
   constexpr int control = 3; // token type
-  constexpr std::array<std::string_view, 7> ends{"<|eot_id|>",     "<|im_end|>",  "<|end|>", "<end_of_turn>",
+  constexpr std::array<std::string_view, 7> ends{"<|eot_id|>",    "<|im_end|>", "<|end|>",        "<end_of_turn>",
                                                  "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"};
   const auto& metadata = file.metadata();
   generation_defaults result;
-  for (const char* key :
-       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const auto id = metadata.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
         id && *id <= std::numeric_limits<token_id>::max()) // files spell "none" as the highest u32
       result.stops.push_back(static_cast<token_id>(*id));

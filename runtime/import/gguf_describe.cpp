@@ -18,8 +18,9 @@ std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
 void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config& rope, const std::string& name) {
   to.add(prefix + "rope.freq_base", static_cast<float>(rope.theta));
   if (rope.type == rope_type::dynamic || (rope.type == rope_type::yarn && !rope.truncate))
-    throw failure(errc::unsupported, name + ": GGUF cannot say how its positions are scaled (" +
-                                       (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
+    throw failure(errc::unsupported,
+                  name + ": GGUF cannot say how its positions are scaled (" +
+                    (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
   if (rope.type != rope_type::linear && rope.type != rope_type::yarn)
     return; // llama3's scaling is a tensor
   const bool yarn = rope.type == rope_type::yarn;
@@ -62,8 +63,11 @@ void describe_config(gguf_writer& to, const model_config& config, const std::str
 class tokenizer_file {
 public:
   tokenizer_file(const std::filesystem::path& file, const tokenizer& tokens, int vocab)
-    : name_(file.string()), document_(json::document::load(file, files::tokenizer)), model_(*json::find(document_.root(), "model")),
-      tokens_(tokens), vocab_(vocab) {}
+    : name_(file.string()),
+      document_(json::document::load(file, files::tokenizer)),
+      model_(*json::find(document_.root(), "model")),
+      tokens_(tokens),
+      vocab_(vocab) {}
 
   void describe(gguf_writer& to) const {
     const bool bytes = flag("byte_fallback");
@@ -75,11 +79,11 @@ public:
       const bool there = !text.empty();
       texts.push_back(there ? std::string(text) : "[PAD" + std::to_string(id) + "]");
       const bool is_byte = bytes && text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
-      kinds.push_back(static_cast<std::int32_t>(!there                   ? token_kind::unused
-                                                : tokens_.unk() == id    ? token_kind::unknown
-                                                : tokens_.is_special(id) ? token_kind::control
-                                                : is_byte                ? token_kind::byte
-                                                                         : token_kind::normal));
+      kinds.push_back(static_cast<std::int32_t>(!there                     ? token_kind::unused
+                                                  : tokens_.unk() == id    ? token_kind::unknown
+                                                  : tokens_.is_special(id) ? token_kind::control
+                                                  : is_byte                ? token_kind::byte
+                                                                           : token_kind::normal));
     }
     mark_added(kinds);
     to.add("tokenizer.ggml.model", bytes ? "llama" : "gpt2");
@@ -147,9 +151,9 @@ private:
     for (std::size_t id = 0; id < texts.size(); ++id) {
       const auto found = rank.find(texts[id]);
       const bool is_byte = kinds[id] == static_cast<std::int32_t>(token_kind::byte);
-      result.push_back(is_byte               ? 0.0f
-                       : found == rank.end() ? -1e6f - static_cast<float>(id)
-                                             : -static_cast<float>(found->second));
+      result.push_back(is_byte                 ? 0.0f
+                         : found == rank.end() ? -1e6f - static_cast<float>(id)
+                                               : -static_cast<float>(found->second));
     }
     return result;
   }
@@ -159,7 +163,7 @@ private:
     const auto normalizer = json::find(document_.root(), "normalizer");
     const auto pre = json::find(document_.root(), "pre_tokenizer");
     return (normalizer && simdjson::minify(*normalizer).find("\"Prepend\"") != std::string::npos) ||
-           (pre && simdjson::minify(*pre).find("\"always\"") != std::string::npos);
+      (pre && simdjson::minify(*pre).find("\"always\"") != std::string::npos);
   }
 
   std::string words() const {

@@ -1,10 +1,10 @@
 #include "runtime/import/gguf_export.hpp"
 
+#include "runtime/checkpoint/quantise_blocks.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/tokenizer/unicode.hpp"
-#include "runtime/checkpoint/weight_values.hpp"
 
 #include <array>
 #include <cmath>
@@ -19,9 +19,7 @@ constexpr std::array formats{export_format{"q8_0", tensor_type::q8_0}, export_fo
                              export_format{"q4_1", tensor_type::q4_1}};
 
 /// llama.cpp's number for what most of a file is in.
-std::uint32_t file_type(tensor_type type) {
-  return type == tensor_type::q8_0 ? 7 : type == tensor_type::q4_0 ? 2 : 3;
-}
+std::uint32_t file_type(tensor_type type) { return type == tensor_type::q8_0 ? 7 : type == tensor_type::q4_0 ? 2 : 3; }
 
 /// A text with much of what tokenizers treat differently.
 constexpr std::string_view probe =
@@ -51,7 +49,8 @@ tensor_type written_type(std::string_view tensor, const tensor_info& info, tenso
 }
 
 /// Refuses what would only be copied, and what would be quantised from what quantisation has left, unless that is wanted.
-void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf, bool requantise) {
+void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf,
+                    bool requantise) {
   std::string other;
   bool changes = false;
   for (const auto& name : tensors_used(source.config)) {
@@ -65,8 +64,9 @@ void check_matrices(const model_source& source, const std::string& model, tensor
   if (is_gguf && !changes)
     throw failure(errc::bad_request, model + ": its matrices are " + std::string(to_string(to)) + " already");
   if (!other.empty() && !requantise)
-    throw failure(errc::bad_request, model + ": its matrices are quantised already, to " + other + "; take the original, " +
-                                       "or quantise what is left of it with --requantize, at the price of both losses");
+    throw failure(errc::bad_request,
+                  model + ": its matrices are quantised already, to " + other + "; take the original, " +
+                    "or quantise what is left of it with --requantize, at the price of both losses");
 }
 
 /// What one tensor becomes.
@@ -196,11 +196,12 @@ void check_target(const fs::path& file) {
   std::error_code ignored;
   const auto there = fs::symlink_status(file, ignored);
   if (fs::exists(there) && !fs::is_regular_file(there))
-    throw failure(errc::bad_request, file.string() + ": is there, and is " +
-                                       (fs::is_symlink(there)     ? "a link"
-                                        : fs::is_directory(there) ? "a folder"
-                                                                  : "not a regular file") +
-                                       "; name another file for the result");
+    throw failure(errc::bad_request,
+                  file.string() + ": is there, and is " +
+                    (fs::is_symlink(there)       ? "a link"
+                       : fs::is_directory(there) ? "a folder"
+                                                 : "not a regular file") +
+                    "; name another file for the result");
 }
 
 } // namespace

@@ -5,8 +5,8 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/checkpoint/gguf.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
-#include "runtime/support/json.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/support/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <memory>

@@ -1,5 +1,5 @@
-#include "runtime/import/gguf_model.hpp"
 #include "runtime/chat/jinja/text.hpp"
+#include "runtime/import/gguf_model.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
@@ -33,11 +33,11 @@ constexpr std::string_view byte_level_words = R"({"type":"ByteLevel","add_prefix
 /// A way to cut texts into words, by the names that files have for it.
 struct word_rule {
   std::string_view name;
-  std::string_view digits;     // of a number in one word: a quantifier; empty: GPT-2's words
-  bool single_digits = false;  // each digit is cut off before GPT-2's words
-  bool ignore_merges = false;  // a word that is a token needs no merges
-  bool nfc = false;            // characters are composed first
-  bool bos = false;            // added where the file does not say
+  std::string_view digits;    // of a number in one word: a quantifier; empty: GPT-2's words
+  bool single_digits = false; // each digit is cut off before GPT-2's words
+  bool ignore_merges = false; // a word that is a token needs no merges
+  bool nfc = false;           // characters are composed first
+  bool bos = false;           // added where the file does not say
 };
 
 /// llama.cpp does not compose characters for qwen2; the models' own tokenizers do.
@@ -65,17 +65,17 @@ const word_rule& word_rule_of(const gguf_metadata& metadata) {
 
 std::string words_regex(const word_rule& rule) {
   return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" + std::string(rule.digits) +
-         R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 }
 
 std::string pre_tokenizer_json(const word_rule& rule) {
   if (rule.single_digits)
     return R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},)" +
-           std::string(byte_level_words) + "]}";
+      std::string(byte_level_words) + "]}";
   if (rule.digits.empty())
     return std::string(byte_level_words);
   return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_string(words_regex(rule)) +
-         R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
+    R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
 }
 
 using special_ids = tokenizer::named_tokens;
@@ -97,8 +97,9 @@ public:
 
   void expect_size(std::string_view key, std::size_t size) const {
     if (size != tokens_.size())
-      throw failure(errc::bad_file, metadata_.label(key) + " has " + std::to_string(size) + " entries, expected " +
-                                      std::to_string(tokens_.size()) + ", one per token");
+      throw failure(errc::bad_file,
+                    metadata_.label(key) + " has " + std::to_string(size) + " entries, expected " +
+                      std::to_string(tokens_.size()) + ", one per token");
   }
 
   /// The token that `key` names; nothing where it is absent or as high as files spell "none".
@@ -107,8 +108,9 @@ public:
     if (!found || *found == std::numeric_limits<std::uint32_t>::max())
       return std::nullopt;
     if (static_cast<std::size_t>(*found) >= tokens_.size())
-      throw failure(errc::bad_file, metadata_.label(key) + " is " + std::to_string(*found) + ", but there are " +
-                                      std::to_string(tokens_.size()) + " tokens");
+      throw failure(errc::bad_file,
+                    metadata_.label(key) + " is " + std::to_string(*found) + ", but there are " +
+                      std::to_string(tokens_.size()) + " tokens");
     return static_cast<token_id>(*found);
   }
 
@@ -129,8 +131,8 @@ public:
       const bool special = kind == token_kind::control || kind == token_kind::unknown;
       if ((special || kind == token_kind::user_defined) && !tokens_[i].empty())
         list += comma(list) + R"({"id":)" + std::to_string(i) + R"(,"content":)" + json_string(tokens_[i]) +
-                R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
-                (special ? "true}" : "false}");
+          R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
+          (special ? "true}" : "false}");
     }
     return "[" + list + "]";
   }
@@ -144,15 +146,15 @@ public:
       const auto name = json_string(text(id));
       if (special.find(name + ":") == std::string::npos)
         special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(id) +
-                   R"(],"tokens":[)" + name + "]}";
+          R"(],"tokens":[)" + name + "]}";
       return R"({"SpecialToken":{"id":)" + name + R"(,"type_id":0}})";
     };
     const auto before = add_bos && ids.bos ? token(*ids.bos) : std::string();
     const auto after = add_eos && ids.eos ? token(*ids.eos) : std::string();
     const std::string single = "[" + before + comma(before) + R"({"Sequence":{"id":"A","type_id":0}})" + comma(after) +
-                               after + "]";
-    return R"({"type":"TemplateProcessing","single":)" + single + R"(,"pair":)" + single +
-           R"(,"special_tokens":{)" + special + "}}";
+      after + "]";
+    return R"({"type":"TemplateProcessing","single":)" + single + R"(,"pair":)" + single + R"(,"special_tokens":{)" +
+      special + "}}";
   }
 
 private:
@@ -180,8 +182,8 @@ special_ids special_ids_of(const vocabulary& words) {
 std::shared_ptr<const tokenizer> finish(const vocabulary& words, const special_ids& special, const std::string& head,
                                         const std::string& model, bool bos_by_default, const std::string& name) {
   const std::string json = "{" + head + R"(,"added_tokens":)" + words.added_json() + R"(,"post_processor":)" +
-                           words.post_processor_json(special, bos_by_default) +
-                           R"(,"model":{"type":"BPE","vocab":)" + words.vocab_json() + "," + model + "}}";
+    words.post_processor_json(special, bos_by_default) + R"(,"model":{"type":"BPE","vocab":)" + words.vocab_json() +
+    "," + model + "}}";
   return tokenizer::parse(json, name + ": tokenizer", special);
 }
 
@@ -195,15 +197,15 @@ std::shared_ptr<const tokenizer> make_byte_level(const vocabulary& words, const 
   for (const auto line : *lines) {
     const auto space = line.find(' ', 1); // a token may begin with one
     if (space == std::string_view::npos)
-      throw failure(errc::bad_file, metadata.label(merges_key) + " holds " + shown(line) + " at index " +
-                                      std::to_string(merges.size()) + ", expected two tokens with a space between");
+      throw failure(errc::bad_file,
+                    metadata.label(merges_key) + " holds " + shown(line) + " at index " +
+                      std::to_string(merges.size()) + ", expected two tokens with a space between");
     merges.push_back({line.substr(0, space), line.substr(space + 1)});
   }
   const std::string head = std::string(R"("normalizer":)") + (rule.nfc ? R"({"type":"NFC"})" : "null") +
-                           R"(,"pre_tokenizer":)" + pre_tokenizer_json(rule) + R"(,"decoder":)" +
-                           std::string(byte_level);
-  const std::string model =
-    std::string(R"("ignore_merges":)") + (rule.ignore_merges ? "true" : "false") + R"(,"merges":)" + merges_json(merges);
+    R"(,"pre_tokenizer":)" + pre_tokenizer_json(rule) + R"(,"decoder":)" + std::string(byte_level);
+  const std::string model = std::string(R"("ignore_merges":)") + (rule.ignore_merges ? "true" : "false") +
+    R"(,"merges":)" + merges_json(merges);
   return finish(words, special_ids_of(words), head, model, rule.bos, name);
 }
 
@@ -229,9 +231,10 @@ std::vector<pair_of_tokens> merges_from_scores(const vocabulary& words) {
   for (const auto i : order) {
     const auto piece = tokens[i];
     if (piece.size() > longest_piece)
-      throw failure(errc::unsupported, metadata.label(tokens_key) + " holds a token of " +
-                                         std::to_string(piece.size()) + " bytes at index " + std::to_string(i) +
-                                         ", at most " + std::to_string(longest_piece) + " are supported");
+      throw failure(errc::unsupported,
+                    metadata.label(tokens_key) + " holds a token of " + std::to_string(piece.size()) +
+                      " bytes at index " + std::to_string(i) + ", at most " + std::to_string(longest_piece) +
+                      " are supported");
     for (std::size_t cut = 0; cut < piece.size();) {
       tokenization::next_char(piece, cut);
       const auto left = piece.substr(0, cut), right = piece.substr(cut);
@@ -248,19 +251,17 @@ std::shared_ptr<const tokenizer> make_sentencepiece(const vocabulary& words, con
   if (!special.unk)
     special.unk = 0;
   const bool prefix = words.metadata().boolean("tokenizer.ggml.add_space_prefix").value_or(true);
-  const std::string space_to_mark =
-    R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_string(mark) + "}";
-  const std::string normalizer =
-    prefix ? R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" + json_string(mark) + "}," + space_to_mark +
-               "]}"
-           : space_to_mark;
+  const std::string space_to_mark = R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_string(mark) +
+    "}";
+  const std::string normalizer = prefix ? R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" +
+      json_string(mark) + "}," + space_to_mark + "]}"
+                                        : space_to_mark;
   const std::string head = R"("normalizer":)" + normalizer +
-                           R"(,"pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[)" +
-                           R"({"type":"Replace","pattern":{"String":)" + json_string(mark) +
-                           R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
-                           (prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "") + "]}";
-  const std::string model = R"("byte_fallback":true,"fuse_unk":true,"unk_token":)" + json_string(words.text(*special.unk)) +
-                            R"(,"merges":)" + merges_json(merges_from_scores(words));
+    R"(,"pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[)" + R"({"type":"Replace","pattern":{"String":)" +
+    json_string(mark) + R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
+    (prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "") + "]}";
+  const std::string model = R"("byte_fallback":true,"fuse_unk":true,"unk_token":)" +
+    json_string(words.text(*special.unk)) + R"(,"merges":)" + merges_json(merges_from_scores(words));
   return finish(words, special, head, model, true, name);
 }
 
@@ -273,7 +274,9 @@ struct word_cutting {
 
 void add_cutting(word_cutting& to, const json::value& step) {
   const auto type = json::find(step, "type");
-  const auto is = [&](std::string_view name) { return type && type->is_string() && type->get_string().value() == name; };
+  const auto is = [&](std::string_view name) {
+    return type && type->is_string() && type->get_string().value() == name;
+  };
   if (is("Sequence")) {
     json::array steps;
     if (const auto found = json::find(step, "pretokenizers"); found && !found->get(steps))
@@ -326,7 +329,8 @@ std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metada
     return make_byte_level(words, file);
   if (*model == "llama")
     return make_sentencepiece(words, file);
-  throw failure(errc::unsupported, metadata.label(model_key) + " is " + shown(*model) + ", supported are gpt2 and llama");
+  throw failure(errc::unsupported,
+                metadata.label(model_key) + " is " + shown(*model) + ", supported are gpt2 and llama");
 }
 
 std::optional<chat_template> make_gguf_chat_template(const gguf_file& file) {

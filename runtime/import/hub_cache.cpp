@@ -18,10 +18,11 @@ constexpr file_kind reference_file{"the name of a version", 256};
 
 bool is_part(std::string_view text) {
   const auto letter = [](unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' ||
+      c == '.';
   };
   return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
-         std::ranges::all_of(text, letter);
+    std::ranges::all_of(text, letter);
 }
 
 fs::path variable(const char* name) {
@@ -47,8 +48,9 @@ fs::path hub_cache() {
 
 std::optional<fs::path> find_in_hub_cache(std::string_view id) {
   const auto slash = id.find('/');
-  const auto folder = hub_cache() / (std::string(prefix) + std::string(id.substr(0, slash)) + std::string(separator) +
-                                     std::string(id.substr(slash + 1)));
+  const auto folder = hub_cache() /
+    (std::string(prefix) + std::string(id.substr(0, slash)) + std::string(separator) +
+     std::string(id.substr(slash + 1)));
   const auto reference = folder / "refs" / "main";
   if (!is_there(reference))
     return std::nullopt;

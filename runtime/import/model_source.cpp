@@ -1,10 +1,10 @@
 #include "runtime/import/model_source.hpp"
 
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/import/hub_cache.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
-#include "runtime/import/hub_cache.hpp"
 #include "runtime/support/not_a_model.hpp"
-#include "runtime/checkpoint/safetensors.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -42,13 +42,15 @@ std::string path_of_model(const std::string& model) {
   if (is_synthetic(model) || is_there(model))
     return model;
   if (!is_hub_id(model))
-    throw failure(errc::not_found, model +
-                                     ": no such folder; a model is a folder with config.json, model.safetensors and "
-                                     "tokenizer.json, a .gguf file, or ORG/NAME as on the Hugging Face hub");
+    throw failure(errc::not_found,
+                  model +
+                    ": no such folder; a model is a folder with config.json, model.safetensors and "
+                    "tokenizer.json, a .gguf file, or ORG/NAME as on the Hugging Face hub");
   if (const auto found = find_in_hub_cache(model))
     return found->string();
-  throw failure(errc::not_found, model + ": no such folder, and no such model in " + hub_cache().string() +
-                                   "; `hf download " + model + "` fetches it");
+  throw failure(errc::not_found,
+                model + ": no such folder, and no such model in " + hub_cache().string() + "; `hf download " + model +
+                  "` fetches it");
 }
 
 std::optional<fs::path> gguf_file_of(const std::string& model) {

@@ -1,5 +1,5 @@
-#include "runtime/support/error.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/error.hpp"
 
 #include <array>
 #include <bit>

@@ -62,8 +62,9 @@ public:
     if (!found->is_number() || found->get(result))
       wrong(label(key), "a number", *found);
     if (!(result >= low && result <= high))
-      throw failure(errc::bad_file, label(key) + " must be from " + text(low) + " to " + text(high) + ", found " +
-                                      simdjson::minify(*found));
+      throw failure(errc::bad_file,
+                    label(key) + " must be from " + text(low) + " to " + text(high) + ", found " +
+                      simdjson::minify(*found));
     return result;
   }
 
@@ -114,8 +115,9 @@ private:
     if (v.type() != simdjson::dom::element_type::INT64 && v.type() != simdjson::dom::element_type::UINT64)
       wrong(label, "an integer", v);
     if (v.get(result) || result < low || result > high)
-      throw failure(errc::bad_file, label + " must be from " + std::to_string(low) + " to " + std::to_string(high) +
-                                      ", found " + simdjson::minify(v));
+      throw failure(errc::bad_file,
+                    label + " must be from " + std::to_string(low) + " to " + std::to_string(high) + ", found " +
+                      simdjson::minify(v));
     return result;
   }
 

@@ -1,7 +1,7 @@
 #include "runtime/model/model.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/model/rope.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -110,8 +110,9 @@ void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,
   require(logit_rows.size() <= size(max_rows_) &&
             std::ranges::all_of(logit_rows, [&](std::int32_t r) { return r >= 0 && r < rows; }),
           "logits of rows that are not there");
-  require(logit_rows.empty() || (logits.data && logits.type == dtype::f32 && logits.rows == logit_rows.size() &&
-                                 logits.cols == size(config.vocab) && logits.stride >= logits.cols),
+  require(logit_rows.empty() ||
+            (logits.data && logits.type == dtype::f32 && logits.rows == logit_rows.size() &&
+             logits.cols == size(config.vocab) && logits.stride >= logits.cols),
           "a tensor for logits of another shape");
 }
 

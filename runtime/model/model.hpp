@@ -5,8 +5,8 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/model/model_config.hpp"
 #include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/model/model_config.hpp"
 #include "runtime/support/types.hpp"
 
 #include <functional>
@@ -30,7 +30,7 @@ struct memory_need {
 
 /// What a model is computed in.
 struct precision {
-  kernels::dtype compute = kernels::dtype::f32; // of activations, and of weights stored as floats
+  kernels::dtype compute = kernels::dtype::f32;                // of activations, and of weights stored as floats
   kernels::quantization weights = kernels::quantization::none; // of those stored as floats; blocks stay as they are
 
   kernels::kv_type kv = kernels::kv_type::f32; // of the KV cache
@@ -70,9 +70,9 @@ struct layer_weights {
   std::unique_ptr<const kernels::matrix> qkv; // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<const kernels::matrix> o;   // [hidden, heads * head_dim]
   std::unique_ptr<const kernels::matrix> gate_up;
-  std::unique_ptr<const kernels::matrix> down; // [hidden, ffn]
-  kernels::buffer input_norm, post_norm;       // [hidden]
-  kernels::buffer q_norm, k_norm;              // [head_dim], or null
+  std::unique_ptr<const kernels::matrix> down;               // [hidden, ffn]
+  kernels::buffer input_norm, post_norm;                     // [hidden]
+  kernels::buffer q_norm, k_norm;                            // [head_dim], or null
   kernels::buffer qkv_bias, o_bias, gate_up_bias, down_bias; // or null
 };
 

@@ -18,8 +18,8 @@ using namespace config_limits;
 /// What a family means where its configuration says nothing: the defaults of transformers' configuration classes.
 struct family_traits {
   std::string_view name;
-  int kv_heads;    // 0: as many as heads
-  int head_dim;    // 0: hidden / heads
+  int kv_heads; // 0: as many as heads
+  int head_dim; // 0: hidden / heads
   int max_context;
   bool has_attention_bias; // the key `attention_bias` governs q, k, v and o
   bool qkv_bias;           // q, k and v have a bias, without a key
@@ -55,8 +55,8 @@ std::vector<int> read_windows(const config_fields& config, const family_traits& 
   std::vector<int> windows(static_cast<std::size_t>(layers), 0);
   if (family.window == 0)
     return windows;
-  const int window =
-    config.has("sliding_window") ? config.integer("sliding_window", 1, max_positions, 0) : family.window;
+  const int window = config.has("sliding_window") ? config.integer("sliding_window", 1, max_positions, 0)
+                                                  : family.window;
   if (!family.windows_by_layer) {
     std::ranges::fill(windows, window);
     return windows;
@@ -76,8 +76,9 @@ std::vector<int> read_windows(const config_fields& config, const family_traits& 
   for (json::value item : list) {
     std::string_view type;
     if (item.get(type) || (type != "full_attention" && type != "sliding_attention"))
-      throw failure(errc::unsupported, config.label("layer_types") + " holds " + simdjson::minify(item).substr(0, 60) +
-                                         ", supported are full_attention and sliding_attention");
+      throw failure(errc::unsupported,
+                    config.label("layer_types") + " holds " + simdjson::minify(item).substr(0, 60) +
+                      ", supported are full_attention and sliding_attention");
     if (type == "sliding_attention") {
       if (!used)
         contradiction(config.label("layer_types") +
@@ -121,8 +122,9 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
                              std::pair("yarn", rope_type::yarn), std::pair("llama3", rope_type::llama3)};
   const auto known = std::ranges::find(types, *type, [](const auto& t) { return t.first; });
   if (known == types.end())
-    throw failure(errc::unsupported, given->label("rope_type") + " is `" + *type +
-                                       "`, supported are default, linear, dynamic, yarn and llama3");
+    throw failure(errc::unsupported,
+                  given->label("rope_type") + " is `" + *type +
+                    "`, supported are default, linear, dynamic, yarn and llama3");
   rope.type = known->second;
   if (rope.type == rope_type::dynamic && head_dim == 2)
     throw failure(errc::unsupported, given->label("rope_type") + " dynamic needs heads of more than 2 dimensions");
@@ -139,9 +141,9 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
   rope.factor = factor.value_or(max_positions_given / rope.original_context);
   if (rope.type == rope_type::yarn) {
     const auto attention = given->number("attention_factor", 0, 1e6);
-    rope.attention_factor = attention ? *attention
-                                      : yarn_attention_factor(rope.factor, given->number("mscale", 0, 1e6),
-                                                              given->number("mscale_all_dim", 0, 1e6));
+    rope.attention_factor = attention
+      ? *attention
+      : yarn_attention_factor(rope.factor, given->number("mscale", 0, 1e6), given->number("mscale_all_dim", 0, 1e6));
     // As in transformers, zero stands for the default too.
     for (auto [key, value] : {std::pair("beta_fast", &rope.beta_fast), std::pair("beta_slow", &rope.beta_slow)})
       if (const auto beta = given->number(key, 0, 1e9); beta.value_or(0) != 0)
@@ -200,12 +202,12 @@ model_config parse_model_config(const json::document& document) {
     contradiction(config.label("hidden_size") +
                   " must be a multiple of `num_attention_heads` where `head_dim` is not given, found " +
                   std::to_string(model.hidden) + " and " + std::to_string(model.heads));
-  model.head_dim =
-    config.integer("head_dim", 1, max_head_dim, family.head_dim ? family.head_dim : model.hidden / model.heads);
+  model.head_dim = config.integer("head_dim", 1, max_head_dim,
+                                  family.head_dim ? family.head_dim : model.hidden / model.heads);
   if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
-    throw failure(errc::unsupported, config.name() + ": heads of " + std::to_string(model.head_dim) +
-                                       " dimensions are not supported, only even numbers up to " +
-                                       std::to_string(max_head_dim));
+    throw failure(errc::unsupported,
+                  config.name() + ": heads of " + std::to_string(model.head_dim) +
+                    " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
   const bool attention_bias = family.has_attention_bias && config.boolean("attention_bias", false);
   model.qkv_bias = attention_bias || family.qkv_bias;
   model.o_bias = attention_bias;
@@ -243,7 +245,8 @@ std::optional<double> proposed(const config_fields& from, const sampling_number&
   return given;
 }
 
-std::optional<int> proposed(const config_fields& from, const sampling_integer& field, std::vector<std::string>& remarks) {
+std::optional<int> proposed(const config_fields& from, const sampling_integer& field,
+                            std::vector<std::string>& remarks) {
   using limits = std::numeric_limits<std::int64_t>;
   const auto given = from.integer(field.name, limits::min(), limits::max());
   if (!given)

@@ -43,7 +43,7 @@ std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int
 
 std::size_t decode_bytes(const model_weights& weights, kernels::kv_type type, int sequences, int context) {
   return work_per_token(weights).bytes +
-         static_cast<std::size_t>(sequences) * kv_bytes_read(weights.config, type, context);
+    static_cast<std::size_t>(sequences) * kv_bytes_read(weights.config, type, context);
 }
 
 double prefill_operations(const model_config& config, int tokens) {

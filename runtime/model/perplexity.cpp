@@ -34,8 +34,9 @@ perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, 
                                      std::span<const token_id> tokens, int context, int stride,
                                      const progress_fn& progress) {
   if (tokens.size() < 2)
-    throw failure(errc::bad_request, "a text of " + std::to_string(tokens.size()) +
-                                       " tokens is too short: the second is the first to be predicted");
+    throw failure(errc::bad_request,
+                  "a text of " + std::to_string(tokens.size()) +
+                    " tokens is too short: the second is the first to be predicted");
   if (context < 2 || stride < 1 || stride >= context)
     throw failure(errc::internal, "perplexity: windows must hold 2 tokens and overlap");
   const auto vocab = static_cast<std::size_t>(graph.weights().config.vocab);

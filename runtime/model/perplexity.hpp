@@ -10,9 +10,9 @@
 namespace troupe {
 
 struct perplexity_result {
-  std::size_t tokens = 0; // predicted
-  double loss = 0;        // mean of -ln p, in nats per token
-  double deviation = 0;   // standard error of that mean
+  std::size_t tokens = 0;    // predicted
+  double loss = 0;           // mean of -ln p, in nats per token
+  double deviation = 0;      // standard error of that mean
   double perplexity() const; // e^loss
 };
 

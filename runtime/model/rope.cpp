@@ -55,7 +55,7 @@ std::vector<float> llama3(const rope_config& c, int head_dim) {
       frequency /= static_cast<float>(c.factor);
     } else if (wavelength >= shortest) {
       const float kept = (static_cast<float>(c.original_context) / wavelength - static_cast<float>(c.low_freq_factor)) /
-                         static_cast<float>(c.high_freq_factor - c.low_freq_factor);
+        static_cast<float>(c.high_freq_factor - c.low_freq_factor);
       frequency = (1 - kept) * frequency / static_cast<float>(c.factor) + kept * frequency;
     }
   }
@@ -83,8 +83,8 @@ std::vector<float> undivided_frequencies(const rope_config& c, int head_dim, int
       return result;
     }
     case rope_type::dynamic: {
-      const double stretch =
-        c.factor * std::max<double>(length, c.original_context) / c.original_context - (c.factor - 1);
+      const double stretch = c.factor * std::max<double>(length, c.original_context) / c.original_context -
+        (c.factor - 1);
       return inverted(powers(c.theta * std::pow(stretch, head_dim / (head_dim - 2.0)), head_dim));
     }
     case rope_type::yarn: return yarn(c, head_dim);

@@ -13,15 +13,15 @@ enum class rope_type : std::uint8_t { plain, linear, dynamic, yarn, llama3 };
 struct rope_config {
   rope_type type = rope_type::plain;
   double theta = 10000;
-  double factor = 1;              // by which the context grows; all types but plain
-  double original_context = 0;    // tokens the model was first trained for; dynamic, yarn, llama3
-  double attention_factor = 1;    // multiplies cosines and sines; yarn
-  double beta_fast = 32;          // yarn: rotations within the original context above which nothing is interpolated,
-  double beta_slow = 1;           // and below which everything is
-  bool truncate = true;           // yarn: round the range between the two outwards to whole dimensions
-  double low_freq_factor = 1;     // llama3: original_context / factor are the wavelengths between which
-  double high_freq_factor = 4;    // interpolation fades out
-  std::vector<float> divisors = {};    // of the frequencies [head_dim / 2], after all else; or none
+  double factor = 1;                // by which the context grows; all types but plain
+  double original_context = 0;      // tokens the model was first trained for; dynamic, yarn, llama3
+  double attention_factor = 1;      // multiplies cosines and sines; yarn
+  double beta_fast = 32;            // yarn: rotations within the original context above which nothing is interpolated,
+  double beta_slow = 1;             // and below which everything is
+  bool truncate = true;             // yarn: round the range between the two outwards to whole dimensions
+  double low_freq_factor = 1;       // llama3: original_context / factor are the wavelengths between which
+  double high_freq_factor = 4;      // interpolation fades out
+  std::vector<float> divisors = {}; // of the frequencies [head_dim / 2], after all else; or none
 
   bool operator==(const rope_config&) const = default;
 };

@@ -1,7 +1,7 @@
 #include "runtime/model/unused_tensors.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,9 +15,16 @@ namespace {
 
 /// Ends of names whose tensors the arithmetic here does not need: the rotation's frequencies follow from the
 /// configuration, as do masks, and scales of activations and of K and V are for products and caches in 8 bits.
-constexpr std::array<std::string_view, 10> needless{
-  ".rotary_emb.inv_freq", ".attn_rot_embd.weight", ".masked_bias", ".input_scale", ".output_scale",
-  ".q_scale",             ".k_scale",              ".v_scale",     ".kv_scale",    ".prob_scale"};
+constexpr std::array<std::string_view, 10> needless{".rotary_emb.inv_freq",
+                                                    ".attn_rot_embd.weight",
+                                                    ".masked_bias",
+                                                    ".input_scale",
+                                                    ".output_scale",
+                                                    ".q_scale",
+                                                    ".k_scale",
+                                                    ".v_scale",
+                                                    ".kv_scale",
+                                                    ".prob_scale"};
 
 /// Beginnings of names around the layers, in Hugging Face's checkpoints and in GGUF files.
 constexpr std::array<std::string_view, 7> around_layers{"model.embed",   "model.norm", "lm_head", "token_",
@@ -39,7 +46,7 @@ std::optional<int> layer_of(std::string_view name) {
 
 bool is_needless(const std::string& name, const model_config& config) {
   return (config.tied && name == "lm_head.weight") ||
-         std::ranges::any_of(needless, [&](std::string_view end) { return name.ends_with(end); });
+    std::ranges::any_of(needless, [&](std::string_view end) { return name.ends_with(end); });
 }
 
 bool is_bias_of_zeros(const checkpoint& tensors, const std::string& name) {
@@ -78,14 +85,16 @@ std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const m
     else if (!layer && !around)
       others.add(name);
     else if (!is_bias_of_zeros(tensors, name))
-      throw failure(errc::unsupported, tensors.where(name) + ": tensor " + shown(name) + " is none that a " +
-                                         config.family + " model here computes with, and answers without it would be "
-                                                         "wrong");
+      throw failure(errc::unsupported,
+                    tensors.where(name) + ": tensor " + shown(name) + " is none that a " + config.family +
+                      " model here computes with, and answers without it would be "
+                      "wrong");
   }
   const auto sentence = [&](const left_out& what, const std::string& which) {
     const auto first = shown(what.first);
-    const auto what_is = what.count == 1 ? "tensor " + first + which + " is"
-                                         : std::to_string(what.count) + " tensors" + which + ", the first " + first + ", are";
+    const auto what_is = what.count == 1
+      ? "tensor " + first + which + " is"
+      : std::to_string(what.count) + " tensors" + which + ", the first " + first + ", are";
     return tensors.name() + ": " + what_is + " not used";
   };
   std::vector<std::string> lines;

@@ -2,9 +2,9 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/planned_memory.hpp"
-#include "runtime/support/error.hpp"
-#include "runtime/model/unused_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/unused_tensors.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <map>
@@ -27,14 +27,15 @@ struct wanted {
 class tensor_names {
 public:
   explicit tensor_names(const model_config& config)
-    : hidden_(size(config.hidden)), ffn_(size(config.ffn)), q_(size(config.heads) * size(config.head_dim)),
-      kv_(size(config.kv_heads) * size(config.head_dim)), config_(config) {}
+    : hidden_(size(config.hidden)),
+      ffn_(size(config.ffn)),
+      q_(size(config.heads) * size(config.head_dim)),
+      kv_(size(config.kv_heads) * size(config.head_dim)),
+      config_(config) {}
 
   wanted embedding() const { return {"model.embed_tokens.weight", {size(config_.vocab), hidden_}}; }
   wanted final_norm() const { return {"model.norm.weight", {hidden_}}; }
-  wanted head() const {
-    return config_.tied ? embedding() : wanted{"lm_head.weight", {size(config_.vocab), hidden_}};
-  }
+  wanted head() const { return config_.tied ? embedding() : wanted{"lm_head.weight", {size(config_.vocab), hidden_}}; }
 
   wanted norm(int layer, const char* name) const { return {prefix(layer) + name + ".weight", {hidden_}}; }
   wanted head_norm(int layer, const char* name) const {
@@ -174,8 +175,14 @@ class loader {
 public:
   loader(const checkpoint& tensors, kernels::backend& backend, precision numbers, model_weights& to,
          const progress_fn& progress, packed_cache* cache)
-    : tensors_(tensors), backend_(backend), storable_(dynamic_cast<const kernels::storable_matrices*>(&backend)),
-      numbers_(numbers), to_(to), names_(to.config), progress_(progress), cache_(cache) {
+    : tensors_(tensors),
+      backend_(backend),
+      storable_(dynamic_cast<const kernels::storable_matrices*>(&backend)),
+      numbers_(numbers),
+      to_(to),
+      names_(to.config),
+      progress_(progress),
+      cache_(cache) {
     for (const auto& w : names_.all())
       total_ += checked(tensors, w).bytes;
   }
@@ -296,7 +303,7 @@ dtype natural_compute(const checkpoint& tensors, quantization weights) {
   const auto* table = tensors.find("model.embed_tokens.weight");
   const auto in_blocks = [&](const std::string& name) { return has_blocks(tensors.find(name)->type); };
   const bool coarse = weights != quantization::none || (table && table->type == tensor_type::bf16) ||
-                      std::ranges::any_of(tensors.tensors(), in_blocks);
+    std::ranges::any_of(tensors.tensors(), in_blocks);
   return coarse ? dtype::bf16 : dtype::f32;
 }
 
@@ -333,12 +340,12 @@ memory_need memory_needed(const checkpoint& tensors, const model_config& config,
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
   const std::size_t row = size(config.hidden) * (sizeof(float) + size_of(compute)) + (q + 2 * kv) * sizeof(float) +
-                          (q + size(config.ffn)) * size_of(compute);
+    (q + size(config.ffn)) * size_of(compute);
   need.activations = size(max_rows) * row + size(max_context) * size(config.head_dim) * sizeof(float);
   need.kv_block = kv_shape_of(config, numbers, 1).block_bytes();
   if (own_memory)
-    need.activations +=
-      own_memory->scratch_bytes(largest_steps(tensors, config, numbers, max_rows, max_context, logit_rows));
+    need.activations += own_memory->scratch_bytes(
+      largest_steps(tensors, config, numbers, max_rows, max_context, logit_rows));
   return need;
 }
 
@@ -366,9 +373,9 @@ std::string what_quantisation_leaves(const checkpoint& tensors, const model_conf
     }
   const auto option = std::string("`quantize` ") + to_string(numbers.weights);
   return floats == all ? std::string()
-         : floats == 0 ? option + " changes nothing: all matrices are in blocks already"
+    : floats == 0      ? option + " changes nothing: all matrices are in blocks already"
                        : option + " is for " + std::to_string(floats) + " of " + std::to_string(all) +
-                           " matrices: the others are in blocks already";
+      " matrices: the others are in blocks already";
 }
 
 std::set<std::string> tensors_used(const model_config& config) {

@@ -1,8 +1,8 @@
 #include "runtime/sampling/candidates.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/vector_passes.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <cmath>

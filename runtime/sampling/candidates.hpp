@@ -67,8 +67,8 @@ private:
   std::span<const float> row_;      // [vocab]
   std::vector<float> block_maxima_; // of row_
   float max_ = 0;
-  bool listed_ = false;             // whether ids_ and logits_ hold what is left, or it is all of row_
-  std::size_t count_ = 0;           // of those, at the front of both
+  bool listed_ = false;   // whether ids_ and logits_ hold what is left, or it is all of row_
+  std::size_t count_ = 0; // of those, at the front of both
   std::vector<token_id> ids_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> weights_; // of the listed tokens, or of row_'s blocks

@@ -27,9 +27,9 @@ constexpr philox_counter philox4x32_10(philox_counter counter, philox_key key) {
 /// index, then 0. Of the four words of output the first is the high half of the result, the second its low half; the
 /// other two are not used.
 constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t index) {
-  const auto words = philox4x32_10({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32),
-                                    index, 0},
-                                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto words = philox4x32_10(
+    {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0},
+    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return std::uint64_t{words[0]} << 32 | words[1];
 }
 

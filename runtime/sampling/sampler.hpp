@@ -12,8 +12,8 @@
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
-#include "runtime/sampling/token_counts.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/sampling/token_counts.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct token_logprob {
 
 struct sampled_token {
   token_id id = 0;
-  float logprob = 0;              // of the model's own distribution (the log-softmax of the raw logits), if asked for
+  float logprob = 0; // of the model's own distribution (the log-softmax of the raw logits), if asked for
   std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
 };
@@ -53,9 +53,9 @@ public:
   const sampling_params& params() const { return *params_; }
   std::span<const token_id> eos_ids() const { return eos_ids_; }
   std::uint32_t index() const { return index_; }
-  std::uint64_t position() const { return position_; }          // of the next token, for the random sample
+  std::uint64_t position() const { return position_; } // of the next token, for the random sample
   std::uint64_t emitted() const { return emitted_; }
-  const token_counts& counts() const { return counts_; }        // kept where a penalty uses them
+  const token_counts& counts() const { return counts_; } // kept where a penalty uses them
   bool uses_counts() const;
 
   /// Books the next token; whether it is the last.

@@ -1,7 +1,7 @@
 #include "runtime/sampling/sampling_lists.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <string>
@@ -42,8 +42,9 @@ std::vector<logit_bias_map::entry> checked(std::vector<logit_bias_map::entry> en
     refuse("logit_bias", "names token " + std::to_string(twice->first) + " more than once");
   // Written so that a NaN is refused.
   if (!std::ranges::all_of(entries, [](const entry& e) { return e.second >= bias.least && e.second <= bias.most; }))
-    refuse("logit_bias", "must map token ids to numbers between " + std::to_string(static_cast<int>(bias.least)) + " and " +
-                           std::to_string(static_cast<int>(bias.most)));
+    refuse("logit_bias",
+           "must map token ids to numbers between " + std::to_string(static_cast<int>(bias.least)) + " and " +
+             std::to_string(static_cast<int>(bias.most)));
   return entries;
 }
 
@@ -51,9 +52,7 @@ std::vector<logit_bias_map::entry> checked(std::vector<logit_bias_map::entry> en
 
 stop_id_set::stop_id_set(std::vector<token_id> ids) : shared_list(checked(std::move(ids))) {}
 
-bool stop_id_set::contains(token_id id) const {
-  return std::binary_search(begin(), end(), id);
-}
+bool stop_id_set::contains(token_id id) const { return std::binary_search(begin(), end(), id); }
 
 logit_bias_map::logit_bias_map(std::vector<entry> entries) : shared_list(checked(std::move(entries))) {}
 

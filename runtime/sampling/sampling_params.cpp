@@ -31,9 +31,7 @@ void expect(const sampling_number& field, float value) {
   expect_within(field.name, value, field.range.least, field.range.most);
 }
 
-void expect(const sampling_integer& field, int value) {
-  expect_within(field.name, value, field.least, field.most);
-}
+void expect(const sampling_integer& field, int value) { expect_within(field.name, value, field.least, field.most); }
 
 /// The ids are known to be neither negative nor unordered.
 void expect_known(std::string_view field, token_id largest, std::size_t vocab_size) {

@@ -43,11 +43,11 @@ inline constexpr sampling_integer min_tokens{"min_tokens", 0, most_int, 0};
 inline constexpr sampling_integer n{"n", 1, 128, 1};
 inline constexpr sampling_integer logprobs{"logprobs", -1, 20, -1};
 
-inline constexpr number_range bias{-100, 100};        // of one entry of `logit_bias`
-inline constexpr std::size_t most_biases = 1024;      // entries of `logit_bias`
-inline constexpr std::size_t most_stop_ids = 1024;    // entries of `stop_token_ids`
-inline constexpr std::size_t most_stops = 64;         // entries of `stop`
-inline constexpr std::size_t most_stop_bytes = 4096;  // of all of them together
+inline constexpr number_range bias{-100, 100};       // of one entry of `logit_bias`
+inline constexpr std::size_t most_biases = 1024;     // entries of `logit_bias`
+inline constexpr std::size_t most_stop_ids = 1024;   // entries of `stop_token_ids`
+inline constexpr std::size_t most_stops = 64;        // entries of `stop`
+inline constexpr std::size_t most_stop_bytes = 4096; // of all of them together
 
 } // namespace sampling_fields
 

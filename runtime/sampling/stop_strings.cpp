@@ -1,7 +1,7 @@
 #include "runtime/sampling/stop_strings.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -90,8 +90,6 @@ stop_strings::state stop_strings::contents::next(state from, unsigned char byte)
   }
 }
 
-stop_strings::state stop_strings::next(state from, unsigned char byte) const {
-  return all_->next(from, byte);
-}
+stop_strings::state stop_strings::next(state from, unsigned char byte) const { return all_->next(from, byte); }
 
 } // namespace troupe

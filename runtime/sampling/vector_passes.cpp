@@ -22,9 +22,7 @@ inline std::int32_t ordered_key(float x) {
   return ((bits ^ ((bits >> 31) & 0x7fffffff)) & ~not_a_number) | (lowest_key & not_a_number);
 }
 
-inline std::int32_t larger(std::int32_t a, std::int32_t b) {
-  return a > b ? a : b;
-}
+inline std::int32_t larger(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
 
 inline float from_key(std::int32_t key) {
   const auto x = std::bit_cast<float>(key ^ ((key >> 31) & 0x7fffffff));

@@ -9,9 +9,7 @@ namespace {
 
 constexpr std::int32_t block_size = kernels::block_tokens;
 
-std::int32_t blocks_for(std::int32_t tokens) {
-  return (tokens + block_size - 1) / block_size;
-}
+std::int32_t blocks_for(std::int32_t tokens) { return (tokens + block_size - 1) / block_size; }
 
 } // namespace
 
@@ -175,7 +173,8 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
 }
 
 // Parked blocks get their place in the table, but no block yet: the demand may still be refused.
-std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::vector<token_id>& tokens, bool from_host) {
+std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
+                                                        bool from_host) {
   std::vector<swap_in> swapped_out;
   if (!prefix_cache_ || tokens.empty())
     return swapped_out;
@@ -204,7 +203,8 @@ std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::
 }
 
 // The slots keep what they hold: the block need not be parked again when it is evicted again.
-void block_manager::bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap, block_grant& grant) {
+void block_manager::bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap,
+                               block_grant& grant) {
   for (const auto& p : swapped_out) {
     const auto b = s.table[p.place] = take(swap, grant);
     put_into_index(b, host_pool_.content(p.slot));

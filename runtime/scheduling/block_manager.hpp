@@ -18,11 +18,11 @@
 namespace troupe {
 
 struct block_counters {
-  std::uint64_t total = 0;      // blocks of the pool
-  std::uint64_t in_use = 0;     // referenced by a sequence
-  std::uint64_t cached = 0;     // unreferenced, kept for their content
+  std::uint64_t total = 0;  // blocks of the pool
+  std::uint64_t in_use = 0; // referenced by a sequence
+  std::uint64_t cached = 0; // unreferenced, kept for their content
   std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
-  std::uint64_t host_total = 0; // slots of host memory
+  std::uint64_t host_total = 0;  // slots of host memory
   std::uint64_t host_in_use = 0; // that hold a block's content; it may be in the pool as well
   std::uint64_t swapped_out = 0, swapped_in = 0;
 };
@@ -46,22 +46,22 @@ private:
 
   struct block {
     std::int32_t references = 0;
-    block_content content;              // id 0: not in the prefix index
+    block_content content;               // id 0: not in the prefix index
     block_id older = none, newer = none; // eviction order while unreferenced
   };
 
   struct sequence {
     std::vector<block_id> table;
-    std::int32_t length = 0;             // positions granted
-    std::int32_t committed_blocks = 0;   // full blocks in the index
-    std::uint64_t content = 0;           // of the last of them
+    std::int32_t length = 0;           // positions granted
+    std::int32_t committed_blocks = 0; // full blocks in the index
+    std::uint64_t content = 0;         // of the last of them
     std::uint64_t hash = 0;
-    std::vector<token_id> tail;          // committed tokens of the block not yet full
+    std::vector<token_id> tail; // committed tokens of the block not yet full
   };
 
   /// A parked block of a sequence that is being opened.
   struct swap_in {
-    std::size_t place;                   // in the block table
+    std::size_t place; // in the block table
     host_block_pool::slot_id slot;
   };
 
@@ -78,7 +78,7 @@ private:
   block_id take(swap_decision swap, block_grant& grant); // a free block, evicting and parking if need be
   void reference(block_id b);
   void unreference(block_id b);
-  void unlink(block_id b);               // from the eviction order
+  void unlink(block_id b); // from the eviction order
   std::int32_t available() const { return std::int32_t(free_.size() + counters_.cached); }
 
   bool prefix_cache_;

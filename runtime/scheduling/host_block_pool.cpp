@@ -14,7 +14,7 @@ host_block_pool::host_block_pool(std::int32_t slots) : slots_(static_cast<std::s
 }
 
 std::optional<host_block_pool::slot_id> host_block_pool::find(std::uint64_t parent, std::uint64_t hash,
-                                                          std::span<const token_id> tokens) const {
+                                                              std::span<const token_id> tokens) const {
   auto [first, last] = index_.equal_range(hash);
   for (; first != last; ++first)
     if (content(first->second).is(parent, tokens))

@@ -15,10 +15,13 @@ scheduler::scheduler(scheduler_limits limits) : limits_(limits) {
 
 std::optional<error> scheduler::submit(admission a) {
   if (a.params->n > limits_.max_sequences)
-    return error{errc::bad_request, "`n` is " + std::to_string(a.params->n) + ", but at most " +
-                 std::to_string(limits_.max_sequences) + " sequences can run at once", "n"};
+    return error{errc::bad_request,
+                 "`n` is " + std::to_string(a.params->n) + ", but at most " + std::to_string(limits_.max_sequences) +
+                   " sequences can run at once",
+                 "n"};
   if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
-    return error{errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
+    return error{
+      errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
   sequence s;
   s.id = {a.request, 0};
   s.priority = a.priority;
@@ -53,9 +56,7 @@ void scheduler::cancel(std::uint64_t request) {
     end((first++)->first);
 }
 
-void scheduler::finish(sequence_id id) {
-  end(id);
-}
+void scheduler::finish(sequence_id id) { end(id); }
 
 std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) {
   std::vector<std::uint64_t> forgotten;
@@ -115,9 +116,7 @@ bool scheduler::can_plan() const {
   return false;
 }
 
-bool scheduler::wants_step() const {
-  return !asking_ && (!later_.empty() || can_plan());
-}
+bool scheduler::wants_step() const { return !asking_ && (!later_.empty() || can_plan()); }
 
 // -- a step in the making ---------------------------------------------------------------------------------------------
 
@@ -232,8 +231,8 @@ void scheduler::ask(block_request& request, sequence& s, std::int32_t rows) {
   block_demand d{s.id, rows, nullptr, 0};
   if (!s.running()) {
     d.open = s.known() == static_cast<std::int32_t>(s.prompt->size())
-               ? s.prompt
-               : std::make_shared<const std::vector<token_id>>(s.tokens);
+      ? s.prompt
+      : std::make_shared<const std::vector<token_id>>(s.tokens);
     // Leave a block for each that runs, lest the newcomer is thrown out again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
   }
@@ -292,9 +291,9 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
       plan.after_tokens_of = last_sampling_step_;
     plan.tokens.push_back(p < s.known() ? s.tokens[static_cast<std::size_t>(p)] : placeholder(s.slot));
   }
-  (s.planned >= static_cast<std::int32_t>(s.prompt->size()) && answer.rows == 1 ? counters_.decode_rows
-                                                                               : counters_.prefill_rows) +=
-    static_cast<std::uint64_t>(answer.rows);
+  (s.planned >= static_cast<std::int32_t>(s.prompt->size()) && answer.rows == 1
+     ? counters_.decode_rows
+     : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
   s.planned += answer.rows;
   granted_.insert(s.id);
   if (s.planned >= s.known())
@@ -460,9 +459,7 @@ void scheduler::finished(const step_result& result) {
     end(failed.sequence);
 }
 
-std::vector<scheduler::started> scheduler::collect_started() {
-  return std::exchange(started_, {});
-}
+std::vector<scheduler::started> scheduler::collect_started() { return std::exchange(started_, {}); }
 
 scheduler_counters scheduler::counters() const {
   auto c = counters_;

@@ -6,8 +6,8 @@
 // `steps_ahead` plans may be under way: a plan refers by placeholder to the tokens that the plan before it will sample.
 #pragma once
 
-#include "runtime/support/error.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/support/error.hpp"
 
 #include <cstdint>
 #include <map>
@@ -23,8 +23,8 @@ namespace troupe {
 struct scheduler_limits {
   std::int32_t step_tokens = 512;
   std::int32_t max_sequences = 64;
-  std::int32_t max_queue = 1024;      // requests that wait, beyond those for which there is a free place
-  std::int32_t steps_ahead = 2;       // plans under way at once
+  std::int32_t max_queue = 1024; // requests that wait, beyond those for which there is a free place
+  std::int32_t steps_ahead = 2;  // plans under way at once
 };
 
 /// A sequence that goes on from where another scheduler had brought it.
@@ -39,8 +39,8 @@ struct admission {
   token_list prompt;
   std::shared_ptr<const sampling_params> params;
   int priority = 0;
-  std::uint64_t arrival = 0;            // first come, first served within a priority; equal ones by `request`
-  bool again = false;                   // it was in before: the queue is never too full for it
+  std::uint64_t arrival = 0;             // first come, first served within a priority; equal ones by `request`
+  bool again = false;                    // it was in before: the queue is never too full for it
   std::vector<resumed_sequence> resumed; // those of the n that have not ended; empty: all n, from the prompt
 };
 
@@ -98,23 +98,23 @@ private:
     std::uint64_t arrival = 0;
     std::shared_ptr<const sampling_params> params;
     token_list prompt;
-    std::vector<token_id> tokens;             // known: prompt and what was sampled
-    std::int32_t planned = 0;                 // positions computed or under way
-    std::int32_t committed = 0;               // tokens that the block manager may index
-    std::int32_t last_row = 0;                // rows are planned for positions below this
+    std::vector<token_id> tokens; // known: prompt and what was sampled
+    std::int32_t planned = 0;     // positions computed or under way
+    std::int32_t committed = 0;   // tokens that the block manager may index
+    std::int32_t last_row = 0;    // rows are planned for positions below this
     std::int32_t samples_in_flight = 0;
-    std::int32_t slot = -1;                   // while running
-    std::uint64_t paused_since = 0;           // number of the pause() that paused it; 0: it is not
-    bool announced = false;                   // its request has heard that it started
-    bool sampler_knows = false;               // its sampling state was sent since it was admitted
-    std::int32_t siblings = 0;                // to be forked off when the prompt is computed (n > 1)
-    std::vector<std::int32_t> sibling_slots;  // theirs, while this one runs
+    std::int32_t slot = -1;                  // while running
+    std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: it is not
+    bool announced = false;                  // its request has heard that it started
+    bool sampler_knows = false;              // its sampling state was sent since it was admitted
+    std::int32_t siblings = 0;               // to be forked off when the prompt is computed (n > 1)
+    std::vector<std::int32_t> sibling_slots; // theirs, while this one runs
 
     bool running() const { return slot >= 0; }
     bool paused() const { return paused_since != 0; }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
   };
-  using key = std::tuple<int, std::uint64_t, sequence_id>;  // -priority, arrival, id: scheduling order
+  using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
 
   using line = std::map<key, sequence*>;
 
@@ -148,26 +148,26 @@ private:
 
   scheduler_limits limits_;
   std::map<sequence_id, sequence> sequences_;
-  line running_, waiting_, resting_;           // resting: neither runs nor waits, for it is paused
+  line running_, waiting_, resting_;              // resting: neither runs nor waits, for it is paused
   std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
   std::uint64_t last_pause_ = 0;
-  std::size_t paused_ = 0;                     // sequences, running ones included
+  std::size_t paused_ = 0; // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::vector<started> started_;
 
-  block_request later_;                        // commits, forks and releases that the next block request carries
-  std::vector<sequence_id> ended_;             // that the next plan tells the sampler of
-  std::vector<block_move> moves_;              // that the next plan carries: what the block manager counts on
+  block_request later_;            // commits, forks and releases that the next block request carries
+  std::vector<sequence_id> ended_; // that the next plan tells the sampler of
+  std::vector<block_move> moves_;  // that the next plan carries: what the block manager counts on
 
   // The draft: which sequences were asked for in this step, which of them got rows.
   std::optional<step_plan> draft_;
   std::set<sequence_id> asked_, granted_;
-  std::vector<block_demand> demands_;          // of the unanswered block request
+  std::vector<block_demand> demands_; // of the unanswered block request
   std::int32_t budget_ = 0;
   std::int32_t slots_promised_ = 0;
-  bool asking_ = false;                        // a block request is unanswered
-  bool starved_ = false;                       // the last admission was refused for want of blocks
-  bool stalled_ = false;                       // the last step came to nothing, and nothing has happened since it began
+  bool asking_ = false;  // a block request is unanswered
+  bool starved_ = false; // the last admission was refused for want of blocks
+  bool stalled_ = false; // the last step came to nothing, and nothing has happened since it began
 
   std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
   std::int32_t steps_in_flight_ = 0;

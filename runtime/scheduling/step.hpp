@@ -3,9 +3,9 @@
 #pragma once
 
 #include "kernels/ops.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct block_fork {
 struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
-  token_list open;             // for a sequence that has no blocks yet: its tokens, whose longest cached prefix it gets
-  std::int32_t watermark = 0;      // refuse where fewer blocks than this would stay available
+  token_list open;            // for a sequence that has no blocks yet: its tokens, whose longest cached prefix it gets
+  std::int32_t watermark = 0; // refuse where fewer blocks than this would stay available
 };
 
 /// Whether it pays at the moment to park evicted blocks in host memory, and to restore what is parked there.
@@ -58,9 +58,9 @@ struct block_request {
 
 struct block_answer {
   sequence_id sequence;
-  std::int32_t first_position = 0;  // of the rows granted; after an `open`, the length of the cached prefix
-  std::int32_t rows = 0;            // granted; 0: refused
-  std::int32_t first_block = 0;     // where its block table starts in `tables`
+  std::int32_t first_position = 0; // of the rows granted; after an `open`, the length of the cached prefix
+  std::int32_t rows = 0;           // granted; 0: refused
+  std::int32_t first_block = 0;    // where its block table starts in `tables`
   std::int32_t blocks = 0;
 };
 
@@ -69,18 +69,18 @@ struct block_answer {
 /// host slot read and then reused.
 struct block_move {
   enum class kind : std::uint8_t {
-    copy,    // from block to block (copy-on-write)
-    swap_out,    // from block to host slot
-    swap_in, // from host slot to block
+    copy,     // from block to block (copy-on-write)
+    swap_out, // from block to host slot
+    swap_in,  // from host slot to block
   };
   kind what = kind::copy;
   std::int32_t from = 0, to = 0;
 };
 
 struct block_grant {
-  std::vector<block_answer> answers;              // one per demand, in their order
-  std::vector<std::int32_t> tables;               // of the sequences with rows > 0, one after another
-  std::vector<block_move> moves;                  // to be done before the step, in this order
+  std::vector<block_answer> answers; // one per demand, in their order
+  std::vector<std::int32_t> tables;  // of the sequences with rows > 0, one after another
+  std::vector<block_move> moves;     // to be done before the step, in this order
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------
@@ -96,8 +96,8 @@ struct sampling_start {
 struct sample_demand {
   sequence_id sequence;
   std::int32_t slot = 0;
-  std::int32_t logit_row = 0;                       // index into step_plan::logit_rows
-  std::shared_ptr<const sampling_start> start;      // on a sequence's first sample since it was (re)admitted
+  std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
+  std::shared_ptr<const sampling_start> start; // on a sequence's first sample since it was (re)admitted
 };
 
 /// A token that is not known yet when the step is planned: the one last sampled for `slot`.
@@ -106,14 +106,14 @@ constexpr std::int32_t slot_of(token_id placeholder) { return -1 - placeholder; 
 
 struct step_plan {
   std::uint64_t step = 0;
-  std::uint64_t after_tokens_of = 0;                // the step whose samples fill the placeholders; 0: there are none
-  std::vector<token_id> tokens;                     // [rows], known ids or placeholders
+  std::uint64_t after_tokens_of = 0; // the step whose samples fill the placeholders; 0: there are none
+  std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;                    // in this order, before anything else
-  std::vector<std::int32_t> logit_rows;             // rows whose logits are wanted
+  std::vector<block_move> moves;        // in this order, before anything else
+  std::vector<std::int32_t> logit_rows; // rows whose logits are wanted
   std::vector<sample_demand> samples;
-  std::vector<sequence_id> ended;                   // since the last plan: their sampling state may go
+  std::vector<sequence_id> ended; // since the last plan: their sampling state may go
 };
 
 // -- sampler → scheduler ----------------------------------------------------------------------------------------------

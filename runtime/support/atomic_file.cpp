@@ -22,9 +22,10 @@ bool lock(int descriptor) {
 }
 
 bool is_named(int descriptor, const std::filesystem::path& file) {
-  struct stat opened {}, named {};
+  struct stat opened {
+  }, named{};
   return fstat(descriptor, &opened) == 0 && lstat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-         opened.st_dev == named.st_dev;
+    opened.st_dev == named.st_dev;
 }
 
 } // namespace

@@ -9,19 +9,19 @@
 namespace troupe {
 
 enum class errc : std::uint8_t {
-  bad_file,        // a file of a checkpoint is malformed, truncated or contradicts another
-  unsupported,     // well-formed, but names something this program does not implement
-  bad_request,     // a request field is missing, of the wrong type or out of range
-  not_found,       // no such model, file or request
-  unauthorized,    // missing or wrong API key
-  too_large,       // a body or frame over the configured limit
-  overloaded,      // the queue is full; try again later
-  unavailable,     // still loading, draining or stopped
-  cancelled,       // the client went away or asked for it
-  timeout,         // the request took longer than it may
-  out_of_memory,   // weights, KV cache or a buffer cannot be allocated
-  device,          // a device reported a fault
-  internal,        // a bug
+  bad_file,      // a file of a checkpoint is malformed, truncated or contradicts another
+  unsupported,   // well-formed, but names something this program does not implement
+  bad_request,   // a request field is missing, of the wrong type or out of range
+  not_found,     // no such model, file or request
+  unauthorized,  // missing or wrong API key
+  too_large,     // a body or frame over the configured limit
+  overloaded,    // the queue is full; try again later
+  unavailable,   // still loading, draining or stopped
+  cancelled,     // the client went away or asked for it
+  timeout,       // the request took longer than it may
+  out_of_memory, // weights, KV cache or a buffer cannot be allocated
+  device,        // a device reported a fault
+  internal,      // a bug
 };
 
 /// One sentence a user can act on. `param` names the request field (OpenAI's `error.param`) where there is one.

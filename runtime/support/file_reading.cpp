@@ -1,7 +1,7 @@
 #include "runtime/support/file_reading.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -22,10 +22,7 @@ constexpr std::size_t spare_bytes = 64;
 }
 
 const char* kind_of(mode_t mode) {
-  return S_ISDIR(mode)    ? "a folder"
-         : S_ISFIFO(mode) ? "a named pipe"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
+  return S_ISDIR(mode) ? "a folder" : S_ISFIFO(mode) ? "a named pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
 int open_to_read(const std::filesystem::path& file) {

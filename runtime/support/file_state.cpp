@@ -14,9 +14,10 @@ std::int64_t nanoseconds(const timespec& t) { return std::int64_t(t.tv_sec) * 1'
 
 file_state checked(const std::filesystem::path& file, int result, const struct stat& info) {
   if (result != 0)
-    throw failure(errno == ENOENT ? errc::not_found : errc::bad_file,
-                  file.string() + (errno == ENOENT ? ": no such file"
-                                                      : ": cannot be read: " + std::generic_category().message(errno)));
+    throw failure(
+      errno == ENOENT ? errc::not_found : errc::bad_file,
+      file.string() +
+        (errno == ENOENT ? ": no such file" : ": cannot be read: " + std::generic_category().message(errno)));
   std::error_code ignored; // a path that cannot be made canonical stays as it is
   const auto canonical = std::filesystem::canonical(file, ignored);
   return {ignored ? file : canonical, static_cast<std::uint64_t>(info.st_size), nanoseconds(info.st_mtim),

@@ -50,7 +50,8 @@ public:
       path->replace(0, begin, "...");
     }
     if (path)
-      std::ranges::replace_if(*path, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+      std::ranges::replace_if(
+        *path, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
     return path;
   }
 

@@ -30,9 +30,7 @@ int measure(std::string_view bytes) {
 
 } // namespace
 
-bool is_utf8(std::string_view bytes) {
-  return simdjson::validate_utf8(bytes.data(), bytes.size());
-}
+bool is_utf8(std::string_view bytes) { return simdjson::validate_utf8(bytes.data(), bytes.size()); }
 
 std::string to_utf8(std::string_view bytes) {
   if (is_utf8(bytes))

@@ -10,8 +10,8 @@ namespace troupe::tokenization {
 void prefix_tree::add(std::string_view text, token_id id) {
   std::uint32_t node = 0;
   for (unsigned char byte : text) {
-    const auto [edge, added] =
-      edges_.try_emplace(std::uint64_t(node) << 8 | byte, static_cast<std::uint32_t>(ids_.size()));
+    const auto [edge, added] = edges_.try_emplace(std::uint64_t(node) << 8 | byte,
+                                                  static_cast<std::uint32_t>(ids_.size()));
     if (added)
       ids_.push_back(-1);
     if (node == 0)
@@ -87,7 +87,8 @@ added_tokens::added_tokens(const field& list, const bpe& model, const normalizer
     // Each is compared with the text from each of its characters on.
     if (const auto longest = std::max(token.content.size(), token.decoded.size()); longest > longest_added_token)
       item.refuse("has " + std::to_string(longest) + " bytes, at most " + std::to_string(longest_added_token) +
-                    " are supported", errc::unsupported);
+                    " are supported",
+                  errc::unsupported);
     if (token.special)
       special.insert(token.content);
     ids_[token.content] = id;

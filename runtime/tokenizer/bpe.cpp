@@ -46,9 +46,9 @@ bpe::bpe(const field& model) {
 std::size_t bpe::most_bytes_per_token(bool byte_level) const {
   const bool each_byte = byte_fallback_ && std::ranges::all_of(byte_tokens_, [](token_id id) { return id >= 0; });
   const bool each_letter = byte_level && std::ranges::all_of(byte_level_alphabet(), [&](const std::string& letter) {
-    std::size_t pos = 0;
-    return characters_.find(next_char(letter, pos)) != nullptr;
-  });
+                             std::size_t pos = 0;
+                             return characters_.find(next_char(letter, pos)) != nullptr;
+                           });
   const bool each_unknown = has_unk_ && unk_id_ >= 0 && !fuse_unk_;
   if (!each_byte && !each_letter && !each_unknown)
     return 0;

@@ -2,9 +2,9 @@
 // what an encode call writes to is a `bpe_scratch` of its own.
 #pragma once
 
+#include "runtime/support/types.hpp"
 #include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/flat_map.hpp"
-#include "runtime/support/types.hpp"
 
 #include <array>
 #include <cstdint>

@@ -308,9 +308,9 @@ void decoder::add(const field& description) {
     const auto what = pattern::parse(description.at("pattern"));
     const std::string content(description.at("content").string());
     // A regular expression may match ahead of each byte and at the end.
-    const double grown = what.literal().empty() ? 2.0 * static_cast<double>(content.size()) + 1
-                                                : static_cast<double>(content.size()) /
-                                                    static_cast<double>(what.literal().size());
+    const double grown = what.literal().empty()
+      ? 2.0 * static_cast<double>(content.size()) + 1
+      : static_cast<double>(content.size()) / static_cast<double>(what.literal().size());
     most_growth_ *= std::max(1.0, grown);
     steps_.push_back({[=]() -> std::unique_ptr<decode_step> {
                         if (what.literal().empty())

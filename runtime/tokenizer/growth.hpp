@@ -22,9 +22,9 @@ public:
   void charge(std::size_t before, std::size_t after) {
     const auto more = after - std::min(before, after);
     if (more > left_)
-      throw failure(errc::bad_request, "the model's tokenizer makes too much of this text: it grows from " +
-                                         std::to_string(bytes_) + " bytes by more than " +
-                                         std::to_string(std::min(spare + bytes_ * most_times, most)));
+      throw failure(errc::bad_request,
+                    "the model's tokenizer makes too much of this text: it grows from " + std::to_string(bytes_) +
+                      " bytes by more than " + std::to_string(std::min(spare + bytes_ * most_times, most)));
     left_ -= more;
   }
 

@@ -86,9 +86,9 @@ pattern pattern::regex(std::string_view expression, const field& where) {
   std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
     pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  pcre2_code* compiled =
-    pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &offset, context.get());
+  pcre2_code* compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                                       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
+                                       &offset, context.get());
   if (!compiled)
     where.refuse("is no regular expression that can be used: " + error_text(code));
   pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // a failure means slower matching, nothing else

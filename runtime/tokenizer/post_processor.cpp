@@ -25,8 +25,9 @@ void post_processor::check_size(const field& description) const {
     added += piece.ids.size();
   if (template_.size() > most_pieces || added > most_added)
     description.refuse("adds " + std::to_string(added) + " tokens in " + std::to_string(template_.size()) +
-                       " pieces, at most " + std::to_string(most_added) + " in " + std::to_string(most_pieces) +
-                       " are supported", errc::unsupported);
+                         " pieces, at most " + std::to_string(most_added) + " in " + std::to_string(most_pieces) +
+                         " are supported",
+                       errc::unsupported);
 }
 
 std::vector<token_id> post_processor::apply(std::vector<token_id> ids, bool add_special_tokens) const {

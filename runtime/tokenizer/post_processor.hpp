@@ -1,8 +1,8 @@
 // The `post_processor` of tokenizer.json: the special tokens put around a text. Immutable, shared between threads.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
 #include "runtime/support/types.hpp"
+#include "runtime/tokenizer/field.hpp"
 
 #include <functional>
 #include <vector>

@@ -27,7 +27,8 @@ struct tokenizer::parts {
   named_tokens special;
 
   explicit parts(const field& root)
-    : model(root.at("model")), normalize(made_from<normalizer>(root.find("normalizer"))),
+    : model(root.at("model")),
+      normalize(made_from<normalizer>(root.find("normalizer"))),
       added(root.find("added_tokens") ? added_tokens(*root.find("added_tokens"), model, normalize) : added_tokens()),
       pre_tokenize(made_from<pre_tokenizer>(root.find("pre_tokenizer"))),
       post_process(root.find("post_processor")
@@ -39,7 +40,8 @@ struct tokenizer::parts {
     const auto longest = std::max(model.longest_token(), added.longest_token());
     if (static_cast<double>(longest) * decode.most_growth() > static_cast<double>(longest_decoded_token))
       root.refuse("can make a text of more than " + std::to_string(longest_decoded_token) +
-                    " bytes of one token: its longest has " + std::to_string(longest) + ", which its `decoder` may grow",
+                    " bytes of one token: its longest has " + std::to_string(longest) +
+                    ", which its `decoder` may grow",
                   errc::unsupported);
   }
 
@@ -154,7 +156,9 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_t
 
 std::size_t tokenizer::most_bytes_per_token() const {
   const auto added = parts_->added.most_bytes_per_token();
-  const auto words = parts_->pre_tokenize.drops() ? 0 : parts_->model.most_bytes_per_token(parts_->pre_tokenize.byte_level());
+  const auto words = parts_->pre_tokenize.drops()
+    ? 0
+    : parts_->model.most_bytes_per_token(parts_->pre_tokenize.byte_level());
   return added == 0 || words == 0 ? 0 : std::max(added, words) * parts_->normalize.shrinks();
 }
 

@@ -173,8 +173,8 @@ std::string normalize(std::string_view text, normal_form form) {
   }
   auto size = static_cast<utf8proc_ssize_t>(chars.size());
   if (compose)
-    size =
-      utf8proc_normalize_utf32(chars.data(), size, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+    size = utf8proc_normalize_utf32(chars.data(), size,
+                                    static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   std::string out;
   out.reserve(text.size());
   for (utf8proc_ssize_t i = 0; i < size; ++i)

@@ -1,9 +1,9 @@
 // The engine when its parts fail: a real company over a small model, on a device that fails where it is told to. Clients
 // hear a pause at most, and then what they would have heard anyway.
-#include "tests/listener.hpp"
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
 #include "tests/actors/faulty_device.hpp"
+#include "tests/listener.hpp"
 
 #include <algorithm>
 #include <caf/actor_system.hpp>
@@ -44,7 +44,8 @@ engine_options small() {
 /// An engine whose device follows `script`.
 class troubled_engine {
 public:
-  explicit troubled_engine(std::shared_ptr<faults> script = std::make_shared<faults>(), engine_options options = small())
+  explicit troubled_engine(std::shared_ptr<faults> script = std::make_shared<faults>(),
+                           engine_options options = small())
     : script(std::move(script)) {
     auto load = [script = this->script](const engine_options& o, const progress_sink&) -> loaded_model_ptr {
       auto model = std::make_shared<loaded_model>(*load_model(o, {}));
@@ -83,8 +84,7 @@ public:
   void stop() { caf::anon_send_exit(engine, caf::exit_reason::user_shutdown); }
 
   request_actor submit(const generation& g, listener& to) {
-    return spawn_request(system_, engine, std::make_shared<const generation>(g),
-                         client_line(to.sink()));
+    return spawn_request(system_, engine, std::make_shared<const generation>(g), client_line(to.sink()));
   }
 
   heard run(const generation& g) {
@@ -229,9 +229,7 @@ int check_same(troubled_engine& e, const std::vector<generation>& work, const st
   return e.script->steps;
 }
 
-[[noreturn]] void fail_device() {
-  throw kernels::device_error("cuLaunchKernel(attention): it failed");
-}
+[[noreturn]] void fail_device() { throw kernels::device_error("cuLaunchKernel(attention): it failed"); }
 
 } // namespace
 
@@ -404,8 +402,7 @@ TEST_CASE("where the device's context is lost, nothing is started anew") {
     if (step == 3)
       throw kernels::device_error("cuStreamSynchronize: an illegal memory access was encountered", true);
   }));
-  const std::string sentence =
-    "the device is lost: cuStreamSynchronize: an illegal memory access was encountered";
+  const std::string sentence = "the device is lost: cuStreamSynchronize: an illegal memory access was encountered";
   CHECK(e.run(ask(10, 30)).failed->message == sentence);
   CHECK(e.wait_for(load_status::stage::failed).why->message == sentence);
   CHECK(e.run(ask(1, 1)).failed->message == sentence);

@@ -25,7 +25,8 @@ public:
     if (const int n = ++script_->runners; script_->on_runner)
       script_->on_runner(n);
     const int alive = ++script_->alive;
-    for (int most = script_->most_alive; alive > most && !script_->most_alive.compare_exchange_weak(most, alive);) {}
+    for (int most = script_->most_alive; alive > most && !script_->most_alive.compare_exchange_weak(most, alive);) {
+    }
     real_ = make();
   }
 

@@ -19,9 +19,13 @@ struct shape {
 class attention_bench {
 public:
   attention_bench(backend& device, const shape& s, kv_type type, int tokens)
-    : device_(device), s_(s), columns_((s.heads + 2 * s.kv_heads) * s.dim), table_(tokens / block_tokens),
+    : device_(device),
+      s_(s),
+      columns_((s.heads + 2 * s.kv_heads) * s.dim),
+      table_(tokens / block_tokens),
       cache_(device.make_kv_cache({layers, s.kv_heads, s.dim, type, table_.size()})),
-      rope_(std::size_t(tokens) * s.dim, 0.7f), qkv_(random_floats(most_rows * columns_)),
+      rope_(std::size_t(tokens) * s.dim, 0.7f),
+      qkv_(random_floats(most_rows * columns_)),
       out_(device, type == kv_type::f32 ? dtype::f32 : dtype::bf16, most_rows, s.heads * s.dim) {
     std::iota(table_.begin(), table_.end(), 0);
     std::shuffle(table_.begin(), table_.end(), std::minstd_rand(3));

@@ -1,13 +1,13 @@
 // Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate
 // are the ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph
 // replays.
-#include "kernels/cuda/device/attention.hpp"
 #include "kernels/cuda/cuda_backend.hpp"
+#include "kernels/cuda/device/attention.hpp"
 #include "kernels/cuda/device/fp8.hpp"
-#include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/device/linear.hpp"
-#include "kernels/cuda/machine.hpp"
 #include "kernels/cuda/device/sampling.hpp"
+#include "kernels/cuda/gemm_library.hpp"
+#include "kernels/cuda/machine.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ using namespace troupe::kernels::cuda;
 
 namespace {
 
-constexpr int heads = 32, kv_heads = 8, head_dim = 128;           // of the llama-8b shape
+constexpr int heads = 32, kv_heads = 8, head_dim = 128; // of the llama-8b shape
 constexpr std::size_t columns = (heads + 2 * kv_heads) * head_dim;
 constexpr std::size_t resident = std::size_t(1) << 29; // bytes that weights rotate through: far more than the L2
 
@@ -104,7 +104,7 @@ std::size_t bytes_of(const weight_part& part) {
   if (part.kind == weight_kind::fp8)
     return part.outputs * (part.stride + sizeof(float));
   return is_grouped(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
-                                 : part.outputs * part.stride * 2;
+                               : part.outputs * part.stride * 2;
 }
 
 const char* name(weight_kind kind) {
@@ -155,7 +155,8 @@ void few_rows(stream& on, double bandwidth) {
       std::printf("  %zu rows %.0f %%", rows[i], share);
     }
     std::printf("\n");
-    const std::map<weight_kind, double> wanted{{weight_kind::bf16, 88}, {weight_kind::q8, 85}, {weight_kind::q4_min, 80}};
+    const std::map<weight_kind, double> wanted{
+      {weight_kind::bf16, 88}, {weight_kind::q8, 85}, {weight_kind::q4_min, 80}};
     if (const auto least = wanted.find(kind); least != wanted.end())
       report(std::string("linear, 1-16 rows, ") + name(kind) + ", % of copy bandwidth, worst", worst, least->second);
   }
@@ -195,8 +196,9 @@ void many_rows(stream& on, gemm_library& library) {
           q.in = codes.get();
           q.row_scales = static_cast<const float*>(scales.get());
           q.output_scales = static_cast<const float*>(part.scales.get());
-          quantise_rows(on, {static_cast<std::uint8_t*>(codes.get()), static_cast<float*>(scales.get()),
-                             static_cast<const std::uint16_t*>(in.get()), inputs, inputs, inputs, rows});
+          quantise_rows(on,
+                        {static_cast<std::uint8_t*>(codes.get()), static_cast<float*>(scales.get()),
+                         static_cast<const std::uint16_t*>(in.get()), inputs, inputs, inputs, rows});
         }
         there = library.multiply(on, q);
       });
@@ -255,9 +257,11 @@ void decode_attention(double bandwidth) {
     bool deterministic;
     std::optional<float> unified_maximum;
   };
-  for (const auto& [type, deterministic, unified] :
-       {way{kv_type::bf16, false, {}}, {kv_type::bf16, true, {}}, {kv_type::bf16, false, 0.0f}, {kv_type::int8, false, {}},
-        {kv_type::fp8, false, {}}}) {
+  for (const auto& [type, deterministic, unified] : {way{kv_type::bf16, false, {}},
+                                                     {kv_type::bf16, true, {}},
+                                                     {kv_type::bf16, false, 0.0f},
+                                                     {kv_type::int8, false, {}},
+                                                     {kv_type::fp8, false, {}}}) {
     const int members = 64, context = 4096, each = context / block_tokens;
     attention_case c({.deterministic = deterministic, .unified_maximum = unified}, std::size_t(members) * each, type);
     for (int i = 0; i < members; ++i)
@@ -316,9 +320,9 @@ void sampling(stream& on) {
     }
     copy_to_device(on, memory.get(), samples.data(), rows * sizeof(sampling_row));
     on.synchronise();
-    const sampling_params p{static_cast<const float*>(logits.get()), vocab, static_cast<std::int32_t>(vocab),
-                            static_cast<const sampling_row*>(memory.get()), static_cast<sampled_row*>(out.get()),
-                            static_cast<float*>(edited.get())};
+    const sampling_params p{static_cast<const float*>(logits.get()), vocab,
+                            static_cast<std::int32_t>(vocab),        static_cast<const sampling_row*>(memory.get()),
+                            static_cast<sampled_row*>(out.get()),    static_cast<float*>(edited.get())};
     return 1e6 * seconds_per_call(on, 4, [&](int) { sample(on, p, rows); });
   };
   const auto top_p = [](sampling_row& r) { r.top_p = static_cast<std::uint64_t>(0.9 * 0x1p32); };

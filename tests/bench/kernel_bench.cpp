@@ -68,12 +68,14 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
     std::copy(x.begin(), x.end(), static_cast<std::uint16_t*>(in.view.data));
   }
   const bool quantised = !is_float(stored) || how != quantization::none;
-  const double limit = quantised                 ? std::max(peak.int8_dot, peak.int8_amx)
-                       : compute == dtype::f32 ? peak.f32_fma
-                                               : std::max(peak.bf16_dot, peak.bf16_amx);
+  const double limit = quantised ? std::max(peak.int8_dot, peak.int8_amx)
+    : compute == dtype::f32      ? peak.f32_fma
+                                 : std::max(peak.bf16_dot, peak.bf16_amx);
   const double bytes = double(copies[0]->bytes);
   std::printf("linear %s%s as %s, %.3f B/weight:", to_string(stored),
-              how == quantization::int8 ? " to int8" : how == quantization::int4 ? " to int4" : "",
+              how == quantization::int8     ? " to int8"
+                : how == quantization::int4 ? " to int4"
+                                            : "",
               to_string(compute), bytes / double(inputs * outputs));
   std::size_t next = 0;
   for (const std::size_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {

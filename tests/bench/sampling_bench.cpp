@@ -56,8 +56,8 @@ int main() {
   logprobs.temperature = 0;
   logprobs.logprobs = 5;
   const std::pair<const char*, const sampling_params*> cases[] = {
-    {"greedy", &greedy}, {"temperature", &plain}, {"top-k 40", &top_k}, {"top-p 0.95", &top_p},
-    {"all and penalties", &all}, {"greedy, logprobs 5", &logprobs}};
+    {"greedy", &greedy},    {"temperature", &plain},     {"top-k 40", &top_k},
+    {"top-p 0.95", &top_p}, {"all and penalties", &all}, {"greedy, logprobs 5", &logprobs}};
   std::printf("%-20s %10s %10s  us per token\n", "", "32k", "128k");
   const auto small = random_rows(32000), large = random_rows(128256);
   for (const auto& [name, params] : cases)

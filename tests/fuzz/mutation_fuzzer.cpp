@@ -26,7 +26,7 @@ using namespace troupe::test;
 
 constexpr std::size_t longest_text = 70'000; // a little more than the limits of drive_connection()
 constexpr std::size_t most_kept = 4096;
-constexpr unsigned longest_seconds = 60;     // of one input
+constexpr unsigned longest_seconds = 60; // of one input
 
 std::string current;
 std::string crash_file;
@@ -76,7 +76,9 @@ public:
 private:
   std::size_t below(std::size_t bound) { return bound ? random_() % bound : 0; }
   template <class T>
-  const T& pick(const std::vector<T>& from) { return from[below(from.size())]; }
+  const T& pick(const std::vector<T>& from) {
+    return from[below(from.size())];
+  }
   std::string& text_of(connection_part& part) { return part.head.empty() || below(3) ? part.body : part.head; }
 
   void mutate(connection_script& script) {
@@ -130,8 +132,21 @@ private:
   }
 
   void replace_number(std::string& text, std::size_t from) {
-    static const std::vector<std::string> numbers{"0", "1", "2", "17", "64", "127", "128", "255", "65536", "-1", "1e-9",
-                                                  "1e9", "4294967296", "18446744073709551616", "0.30000000000000004"};
+    static const std::vector<std::string> numbers{"0",
+                                                  "1",
+                                                  "2",
+                                                  "17",
+                                                  "64",
+                                                  "127",
+                                                  "128",
+                                                  "255",
+                                                  "65536",
+                                                  "-1",
+                                                  "1e-9",
+                                                  "1e9",
+                                                  "4294967296",
+                                                  "18446744073709551616",
+                                                  "0.30000000000000004"};
     const auto digits = "0123456789";
     const auto begin = text.find_first_of(digits, from);
     if (begin == text.npos)

@@ -15,8 +15,8 @@ struct shape {
 
 std::string name(isa target, const shape& s, kv_type type, int tokens, int window) {
   return std::string(to_string(target)) + " " + std::to_string(s.heads) + ":" + std::to_string(s.kv_heads) + " x " +
-         std::to_string(s.head_dim) + " " + to_string(type) + ", " + std::to_string(tokens) + " tokens, window " +
-         std::to_string(window);
+    std::to_string(s.head_dim) + " " + to_string(type) + ", " + std::to_string(tokens) + " tokens, window " +
+    std::to_string(window);
 }
 
 /// A sequence's q, k and v before rotation, and a rope table: cos and sin of angles like a model's.
@@ -153,7 +153,7 @@ std::vector<int> random_chunks(int n, generator& random) {
   return chunks;
 }
 
-const shape shapes[] = {{1, 1, 8},   {2, 2, 14},  {7, 1, 16},  {8, 1, 48}, {4, 2, 64},
+const shape shapes[] = {{1, 1, 8},  {2, 2, 14},  {7, 1, 16},   {8, 1, 48},  {4, 2, 64},
                         {3, 3, 80}, {6, 2, 112}, {14, 2, 128}, {2, 1, 250}, {32, 1, 256}};
 
 } // namespace
@@ -221,8 +221,8 @@ TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
       const auto attend = [&](std::span<const sequence_rows> who, std::vector<float>& qkv) {
         const std::size_t count = qkv.size() / columns;
         numbers out(dtype::f32, count * width);
-        device->attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, s.heads,
-                          0.2f, 0, *cache, 0, {who, tables});
+        device->attention(out.rows(count), {qkv.data(), dtype::f32, count, columns, columns}, s.heads, 0.2f, 0, *cache,
+                          0, {who, tables});
         return out;
       };
 
@@ -258,9 +258,9 @@ TEST_CASE("sequences that share blocks get the bits that they get alone") {
   struct member {
     int context, rows, parent, common;
   };
-  const member members[] = {{900, 1, 0, 0},  {530, 1, 0, 512},  {560, 2, 0, 512}, {1030, 1, 0, 768}, {1100, 3, 3, 1024},
-                            {700, 1, 0, 0},  {257, 1, 0, 256},  {100, 1, 0, 96},  {512, 9, 0, 512},  {511, 1, 0, 496},
-                            {769, 1, 5, 256}};
+  const member members[] = {{900, 1, 0, 0},     {530, 1, 0, 512}, {560, 2, 0, 512}, {1030, 1, 0, 768},
+                            {1100, 3, 3, 1024}, {700, 1, 0, 0},   {257, 1, 0, 256}, {100, 1, 0, 96},
+                            {512, 9, 0, 512},   {511, 1, 0, 496}, {769, 1, 5, 256}};
   const int blocks_each = 80;
   for (const isa target : tested_isas())
     for (const shape& s : {shape{4, 4, 32}, shape{7, 1, 24}, shape{8, 2, 64}})
@@ -305,7 +305,7 @@ TEST_CASE("sequences that share blocks get the bits that they get alone") {
             const auto begin = together.begin() + member.first_row * columns;
             std::vector<float> qkv(begin, begin + member.rows * columns);
             CHECK_MESSAGE(attend(*device, {&alone, 1}, qkv) ==
-                              shared.slice(member.first_row * width, member.rows * width),
+                            shared.slice(member.first_row * width, member.rows * width),
                           name(target, s, type, 0, window), ", ", member.rows, " rows at ", member.first_position);
           }
         }
@@ -354,7 +354,7 @@ TEST_CASE("a cache never holds what is not finite, nor int8 scales that are not"
         machine m(target, s, type, tokens), other(target, s, type, tokens);
         const std::size_t before = 39 * s.heads * s.head_dim;
         CHECK_MESSAGE(m.run(spoilt, dtype::f32, 0, {tokens}).slice(0, before) ==
-                          other.run(from, dtype::f32, 0, {tokens}).slice(0, before),
+                        other.run(from, dtype::f32, 0, {tokens}).slice(0, before),
                       to_string(target), " ", to_string(type), ", ", bad);
       }
     }

@@ -46,7 +46,7 @@ std::vector<double> sum_tolerance(const numbers& in, std::size_t rows, const num
 
 std::string name(isa target, dtype stored, dtype compute, std::size_t rows, std::size_t outputs, std::size_t inputs) {
   return std::string(to_string(target)) + " " + to_string(stored) + " as " + to_string(compute) + " " +
-         std::to_string(rows) + " x " + std::to_string(outputs) + " x " + std::to_string(inputs);
+    std::to_string(rows) + " x " + std::to_string(outputs) + " x " + std::to_string(inputs);
 }
 
 } // namespace
@@ -56,7 +56,8 @@ TEST_CASE("the targets that this machine cannot run are named: nothing here test
   CHECK(available.front() == isa::portable);
   CHECK(std::is_sorted(available.begin(), available.end()));
   for (int i = 0; i <= static_cast<int>(isa::avx512_amx); ++i)
-    if (const auto target = static_cast<isa>(i); std::find(available.begin(), available.end(), target) == available.end())
+    if (const auto target = static_cast<isa>(i);
+        std::find(available.begin(), available.end(), target) == available.end())
       MESSAGE("not tested on this machine: ", to_string(target));
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("a gated linear layer agrees with the reference") {
             want[i] = reference::silu_gate(g[i], u[i]);
             // silu' is at most 1.1; the result is rounded once to `compute`, after a few f32 operations.
             tolerance[i] = 1.1 * g_error[i] * std::abs(u[i]) + std::abs(g[i]) * u_error[i] +
-                           std::abs(want[i]) * (unit(compute) + 8 * unit(dtype::f32)) + 1e-30;
+              std::abs(want[i]) * (unit(compute) + 8 * unit(dtype::f32)) + 1e-30;
           }
           check_close(out.values(), want, tolerance, "gated " + name(target, stored, compute, rows, ffn, inputs));
         }
@@ -131,7 +132,7 @@ TEST_CASE("stacked matrices, also of different types, give what they give alone"
       generator random;
       const std::size_t inputs = 77, rows = 5;
       const weights q(random, dtype::f32, 30, inputs), k(random, dtype::f16, 10, inputs),
-          v(random, dtype::bf16, 65, inputs);
+        v(random, dtype::bf16, 65, inputs);
       const stored_matrix parts[] = {q.view(), k.view(), v.view()};
       const auto packed = device->pack(parts, compute);
       CHECK(packed->outputs == 105);
@@ -167,8 +168,8 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
           std::vector<numbers> one_by_one; // rows
           for (const int threads : {1, 2, 3}) {
             const auto device = make_backend(target, threads);
-            const auto packed =
-                gated ? device->pack_gate_up(view, up.view(), compute) : device->pack({&view, 1}, compute);
+            const auto packed = gated ? device->pack_gate_up(view, up.view(), compute)
+                                      : device->pack({&view, 1}, compute);
             const auto run = [&](numbers& x, std::size_t rows) {
               numbers out(out_type, rows * outputs);
               if (gated)
@@ -272,7 +273,7 @@ TEST_CASE("packing refuses what it cannot multiply") {
   const auto device = make_cpu_backend();
   const std::vector<float> memory(64);
   const stored_matrix a{memory.data(), dtype::f32, 4, 8}, b{memory.data(), dtype::f32, 4, 4},
-      c{memory.data(), dtype::f32, 2, 8};
+    c{memory.data(), dtype::f32, 2, 8};
   const stored_matrix both[] = {a, b};
   CHECK_THROWS_AS(device->pack(both, dtype::f32), std::invalid_argument);
   CHECK_THROWS_AS(device->pack({&a, 1}, dtype::f16), std::invalid_argument);

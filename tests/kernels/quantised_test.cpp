@@ -36,7 +36,7 @@ struct quantised_weights {
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
     const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-                        format == weight_format::q4_k || format == weight_format::q5_k;
+      format == weight_format::q4_k || format == weight_format::q5_k;
     for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
       scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
       if (second)
@@ -73,9 +73,12 @@ struct quantised_weights {
     return all;
   }
 
-  std::string name() const { return std::string(to_string(format)) + (how == quantization::int8   ? " to int8"
-                                              : how == quantization::int4 ? " to int4"
-                                                                          : ""); }
+  std::string name() const {
+    return std::string(to_string(format)) +
+      (how == quantization::int8     ? " to int8"
+         : how == quantization::int4 ? " to int4"
+                                     : "");
+  }
 };
 
 struct kind {
@@ -137,7 +140,7 @@ exact_linear multiply(const std::vector<double>& x, const quantised_weights& wei
 
 std::string what(isa target, const quantised_weights& w, dtype compute, std::size_t rows) {
   return std::string(to_string(target)) + " " + w.name() + " with " + to_string(compute) + " " + std::to_string(rows) +
-         " x " + std::to_string(w.rows) + " x " + std::to_string(w.cols);
+    " x " + std::to_string(w.rows) + " x " + std::to_string(w.cols);
 }
 
 std::size_t fitting(const kind& k, std::size_t cols) {
@@ -152,11 +155,8 @@ TEST_CASE("a quantised linear layer agrees with exact arithmetic for every targe
     const auto device = make_backend(target);
     for (const auto& k : kinds)
       for (const dtype compute : compute_types)
-        for (const auto& [rows, outputs, inputs] : {std::array<std::size_t, 3>{1, 1, 32},
-                                                    {1, 47, 600},
-                                                    {7, 130, 989},
-                                                    {40, 33, 1100},
-                                                    {13, 64, 5}}) {
+        for (const auto& [rows, outputs, inputs] :
+             {std::array<std::size_t, 3>{1, 1, 32}, {1, 47, 600}, {7, 130, 989}, {40, 33, 1100}, {13, 64, 5}}) {
           generator random;
           const quantised_weights w(random, k.format, k.how, outputs, fitting(k, inputs));
           const auto bias = random.normal(outputs);
@@ -365,7 +365,7 @@ struct counted_block {
 
 TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then codes") {
   const counted_block q8(weight_format::q8_0, {0.5f}), q40(weight_format::q4_0, {0.5f}),
-      q41(weight_format::q4_1, {0.5f, 3}), q50(weight_format::q5_0, {0.5f}), q51(weight_format::q5_1, {0.5f, 3});
+    q41(weight_format::q4_1, {0.5f, 3}), q50(weight_format::q5_0, {0.5f}), q51(weight_format::q5_1, {0.5f, 3});
   const auto nibble = [](const counted_block& b, int first, int i) {
     return b.bytes[first + i % 16] >> i / 16 * 4 & 15;
   };
@@ -380,7 +380,7 @@ TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then
 
 TEST_CASE("blocks of 256 have scales of 6 or 8 bits under a common one") {
   const counted_block q4(weight_format::q4_k, {0.5f, 2}), q5(weight_format::q5_k, {0.5f, 2}),
-      q6(weight_format::q6_k, {0.5f});
+    q6(weight_format::q6_k, {0.5f});
   for (const auto* b : {&q4, &q5})
     for (int i = 0; i < 256; ++i) {
       const int j = i / 32;
@@ -473,9 +473,9 @@ TEST_CASE("matrices of different formats are stacked, and give what they give al
     generator random;
     const std::size_t inputs = 512, rows = 5;
     const quantised_weights q(random, weight_format::q4_k, quantization::none, 30, inputs),
-        k(random, weight_format::q4_k, quantization::none, 10, inputs),
-        v(random, weight_format::q6_k, quantization::none, 65, inputs),
-        plain(random, weight_format::f32, quantization::none, 7, inputs);
+      k(random, weight_format::q4_k, quantization::none, 10, inputs),
+      v(random, weight_format::q6_k, quantization::none, 65, inputs),
+      plain(random, weight_format::f32, quantization::none, 7, inputs);
     const stored_matrix parts[] = {q.view(), k.view(), v.view(), plain.view()};
     const auto packed = device->pack(parts, dtype::f32);
     CHECK(packed->outputs == 112);
@@ -500,7 +500,7 @@ TEST_CASE("gate and up of different formats are multiplied as floats") {
   generator random;
   const std::size_t inputs = 256, ffn = 40, rows = 3;
   const quantised_weights gate(random, weight_format::q8_0, quantization::none, ffn, inputs),
-      up(random, weight_format::q6_k, quantization::none, ffn, inputs);
+    up(random, weight_format::q6_k, quantization::none, ffn, inputs);
   const auto packed = device->pack_gate_up(gate.view(), up.view(), dtype::f32);
   numbers in(dtype::f32, random.normal(rows * inputs)), out(dtype::f32, rows * ffn);
   device->linear_silu_gate(out.rows(rows), in.rows(rows), *packed);

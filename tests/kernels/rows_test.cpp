@@ -34,7 +34,8 @@ TEST_CASE("numbers are rounded to bf16 to nearest even, NaN, infinities and deno
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     generator random;
-    std::vector<float> tricky{0x1.01p0f, 0x1.03p0f, -0x1.01p0f, 0x1.fffffep127f, INFINITY, -INFINITY, 1e-40f, -3e-39f, -0.0f};
+    std::vector<float> tricky{0x1.01p0f, 0x1.03p0f, -0x1.01p0f, 0x1.fffffep127f, INFINITY, -INFINITY,
+                              1e-40f,    -3e-39f,   -0.0f};
     for (const std::uint32_t bits : {0x7f800001u, 0xffbfffffu, 0x7fffffffu, 0x00008000u, 0x00018000u, 0x3f7fffffu})
       tricky.push_back(std::bit_cast<float>(bits));
     for (const std::size_t cols : {16, 48, 53}) {

@@ -79,7 +79,7 @@ struct numbers {
   }
   bool operator==(const numbers& other) const {
     return type == other.type && size() == other.size() &&
-           std::memcmp(data(), other.data(), size() * size_of(type)) == 0;
+      std::memcmp(data(), other.data(), size() * size_of(type)) == 0;
   }
   /// `count` elements from `first`.
   numbers slice(std::size_t first, std::size_t count) const {

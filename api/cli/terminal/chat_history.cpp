@@ -36,7 +36,7 @@ void write_privately(const fs::path& file, int how, std::string_view text) {
   struct stat info = {};
   const bool regular = fstat(opened, &info) == 0 && S_ISREG(info.st_mode);
   const bool written = regular && fchmod(opened, 0600) == 0 &&
-                       ::write(opened, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::write(opened, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const int error = regular ? errno : EINVAL;
   ::close(opened);
   if (!written)

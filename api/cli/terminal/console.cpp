@@ -2,8 +2,8 @@
 
 #include "runtime/support/error.hpp"
 
-#include <atomic>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>

@@ -2,8 +2,8 @@
 // and Ctrl-C, waited for together on the program's main thread. At most one console exists at a time.
 #pragma once
 
-#include "runtime/support/error.hpp"
 #include "runtime/engine/generation.hpp"
+#include "runtime/support/error.hpp"
 
 #include <deque>
 #include <mutex>
@@ -55,7 +55,7 @@ private:
   int events_ready_;
   std::mutex guard_;
   std::deque<event> events_;
-  std::string typed_;         // read, not yet returned
+  std::string typed_;        // read, not yet returned
   std::size_t searched_ = 0; // bytes of it that have no line break
 };
 

@@ -97,11 +97,11 @@ struct line_editor::state {
   EditLine* line = nullptr;
   HistoryW* history = nullptr;
   const bool escapes = understands_escapes();
-  std::string bytes;      // read, not yet decoded
-  std::size_t next = 0;   // of them
+  std::string bytes;    // read, not yet decoded
+  std::size_t next = 0; // of them
   bool interrupted = false;
-  bool going_on = false;  // behind a backslash
-  bool too_long = false;  // what was pasted
+  bool going_on = false; // behind a backslash
+  bool too_long = false; // what was pasted
 
   state(console& from, const std::vector<std::string>& earlier) : terminal(from) {
     use_utf8_locale();

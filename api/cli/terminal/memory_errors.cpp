@@ -51,8 +51,6 @@ void say(std::string_view text) {
 
 } // namespace
 
-void explain_lack_of_memory() {
-  std::set_terminate(explain);
-}
+void explain_lack_of_memory() { std::set_terminate(explain); }
 
 } // namespace troupe::cli

@@ -5,8 +5,7 @@ namespace troupe::cli {
 
 // Too short for std::string to need memory, the first.
 inline constexpr const char* out_of_memory = "out of memory";
-inline constexpr const char* no_thread =
-  "no thread can be started: memory or the number of processes is at its limit";
+inline constexpr const char* no_thread = "no thread can be started: memory or the number of processes is at its limit";
 
 /// From here on, where no memory or no thread is to be had and nobody handles it, the program ends with a sentence and
 /// status 1 instead of an abort.

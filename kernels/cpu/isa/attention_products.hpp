@@ -51,9 +51,12 @@ class partition_blocks {
 public:
   /// The blocks before `last` of the partition are read.
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
-    : key_bytes_(op.cache.key_bytes), value_bytes_(op.cache.value_bytes),
-      keys_(op.cache.data + tile.kv_head * op.cache.head_bytes), values_(keys_ + op.cache.value_offset),
-      blocks_(tile.blocks + partition * blocks_per_partition), last_(last),
+    : key_bytes_(op.cache.key_bytes),
+      value_bytes_(op.cache.value_bytes),
+      keys_(op.cache.data + tile.kv_head * op.cache.head_bytes),
+      values_(keys_ + op.cache.value_offset),
+      blocks_(tile.blocks + partition * blocks_per_partition),
+      last_(last),
       end_(tile.end_block - partition * blocks_per_partition) {}
 
   const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }

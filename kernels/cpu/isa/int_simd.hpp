@@ -150,9 +150,7 @@ inline ivec signed_wide(ivec codes) {
   const auto flip = _mm256_set1_epi8(-128);
   return {_mm256_xor_si256(codes.a, flip), _mm256_xor_si256(codes.b, flip)};
 }
-inline wide_codes prepare_wide(ivec values) {
-  return {values, {_mm256_abs_epi8(values.a), _mm256_abs_epi8(values.b)}};
-}
+inline wide_codes prepare_wide(ivec values) { return {values, {_mm256_abs_epi8(values.a), _mm256_abs_epi8(values.b)}}; }
 inline __m256i dot_half(__m256i sum, __m256i codes, __m256i x) {
   return in_order(_mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1))));
 }

@@ -22,13 +22,13 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
   with_rows(count, [&]<int R>() {
     constexpr int V = tile_vectors(R);
     for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
-      accumulate_tile<Operand, R, V>(
-          c + column, c_stride, fresh, rows, activation_stride, words, [&](std::size_t k, int v) {
-            const auto* from = weights + k * panel_outputs + column + v * lanes;
-            if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once for each line
-              __builtin_prefetch(from + ahead * panel_outputs);
-            return Operand::column(from);
-          });
+      accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, words,
+                                     [&](std::size_t k, int v) {
+                                       const auto* from = weights + k * panel_outputs + column + v * lanes;
+                                       if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once for each line
+                                         __builtin_prefetch(from + ahead * panel_outputs);
+                                       return Operand::column(from);
+                                     });
   });
 }
 
@@ -54,7 +54,7 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
     for (std::size_t panel = 0; panel < task.panels; ++panel) {
       const element* block = weights + (panel * op.words + k) * panel_outputs;
       const auto* next = reinterpret_cast<const char*>(
-          panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + widened_words) * panel_outputs);
+        panel + 1 < task.panels ? block + op.words * panel_outputs : weights + (k + widened_words) * panel_outputs);
       for (std::size_t part = 0; part < parts; ++part) {
         for (std::size_t i = 0; i < task.tiles; ++i, next += words * fetched) {
           const std::size_t row = first_row_of(op, task.first_tile + i);
@@ -64,21 +64,21 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
           with_rows(static_cast<int>(first_row_of(op, task.first_tile + i + 1) - row), [&]<int R>() {
             if (i == 0)
               accumulate_tile<f32_operand, R, V>(
-                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
-                    if (v == 0)
-                      fetch(word);
-                    const vec x = Operand::column(block + word * panel_outputs + part * width + v * lanes);
-                    if (task.tiles > 1)
-                      store(widened + word * width + v * lanes, x);
-                    return x;
-                  });
+                c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
+                  if (v == 0)
+                    fetch(word);
+                  const vec x = Operand::column(block + word * panel_outputs + part * width + v * lanes);
+                  if (task.tiles > 1)
+                    store(widened + word * width + v * lanes, x);
+                  return x;
+                });
             else
-              accumulate_tile<f32_operand, R, V>(
-                  c, c_stride, k == 0, a, activation_stride, words, [&](std::size_t word, int v) {
-                    if (v == 0)
-                      fetch(word);
-                    return load(widened + word * width + v * lanes);
-                  });
+              accumulate_tile<f32_operand, R, V>(c, c_stride, k == 0, a, activation_stride, words,
+                                                 [&](std::size_t word, int v) {
+                                                   if (v == 0)
+                                                     fetch(word);
+                                                   return load(widened + word * width + v * lanes);
+                                                 });
           });
         }
       }

@@ -21,10 +21,10 @@ inline constexpr int register_vectors = 2;
 inline constexpr std::size_t fetch_distance = 8192;
 #elif defined(TROUPE_PAIR_SUMS)
 template <weight_kind Kind> // of 5 bits, sums of pairs and of dots are both in registers
-inline constexpr int register_rows = layout_of(Kind).code_bits == 4   ? 6
-                                     : layout_of(Kind).code_bits == 5 ? 3
-                                     : layout_of(Kind).code_bits == 6 ? 5
-                                                                      : 4;
+inline constexpr int register_rows = layout_of(Kind).code_bits == 4 ? 6
+  : layout_of(Kind).code_bits == 5                                  ? 3
+  : layout_of(Kind).code_bits == 6                                  ? 5
+                                                                    : 4;
 inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 1024;
 #else

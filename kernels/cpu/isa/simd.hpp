@@ -39,13 +39,13 @@ inline vec min(vec a, vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline vec select(int from, int to, vec a, vec b) {
   const auto lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const auto mask = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(from)) &
-                    _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(to));
+    _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(to));
   return {_mm512_mask_blend_ps(mask, b.v, a.v)};
 }
 /// 2^i, where `magic` is 1.5 * 2^23 + i, for -126 <= i <= 127.
 inline vec power_of_two(vec magic) {
-  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(magic.v), 23),
-                                               _mm512_set1_epi32(127 << 23)))};
+  return {_mm512_castsi512_ps(
+    _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(magic.v), 23), _mm512_set1_epi32(127 << 23)))};
 }
 
 inline vec load_f16(const std::uint16_t* p) {
@@ -103,7 +103,7 @@ inline vec select(int from, int to, vec x, vec y) {
 }
 inline __m256 power_of_two_half(__m256 magic) {
   return _mm256_castsi256_ps(
-      _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(magic), 23), _mm256_set1_epi32(127 << 23)));
+    _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(magic), 23), _mm256_set1_epi32(127 << 23)));
 }
 inline vec power_of_two(vec magic) { return {power_of_two_half(magic.a), power_of_two_half(magic.b)}; }
 
@@ -204,8 +204,9 @@ template <class Op> // always inlined, as all here: in large functions GCC would
   return each([=](int i) { return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} << 16); });
 }
 [[gnu::always_inline]] inline vec odd_bf16(const std::uint32_t* p) {
-  return each(
-      [=](int i) { return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} & 0xffff0000); });
+  return each([=](int i) {
+    return (quad)(quad_bits{p[4 * i], p[4 * i + 1], p[4 * i + 2], p[4 * i + 3]} & 0xffff0000);
+  });
 }
 
 /// f16 to f32: shift into place, then scale by 2^112, which also normalises denormals; infinity and NaN keep their

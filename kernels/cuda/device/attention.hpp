@@ -49,7 +49,7 @@ struct attention_params {
   const std::int32_t* list = nullptr;
   const std::int32_t* tables = nullptr;
   const row_place* places = nullptr; // [rows]
-  float* states = nullptr; // [slots][heads][state_floats(head_dim)]
+  float* states = nullptr;           // [slots][heads][state_floats(head_dim)]
 };
 
 /// o, then m and l, padded to 16 bytes.

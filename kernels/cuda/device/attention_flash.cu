@@ -107,8 +107,8 @@ struct flash_attention_kernel {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int least = p.window > 0 ? ends[i][half] - p.window - from : 0;
-        const float highest =
-          simt::larger(m[i][half], part::row_max(warp.limit(scores[i], half, least, ends[i][half] - from)));
+        const float highest = simt::larger(m[i][half],
+                                           part::row_max(warp.limit(scores[i], half, least, ends[i][half] - from)));
         const float keep = highest == -simt::infinity() ? 1 : simt::exp(m[i][half] - highest);
         l[i][half] = l[i][half] * keep + warp.exponentiate(scores[i], half, highest);
         m[i][half] = highest;

@@ -116,7 +116,7 @@ struct merge_kernel {
       for (int c = 0; c < Columns; ++c)
         if (column(c) < dim)
           sum.o[c] = sum.o[c] * keep +
-                     weight * value_scale * load_cell(block.data, p.cache.type, block.value(token, column(c)));
+            weight * value_scale * load_cell(block.data, p.cache.type, block.value(token, column(c)));
     }
     return sum;
   }

@@ -57,8 +57,8 @@ struct plain_attention_kernel {
       sum += weight;
       weights[t] = weight;
       if (is_scaled(p.cache.type)) // V's scale is its weight's
-        weights[t] *= p.cache.head(p.tables[work.table + t / block_tokens], kv_head)
-                        .scales()[block_tokens + t % block_tokens];
+        weights[t] *=
+          p.cache.head(p.tables[work.table + t / block_tokens], kv_head).scales()[block_tokens + t % block_tokens];
     }
     sum = simt::block_sum(sum, scratch);
 
@@ -83,8 +83,8 @@ struct plain_attention_kernel {
 } // namespace
 
 void attend_plainly(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
-  const std::size_t floats =
-    plain_attention_kernel::threads / warp_lanes + partition_tokens + static_cast<std::size_t>(params.cache.head_dim);
+  const std::size_t floats = plain_attention_kernel::threads / warp_lanes + partition_tokens +
+    static_cast<std::size_t>(params.cache.head_dim);
   launch(on, {static_cast<unsigned>(count), static_cast<unsigned>(params.cache.kv_heads)}, floats * sizeof(float),
          plain_attention_kernel{params, works});
 }

@@ -54,8 +54,8 @@ struct split_attention_kernel {
         from[i][half] = p.window > 0 ? end - p.window - start : 0;
         to[i][half] = end - start;
       }
-    const std::int32_t mine =
-      warp.row_of(static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
+    const std::int32_t mine = warp.row_of(
+      static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
     const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
 
     float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};

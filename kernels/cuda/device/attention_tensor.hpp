@@ -110,8 +110,8 @@ struct tensor_attention {
       }
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const words4 k =
-          Cells::eight(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes + ((d + 8 * t) * Cells::bytes ^ flip));
+        const words4 k = Cells::eight(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes +
+                                      ((d + 8 * t) * Cells::bytes ^ flip));
 #pragma unroll
         for (int i = 0; i < Tiles; ++i) {
           simt::mma(scores[i][c], {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, {k.x, k.y});
@@ -130,8 +130,8 @@ struct tensor_attention {
       }
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const words2 k =
-          Cells::four(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes + ((d + 4 * t) * Cells::bytes ^ flip));
+        const words2 k = Cells::four(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes +
+                                     ((d + 4 * t) * Cells::bytes ^ flip));
 #pragma unroll
         for (int i = 0; i < Tiles; ++i)
           simt::mma(scores[i][c], {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, {k.x, k.y});
@@ -220,8 +220,8 @@ struct tensor_attention {
             weights[i][2 + row] = simt::float_to_bf16_pair(second[0], second[1]);
           }
         }
-      const unsigned char* values =
-        from.data + (block_tokens * (Dim + first_dim) + g * block_tokens + 4 * t) * Cells::bytes;
+      const unsigned char* values = from.data +
+        (block_tokens * (Dim + first_dim) + g * block_tokens + 4 * t) * Cells::bytes;
 #pragma unroll
       for (int d = 0; d < Eights; ++d) {
         const words2 v = Cells::four(values + 8 * d * block_tokens * Cells::bytes);

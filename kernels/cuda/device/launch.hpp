@@ -35,8 +35,8 @@ void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Ke
                                static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute", Kernel::name);
   cudaGetLastError(); // of calls before, whose callers have been told
-  run_kernel<Kernel><<<dim3(grid.x, grid.y), Kernel::threads, shared_bytes,
-                       static_cast<cudaStream_t>(on.native())>>>(kernel);
+  run_kernel<Kernel>
+    <<<dim3(grid.x, grid.y), Kernel::threads, shared_bytes, static_cast<cudaStream_t>(on.native())>>>(kernel);
   check(cudaGetLastError(), "launch", Kernel::name);
 }
 

@@ -10,9 +10,9 @@ namespace troupe::kernels::cuda {
 
 /// out = in · wᵀ + bias of one part's outputs, or out += that; gated: out = silu(gate) * up.
 struct linear_params {
-  void* out = nullptr;         // at the part's first output; f32, gated: of the type of in
+  void* out = nullptr; // at the part's first output; f32, gated: of the type of in
   std::size_t out_stride = 0;
-  const void* in = nullptr;    // [rows][inputs], f32 (plain) or bf16 (flat)
+  const void* in = nullptr; // [rows][inputs], f32 (plain) or bf16 (flat)
   std::size_t in_stride = 0;
   std::size_t rows = 0;
   const float* bias = nullptr; // of the part's outputs (gated: gate's, then up's), or null

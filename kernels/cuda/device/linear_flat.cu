@@ -210,7 +210,7 @@ template <weight_kind Kind, int Columns>
 void launch_flat(const stream& on, const weight_part& part, const linear_params& params) {
   using kernel = flat_kernel<Kind, Columns>;
   const bool aligned = params.in_stride % 4 == 0 && params.inputs % 4 == 0 &&
-                       reinterpret_cast<std::uintptr_t>(params.in) % 8 == 0;
+    reinterpret_cast<std::uintptr_t>(params.in) % 8 == 0;
   const auto rows = ceil_div(params.rows, std::size_t(kernel::block_rows));
   launch(on, {static_cast<unsigned>(part.tiles), static_cast<unsigned>(rows)}, kernel::shared_bytes,
          kernel{params, aligned});

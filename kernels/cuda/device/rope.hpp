@@ -21,7 +21,7 @@ struct rope_params {
   float eps = 0;
   const float* rope = nullptr; // [positions][cosines | sines]
   layer_cache cache;
-  const row_place* places = nullptr;  // [rows], device memory
+  const row_place* places = nullptr;    // [rows], device memory
   const std::int32_t* tables = nullptr; // device memory
   std::size_t rows = 0;
 };

@@ -95,9 +95,7 @@ unsigned extent(std::size_t n) { return static_cast<unsigned>(n); }
 
 } // namespace
 
-void embed(const stream& on, const embed_params& params) {
-  launch(on, {extent(params.rows)}, 0, embed_kernel{params});
-}
+void embed(const stream& on, const embed_params& params) { launch(on, {extent(params.rows)}, 0, embed_kernel{params}); }
 
 void rms_norm(const stream& on, const rms_norm_params& params) {
   launch(on, {extent(params.rows)}, rms_norm_kernel::threads / warp_lanes * sizeof(float), rms_norm_kernel{params});

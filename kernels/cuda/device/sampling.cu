@@ -60,12 +60,12 @@ struct candidate_row {
   std::int32_t vocab;
   float largest = 0;
   std::int32_t likeliest = 0;
-  std::uint32_t least = 0;      // order of the lowest logit that may be chosen,
-  std::int32_t last_equal = 0;  // of which only ids up to this one
+  std::uint32_t least = 0;     // order of the lowest logit that may be chosen,
+  std::int32_t last_equal = 0; // of which only ids up to this one
   float min_p = 0;
 
   TROUPE_DEVICE candidate_row(const float* logits, std::int32_t vocab)
-      : logits(logits), vocab(vocab), last_equal(vocab) {
+    : logits(logits), vocab(vocab), last_equal(vocab) {
     std::uint64_t best = 0;
     for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < vocab; i += block_threads) {
       const std::uint64_t mine = std::uint64_t(order_of(at(i))) << 32 | ~static_cast<std::uint32_t>(i);
@@ -89,7 +89,7 @@ struct candidate_row {
   TROUPE_DEVICE bool keeps(std::int32_t id, float logit) const {
     const std::uint32_t order = order_of(logit);
     return (order > least || (order == least && id <= last_equal)) &&
-           (min_p == 0 || exp_nonpositive(simt::sub(logit, largest)) >= min_p);
+      (min_p == 0 || exp_nonpositive(simt::sub(logit, largest)) >= min_p);
   }
 
   /// What a candidate weighs, else 0.
@@ -124,8 +124,8 @@ struct candidate_row {
           simt::atomic_add(&shared().bins[order >> shift & (bin_count - 1)], mine);
       }
       simt::sync_block();
-      const std::int32_t from_top =
-        find(bin_count, [](std::int32_t i) { return shared().bins[bin_count - 1 - i]; }, mark);
+      const std::int32_t from_top = find(
+        bin_count, [](std::int32_t i) { return shared().bins[bin_count - 1 - i]; }, mark);
       prefix |= static_cast<std::uint32_t>(bin_count - 1 - from_top) << shift;
       known = ~0u << shift;
       simt::sync_block();
@@ -153,7 +153,8 @@ struct candidate_row {
     // Of those with this very logit the first few ids.
     const std::uint64_t each = sampling_weight(logit_of(least), largest);
     std::uint64_t nth = mark / each;
-    last_equal = find(vocab, [&](std::int32_t i) { return std::uint64_t(order_of(at(i)) == least); }, nth);
+    last_equal = find(
+      vocab, [&](std::int32_t i) { return std::uint64_t(order_of(at(i)) == least); }, nth);
   }
 
   TROUPE_DEVICE static float logit_of(std::uint32_t order) {
@@ -234,8 +235,9 @@ struct sample_kernel {
       for_each(counted, [&](std::int32_t i) {
         const token_count entry = entry_of(i);
         if (entry.generated > 0)
-          add_to(x[entry.id], -simt::add(simt::mul(static_cast<float>(entry.generated), row.frequency_penalty),
-                                         row.presence_penalty));
+          add_to(
+            x[entry.id],
+            -simt::add(simt::mul(static_cast<float>(entry.generated), row.frequency_penalty), row.presence_penalty));
       });
     if (scale != 1)
       for_each(p.vocab, [&](std::int32_t i) { x[i] = simt::mul(x[i], scale); });
@@ -272,8 +274,8 @@ struct sample_kernel {
     for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < p.vocab; i += block_threads) {
       const std::uint32_t order = order_of(tokens.at(i));
       if (order > least || (order == least && i <= last))
-        shared().top[simt::atomic_add(&shared().top_count, 1u)] =
-          std::uint64_t(order) << 32 | ~static_cast<std::uint32_t>(i);
+        shared().top[simt::atomic_add(&shared().top_count, 1u)] = std::uint64_t(order) << 32 |
+          ~static_cast<std::uint32_t>(i);
     }
     simt::sync_block();
     if (simt::thread() != 0)

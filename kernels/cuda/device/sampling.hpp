@@ -25,30 +25,30 @@ inline constexpr int most_top_logprobs = 20;
 struct sampling_row {
   std::int32_t logit_row = 0;
   std::int32_t greedy = 0;
-  float inverse_temperature = 1;        // 1 / temperature, rounded to f32
-  std::int32_t top_k = 0;               // 0: off
-  std::uint64_t top_p = 1ull << 32;     // in units of 2^-32, rounded; 2^32: off
-  float min_p = 0;                      // 2^-41 and less: off
+  float inverse_temperature = 1;    // 1 / temperature, rounded to f32
+  std::int32_t top_k = 0;           // 0: off
+  std::uint64_t top_p = 1ull << 32; // in units of 2^-32, rounded; 2^32: off
+  float min_p = 0;                  // 2^-41 and less: off
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   std::uint64_t seed = 0, position = 0; // see runtime/philox.hpp
   std::uint32_t index = 0;
-  std::int32_t logprobs = -1;           // -1: none; else how many of the likeliest, up to most_top_logprobs
+  std::int32_t logprobs = -1; // -1: none; else how many of the likeliest, up to most_top_logprobs
   const logit_bias* biases = nullptr;
   const token_count* counts = nullptr;  // of prompt and generated tokens
   const std::int32_t* masked = nullptr; // cannot be chosen
   std::int32_t bias_count = 0, counted = 0, masked_count = 0;
-  std::int32_t slot = 0;                // where the token goes, if anywhere
-  std::int32_t pending = 0;             // whether the token that is there now is missing in `counts`
+  std::int32_t slot = 0;    // where the token goes, if anywhere
+  std::int32_t pending = 0; // whether the token that is there now is missing in `counts`
 };
 
 /// What was sampled. Log-probabilities are for the host to finish: of logit x it is
 /// float(double(min(x - largest, 0)) - log(double(total) / 2^40)).
 struct sampled_row {
-  std::int32_t token = -1;              // -1: every logit is masked, NaN or minus infinity
+  std::int32_t token = -1; // -1: every logit is masked, NaN or minus infinity
   std::int32_t top_count = 0;
-  float largest = 0;                    // of the raw logits, where log-probabilities were asked for
-  float logit = 0;                      // the token's
-  std::uint64_t total = 0;              // of the raw logits' weights
+  float largest = 0;                            // of the raw logits, where log-probabilities were asked for
+  float logit = 0;                              // the token's
+  std::uint64_t total = 0;                      // of the raw logits' weights
   std::int32_t top_ids[most_top_logprobs] = {}; // likeliest first, ties by lower id
   float top_logits[most_top_logprobs] = {};
 };

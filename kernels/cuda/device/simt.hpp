@@ -93,9 +93,9 @@ TROUPE_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "me
 /// 2t+1 of column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
 TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // Single-rounded: never contracted into a fused operation.
@@ -123,14 +123,14 @@ TROUPE_DEVICE std::uint32_t float_to_bf16_pair(float x, float y) {
 }
 /// Both halves of a - b, rounded to bf16.
 TROUPE_DEVICE std::uint32_t subtract_bf16_pair(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d =
-    __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  const __nv_bfloat162 d = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&a),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
   return *reinterpret_cast<const std::uint32_t*>(&d);
 }
 /// Both halves of a * b, rounded to bf16; subnormal numbers count.
 TROUPE_DEVICE std::uint32_t multiply_bf16_pair(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d =
-    __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  const __nv_bfloat162 d = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
+                                   *reinterpret_cast<const __nv_bfloat162*>(&b));
   return *reinterpret_cast<const std::uint32_t*>(&d);
 }
 

@@ -8,8 +8,8 @@ namespace troupe::kernels::cuda {
 /// Words that go to one place. A kernel's block takes one.
 struct unpack_chunk {
   std::uint32_t* to = nullptr;
-  std::uint32_t from = 0;  // in words from the start of the data
-  std::uint32_t count = 0; // up to most_chunk_words
+  std::uint32_t from = 0;   // in words from the start of the data
+  std::uint32_t count = 0;  // up to most_chunk_words
   std::uint32_t tokens = 0; // whether negative words, -1 - s, become the token in slot s
   std::uint32_t unused = 0;
 };

@@ -18,7 +18,7 @@ template <weight_kind Kind>
 struct weight_chunk {
   static constexpr bool four_bits = code_bits(Kind) == 4;
   static constexpr bool has_minimum = Kind == weight_kind::q8_min || Kind == weight_kind::q4_min ||
-                                      Kind == weight_kind::q4_k || Kind == weight_kind::q5_k;
+    Kind == weight_kind::q4_k || Kind == weight_kind::q5_k;
   static constexpr bool is_super = Kind == weight_kind::q4_k || Kind == weight_kind::q5_k || Kind == weight_kind::q6_k;
   static constexpr bool scale_per_step = Kind == weight_kind::q6_k;
   static constexpr int scale_words = static_cast<int>(scale_bytes(Kind)) / tile_outputs / 4;
@@ -121,8 +121,8 @@ struct weight_chunk<weight_kind::fp8> {
 
   TROUPE_DEVICE void load(const linear_params& p, std::size_t tile, std::size_t chunk) {
     const std::size_t row = tile * tile_outputs + simt::lane() / 4;
-    const auto* from =
-      static_cast<const std::uint8_t*>(p.codes) + row * p.stride + chunk * chunk_inputs + 16 * (simt::lane() % 4);
+    const auto* from = static_cast<const std::uint8_t*>(p.codes) + row * p.stride + chunk * chunk_inputs +
+      16 * (simt::lane() % 4);
 #pragma unroll
     for (int i = 0; i < halves; ++i)
       for (int half = 0; half < 2; ++half)

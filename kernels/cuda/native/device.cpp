@@ -23,7 +23,7 @@ int device_count(std::string* why_none) {
       *why_none = "no NVIDIA driver was found";
     else if (status == cudaErrorInsufficientDriver)
       *why_none = "the NVIDIA driver is for CUDA " + version(driver) + ", this program needs one for CUDA " +
-                  version(CUDART_VERSION) + " or later";
+        version(CUDART_VERSION) + " or later";
     else if (status == cudaSuccess || status == cudaErrorNoDevice)
       *why_none = "the NVIDIA driver knows no GPU";
     else
@@ -108,8 +108,9 @@ void event::synchronise() const {
 
 float milliseconds_between(const event& from, const event& to) {
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from.native()), static_cast<cudaEvent_t>(to.native())),
-        "cudaEventElapsedTime");
+  check(
+    cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from.native()), static_cast<cudaEvent_t>(to.native())),
+    "cudaEventElapsedTime");
   return milliseconds;
 }
 

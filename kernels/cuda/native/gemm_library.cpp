@@ -42,13 +42,13 @@ struct functions {
       return function != nullptr;
     };
     return find(create, "cublasLtCreate") && find(destroy, "cublasLtDestroy") &&
-           find(status_string, "cublasLtGetStatusString") && find(desc_create, "cublasLtMatmulDescCreate") &&
-           find(desc_destroy, "cublasLtMatmulDescDestroy") && find(desc_set, "cublasLtMatmulDescSetAttribute") &&
-           find(layout_create, "cublasLtMatrixLayoutCreate") && find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
-           find(preference_create, "cublasLtMatmulPreferenceCreate") &&
-           find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-           find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
-           find(heuristic, "cublasLtMatmulAlgoGetHeuristic") && find(matmul, "cublasLtMatmul");
+      find(status_string, "cublasLtGetStatusString") && find(desc_create, "cublasLtMatmulDescCreate") &&
+      find(desc_destroy, "cublasLtMatmulDescDestroy") && find(desc_set, "cublasLtMatmulDescSetAttribute") &&
+      find(layout_create, "cublasLtMatrixLayoutCreate") && find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
+      find(preference_create, "cublasLtMatmulPreferenceCreate") &&
+      find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
+      find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
+      find(heuristic, "cublasLtMatmulAlgoGetHeuristic") && find(matmul, "cublasLtMatmul");
   }
 
   void check(cublasStatus_t status, const char* call) const {
@@ -97,8 +97,17 @@ private:
     const auto alignment = [](const void* at) {
       return static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % plan_alignment);
     };
-    const key shape{p.rows,       p.outputs, p.inputs, p.out_stride, p.in_stride, p.weight_stride, p.add,
-                    p.fp8, p.row_scales != nullptr, alignment(p.out), alignment(p.in)};
+    const key shape{p.rows,
+                    p.outputs,
+                    p.inputs,
+                    p.out_stride,
+                    p.in_stride,
+                    p.weight_stride,
+                    p.add,
+                    p.fp8,
+                    p.row_scales != nullptr,
+                    alignment(p.out),
+                    alignment(p.in)};
     const auto [found, added] = plans_.try_emplace(shape);
     if (added)
       make(found->second, p);
@@ -137,8 +146,8 @@ private:
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned(p.out));
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const auto status =
-      lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result, &found);
+    const auto status = lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result,
+                                      &found);
     lt_.preference_destroy(preference);
     // Which devices multiply fp8, and with which scales, the library knows; it says no in more ways than one.
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && !p.fp8)
@@ -151,7 +160,8 @@ private:
   bool set_scale_modes(plan& to) {
 #if CUBLAS_VERSION >= 120900
     const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    const float* later = static_cast<const float*>(workspace_.get()); // heuristics want to see that there will be scales
+    const float* later = static_cast<const float*>(
+      workspace_.get()); // heuristics want to see that there will be scales
     for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
       if (lt_.desc_set(to.operation, which, &mode, sizeof mode) != CUBLAS_STATUS_SUCCESS)
         return false;

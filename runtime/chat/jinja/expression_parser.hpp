@@ -16,8 +16,8 @@ protected:
   using expression_ptr = ast::expression_ptr;
   using arguments = ast::arguments;
 
-  static constexpr unsigned max_nesting = 64;      // of the parser's own recursion: brackets in brackets, blocks in blocks
-  static constexpr unsigned max_expression = 256;  // of the tree: a chain of operators is as deep as it is long
+  static constexpr unsigned max_nesting = 64; // of the parser's own recursion: brackets in brackets, blocks in blocks
+  static constexpr unsigned max_expression = 256; // of the tree: a chain of operators is as deep as it is long
   static constexpr std::string_view comparisons[] = {"==", "!=", "<", "<=", ">", ">="};
 
   explicit expression_parser(std::string_view source) : tokens_(tokenize(source)) {}
@@ -316,7 +316,10 @@ protected:
     const char* first = t.text.data() + (prefixed ? 2 : 0);
     std::int64_t result = 0;
     const auto read = std::from_chars(first, t.text.data() + t.text.size(), result,
-                                      base == 'x' ? 16 : base == 'o' ? 8 : base == 'b' ? 2 : 10);
+                                      base == 'x'     ? 16
+                                        : base == 'o' ? 8
+                                        : base == 'b' ? 2
+                                                      : 10);
     if (read.ec != std::errc{})
       refuse(t.at, "the integer " + t.text + " does not fit into 64 bits");
     return value(result);
@@ -404,7 +407,8 @@ protected:
     const auto below = std::max({depth(of), depth(bounds[0]), depth(bounds[1]), depth(bounds[2])});
     if (!sliced)
       return make(where, ast::item{std::move(of), std::move(bounds[0])}, below);
-    return make(where, ast::slice{std::move(of), std::move(bounds[0]), std::move(bounds[1]), std::move(bounds[2])}, below);
+    return make(where, ast::slice{std::move(of), std::move(bounds[0]), std::move(bounds[1]), std::move(bounds[2])},
+                below);
   }
 
   expression_ptr called(expression_ptr callee) {
@@ -480,8 +484,8 @@ protected:
     arguments given;
     if (at_op("(")) {
       given = call_arguments_of();
-    } else if (at(type::string) || at(type::integer) || at(type::real) || at_op("[") || at_op("{")
-               || (at(type::name) && !at_name("else") && !at_name("or") && !at_name("and"))) {
+    } else if (at(type::string) || at(type::integer) || at(type::real) || at_op("[") || at_op("{") ||
+               (at(type::name) && !at_name("else") && !at_name("or") && !at_name("and"))) {
       if (at_name("is"))
         refuse(here().at, "tests cannot be chained with 'is'");
       given.positional.push_back(postfix(primary()));
@@ -549,10 +553,10 @@ protected:
   std::vector<token> tokens_;
   std::size_t next_ = 0;
   unsigned nesting_ = 0;
-  unsigned loops_ = 0;  // around here, up to the next function
-  unsigned soft_ = 0;   // branches around here
+  unsigned loops_ = 0; // around here, up to the next function
+  unsigned soft_ = 0;  // branches around here
   std::vector<std::pair<position, std::string>> unknown_;
-  std::vector<ast::macro_body*> macros_;  // around here
+  std::vector<ast::macro_body*> macros_; // around here
 };
 
 } // namespace troupe::jinja

@@ -108,8 +108,8 @@ std::optional<double> read_real(context& c, std::string_view s) {
     return std::nullopt;
   const auto letters = text::lower(c, digits);
   const bool named = letters.find("inf") != letters.npos || letters.find("nan") != letters.npos;
-  if (digits.empty() || letters.find('x') != letters.npos || letters.find('(') != letters.npos
-      || (!named && digits.find_first_not_of("0123456789+-.eE_") != digits.npos) || digits.find("__") != digits.npos)
+  if (digits.empty() || letters.find('x') != letters.npos || letters.find('(') != letters.npos ||
+      (!named && digits.find_first_not_of("0123456789+-.eE_") != digits.npos) || digits.find("__") != digits.npos)
     return std::nullopt;
   std::erase(digits, '_');
   char* end = nullptr;
@@ -142,8 +142,8 @@ std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::in
     const std::int64_t digit = std::isdigit(u) ? c - '0' : std::isalpha(u) ? (c | 0x20) - 'a' + 10 : 99;
     if (digit >= base)
       return std::nullopt;
-    if (__builtin_mul_overflow(result, base, &result)
-        || (negative ? __builtin_sub_overflow(result, digit, &result) : __builtin_add_overflow(result, digit, &result)))
+    if (__builtin_mul_overflow(result, base, &result) ||
+        (negative ? __builtin_sub_overflow(result, digit, &result) : __builtin_add_overflow(result, digit, &result)))
       throw fault("the integer " + std::string(s) + " does not fit into 64 bits");
   }
   return result;
@@ -205,7 +205,9 @@ value round(context& c, const value& v, const call_arguments& args) {
     std::snprintf(digits, sizeof digits, "%.*f", static_cast<int>(precision), v.real());
     return value(std::strtod(digits, nullptr));
   }
-  const auto whole = method == "ceil" ? std::ceil(scaled) : method == "floor" ? std::floor(scaled) : std::nearbyint(scaled);
+  const auto whole = method == "ceil" ? std::ceil(scaled)
+    : method == "floor"               ? std::floor(scaled)
+                                      : std::nearbyint(scaled);
   const auto result = precision < 0 ? whole * scale : whole / scale;
   return v.is_integral() && method == "common" ? truncated(result, value(0)) : value(result);
 }

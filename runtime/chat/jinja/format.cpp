@@ -15,8 +15,8 @@ namespace {
 /// What both ways understand: fill, alignment, sign, width, precision, type.
 struct field {
   std::string fill = " ";
-  char align = '\0';  // '<' '>' '^', '=' (padding after the sign), or the default of the type
-  char sign = '-';    // '-' only for negatives, '+' always, ' ' a space for positives
+  char align = '\0'; // '<' '>' '^', '=' (padding after the sign), or the default of the type
+  char sign = '-';   // '-' only for negatives, '+' always, ' ' a space for positives
   bool alternate = false, grouped = false;
   std::size_t width = 0;
   std::optional<std::size_t> precision;
@@ -284,8 +284,8 @@ std::string format_value(context& c, const value& v, std::string_view spec) {
   if (v.is_number() && !(v.is(kind::boolean) && f.type == '\0')) {
     if (f.type == 'c')
       return character(c, v, f);
-    if (f.type == 's' || (f.type != '\0' && std::string_view("dxXobeEfFgG%").find(f.type) == std::string_view::npos)
-        || (v.is(kind::real) && f.type != '\0' && std::string_view("dxXob").find(f.type) != std::string_view::npos))
+    if (f.type == 's' || (f.type != '\0' && std::string_view("dxXobeEfFgG%").find(f.type) == std::string_view::npos) ||
+        (v.is(kind::real) && f.type != '\0' && std::string_view("dxXob").find(f.type) != std::string_view::npos))
       unknown(f.type, v);
     return numeric(c, v, f);
   }
@@ -321,9 +321,9 @@ value look_up(context& c, std::string_view path, const call_arguments& args, std
       throw fault("missing ']' in format string");
     const auto name = path.substr(1, stop - 1);
     std::size_t at = 0;
-    found = !item                                 ? get_attribute(c, found, std::string(name))
-            : text::all(c, name, text::is_decimal)   ? get_item(c, found, value(static_cast<std::int64_t>(number(name, at))))
-                                                  : get_item(c, found, value(name));
+    found = !item                            ? get_attribute(c, found, std::string(name))
+      : text::all(c, name, text::is_decimal) ? get_item(c, found, value(static_cast<std::int64_t>(number(name, at))))
+                                             : get_item(c, found, value(name));
     path.remove_prefix(item ? stop + 1 : stop);
   }
   return found;

@@ -11,9 +11,7 @@ namespace troupe::jinja {
 
 namespace {
 
-value argument(std::string_view test, const call_arguments& args) {
-  return bind(test, args, {"other"}, 1)[0];
-}
+value argument(std::string_view test, const call_arguments& args) { return bind(test, args, {"other"}, 1)[0]; }
 
 bool remainder_is(context& c, const value& v, const value& by, int wanted) {
   return equal(c, arithmetic(c, "%", v, by), value(wanted));
@@ -29,9 +27,7 @@ bool is_equal(context& c, const value& v, const call_arguments& args) {
   return equal(c, v, other);
 }
 
-bool is_unequal(context& c, const value& v, const call_arguments& args) {
-  return !is_equal(c, v, args);
-}
+bool is_unequal(context& c, const value& v, const call_arguments& args) { return !is_equal(c, v, args); }
 
 template <char op, bool or_equal>
 bool is_ordered(context& c, const value& v, const call_arguments& args) {
@@ -52,11 +48,13 @@ constexpr named_test tests[] = {
   {">", is_ordered<'>', false>},
   {">=", is_ordered<'>', true>},
   {"boolean", is_kind<kind::boolean>},
-  {"callable", [](context&, const value& v, const call_arguments&) {
+  {"callable",
+   [](context&, const value& v, const call_arguments&) {
      return v.is_undefined() || (v.is(kind::object) && v.obj()->callable());
    }},
   {"defined", [](context&, const value& v, const call_arguments&) { return !v.is_undefined(); }},
-  {"divisibleby", [](context& c, const value& v, const call_arguments& args) {
+  {"divisibleby",
+   [](context& c, const value& v, const call_arguments& args) {
      return remainder_is(c, v, argument("divisibleby", args), 0);
    }},
   {"eq", is_equal},
@@ -68,9 +66,7 @@ constexpr named_test tests[] = {
   {"ge", is_ordered<'>', true>},
   {"greaterthan", is_ordered<'>', false>},
   {"gt", is_ordered<'>', false>},
-  {"in", [](context& c, const value& v, const call_arguments& args) {
-     return contains(c, argument("in", args), v);
-   }},
+  {"in", [](context& c, const value& v, const call_arguments& args) { return contains(c, argument("in", args), v); }},
   {"integer", is_kind<kind::integer>},
   {"iterable", [](context&, const value& v, const call_arguments&) { return iterable(v); }},
   {"le", is_ordered<'<', true>},
@@ -83,7 +79,8 @@ constexpr named_test tests[] = {
   {"number", [](context&, const value& v, const call_arguments&) { return v.is_number(); }},
   {"odd", [](context& c, const value& v, const call_arguments&) { return remainder_is(c, v, value(2), 1); }},
   {"sameas", [](context&, const value& v, const call_arguments& args) { return v.same(argument("sameas", args)); }},
-  {"sequence", [](context&, const value& v, const call_arguments&) {
+  {"sequence",
+   [](context&, const value& v, const call_arguments&) {
      return v.is_string() || v.is(kind::dict) || (v.is(kind::sequence) && v.seq().indexable());
    }},
   {"string", is_kind<kind::string>},
@@ -157,14 +154,14 @@ dict dict_from(context& c, const call_arguments& args) {
 }
 
 value range(context& c, const call_arguments& args) {
-  constexpr std::int64_t limit = 100000;  // jinja2's MAX_RANGE
+  constexpr std::int64_t limit = 100000; // jinja2's MAX_RANGE
   const auto a = bind("range", args, {"start", "stop", "step"}, 1);
   const bool one = args.positional.size() == 1;
   const auto start = one ? 0 : to_integer(a[0]), stop = to_integer(one ? a[0] : a[1]), step = to_integer(a[2], 1);
   if (step == 0)
     throw fault("range() arg 3 must not be zero");
-  const auto label = "range(" + std::to_string(start) + ", " + std::to_string(stop)
-                     + (step == 1 ? ")" : ", " + std::to_string(step) + ")");
+  const auto label = "range(" + std::to_string(start) + ", " + std::to_string(stop) +
+    (step == 1 ? ")" : ", " + std::to_string(step) + ")");
   std::vector<value> items;
   for (auto i = start; step > 0 ? i < stop : i > stop;) {
     if (static_cast<std::int64_t>(items.size()) == limit)

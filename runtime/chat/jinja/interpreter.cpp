@@ -1,8 +1,8 @@
-#include "runtime/support/error.hpp"
 #include "runtime/chat/jinja/parser.hpp"
 #include "runtime/chat/jinja/program.hpp"
 #include "runtime/chat/jinja/scope.hpp"
 #include "runtime/chat/jinja/text.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 
@@ -13,8 +13,8 @@ namespace {
 /// What follows a statement: the next one, or the end of the loop or of its turn.
 enum class flow { next, leave, again };
 
-constexpr unsigned max_depth = 800;        // calls of eval and run within each other
-constexpr std::size_t step_cost = 64;      // of an expression or statement, in the bytes that context::spend counts
+constexpr unsigned max_depth = 800;   // calls of eval and run within each other
+constexpr std::size_t step_cost = 64; // of an expression or statement, in the bytes that context::spend counts
 
 class interpreter;
 
@@ -99,14 +99,16 @@ public:
     }
     const auto expected = std::min(m.parameters.size(), args.positional.size());
     if (m.uses_varargs && !expects("varargs"))
-      inner->set(*this, "varargs", list({args.positional.begin() + static_cast<std::ptrdiff_t>(expected),
-                                         args.positional.end()}, shape::tuple));
+      inner->set(
+        *this, "varargs",
+        list({args.positional.begin() + static_cast<std::ptrdiff_t>(expected), args.positional.end()}, shape::tuple));
     else if (expected < args.positional.size())
       throw fault("macro '" + m.name + "' takes not more than " + std::to_string(expected) + " argument(s)");
     return value(within(std::move(inner), [&] {
       for (const auto* p : absent)
-        scope_->set(*this, p->name, p->fallback ? eval(*p->fallback)
-                                         : value::undefined("parameter '" + p->name + "' was not provided"));
+        scope_->set(*this, p->name,
+                    p->fallback ? eval(*p->fallback)
+                                : value::undefined("parameter '" + p->name + "' was not provided"));
       run(m.body);
     }));
   }
@@ -290,7 +292,7 @@ private:
       scope_->set(*this, "loop", value(std::shared_ptr<object>(loop)));
       assign(*l.target, loop->items[i]);
       then = run(l.body);
-      finished_one |= then == flow::next;  // jinja2's `else` looks at this, not at whether there were items
+      finished_one |= then == flow::next; // jinja2's `else` looks at this, not at whether there were items
     }
     scope_ = outer;
     if (finished_one || l.otherwise.empty())
@@ -303,7 +305,8 @@ private:
 
   /// What iterating `v` yields, as a sequence: itself where it is one.
   value row(const value& v) {
-    const bool shared = v.is(kind::sequence) && (v.seq().is != shape::generator || !std::exchange(v.seq().consumed, true));
+    const bool shared = v.is(kind::sequence) &&
+      (v.seq().is != shape::generator || !std::exchange(v.seq().consumed, true));
     return shared ? v : list(items(v));
   }
 
@@ -313,8 +316,8 @@ private:
     } else if (const auto* t = std::get_if<ast::tuple_literal>(&target.is)) {
       const auto parts = items(v);
       if (parts.size() != t->items.size())
-        throw fault((parts.size() < t->items.size() ? "not enough" : "too many") + std::string(" values to unpack, ")
-                    + std::to_string(t->items.size()) + " expected");
+        throw fault((parts.size() < t->items.size() ? "not enough" : "too many") + std::string(" values to unpack, ") +
+                    std::to_string(t->items.size()) + " expected");
       for (std::size_t i = 0; i < parts.size(); ++i)
         assign(*t->items[i], parts[i]);
     } else {
@@ -471,8 +474,9 @@ private:
     if (eval(*c.condition).truth())
       return eval(*c.then);
     at_ = at;
-    return c.otherwise ? eval(*c.otherwise)
-                       : value::undefined("the inline if-expression evaluated to false and no else section was defined.");
+    return c.otherwise
+      ? eval(*c.otherwise)
+      : value::undefined("the inline if-expression evaluated to false and no else section was defined.");
   }
 
   call_arguments arguments(const ast::arguments& given) {
@@ -517,9 +521,7 @@ private:
   unsigned depth_ = 0;
 };
 
-value macro_object::call(context&, const call_arguments& args) {
-  return in_.invoke(body_, where_, args);
-}
+value macro_object::call(context&, const call_arguments& args) { return in_.invoke(body_, where_, args); }
 
 } // namespace
 

@@ -1,7 +1,7 @@
 // JSON in and out of template values, as Python's json module reads and writes it.
-#include "runtime/support/error.hpp"
 #include "runtime/chat/jinja/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
+#include "runtime/support/error.hpp"
 
 #include <simdjson.h>
 
@@ -107,8 +107,7 @@ private:
     for (const auto& entry : d.entries())
       entries.push_back(&entry);
     if (style_.sort_keys)
-      std::ranges::stable_sort(entries,
-                               [this](auto* a, auto* b) { return compare(meter_, a->first, b->first) < 0; });
+      std::ranges::stable_sort(entries, [this](auto* a, auto* b) { return compare(meter_, a->first, b->first) < 0; });
     add("{");
     for (std::size_t i = 0; i < entries.size(); ++i) {
       separate(i == 0, level + 1);

@@ -13,9 +13,7 @@ std::string to_string(position at) {
   return "template line " + std::to_string(at.line) + ", column " + std::to_string(at.column);
 }
 
-void refuse(position at, const std::string& what, errc code) {
-  throw failure(code, to_string(at) + ": " + what);
-}
+void refuse(position at, const std::string& what, errc code) { throw failure(code, to_string(at) + ": " + what); }
 
 namespace {
 
@@ -109,7 +107,7 @@ private:
     if (sign == '-') {
       part = stripped(part, false, true);
     } else if (sign != '+' && block) {
-      const auto line = part.rfind('\n') + 1;  // npos + 1 is 0
+      const auto line = part.rfind('\n') + 1; // npos + 1 is 0
       const bool starts_line = line > 0 || begin == 0 || source_[begin - 1] == '\n';
       if (starts_line && stripped(part.substr(line), true, false).empty())
         part = part.substr(0, line);
@@ -189,7 +187,7 @@ private:
   /// The inside of {{ }} or {% %}.
   void code(std::size_t tag, type begin, type end, std::string_view close, bool block) {
     push(begin, {}, tag);
-    std::string open;  // brackets yet to be closed
+    std::string open; // brackets yet to be closed
     for (;;) {
       const auto start = at_;
       if (open.empty() && skip_end(close, block)) {
@@ -248,7 +246,7 @@ private:
     const bool real = end > whole;
     if (!real && peek() == '0') {
       const char base = static_cast<char>(std::tolower(static_cast<unsigned char>(peek(1))));
-      end = digits(begin, [](char c) { return c == '0'; });  // 012 is no number
+      end = digits(begin, [](char c) { return c == '0'; }); // 012 is no number
       if (base == 'x' || base == 'o' || base == 'b')
         if (const auto last = digits(begin + 2, base == 'x' ? hex : base == 'o' ? octal : binary); last > begin + 2)
           end = last;
@@ -335,7 +333,8 @@ private:
       open += c == '(' ? ')' : c == '[' ? ']' : '}';
     if (size == 1 && (c == ')' || c == ']' || c == '}')) {
       if (open.empty() || open.back() != c)
-        fail(std::string("unexpected '") + c + '\'' + (open.empty() ? "" : std::string(", expected '") + open.back() + "'"),
+        fail(std::string("unexpected '") + c + '\'' +
+               (open.empty() ? "" : std::string(", expected '") + open.back() + "'"),
              begin);
       open.pop_back();
     }
@@ -344,7 +343,7 @@ private:
   }
 
   std::string source_;
-  std::vector<std::size_t> lines_{0};  // offsets of line starts
+  std::vector<std::size_t> lines_{0}; // offsets of line starts
   std::size_t at_ = 0;
   std::vector<token> tokens_;
 };

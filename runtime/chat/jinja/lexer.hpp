@@ -25,7 +25,7 @@ std::string to_string(position at);
 struct token {
   enum class type { data, variable_begin, variable_end, block_begin, block_end, name, string, integer, real, op, end };
   type is = type::end;
-  std::string text;  // a string without its quotes and escapes; a number without its underscores
+  std::string text; // a string without its quotes and escapes; a number without its underscores
   position at;
 };
 

@@ -25,16 +25,20 @@ public:
 
 /// What one rendering may use.
 struct render_limits {
-  std::size_t steps = std::size_t{256} << 20;      // of about a nanosecond: bytes passed over, values visited
-  std::size_t bytes = std::size_t{64} << 20;       // of memory taken, whether or not it is given back
-  std::chrono::milliseconds time{2000};            // on the wall
+  std::size_t steps = std::size_t{256} << 20; // of about a nanosecond: bytes passed over, values visited
+  std::size_t bytes = std::size_t{64} << 20;  // of memory taken, whether or not it is given back
+  std::chrono::milliseconds time{2000};       // on the wall
   std::stop_token stop = {};
 };
 
 class meter {
 public:
   explicit meter(const render_limits& limits)
-    : steps_(limits.steps), bytes_(limits.bytes), stop_(limits.stop), end_(clock::now() + limits.time), look_at_(steps_) {}
+    : steps_(limits.steps),
+      bytes_(limits.bytes),
+      stop_(limits.stop),
+      end_(clock::now() + limits.time),
+      look_at_(steps_) {}
 
   /// For what is done outside of a rendering, on texts of known size.
   static meter unlimited() {

@@ -94,9 +94,9 @@ value found(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("find", args, {"sub", "start", "end"}, 1);
   const auto& wanted = string_of(a[0]);
   const auto part = window(c, self.str(), a[1], a[2]);
-  const auto at = !part  ? std::string_view::npos
-                  : last ? text::find_last(c, *part, wanted)
-                         : text::find(c, *part, wanted);
+  const auto at = !part ? std::string_view::npos
+    : last              ? text::find_last(c, *part, wanted)
+                        : text::find(c, *part, wanted);
   if (at != std::string_view::npos)
     return value(static_cast<std::int64_t>(
       text::length(c, {self.str().data(), static_cast<std::size_t>(part->data() - self.str().data()) + at})));
@@ -178,15 +178,14 @@ value justified(context& c, const value& self, const call_arguments& args) {
 }
 
 value zero_filled(context& c, const value& self, const call_arguments& args) {
-  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(to_integer(bind("zfill", args, {"width"}, 1)[0]), 0));
+  const auto width = static_cast<std::size_t>(
+    std::max<std::int64_t>(to_integer(bind("zfill", args, {"width"}, 1)[0]), 0));
   const std::string_view s = self.str();
   const std::size_t sign = !s.empty() && (s[0] == '-' || s[0] == '+') ? 1 : 0;
   return c.text(std::string(s.substr(0, sign)) + text::pad(c, s.substr(sign), width - std::min(width, sign), '>', "0"));
 }
 
-bool is_alphanumeric(char32_t c) {
-  return text::is_alpha(c) || text::is_numeric(c);
-}
+bool is_alphanumeric(char32_t c) { return text::is_alpha(c) || text::is_numeric(c); }
 
 constexpr entry string_methods[] = {
   {"capitalize", mapped<text::capitalize>},
@@ -194,7 +193,8 @@ constexpr entry string_methods[] = {
   {"count", counted},
   {"endswith", starts_or_ends<false>},
   {"find", found<false, false>},
-  {"format", [](context& c, const value& self, const call_arguments& args) {
+  {"format",
+   [](context& c, const value& self, const call_arguments& args) {
      return c.text(format_braces(c, self.str(), args));
    }},
   {"index", found<false, true>},
@@ -245,7 +245,7 @@ value occurrences(context& c, const value& self, const call_arguments& args) {
 }
 
 value copy(context&, const value& self, const call_arguments&) {
-  return self;  // nothing can tell: containers don't change
+  return self; // nothing can tell: containers don't change
 }
 
 constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"index", index_of}};
@@ -261,20 +261,24 @@ value view(context& c, const value& self, const char* label, Part part) {
 
 constexpr entry dict_methods[] = {
   {"copy", copy},
-  {"get", [](context& c, const value& self, const call_arguments& args) {
+  {"get",
+   [](context& c, const value& self, const call_arguments& args) {
      const auto a = bind("get", args, {"key", "default"}, 1);
      const auto* found = self.map().find(c, a[0]);
      return found ? *found : args.positional.size() > 1 ? a[1] : value(nullptr);
    }},
-  {"items", [](context& c, const value& self, const call_arguments& args) {
+  {"items",
+   [](context& c, const value& self, const call_arguments& args) {
      bind("items", args, {});
      return view(c, self, "dict_items", [](const auto& e) { return value::tuple({e.first, e.second}); });
    }},
-  {"keys", [](context& c, const value& self, const call_arguments& args) {
+  {"keys",
+   [](context& c, const value& self, const call_arguments& args) {
      bind("keys", args, {});
      return view(c, self, "dict_keys", [](const auto& e) { return e.first; });
    }},
-  {"values", [](context& c, const value& self, const call_arguments& args) {
+  {"values",
+   [](context& c, const value& self, const call_arguments& args) {
      bind("values", args, {});
      return view(c, self, "dict_values", [](const auto& e) { return e.second; });
    }},
@@ -304,8 +308,8 @@ std::optional<value> find_method(const value& self, std::string_view name) {
   if (!self.is(kind::dict) && !(self.is(kind::sequence) && self.seq().indexable()))
     return std::nullopt;
   if (changes(self, name))
-    return value::undefined("access to attribute '" + std::string(name) + "' of '" + self.type_name()
-                            + "' object is unsafe.");
+    return value::undefined("access to attribute '" + std::string(name) + "' of '" + self.type_name() +
+                            "' object is unsafe.");
   if (self.is(kind::dict))
     return find_in(dict_methods, self, name);
   if (self.seq().is == shape::group && (name == "grouper" || name == "list"))

@@ -23,8 +23,8 @@ std::vector<value> bind(std::string_view function, const call_arguments& args,
                         std::initializer_list<std::string_view> names, std::size_t required) {
   const std::string who(function);
   if (args.positional.size() > names.size())
-    throw fault(who + "() takes at most " + std::to_string(names.size()) + " arguments ("
-                + std::to_string(args.positional.size()) + " given)");
+    throw fault(who + "() takes at most " + std::to_string(names.size()) + " arguments (" +
+                std::to_string(args.positional.size()) + " given)");
   auto result = args.positional;
   result.resize(names.size());
   std::vector<bool> given(names.size());
@@ -60,14 +60,10 @@ std::int64_t to_integer(const value& v, std::int64_t fallback) {
 
 namespace {
 
-std::string type_repr(const value& v) {
-  return v.is_none() ? "None" : v.type_name() + " object";
-}
+std::string type_repr(const value& v) { return v.is_none() ? "None" : v.type_name() + " object"; }
 
 /// repr(v) for a message, which a long one would drown.
-std::string brief(context& c, const value& v) {
-  return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr(c);
-}
+std::string brief(context& c, const value& v) { return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr(c); }
 
 std::optional<value> attribute(context& c, const value& v, const std::string& name) {
   c.spend(64 + name.size());
@@ -167,7 +163,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
   if (object.is_undefined())
     throw fault(object.why());
   const bool row = object.is(kind::sequence) && object.seq().indexable();
-  if (!row && !object.is_string())  // object[start:stop] fails, and there is no attribute of that name
+  if (!row && !object.is_string()) // object[start:stop] fails, and there is no attribute of that name
     return value::undefined(type_repr(object) + " has no element slice");
   const auto by = to_integer(step, 1);
   if (by == 0)
@@ -223,9 +219,7 @@ bool contains(context& c, const value& container, const value& item) {
 
 namespace {
 
-[[noreturn]] void overflow() {
-  throw fault("an integer does not fit into 64 bits");
-}
+[[noreturn]] void overflow() { throw fault("an integer does not fit into 64 bits"); }
 
 /// `compute` is one of the compiler's checked operations; it says whether it overflowed.
 value checked(bool (*compute)(std::int64_t, std::int64_t, std::int64_t*), std::int64_t a, std::int64_t b) {
@@ -275,7 +269,7 @@ value integers(std::string_view op, const value& left, const value& right) {
   const auto by = divisor(right, op == "%" ? "modulo" : "division or modulo");
   if (by == -1)
     return op == "%" ? value(0) : checked(subtract, 0, a);
-  const bool lower = a % by != 0 && (a % by < 0) != (by < 0);  // C++ rounds towards zero, Python down
+  const bool lower = a % by != 0 && (a % by < 0) != (by < 0); // C++ rounds towards zero, Python down
   return op == "%" ? value(a % by + (lower ? by : 0)) : value(a / by - (lower ? 1 : 0));
 }
 
@@ -325,9 +319,7 @@ value repeat(context& c, const value& v, std::int64_t times) {
   return make_sequence(v.seq().is, std::move(items));
 }
 
-bool concatenable(const value& v) {
-  return v.is(kind::sequence) && v.seq().indexable() && v.seq().is != shape::range;
-}
+bool concatenable(const value& v) { return v.is(kind::sequence) && v.seq().indexable() && v.seq().is != shape::range; }
 
 } // namespace
 
@@ -357,8 +349,8 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
     return repeat(c, a, b.integer());
   if (op == "*" && a.is_integral() && (b.is_string() || concatenable(b)))
     return repeat(c, b, a.integer());
-  throw fault("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '"
-              + b.type_name() + "'");
+  throw fault("unsupported operand type(s) for " + std::string(op) + ": '" + a.type_name() + "' and '" + b.type_name() +
+              "'");
 }
 
 value negate(const value& v) {

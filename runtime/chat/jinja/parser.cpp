@@ -229,8 +229,6 @@ private:
 
 } // namespace
 
-ast::block parse(std::string_view source) {
-  return parser(source).run();
-}
+ast::block parse(std::string_view source) { return parser(source).run(); }
 
 } // namespace troupe::jinja

@@ -11,7 +11,7 @@ namespace troupe::jinja {
 /// Names of one body and the bodies around it. Loops, macros and blocks have their own; branches don't.
 struct scope {
   std::shared_ptr<scope> around;
-  std::vector<std::pair<std::string_view, value>> names;  // views into the template or the globals
+  std::vector<std::pair<std::string_view, value>> names; // views into the template or the globals
 
   /// Names are looked through one by one, which is charged.
   value* own(meter& m, std::string_view name) {
@@ -95,9 +95,8 @@ public:
 
 private:
   value method(value (loop_object::*call)(context&, const call_arguments&)) {
-    return value(std::make_shared<function>([self = shared_from_this(), call](context& c, const call_arguments& args) {
-      return (*self.*call)(c, args);
-    }));
+    return value(std::make_shared<function>(
+      [self = shared_from_this(), call](context& c, const call_arguments& args) { return (*self.*call)(c, args); }));
   }
 
   value cycle(context&, const call_arguments& args) {

@@ -52,9 +52,7 @@ private:
 
 using mapping = utf8proc_int32_t (*)(utf8proc_int32_t);
 
-char32_t mapped(char32_t c, mapping map) {
-  return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c)));
-}
+char32_t mapped(char32_t c, mapping map) { return static_cast<char32_t>(map(static_cast<utf8proc_int32_t>(c))); }
 
 std::string mapped(meter& m, std::string_view s, mapping map) {
   output out(m);
@@ -73,9 +71,7 @@ void add_upper(output& out, char32_t c) {
     out.add(mapped(c, utf8proc_toupper));
 }
 
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
 } // namespace
 
@@ -132,8 +128,8 @@ char32_t last(std::string_view s, std::size_t end, std::size_t& begin) {
 // -- classes ------------------------------------------------------------------
 
 bool is_space(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680
-         || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+    (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_line_end(char32_t c) {
@@ -145,22 +141,16 @@ bool is_alpha(char32_t c) {
   return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_ND;
-}
+bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
 bool is_numeric(char32_t c) {
   const auto k = category(c);
   return k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO;
 }
 
-bool is_lower(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LL;
-}
+bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 
-bool is_upper(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LU || category(c) == UTF8PROC_CATEGORY_LT;
-}
+bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU || category(c) == UTF8PROC_CATEGORY_LT; }
 
 bool is_printable(char32_t c) {
   const auto k = category(c);
@@ -171,8 +161,8 @@ bool is_identifier(char32_t c) {
   if (c < 0x80)
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   const auto k = category(c);
-  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_MC) || k == UTF8PROC_CATEGORY_ND
-         || k == UTF8PROC_CATEGORY_NL;
+  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_MC) || k == UTF8PROC_CATEGORY_ND ||
+    k == UTF8PROC_CATEGORY_NL;
 }
 
 bool all(meter& m, std::string_view s, bool (*is)(char32_t)) {
@@ -194,19 +184,13 @@ bool all_cased(meter& m, std::string_view s, bool (*wanted)(char32_t), bool (*un
 
 } // namespace
 
-bool all_lower(meter& m, std::string_view s) {
-  return all_cased(m, s, is_lower, is_upper);
-}
+bool all_lower(meter& m, std::string_view s) { return all_cased(m, s, is_lower, is_upper); }
 
-bool all_upper(meter& m, std::string_view s) {
-  return all_cased(m, s, is_upper, is_lower);
-}
+bool all_upper(meter& m, std::string_view s) { return all_cased(m, s, is_upper, is_lower); }
 
 // -- case ---------------------------------------------------------------------
 
-std::string lower(meter& m, std::string_view s) {
-  return mapped(m, s, utf8proc_tolower);
-}
+std::string lower(meter& m, std::string_view s) { return mapped(m, s, utf8proc_tolower); }
 
 std::string upper(meter& m, std::string_view s) {
   output out(m);
@@ -244,7 +228,8 @@ std::string title_words(meter& m, std::string_view s) {
       out.add(mapped(c, utf8proc_tolower));
     else
       add_upper(out, c);
-    inside = !is_space(c) && (c >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c)) == std::string_view::npos);
+    inside = !is_space(c) &&
+      (c >= 0x80 || std::string_view("-({[<").find(static_cast<char>(c)) == std::string_view::npos);
     return true;
   });
   return out.take();

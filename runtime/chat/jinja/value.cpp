@@ -28,13 +28,9 @@ value value::undefined(std::string why) {
   return result;
 }
 
-value value::list(std::vector<value> items) {
-  return make_sequence(shape::list, std::move(items));
-}
+value value::list(std::vector<value> items) { return make_sequence(shape::list, std::move(items)); }
 
-value value::tuple(std::vector<value> items) {
-  return make_sequence(shape::tuple, std::move(items));
-}
+value value::tuple(std::vector<value> items) { return make_sequence(shape::tuple, std::move(items)); }
 
 value make_sequence(shape is, std::vector<value> items, std::string label) {
   auto result = std::make_shared<sequence>();
@@ -62,9 +58,7 @@ void dict::set(meter& m, const value& key, value v) {
   put(std::move(hashed), key, std::move(v));
 }
 
-void dict::set(std::string_view key, value v) {
-  put('s' + std::string(key), value(key), std::move(v));
-}
+void dict::set(std::string_view key, value v) { put('s' + std::string(key), value(key), std::move(v)); }
 
 void dict::put(std::string hashed, const value& key, value v) {
   extent_.add(key.extent());
@@ -128,9 +122,7 @@ extent value::extent() const {
   }
 }
 
-bool value::same(const value& other) const {
-  return data_ == other.data_;
-}
+bool value::same(const value& other) const { return data_ == other.data_; }
 
 namespace {
 
@@ -217,17 +209,11 @@ std::string key_of_real(double d) {
   return 'f' + text::repr(d);
 }
 
-bool both(const value& a, const value& b, kind k) {
-  return a.is(k) && b.is(k);
-}
+bool both(const value& a, const value& b, kind k) { return a.is(k) && b.is(k); }
 
-bool row(const value& v) {
-  return v.is(kind::sequence) && v.seq().indexable();
-}
+bool row(const value& v) { return v.is(kind::sequence) && v.seq().indexable(); }
 
-int sign(auto a, auto b) {
-  return a < b ? -1 : b < a ? 1 : 0;
-}
+int sign(auto a, auto b) { return a < b ? -1 : b < a ? 1 : 0; }
 
 /// Exact where a conversion to double would round the integer.
 int compare_numbers(const value& a, const value& b) {
@@ -237,9 +223,7 @@ int compare_numbers(const value& a, const value& b) {
               static_cast<long double>(b.is_integral() ? b.integer() : b.real()));
 }
 
-bool not_a_number(const value& v) {
-  return v.is(kind::real) && std::isnan(v.real());
-}
+bool not_a_number(const value& v) { return v.is(kind::real) && std::isnan(v.real()); }
 
 std::string_view row_type(const sequence& s) {
   return s.is == shape::group || s.is == shape::tuple ? "tuple" : s.is == shape::range ? "range" : "list";
@@ -290,9 +274,7 @@ std::string hash_key(meter& m, const value& v) {
 namespace {
 
 /// Steps to compare the texts.
-void spend_on(meter& m, const std::string& a, const std::string& b) {
-  m.spend(std::min(a.size(), b.size()) / 4);
-}
+void spend_on(meter& m, const std::string& a, const std::string& b) { m.spend(std::min(a.size(), b.size()) / 4); }
 
 } // namespace
 
@@ -334,8 +316,8 @@ int compare(meter& m, const value& a, const value& b, std::string_view op) {
         return compare(m, x[i], y[i], op);
     return sign(x.size(), y.size());
   }
-  throw fault('\'' + std::string(op) + "' not supported between instances of '" + a.type_name() + "' and '"
-              + b.type_name() + "'");
+  throw fault('\'' + std::string(op) + "' not supported between instances of '" + a.type_name() + "' and '" +
+              b.type_name() + "'");
 }
 
 bool ordered(meter& m, std::string_view op, const value& a, const value& b) {
@@ -347,9 +329,7 @@ bool ordered(meter& m, std::string_view op, const value& a, const value& b) {
 
 // -- iteration ----------------------------------------------------------------
 
-bool iterable(const value& v) {
-  return v.is_undefined() || v.is_string() || v.is(kind::sequence) || v.is(kind::dict);
-}
+bool iterable(const value& v) { return v.is_undefined() || v.is_string() || v.is(kind::sequence) || v.is(kind::dict); }
 
 std::vector<value> iterate(meter& m, const value& v) {
   constexpr std::size_t letter = 4 * sizeof(value);
@@ -388,8 +368,7 @@ std::optional<std::size_t> length(meter& m, const value& v) {
   switch (v.kind()) {
     case kind::undefined: return 0;
     case kind::string: return text::length(m, v.str());
-    case kind::sequence:
-      return v.seq().is == shape::generator ? std::nullopt : std::optional(v.seq().items.size());
+    case kind::sequence: return v.seq().is == shape::generator ? std::nullopt : std::optional(v.seq().items.size());
     case kind::dict: return v.map().size();
     default: return std::nullopt;
   }

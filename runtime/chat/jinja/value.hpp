@@ -31,8 +31,8 @@ enum class kind : std::uint8_t { undefined, none, boolean, integer, real, string
 
 /// How much there is to walk through in a value, shared parts counted every time that they occur.
 struct extent {
-  unsigned depth = 0;      // levels of containers
-  std::size_t weight = 1;  // elements and bytes
+  unsigned depth = 0;     // levels of containers
+  std::size_t weight = 1; // elements and bytes
 
   /// Makes room for a part. Throws fault where the whole would be too deep or too large.
   void add(const extent& part);
@@ -98,8 +98,7 @@ private:
     bool operator==(const undefined_type&) const { return true; }
   };
   std::variant<undefined_type, none_type, bool, std::int64_t, double, std::shared_ptr<const std::string>,
-               std::shared_ptr<const sequence>, std::shared_ptr<const dict>,
-               std::shared_ptr<object>>
+               std::shared_ptr<const sequence>, std::shared_ptr<const dict>, std::shared_ptr<object>>
     data_;
 };
 
@@ -109,8 +108,8 @@ enum class shape : std::uint8_t { list, tuple, group, range, view, generator };
 struct sequence {
   shape is = shape::list;
   std::vector<value> items;
-  std::string label;              // "range(0, 3)" of a range, "dict_keys" of a view
-  mutable bool consumed = false;  // of a generator
+  std::string label;             // "range(0, 3)" of a range, "dict_keys" of a view
+  mutable bool consumed = false; // of a generator
   jinja::extent extent{1, 1};
 
   bool indexable() const { return is != shape::view && is != shape::generator; }

@@ -7,10 +7,11 @@
 namespace troupe {
 
 cpu_step_runner::cpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::backend> backend)
-  : model_(std::move(model)), backend_(std::move(backend)),
+  : model_(std::move(model)),
+    backend_(std::move(backend)),
     decoder_(model_->weights, *backend_, model_->limits.step_tokens, model_->info.max_context),
-    cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->numbers,
-                                               static_cast<std::size_t>(model_->blocks)))),
+    cache_(backend_->make_kv_cache(
+      kv_shape_of(model_->weights->config, model_->numbers, static_cast<std::size_t>(model_->blocks)))),
     slot_tokens_(static_cast<std::size_t>(model_->limits.max_sequences)) {}
 
 void cpu_step_runner::take(const step_tokens& tokens) {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "runtime/execution/buffer_pool.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/model/model.hpp"
 
 #include <vector>
 
@@ -24,8 +24,8 @@ private:
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
-  std::vector<token_id> slot_tokens_;   // the token last sampled for each slot
-  std::vector<token_id> tokens_;        // of the step being run
+  std::vector<token_id> slot_tokens_; // the token last sampled for each slot
+  std::vector<token_id> tokens_;      // of the step being run
   std::vector<kernels::block_copy> copies_;
   buffer_pool logits_;
 };

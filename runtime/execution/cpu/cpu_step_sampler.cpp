@@ -15,8 +15,9 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
   for (auto& demand : plan.samples) {
     if (auto& start = demand.start)
-      sequences_.insert_or_assign(demand.sequence, sequence_sampler(start->params, eos_ids_, *start->prompt,
-                                                                    start->emitted, demand.sequence.index));
+      sequences_.insert_or_assign(
+        demand.sequence,
+        sequence_sampler(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index));
     auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue;

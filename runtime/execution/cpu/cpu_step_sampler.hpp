@@ -2,8 +2,8 @@
 // whenever the plan brings one. Owned by the sampler actor; single-threaded.
 #pragma once
 
-#include "runtime/sampling/sampler.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/sampling/sampler.hpp"
 
 #include <map>
 #include <vector>

@@ -1,13 +1,13 @@
 #include "runtime/execution/gpu/gpu_device.hpp"
 
-#include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
+#include "runtime/execution/gpu/gpu_step_sampler.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/machine.hpp"
-#include "runtime/support/error.hpp"
-#include "runtime/execution/gpu/decode_buckets.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/gpu/decode_buckets.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 
@@ -40,7 +40,7 @@ public:
 
   std::size_t step_memory(const run_sizes& sizes) const override {
     const auto logits = static_cast<std::size_t>(sizes.vocab) * sizeof(float) *
-                        static_cast<std::size_t>(bucket_of(sizes.max_sequences));
+      static_cast<std::size_t>(bucket_of(sizes.max_sequences));
     return (gpu_step_runner::logits_buffers + 1) * logits + sizes.kv_block + gpu_step_sampler::memory(sizes);
   }
 
@@ -80,14 +80,13 @@ public:
   std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const override {
     cuda::select_device(options_.index);
     return std::make_unique<gpu_step_sampler>(model.info.defaults.stops, model.info.vocab_size,
-                                             model.limits.max_sequences, std::move(sampled));
+                                              model.limits.max_sequences, std::move(sampled));
   }
 
 private:
   std::unique_ptr<cuda::cuda_backend> open_cuda() const {
-    return cuda::make_cuda_backend({.device = options_.index,
-                                    .deterministic = options_.deterministic,
-                                    .unified_maximum = options_.unified_maximum});
+    return cuda::make_cuda_backend(
+      {.device = options_.index, .deterministic = options_.deterministic, .unified_maximum = options_.unified_maximum});
   }
 
   gpu_options options_;
@@ -99,8 +98,10 @@ private:
 std::shared_ptr<const device> open_gpu(const gpu_options& options) {
   std::string why_none;
   if (const int count = cuda::device_count(&why_none); options.index >= count)
-    throw failure(errc::bad_request, "there is no device `cuda:" + std::to_string(options.index) + "`: " +
-                  (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)), "device");
+    throw failure(errc::bad_request,
+                  "there is no device `cuda:" + std::to_string(options.index) +
+                    "`: " + (count == 0 ? why_none : "the last is cuda:" + std::to_string(count - 1)),
+                  "device");
   return std::make_shared<gpu_device>(options);
 }
 

@@ -1,7 +1,7 @@
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
-#include "runtime/execution/gpu/decode_buckets.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/gpu/decode_buckets.hpp"
 
 #include <algorithm>
 
@@ -25,13 +25,17 @@ const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynami
 
 } // namespace
 
-gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model,
-                                 std::unique_ptr<cuda::cuda_backend> backend, bool graphs, bool timed)
-  : model_(std::move(model)), backend_(std::move(backend)), graphs_wanted_(graphs), timed_(timed),
-    vocab_(static_cast<std::size_t>(model_->info.vocab_size)), most_decodes_(bucket_of(model_->limits.max_sequences)),
+gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<cuda::cuda_backend> backend,
+                                 bool graphs, bool timed)
+  : model_(std::move(model)),
+    backend_(std::move(backend)),
+    graphs_wanted_(graphs),
+    timed_(timed),
+    vocab_(static_cast<std::size_t>(model_->info.vocab_size)),
+    most_decodes_(bucket_of(model_->limits.max_sequences)),
     decoder_(model_->weights, *backend_, std::max(model_->limits.step_tokens, most_decodes_), model_->info.max_context),
-    cache_(backend_->make_kv_cache(kv_shape_of(model_->weights->config, model_->numbers,
-                                               static_cast<std::size_t>(model_->blocks) + 1))) {
+    cache_(backend_->make_kv_cache(
+      kv_shape_of(model_->weights->config, model_->numbers, static_cast<std::size_t>(model_->blocks) + 1))) {
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
   if (model_->host_blocks > 0)

@@ -9,8 +9,8 @@
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/model/model.hpp"
 
 #include <deque>
 #include <vector>
@@ -45,17 +45,17 @@ private:
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
   bool graphs_wanted_, timed_;
   std::size_t vocab_;
-  int most_decodes_;                    // rows of the largest padded decode step
+  int most_decodes_; // rows of the largest padded decode step
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_; // the last block is that of spare rows
-  kernels::buffer host_pool_;              // pinned host memory, [host_blocks] of block_bytes
+  kernels::buffer host_pool_;                // pinned host memory, [host_blocks] of block_bytes
   std::vector<kernels::block_copy> copies_;  // to be queued together
-  kernels::buffer decode_logits_;       // [most_decodes_, vocab], f32: where recorded steps write
-  buffer_pool logits_;                // [most_decodes_, vocab] each; one more is made should somebody keep them all
+  kernels::buffer decode_logits_;            // [most_decodes_, vocab], f32: where recorded steps write
+  buffer_pool logits_; // [most_decodes_, vocab] each; one more is made should somebody keep them all
   step_tokens tokens_of_last_sample_;
   block_hazards hazards_;
   step_graphs graphs_;
-  std::deque<timed_step> timings_;      // not yet added up
+  std::deque<timed_step> timings_; // not yet added up
   double device_ms_ = 0;
 
   // Of the step being run, with its spare rows.

@@ -1,7 +1,7 @@
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
 
-#include "runtime/support/error.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -15,8 +15,8 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t most_under_way = 2;               // samples
-constexpr std::size_t usual_list_bytes = 8 << 10;       // of a sequence: some thousand tokens to penalise, bias or mask
+constexpr std::size_t most_under_way = 2;         // samples
+constexpr std::size_t usual_list_bytes = 8 << 10; // of a sequence: some thousand tokens to penalise, bias or mask
 
 template <class T>
 std::size_t bytes_of(const std::vector<T>& v) {
@@ -31,13 +31,15 @@ std::size_t gpu_step_sampler::memory(const run_sizes& sizes) {
   const auto lists = std::max(usual_list_bytes, vocab * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
   const auto inputs = sizeof(cuda::sampling_row) + lists;
   return rows * (sizeof(std::int32_t) + sizeof(cuda::sampled_row) + vocab * sizeof(float)) +
-         cuda::device_scratch::reserved(rows * inputs);
+    cuda::device_scratch::reserved(rows * inputs);
 }
 
 gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences,
-                                 std::function<void()> sampled)
-  : eos_ids_(std::move(eos_ids)), vocab_(static_cast<std::size_t>(vocab)),
-    max_sequences_(static_cast<std::size_t>(max_sequences)), sampled_(std::move(sampled)),
+                                   std::function<void()> sampled)
+  : eos_ids_(std::move(eos_ids)),
+    vocab_(static_cast<std::size_t>(vocab)),
+    max_sequences_(static_cast<std::size_t>(max_sequences)),
+    sampled_(std::move(sampled)),
     slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
     results_(cuda::allocate(max_sequences_ * sizeof(cuda::sampled_row))),
     edited_(cuda::allocate(max_sequences_ * vocab_ * sizeof(float))) {
@@ -46,14 +48,14 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
   inputs_.reserve(bytes);
   for (std::size_t i = 0; i < most_under_way; ++i) {
     pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
-    pinned_results_.push_back({cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)),
-                               max_sequences_ * sizeof(cuda::sampled_row)});
+    pinned_results_.push_back(
+      {cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)), max_sequences_ * sizeof(cuda::sampled_row)});
   }
 }
 
 gpu_step_sampler::~gpu_step_sampler() {
   try {
-    stream_.synchronise(); // what is under way uses what goes now
+    stream_.synchronise();                 // what is under way uses what goes now
   } catch (const kernels::device_error&) { // then nothing is under way
   }
 }
@@ -123,7 +125,8 @@ void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) 
 
 void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
   auto rows = inputs.rows;
-  const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases), masked = counts + bytes_of(inputs.counts);
+  const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases),
+             masked = counts + bytes_of(inputs.counts);
   const auto bytes = masked + bytes_of(inputs.masked);
   auto* device = inputs_.reserve<char>(bytes);
   const auto* bias = reinterpret_cast<const cuda::logit_bias*>(device + biases);

@@ -4,11 +4,11 @@
 // as cpu_step_sampler.
 #pragma once
 
-#include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/device/sampling.hpp"
+#include "kernels/cuda/device_scratch.hpp"
 #include "runtime/execution/device.hpp"
-#include "runtime/sampling/sampler.hpp"
 #include "runtime/execution/step_runner.hpp"
+#include "runtime/sampling/sampler.hpp"
 
 #include <deque>
 #include <functional>
@@ -70,8 +70,8 @@ private:
   std::size_t vocab_, max_sequences_;
   std::function<void()> sampled_;
   kernels::cuda::stream stream_;
-  std::shared_ptr<std::int32_t> slots_;        // device memory, [max_sequences]
-  kernels::buffer results_, edited_;           // device memory, [max_sequences] and [max_sequences, vocab]
+  std::shared_ptr<std::int32_t> slots_; // device memory, [max_sequences]
+  kernels::buffer results_, edited_;    // device memory, [max_sequences] and [max_sequences, vocab]
   kernels::cuda::device_scratch inputs_;
   std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
   std::map<sequence_id, sequence> sequences_;

@@ -24,8 +24,22 @@ namespace {
 using strings = std::vector<std::string>;
 
 strings chat_with(const strings& more = {}, const std::string& context = "1024") {
-  strings all{"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens", "2", "--temperature", "0",
-              "--ignore-eos", "--max-context", context, "--kv-cache", "16MiB", "--threads", "1"};
+  strings all{"chat",
+              "--quiet",
+              "--verbose",
+              "--model",
+              golden("llama-mha-tied"),
+              "--max-tokens",
+              "2",
+              "--temperature",
+              "0",
+              "--ignore-eos",
+              "--max-context",
+              context,
+              "--kv-cache",
+              "16MiB",
+              "--threads",
+              "1"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }

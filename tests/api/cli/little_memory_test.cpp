@@ -12,7 +12,8 @@ namespace {
 
 /// `troupe` with an address space of `kilobytes`, ended after 20 s.
 outcome run_within(int kilobytes, const std::string& arguments) {
-  const auto script = "ulimit -v " + std::to_string(kilobytes) + "; exec timeout -s KILL 20 '" TROUPE_PROGRAM "' " + arguments;
+  const auto script = "ulimit -v " + std::to_string(kilobytes) + "; exec timeout -s KILL 20 '" TROUPE_PROGRAM "' " +
+    arguments;
   return program("/bin/sh", {"-c", script}).wait();
 }
 

@@ -46,9 +46,9 @@ std::size_t write_model(const std::filesystem::path& file) {
   const auto q8_0 = [](std::size_t weights) { return weights / 32 * 34; };
   sizes = {q8_0(vocab * hidden), hidden * 4};
   for (std::uint32_t i = 0; i < layers; ++i)
-    sizes.insert(sizes.end(), {hidden * 4, hidden * 4, q8_0(hidden * hidden), q8_0(hidden * hidden),
-                               q8_0(hidden * hidden), q8_0(hidden * hidden), q8_0(hidden * ffn), q8_0(hidden * ffn),
-                               q8_0(hidden * ffn)});
+    sizes.insert(sizes.end(),
+                 {hidden * 4, hidden * 4, q8_0(hidden * hidden), q8_0(hidden * hidden), q8_0(hidden * hidden),
+                  q8_0(hidden * hidden), q8_0(hidden * ffn), q8_0(hidden * ffn), q8_0(hidden * ffn)});
   out.write(file, [&](std::size_t index) { return std::span(zeros).first(sizes[index]); });
   return out.tensor_bytes();
 }

@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 
-#include <csignal>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <regex>
 #include <sstream>
@@ -47,8 +47,8 @@ TEST_CASE("--version and --help are answered on stdout") {
 }
 
 TEST_CASE("every command explains itself, with its flags, their defaults and examples") {
-  const std::vector<strings> commands{{"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"quantize"}, {"bench", "model"},
-                                      {"bench", "perplexity"}};
+  const std::vector<strings> commands{
+    {"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"quantize"}, {"bench", "model"}, {"bench", "perplexity"}};
   for (const auto& command : commands) {
     const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());
@@ -103,14 +103,17 @@ TEST_CASE("what a device cannot do is told in one line, with exit status 1") {
   CHECK(told({"--device", "cpu", "--quantize", "fp8"}) ==
         "troupe: `quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
   CHECK(told({"--device", "cpu", "--unified-maximum", "1"}) == "troupe: `unified_maximum` is for NVIDIA GPUs");
-  CHECK(told({"--packed-cache", "/proc/version"}) == "troupe: `packed_cache` must be a folder, which /proc/version is not");
+  CHECK(told({"--packed-cache", "/proc/version"}) ==
+        "troupe: `packed_cache` must be a folder, which /proc/version is not");
   CHECK(told({"--device", "cuda:77"}).starts_with("troupe: there is no device `cuda:77`: "));
 }
 
 TEST_CASE("a model that is not there is told in one line, with exit status 1") {
-  const std::vector<strings> commands{
-    {"run", "hi", "--quiet"}, {"chat", "--quiet"}, {"serve", "--quiet", "--port", "0"}, {"tokenize", "hi"},
-    {"bench", "model"}};
+  const std::vector<strings> commands{{"run", "hi", "--quiet"},
+                                      {"chat", "--quiet"},
+                                      {"serve", "--quiet", "--port", "0"},
+                                      {"tokenize", "hi"},
+                                      {"bench", "model"}};
   for (const auto& command : commands) {
     const auto result = run_troupe(command + strings{"--model", "/nowhere/at/all"});
     INFO(command.front() << ": " << result.err);
@@ -161,14 +164,17 @@ TEST_CASE("run takes the prompt from stdin, and a seed gives the same text again
   CHECK(ask("8").out != once.out);
 }
 
-TEST_CASE("run, bench model and bench perplexity give the same without a packed cache, with a cold one and a warm one") {
+TEST_CASE(
+  "run, bench model and bench perplexity give the same without a packed cache, with a cold one and a warm one") {
   const temporary_folder folder;
   const auto text = folder.write("text", "ROMEO: the sun, the moon and all the stars of heaven are not as bright.");
   for (const std::string dtype : {"f32", "bf16"})
-    for (const auto& command : {strings{"run", "ROMEO:", "--raw", "--seed", "3", "--max-tokens", "40", "--ignore-eos"} + small,
-                                strings{"bench", "perplexity", "--text", text, "--json"}}) {
+    for (const auto& command :
+         {strings{"run", "ROMEO:", "--raw", "--seed", "3", "--max-tokens", "40", "--ignore-eos"} + small,
+          strings{"bench", "perplexity", "--text", text, "--json"}}) {
       const auto with = [&](const strings& more) {
-        return run_troupe(command + strings{"--model", golden("llama-gqa"), "--quantize", "int8", "--dtype", dtype} + more);
+        return run_troupe(command + strings{"--model", golden("llama-gqa"), "--quantize", "int8", "--dtype", dtype} +
+                          more);
       };
       const auto cache = (folder.path / (command[1] + dtype)).string();
       const auto absent = with({}), cold = with({"--packed-cache", cache}), warm = with({"--packed-cache", cache});
@@ -183,8 +189,8 @@ TEST_CASE("run, bench model and bench perplexity give the same without a packed 
       CHECK(warm.err.find("packed weights come from " + cache) != std::string::npos);
     }
   const auto bench = [&] {
-    return run_troupe({"bench", "model", "--model", golden("llama-gqa"), "--prompt", "8", "--generate", "2", "--batch", "1",
-                       "--repeat", "1", "--packed-cache", (folder.path / "bench").string()});
+    return run_troupe({"bench", "model", "--model", golden("llama-gqa"), "--prompt", "8", "--generate", "2", "--batch",
+                       "1", "--repeat", "1", "--packed-cache", (folder.path / "bench").string()});
   };
   CHECK(bench().err.find("packed weights will be kept in ") != std::string::npos);
   CHECK(bench().err.find("packed weights come from ") != std::string::npos);
@@ -200,7 +206,8 @@ TEST_CASE("run says that it continues a text where the model has no chat templat
     CHECK(result.status == 0);
     CHECK(result.err.find("cuda") == std::string::npos); // which nobody has asked for
     CHECK(result.err.find("CUDA") == std::string::npos);
-    return result.err.find("has no chat template: the text is continued as it is, as with --raw\n") != std::string::npos;
+    return result.err.find("has no chat template: the text is continued as it is, as with --raw\n") !=
+      std::string::npos;
   };
   CHECK(told(plain, {}));
   CHECK(!told(plain, {"--raw"}));
@@ -230,9 +237,10 @@ TEST_CASE("run says what is wrong with a request, with exit status 1") {
 }
 
 TEST_CASE("Ctrl-C ends an answer with exit status 130") {
-  program endless(TROUPE_PROGRAM, {"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens",
-                                   "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
-                                   "--threads", "1", "--temperature", "0"});
+  program endless(TROUPE_PROGRAM,
+                  {"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens", "100000",
+                   "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB", "--threads", "1", "--temperature",
+                   "0"});
   REQUIRE(endless.prints(" "));
   endless.signal(SIGINT);
   const auto result = endless.wait();
@@ -244,9 +252,10 @@ TEST_CASE("A model's file that is cut short while it is used ends the program wi
   const temporary_folder folder;
   const auto model = folder.path / "model";
   std::filesystem::copy(golden("llama-gqa"), model);
-  program endless(TROUPE_PROGRAM, {"run", "Once", "--raw", "--quiet", "--model", model.string(), "--max-tokens",
-                                   "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
-                                   "--threads", "1", "--temperature", "0"});
+  program endless(TROUPE_PROGRAM,
+                  {"run", "Once", "--raw", "--quiet", "--model", model.string(), "--max-tokens", "100000",
+                   "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB", "--threads", "1", "--temperature",
+                   "0"});
   REQUIRE(endless.prints(" "));
   std::filesystem::resize_file(model / "model.safetensors", 0);
   const auto result = endless.wait();
@@ -255,8 +264,8 @@ TEST_CASE("A model's file that is cut short while it is used ends the program wi
 }
 
 TEST_CASE("loading says what is done, and what memory it will take") {
-  const auto result =
-    run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} + small);
+  const auto result = run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} +
+                                 small);
   CHECK(result.status == 0);
   CHECK(result.err.find("KV cache 4.0 MiB") != std::string::npos);
   CHECK(result.err.find('\r') == std::string::npos); // no bar where stderr is no terminal
@@ -264,10 +273,10 @@ TEST_CASE("loading says what is done, and what memory it will take") {
 
 TEST_CASE("chat keeps the conversation and computes only what is new") {
   const std::string question = "Tell me a story about a fox and a bird and a river";
-  const auto result =
-    run_troupe({"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens", "6",
-                "--temperature", "0", "--ignore-eos", "--max-context", "1024", "--kv-cache", "16MiB", "--threads", "1"},
-               question + "\nWho was in it?\n/reset\n" + question);
+  const auto result = run_troupe({"chat", "--quiet", "--verbose", "--model", golden("llama-mha-tied"), "--max-tokens",
+                                  "6", "--temperature", "0", "--ignore-eos", "--max-context", "1024", "--kv-cache",
+                                  "16MiB", "--threads", "1"},
+                                 question + "\nWho was in it?\n/reset\n" + question);
   CHECK(result.status == 0);
   // Three lines of timings: the second turn is longer and finds its start cached, the third is the first again.
   std::vector<unsigned> prompts, cached;
@@ -288,7 +297,7 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
 
 TEST_CASE("chat explains itself, refuses unknown commands and ends at /exit") {
   const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
-                             "/help\n\n/what\n/exit\nHello\n");
+                                 "/help\n\n/what\n/exit\nHello\n");
   CHECK(result.status == 0);
   CHECK(result.out.starts_with("/reset  forget the conversation\n"));
   CHECK(only_line(result.err) == "troupe: unknown command `/what`; /help shows those there are");
@@ -326,13 +335,13 @@ TEST_CASE("tokenize --decode refuses what is no id") {
 TEST_CASE("quantize writes a file that run answers from, and bench perplexity measures") {
   const temporary_folder folder;
   const auto file = (folder.path / "m.gguf").string();
-  const auto written =
-    run_troupe({"quantize", "--model", golden("llama-gqa"), "--to", "q8_0", "--out", file, "--json"});
+  const auto written = run_troupe(
+    {"quantize", "--model", golden("llama-gqa"), "--to", "q8_0", "--out", file, "--json"});
   CHECK(written.status == 0);
   const auto about = json::document::parse(only_line(written.out), "quantize");
   CHECK(about.root()["relative_error"].get_double().value() < 0.01);
-  const auto answer =
-    run_troupe(strings{"run", "ROMEO:", "--raw", "--temperature", "0", "--max-tokens", "16", "--model", file} + small);
+  const auto answer = run_troupe(
+    strings{"run", "ROMEO:", "--raw", "--temperature", "0", "--max-tokens", "16", "--model", file} + small);
   CHECK(answer.status == 0);
   CHECK(answer.out.size() > 10);
   CHECK(answer.err.find("Q8_0 weights") != std::string::npos);
@@ -359,9 +368,9 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
 }
 
 TEST_CASE("bench model prints one JSON object per batch size") {
-  const auto result =
-    run_troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate", "3", "--batch",
-                "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1", "--kv-dtype", "int8", "--json"});
+  const auto result = run_troupe({"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "20", "--generate",
+                                  "3", "--batch", "1,3", "--step-tokens", "7", "--repeat", "2", "--threads", "1",
+                                  "--kv-dtype", "int8", "--json"});
   CHECK(result.status == 0);
   std::istringstream lines(result.out);
   std::vector<std::int64_t> batches;
@@ -387,8 +396,10 @@ TEST_CASE("bench model prints one JSON object per batch size") {
 }
 
 TEST_CASE("bench model --ceilings measures the machine first, and shows what share of it was reached") {
-  const strings command{"bench", "model", "--model", golden("llama-mha-tied"), "--prompt", "16", "--generate", "2",
-                        "--batch", "1", "--repeat", "1", "--threads", "1", "--device", "cpu"};
+  const strings command{"bench",     "model", "--model",    golden("llama-mha-tied"),
+                        "--prompt",  "16",    "--generate", "2",
+                        "--batch",   "1",     "--repeat",   "1",
+                        "--threads", "1",     "--device",   "cpu"};
   const auto with = run_troupe(command + strings{"--ceilings", "--json"});
   CHECK(with.status == 0);
   CHECK(with.err.find("measuring what cpu, ") != std::string::npos);
@@ -414,8 +425,8 @@ TEST_CASE("bench model --ceilings measures the machine first, and shows what sha
 
 TEST_CASE("bench model refuses what exceeds the model's context, and nothing to do") {
   const auto told = [](const std::string& prompt, const std::string& generate) {
-    const auto result =
-      run_troupe({"bench", "model", "--model", golden("qwen2"), "--prompt", prompt, "--generate", generate});
+    const auto result = run_troupe(
+      {"bench", "model", "--model", golden("qwen2"), "--prompt", prompt, "--generate", generate});
     CHECK(result.status == 1);
     return result.err.substr(result.err.find("troupe: "));
   };
@@ -442,10 +453,12 @@ TEST_CASE("bench machine measures one thread, then as many as asked for") {
 
 TEST_CASE("a configuration file stands for flags, and the command line wins") {
   const temporary_folder folder;
-  const auto file = folder.write("x.toml", "model = \"" + golden("llama-mha-tied") + "\"\nthreads = 1\n"
-                                           "[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\n"
-                                           "repeat = 1\njson = true\n"
-                                           "[serve]\nport = 1\n");
+  const auto file = folder.write("x.toml",
+                                 "model = \"" + golden("llama-mha-tied") +
+                                   "\"\nthreads = 1\n"
+                                   "[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\n"
+                                   "repeat = 1\njson = true\n"
+                                   "[serve]\nport = 1\n");
   const auto result = run_troupe({"bench", "model", "--config", file, "--generate", "3"});
   CHECK(result.status == 0);
   const auto object = json::document::parse(result.out, "bench");
@@ -499,12 +512,14 @@ TEST_CASE("every configuration that comes along starts a server of the bundled m
 }
 
 TEST_CASE("serve listens for other machines only with a key, or where everybody is to be let in") {
-  const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} + small;
+  const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} +
+    small;
   const auto refused = run_troupe(everywhere);
   CHECK(refused.status == 1);
   CHECK(refused.out.empty());
   CHECK(only_line(refused.err) ==
-        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no key: name one with --api-key (or "
+        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no key: name one with "
+        "--api-key (or "
         "in TROUPE_API_KEY), or let everybody in with --allow-anonymous");
   const auto started = [&](const strings& more) {
     program server(TROUPE_PROGRAM, everywhere + more);
@@ -512,7 +527,8 @@ TEST_CASE("serve listens for other machines only with a key, or where everybody 
     server.signal(SIGTERM);
     const auto result = server.wait();
     CHECK(result.status == 0);
-    CHECK(std::regex_match(result.out, std::regex("Listening on http://0\\.0\\.0\\.0:[0-9]+ \\(all addresses of this machine\\)\n")));
+    CHECK(std::regex_match(
+      result.out, std::regex("Listening on http://0\\.0\\.0\\.0:[0-9]+ \\(all addresses of this machine\\)\n")));
     return result.err.find("everybody who reaches this address may use the server") != std::string::npos;
   };
   CHECK(started({"--allow-anonymous"}));

@@ -48,7 +48,8 @@ TEST_CASE("Every command fails with a sentence where its output cannot be writte
     strings{"tokenize", "Hello", "--json"} + model,
     strings{"tokenize", "--decode", "1 2"} + model,
     strings{"quantize", "--to", "q8_0", "--out", (folder.path / "m.gguf").string()} + model,
-    strings{"bench", "model", "--prompt", "4", "--generate", "1", "--batch", "1", "--repeat", "1", "--threads", "1"} + model,
+    strings{"bench", "model", "--prompt", "4", "--generate", "1", "--batch", "1", "--repeat", "1", "--threads", "1"} +
+      model,
     strings{"bench", "perplexity", "--text", text, "--threads", "1"} + model,
     strings{"serve", "--port", "0"} + small + model};
   for (const auto& command : commands) {
@@ -72,19 +73,22 @@ TEST_CASE("A long output that does not arrive is noticed, too") {
 }
 
 TEST_CASE("Generation ends as soon as its text cannot be written, silently where nobody reads it any more") {
-  const strings endless{"run",           "Once",  "--raw",       "--quiet", "--verbose", "--model", golden("llama-gqa"),
-                        "--max-tokens",  "100000", "--ignore-eos", "--max-context", "2048", "--kv-cache", "16MiB",
-                        "--temperature", "0"};
+  const strings endless{
+    "run",    "Once",         "--raw",         "--quiet", "--verbose",  "--model", golden("llama-gqa"), "--max-tokens",
+    "100000", "--ignore-eos", "--max-context", "2048",    "--kv-cache", "16MiB",   "--temperature",     "0"};
   const auto full = redirected(">/dev/full", endless);
   CHECK(full.status == 1);
   CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // nor times: it was not answered
-  const auto left = program("/bin/sh", strings{"-c", "trap '' PIPE; { \"$0\" \"$@\"; echo \"status $?\" >&2; } | true",
-                                               TROUPE_PROGRAM} + endless).wait();
+  const auto left =
+    program("/bin/sh",
+            strings{"-c", "trap '' PIPE; { \"$0\" \"$@\"; echo \"status $?\" >&2; } | true", TROUPE_PROGRAM} + endless)
+      .wait();
   CHECK(left.err == "status 141\n");
 }
 
 TEST_CASE("Files that are opened do not take the place of closed streams") {
-  const auto result = redirected("<&- 2>&-", strings{"run", "Hello", "--max-tokens", "2", "--model", golden("llama-gqa")} + small);
+  const auto result = redirected("<&- 2>&-",
+                                 strings{"run", "Hello", "--max-tokens", "2", "--model", golden("llama-gqa")} + small);
   CHECK(result.status == 0);
   CHECK(result.out.size() > 1);
   const auto unread = redirected("<&-", strings{"tokenize", "-", "--model", golden("llama-gqa")});

@@ -18,8 +18,8 @@ known_hosts listening_on(const char* address, std::string_view host, const std::
 TEST_CASE("A server on loopback answers for loopback's names and addresses alone") {
   for (const auto* address : {"127.0.0.1", "::1"}) {
     const auto hosts = listening_on(address, "Box.Example");
-    for (const auto* known : {"localhost", "LocalHost", "localhost.", "127.0.0.1", "127.8.9.1", "::1",
-                              "::ffff:127.0.0.1", "box.example"})
+    for (const auto* known :
+         {"localhost", "LocalHost", "localhost.", "127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "box.example"})
       CHECK(hosts.allow(known));
     for (const auto* foreign : {"", ".", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0",
                                 "10.0.0.1", "xlocalhost", "::", "2001:db8::1"})

@@ -69,7 +69,8 @@ TEST_CASE("A limit lets bursts pass and then so many in a second, and counts wha
 TEST_CASE("What clients send cannot end a line, drive a terminal or be long") {
   CHECK(log_text("plain") == "\"plain\"");
   CHECK(log_text("a\nb\r\x1b[31m\x7f\"") == R"("a\nb\r\u001b[31m\u007f\"")");
-  CHECK(log_text("\xc2\x9b" "1m \xe2\x80\xa8 \xc3\xa4") == "\"\\u009b1m \\u2028 \xc3\xa4\"");
+  CHECK(log_text("\xc2\x9b"
+                 "1m \xe2\x80\xa8 \xc3\xa4") == "\"\\u009b1m \\u2028 \xc3\xa4\"");
   CHECK(log_text("\xff") == "\"\xef\xbf\xbd\"");
   CHECK(log_text(std::string(1000, 'x')).size() == 205);
 }
@@ -108,14 +109,26 @@ TEST_CASE("Each request has a line with its id, counts and times, and never its 
 
   const auto lines = logged.lines();
   REQUIRE(lines.size() == 3);
-  CHECK(missing(lines[0], {{"level", "\"info\""}, {"event", "\"request\""}, {"id", "\"mine-1\""},
-                           {"route", "\"POST /v1/completions\""}, {"status", "200"}, {"prompt_tokens", "7"},
-                           {"completion_tokens", "6"}, {"cached_tokens", "1"}, {"queue_ms", "0.5"},
-                           {"first_token_ms", "?"}, {"between_tokens_ms", "?"}, {"total_ms", "?"},
-                           {"finish", "\"stop\""}}) == "");
-  CHECK(missing(lines[1], {{"id", '"' + streamed.headers.at("x-request-id") + '"'},
-                           {"route", "\"POST /v1/chat/completions\""}, {"status", "200"}, {"completion_tokens", "12"},
-                           {"finish", "\"length\""}}) == "");
+  CHECK(missing(lines[0],
+                {{"level", "\"info\""},
+                 {"event", "\"request\""},
+                 {"id", "\"mine-1\""},
+                 {"route", "\"POST /v1/completions\""},
+                 {"status", "200"},
+                 {"prompt_tokens", "7"},
+                 {"completion_tokens", "6"},
+                 {"cached_tokens", "1"},
+                 {"queue_ms", "0.5"},
+                 {"first_token_ms", "?"},
+                 {"between_tokens_ms", "?"},
+                 {"total_ms", "?"},
+                 {"finish", "\"stop\""}}) == "");
+  CHECK(missing(lines[1],
+                {{"id", '"' + streamed.headers.at("x-request-id") + '"'},
+                 {"route", "\"POST /v1/chat/completions\""},
+                 {"status", "200"},
+                 {"completion_tokens", "12"},
+                 {"finish", "\"length\""}}) == "");
   CHECK(missing(lines[2], {{"route", "\"GET /v1/models\""}, {"status", "200"}}) == "");
   const std::string_view time = std::string_view(lines[0]).substr(9, 29);
   CHECK(time.substr(4, 1) == "-");
@@ -199,8 +212,13 @@ TEST_CASE("Requests of a WebSocket have lines of their own") {
   const auto lines = logged.lines();
   REQUIRE(lines.size() == 4);
   CHECK(missing(lines[0], {{"id", "\"socket-1\""}, {"route", "\"GET /v1/ws\""}, {"status", "101"}}) == "");
-  CHECK(missing(lines[1], {{"id", "\"socket-1\""}, {"frame", R"("a\nb")"}, {"route", "\"WS /v1/ws\""},
-                           {"status", "200"}, {"completion_tokens", "6"}, {"finish", "\"stop\""}}) == "");
+  CHECK(missing(lines[1],
+                {{"id", "\"socket-1\""},
+                 {"frame", R"("a\nb")"},
+                 {"route", "\"WS /v1/ws\""},
+                 {"status", "200"},
+                 {"completion_tokens", "6"},
+                 {"finish", "\"stop\""}}) == "");
   CHECK(missing(lines[2], {{"frame", "\"c\""}, {"status", "400"}, {"field", "\"top_p\""}}) == "");
   CHECK(missing(lines[3], {{"frame", "\"d\""}, {"status", "499"}, {"finish", "\"cancelled\""}}) == "");
   for (const auto& line : lines)

@@ -1,7 +1,7 @@
 #include "api/http/request_target.hpp"
 
-#include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
 
 #include <doctest/doctest.h>
 
@@ -46,15 +46,27 @@ TEST_CASE("A body's length is told in one way, or the request is refused") {
   CHECK(fault(post("Content-Length: 3\r\n")).empty());
   CHECK(fault(post("Transfer-Encoding: chunked\r\n")).empty());
   CHECK(fault(post("Transfer-Encoding:  Chunked \r\n")).empty());
-  for (const auto* headers :
-       {"Transfer-Encoding: identity\r\n", "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
-        "Transfer-Encoding: chunked, gzip\r\n", "Transfer-Encoding: chunked, chunked\r\n", "Transfer-Encoding:\r\n",
-        "Transfer-Encoding: xchunked\r\n", "Transfer-Encoding: chunked;q=1\r\n", "Transfer-Encoding: \"chunked\"\r\n",
-        "Transfer-Encoding: ,chunked\r\n", "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
-        "Transfer-Encoding: identity\r\nContent-Length: 3\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
-        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding : chunked\r\n",
-        "Content-Length: 3\r\nContent-Length: 4\r\n", "Content-Length: 3, 4\r\n", "Content-Length: +3\r\n",
-        "Content-Length: 0x3\r\n", "Content-Length: 3 3\r\n", "Content-Length:\r\n"}) {
+  for (const auto* headers : {"Transfer-Encoding: identity\r\n",
+                              "Transfer-Encoding: gzip\r\n",
+                              "Transfer-Encoding: gzip, chunked\r\n",
+                              "Transfer-Encoding: chunked, gzip\r\n",
+                              "Transfer-Encoding: chunked, chunked\r\n",
+                              "Transfer-Encoding:\r\n",
+                              "Transfer-Encoding: xchunked\r\n",
+                              "Transfer-Encoding: chunked;q=1\r\n",
+                              "Transfer-Encoding: \"chunked\"\r\n",
+                              "Transfer-Encoding: ,chunked\r\n",
+                              "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+                              "Transfer-Encoding: identity\r\nContent-Length: 3\r\n",
+                              "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+                              "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+                              "Transfer-Encoding : chunked\r\n",
+                              "Content-Length: 3\r\nContent-Length: 4\r\n",
+                              "Content-Length: 3, 4\r\n",
+                              "Content-Length: +3\r\n",
+                              "Content-Length: 0x3\r\n",
+                              "Content-Length: 3 3\r\n",
+                              "Content-Length:\r\n"}) {
     CAPTURE(headers);
     CHECK_FALSE(fault(post(headers)).empty());
   }
@@ -89,11 +101,10 @@ TEST_CASE("A request names one host") {
   CHECK(fault(get("/", "Host: [::1]:8080\r\n"), nullptr, &host).empty());
   CHECK(host == "::1");
   CHECK(fault(get("/", "Host: a:\r\n")).empty());
-  for (const auto* headers :
-       {"", "Host:\r\n", "Host: a\r\nHost: a\r\n", "Host: a\r\nhost: b\r\n", "Host: a b\r\n", "Host: a, b\r\n",
-        "Host: u@a\r\n", "Host: http://a\r\n", "Host: a/b\r\n", "Host: :80\r\n", "Host: a:b\r\n", "Host: a:1:2\r\n",
-        "Host: a:123456\r\n", "Host: [::1\r\n", "Host: [a]\r\n", "Host: [::1]80\r\n", "Host: ::1\r\n",
-        "Host: \xc3\xa9\r\n"}) {
+  for (const auto* headers : {"", "Host:\r\n", "Host: a\r\nHost: a\r\n", "Host: a\r\nhost: b\r\n", "Host: a b\r\n",
+                              "Host: a, b\r\n", "Host: u@a\r\n", "Host: http://a\r\n", "Host: a/b\r\n", "Host: :80\r\n",
+                              "Host: a:b\r\n", "Host: a:1:2\r\n", "Host: a:123456\r\n", "Host: [::1\r\n",
+                              "Host: [a]\r\n", "Host: [::1]80\r\n", "Host: ::1\r\n", "Host: \xc3\xa9\r\n"}) {
     CAPTURE(headers);
     CHECK_FALSE(fault(get("/", headers)).empty());
     CHECK_FALSE(fault(get("http://a/", headers)).empty());

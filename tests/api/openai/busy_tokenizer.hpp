@@ -33,8 +33,6 @@ private:
   bool done_ = false;
 };
 
-inline std::string text_of(std::size_t bytes) {
-  return "{\"prompt\":\"" + std::string(bytes, 'x') + "\"}";
-}
+inline std::string text_of(std::size_t bytes) { return "{\"prompt\":\"" + std::string(bytes, 'x') + "\"}"; }
 
 } // namespace troupe::test

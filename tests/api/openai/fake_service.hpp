@@ -102,11 +102,21 @@ public:
     send(std::move(e));
   }
 
-  bool wait_cancelled() { return wait([this] { return cancelled_; }); }
-  bool wait_paused() { return wait([this] { return paused_; }); }
-  bool wait_resumed() { return wait([this] { return !paused_; }); }
-  bool cancelled() { return check([this] { return cancelled_; }); }
-  bool paused() { return check([this] { return paused_; }); }
+  bool wait_cancelled() {
+    return wait([this] { return cancelled_; });
+  }
+  bool wait_paused() {
+    return wait([this] { return paused_; });
+  }
+  bool wait_resumed() {
+    return wait([this] { return !paused_; });
+  }
+  bool cancelled() {
+    return check([this] { return cancelled_; });
+  }
+  bool paused() {
+    return check([this] { return paused_; });
+  }
 
 private:
   friend class fake_ticket;

@@ -15,17 +15,11 @@ generation_request parse(dialect speaks, std::string_view body, int max_context 
   return parse_generation(speaks, field_reader(parsed.root()), *byte_model(max_context));
 }
 
-generation_request completion(std::string_view body) {
-  return parse(dialect::completions, body);
-}
+generation_request completion(std::string_view body) { return parse(dialect::completions, body); }
 
-generation_request chat(std::string_view body) {
-  return parse(dialect::chat, body);
-}
+generation_request chat(std::string_view body) { return parse(dialect::chat, body); }
 
-std::string text_of(const std::vector<token_id>& ids) {
-  return byte_model()->decode(ids, false);
-}
+std::string text_of(const std::vector<token_id>& ids) { return byte_model()->decode(ids, false); }
 
 /// The fault that `f` throws; code internal where it throws none.
 template <class F>
@@ -383,7 +377,8 @@ TEST_CASE("Every list that a client sends is bounded") {
   }
   const auto ids = "{\"tokens\":[" + repeated(1 << 18, "97");
   const auto text_of_ids = [](const std::string& body) {
-    return parse_detokenize(field_reader(json::document::parse(body, "the body", errc::bad_request).root()), *byte_model());
+    return parse_detokenize(field_reader(json::document::parse(body, "the body", errc::bad_request).root()),
+                            *byte_model());
   };
   CHECK(text_of_ids(ids + "]}").size() == 1 << 18);
   CHECK(fault_of([&] { text_of_ids(ids + ",97]}"); }).param == "tokens");
@@ -462,9 +457,10 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
         "arguments":"{\"x\":\"y\"}"}}]},{"role":"tool","content":"42","tool_call_id":"1"}]})",
     "the body", errc::bad_request);
   parse_generation(dialect::chat, field_reader(parsed.root()), *model);
-  CHECK(seen == R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", )"
-                R"("function": {"name": "f", "arguments": {"x": "y"}}}]}, )"
-                R"({"role": "tool", "content": "42", "tool_call_id": "1"}])");
+  CHECK(seen ==
+        R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", )"
+        R"("function": {"name": "f", "arguments": {"x": "y"}}}]}, )"
+        R"({"role": "tool", "content": "42", "tool_call_id": "1"}])");
 }
 
 TEST_CASE("A name given twice in one object is refused, wherever a client's JSON is read") {
@@ -477,7 +473,7 @@ TEST_CASE("A name given twice in one object is refused, wherever a client's JSON
   // Several lists of different lengths: whoever counts in one must not write into another.
   const auto later = calls(19, R"(,"a":1,"b":[1,2,3],"c":{"d":"e"})");
   const auto many = R"({"messages":[{"role":"assistant","tool_calls":)" + calls(300, "") + R"(,"tool_calls":)" + later +
-                    R"(,"tool_calls":)" + later + "}]}";
+    R"(,"tool_calls":)" + later + "}]}";
   for (int i = 0; i < 20; ++i)
     CHECK(fault_of([&] { chat(many); }).param == "messages[0].tool_calls");
 
@@ -506,7 +502,8 @@ TEST_CASE("A name given twice in one object is refused, wherever a client's JSON
 }
 
 TEST_CASE("Members of different objects may have one name, and very many names are told apart") {
-  CHECK_NOTHROW(chat(R"({"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}],"a":{"a":{"a":1}}})"));
+  CHECK_NOTHROW(
+    chat(R"({"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}],"a":{"a":{"a":1}}})"));
   std::string body = "{\"prompt\":\"a\"";
   for (int i = 0; i < 200'000; ++i)
     body += ",\"" + std::to_string(i) + "\":0";
@@ -517,7 +514,8 @@ TEST_CASE("Members of different objects may have one name, and very many names a
 TEST_CASE("Messages that nest deeper than a template's values may are refused by their field") {
   for (const int depth : {150, 195, 196, 197, 198, 199, 200, 201, 250, 1000}) {
     CAPTURE(depth);
-    const auto nested = std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']');
+    const auto nested = std::string(static_cast<std::size_t>(depth), '[') +
+      std::string(static_cast<std::size_t>(depth), ']');
     const auto message = R"({"messages":[{"role":"user","content":"x","more":)" + nested + "}]";
     const auto ask = [&] { chat(message + "}"); };
     if (depth < 199)
@@ -529,11 +527,12 @@ TEST_CASE("Messages that nest deeper than a template's values may are refused by
 }
 
 TEST_CASE("What a chat brings for its template is bounded in bytes and entries") {
-  const std::string start = R"({"messages":[{"role":"user","content":"x"}],)", hello = R"({"role":"user","content":"x"})";
+  const std::string start = R"({"messages":[{"role":"user","content":"x"}],)",
+                    hello = R"({"role":"user","content":"x"})";
   const auto refused = [](const std::string& body, const std::string& param) {
     const auto fault = fault_of([&] { chat(body); });
     CHECK(fault.param == param);
-    CHECK(fault.message.find("may h") != std::string::npos);  // have, hold
+    CHECK(fault.message.find("may h") != std::string::npos); // have, hold
   };
   const auto text = [](std::size_t bytes) { return '"' + std::string(bytes, 'x') + '"'; };
   refused(start + R"("chat_template_kwargs":{"a":)" + text(most_variable_bytes) + "}}", "chat_template_kwargs");

@@ -106,9 +106,9 @@ TEST_CASE("A sequence that is never heard of still has its choice and its end") 
 
 TEST_CASE("Every error has its status and OpenAI's body") {
   const std::pair<errc, unsigned> statuses[] = {
-    {errc::bad_request, 400},   {errc::unsupported, 400},   {errc::not_found, 404}, {errc::unauthorized, 401},
-    {errc::too_large, 413},     {errc::overloaded, 429},    {errc::timeout, 504},   {errc::unavailable, 503},
-    {errc::out_of_memory, 503}, {errc::device, 500},        {errc::internal, 500},  {errc::bad_file, 500},
+    {errc::bad_request, 400},   {errc::unsupported, 400}, {errc::not_found, 404}, {errc::unauthorized, 401},
+    {errc::too_large, 413},     {errc::overloaded, 429},  {errc::timeout, 504},   {errc::unavailable, 503},
+    {errc::out_of_memory, 503}, {errc::device, 500},      {errc::internal, 500},  {errc::bad_file, 500},
     {errc::cancelled, 503},
   };
   for (const auto& [code, status] : statuses)

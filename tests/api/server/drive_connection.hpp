@@ -15,8 +15,8 @@ enum client_habit : unsigned char {
   in_pieces_of_1 = 1,
   in_pieces_of_7 = 2,
   in_pieces_of_64 = 3,
-  until_aborted = 4,   // hangs up never: the server must end the connection
-  until_drained = 8,   // the server stops before the client hangs up
+  until_aborted = 4, // hangs up never: the server must end the connection
+  until_drained = 8, // the server stops before the client hangs up
   leaves_after_100 = 16,
   leaves_after_1000 = 32, // bytes, and reads no more
   until_cut = 64,         // the server takes no more time for requests under way

@@ -16,7 +16,7 @@ std::string get(const std::string& path, const std::string& headers = {}) {
 std::string complete(const std::string& prompt, const std::string& fields = {}) {
   const auto body = "{\"prompt\":\"" + prompt + '"' + fields + '}';
   return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n\r\n" + body;
+    std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
 std::size_t count(const std::string& text, const std::string& part) {
@@ -46,8 +46,9 @@ TEST_CASE("A connection is served without sockets, in whatever pieces it comes")
 }
 
 TEST_CASE("Requests that would never end do so with their connection") {
-  const auto upgrade = get("/v1/ws", "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-                                     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
+  const auto upgrade = get("/v1/ws",
+                           "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                           "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n");
   const std::string text = R"({"type":"generate","id":"a","prompt":"hold"})";
   const auto frame = "\x81" + std::string(1, static_cast<char>(0x80 | text.size())) + std::string(4, '\0') + text;
   for (const unsigned char habit : {0, +until_aborted, +until_drained, until_drained | until_aborted}) {

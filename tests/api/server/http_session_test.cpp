@@ -56,8 +56,9 @@ TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on
   auto answer = client.read_response();
   CHECK(answer.status == 400);
   CHECK(answer.headers.at("content-type") == "application/json");
-  CHECK(answer.body == R"({"error":{"message":"`temperature` must be a number between 0 and 2, not 9",)"
-                       R"("type":"invalid_request_error","param":"temperature","code":"invalid_value"}})");
+  CHECK(answer.body ==
+        R"({"error":{"message":"`temperature` must be a number between 0 and 2, not 9",)"
+        R"("type":"invalid_request_error","param":"temperature","code":"invalid_value"}})");
   client.post("/v1/chat/completions", "{");
   answer = client.read_response();
   CHECK(answer.status == 400);
@@ -74,8 +75,8 @@ TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on
 TEST_CASE("Models are listed and found, also with an encoded slash") {
   live_server live;
   const auto port = live.port();
-  CHECK(get(port, "/v1/models").body.starts_with(
-    R"({"object":"list","data":[{"id":"org/bytes","object":"model","created":)"));
+  CHECK(get(port, "/v1/models")
+          .body.starts_with(R"({"object":"list","data":[{"id":"org/bytes","object":"model","created":)"));
   CHECK(get(port, "/v1/models/org/bytes").body.starts_with(R"({"id":"org/bytes","object":"model","created":)"));
   CHECK(get(port, "/v1/models/org%2Fbytes").status == 200);
   CHECK(get(port, "/v1/models/org%2fbytes?x=y").status == 200);
@@ -379,15 +380,26 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
   client.get("/metrics");
   const auto answer = client.read_response();
   CHECK(answer.headers.at("content-type") == "text/plain; version=0.0.4; charset=utf-8");
-  for (const auto* line :
-       {"troupe_time_to_first_token_seconds_count 1\n", "troupe_inter_token_seconds_count 2\n",
-        "troupe_queue_seconds_count 1\n", "troupe_queue_seconds_bucket{le=\"0.001\"} 1\n",
-        "troupe_requests_total{outcome=\"length\"} 1\n", "troupe_requests_total{outcome=\"refused\"} 1\n",
-        "troupe_requests_in_flight 0\n", "troupe_connections 1\n", "troupe_http_responses_total{status=\"429\"} 1\n",
-        "troupe_sequences_running 3\n", "troupe_prompt_tokens_total 10\n", "troupe_prompt_tokens_cached_total 4\n",
-        "troupe_prefix_cache_hit_rate 0.4", "# TYPE troupe_preemptions_total counter\n",
-        "# TYPE troupe_kv_blocks_in_use gauge\n", "troupe_host_blocks_total 8\n", "troupe_host_blocks_in_use 7\n",
-        "troupe_kv_blocks_parked_total 6\n", "troupe_kv_blocks_restored_total 5\n", "troupe_ready 1\n"}) {
+  for (const auto* line : {"troupe_time_to_first_token_seconds_count 1\n",
+                           "troupe_inter_token_seconds_count 2\n",
+                           "troupe_queue_seconds_count 1\n",
+                           "troupe_queue_seconds_bucket{le=\"0.001\"} 1\n",
+                           "troupe_requests_total{outcome=\"length\"} 1\n",
+                           "troupe_requests_total{outcome=\"refused\"} 1\n",
+                           "troupe_requests_in_flight 0\n",
+                           "troupe_connections 1\n",
+                           "troupe_http_responses_total{status=\"429\"} 1\n",
+                           "troupe_sequences_running 3\n",
+                           "troupe_prompt_tokens_total 10\n",
+                           "troupe_prompt_tokens_cached_total 4\n",
+                           "troupe_prefix_cache_hit_rate 0.4",
+                           "# TYPE troupe_preemptions_total counter\n",
+                           "# TYPE troupe_kv_blocks_in_use gauge\n",
+                           "troupe_host_blocks_total 8\n",
+                           "troupe_host_blocks_in_use 7\n",
+                           "troupe_kv_blocks_parked_total 6\n",
+                           "troupe_kv_blocks_restored_total 5\n",
+                           "troupe_ready 1\n"}) {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);
   }
@@ -434,8 +446,7 @@ TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
     client.post(path, R"({"prompt":"a"})");
     const auto answer = client.read_response();
     CHECK(answer.status == 500);
-    CHECK(answer.body ==
-          R"({"error":{"message":"a bug","type":"server_error","param":null,"code":"internal_error"}})");
+    CHECK(answer.body == R"({"error":{"message":"a bug","type":"server_error","param":null,"code":"internal_error"}})");
   }
 }
 

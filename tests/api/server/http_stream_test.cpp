@@ -43,20 +43,24 @@ TEST_CASE("A streamed chat names the role with its first piece and not ahead of 
   const std::string head =
     "data: {\"id\":\"X\",\"object\":\"chat.completion.chunk\",\"created\":X,\"model\":\"org/bytes\",\"choices\":[";
   CHECK(without_ids(client.read_chunk()) ==
-        head + "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"A\"},\"logprobs\":null,"
-               "\"finish_reason\":null}],\"usage\":null}\n\n");
+        head +
+          "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"A\"},\"logprobs\":null,"
+          "\"finish_reason\":null}],\"usage\":null}\n\n");
   request->text("\xc3\xa9\"\n");
   CHECK(without_ids(client.read_chunk()) ==
-        head + "{\"index\":0,\"delta\":{\"content\":\"\xc3\xa9\\\"\\n\"},\"logprobs\":null,"
-               "\"finish_reason\":null}],\"usage\":null}\n\n");
+        head +
+          "{\"index\":0,\"delta\":{\"content\":\"\xc3\xa9\\\"\\n\"},\"logprobs\":null,"
+          "\"finish_reason\":null}],\"usage\":null}\n\n");
   request->finish(finish_reason::length);
   CHECK(without_ids(client.read_chunk()) ==
-        head + "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null}],"
-               "\"usage\":null}\n\n");
+        head +
+          "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null}],"
+          "\"usage\":null}\n\n");
   request->done(finish_reason::length);
   CHECK(without_ids(client.read_chunk()) ==
-        head + "],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":5,\"total_tokens\":23,"
-               "\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n");
+        head +
+          "],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":5,\"total_tokens\":23,"
+          "\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 
@@ -169,8 +173,9 @@ TEST_CASE("An error ahead of the first piece has its own status, later ones end 
   client.read_head();
   client.read_chunk();
   request->send(error{errc::device, "it broke", {}});
-  CHECK(client.read_chunk() == "data: {\"error\":{\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
-                               "\"code\":\"device_error\"}}\n\ndata: [DONE]\n\n");
+  CHECK(client.read_chunk() ==
+        "data: {\"error\":{\"message\":\"it broke\",\"type\":\"server_error\",\"param\":null,"
+        "\"code\":\"device_error\"}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
   CHECK(client.read_all().empty());
 }

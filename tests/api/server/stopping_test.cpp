@@ -51,8 +51,9 @@ TEST_CASE("A stream that outlasts the grace ends with an error event, [DONE] and
   client.read_head();
   client.read_chunk();
   live.begin_stop();
-  CHECK(client.read_chunk() == "data: {\"error\":{\"message\":\"the server is stopping\",\"type\":\"server_error\","
-                               "\"param\":null,\"code\":\"unavailable\"}}\n\ndata: [DONE]\n\n");
+  CHECK(client.read_chunk() ==
+        "data: {\"error\":{\"message\":\"the server is stopping\",\"type\":\"server_error\","
+        "\"param\":null,\"code\":\"unavailable\"}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
   CHECK(client.read_all().empty());
   CHECK(request->wait_cancelled());
@@ -81,9 +82,10 @@ TEST_CASE("Requests of a WebSocket that outlast the grace end with an error each
   const auto a = live.fake.next(), b = live.fake.next();
   live.begin_stop();
   for (const auto* id : {"a", "b"})
-    CHECK(client.hear() == R"({"type":"error","id":")" + std::string(id) +
-                             R"(","error":{"message":"the server is stopping","type":"server_error","param":null,)"
-                             R"("code":"unavailable"}})");
+    CHECK(client.hear() ==
+          R"({"type":"error","id":")" + std::string(id) +
+            R"(","error":{"message":"the server is stopping","type":"server_error","param":null,)"
+            R"("code":"unavailable"}})");
   CHECK(client.read_frame().close_code() == 1001);
   client.send_frame(8, std::string("\x03\xe9", 2));
   CHECK(a->wait_cancelled());

@@ -27,9 +27,7 @@ static inline __m512 emulated_dpbf16(__m512 c, __m512bh a, __m512bh b) {
   const auto odd = [&](__m512bh x) {
     return _mm512_castsi512_ps(emulated_flushed(_mm512_and_si512((__m512i)x, upper)));
   };
-  const auto even = [](__m512bh x) {
-    return _mm512_castsi512_ps(emulated_flushed(_mm512_slli_epi32((__m512i)x, 16)));
-  };
+  const auto even = [](__m512bh x) { return _mm512_castsi512_ps(emulated_flushed(_mm512_slli_epi32((__m512i)x, 16))); };
   return _mm512_fmadd_ps(even(a), even(b), _mm512_fmadd_ps(odd(a), odd(b), c));
 }
 

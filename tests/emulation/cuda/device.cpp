@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <condition_variable>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -276,7 +276,7 @@ buffer allocate_known(std::size_t bytes, const char* call) {
   return {at, [](void* memory) {
             device().spoil_recordings(); // may not be called then; nobody looks at what it returns
             try {
-              device().wait_for_all(); // as cudaFree does
+              device().wait_for_all();      // as cudaFree does
             } catch (const device_error&) { // whoever uses the device hears of it
             }
             device().memory.give_back(memory);
@@ -400,7 +400,9 @@ void event::synchronise() const {
   device().wait_until([&] { return emulated::of(*this)->load(); });
 }
 
-void wait_for(const stream& on, const event& e) { device().push(emulated::of(on), {[] {}, emulated::of(e)}); }
+void wait_for(const stream& on, const event& e) {
+  device().push(emulated::of(on), {[] {}, emulated::of(e)});
+}
 
 void call_on_host(const stream& on, std::function<void()> f) { emulated::enqueue(on, std::move(f)); }
 

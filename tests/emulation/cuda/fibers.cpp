@@ -160,9 +160,7 @@ private:
 
   static void enter();
 
-  bool runnable(const fiber& f) const {
-    return !f.done && (error_ || f.watched == nullptr || *f.watched != f.value);
-  }
+  bool runnable(const fiber& f) const { return !f.done && (error_ || f.watched == nullptr || *f.watched != f.value); }
 
   /// The next that can run; where nobody can, an error sets all free. The calling fiber may be the one.
   unsigned next_fiber(const char* otherwise) {
@@ -238,9 +236,7 @@ private:
   std::size_t main_stack_bytes_ = 0;
 };
 
-thread_local struct {
-  unsigned x, y;
-} block_index;
+thread_local struct { unsigned x, y; } block_index;
 
 thread_local unsigned grid_width = 0;
 
@@ -257,8 +253,7 @@ float half_of(std::uint32_t pair, unsigned index) {
 
 } // namespace
 
-void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes,
-              const std::function<void()>& body) {
+void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body) {
   thread_local bool descending = false;
   descending = !descending;
   grid_width = x;
@@ -296,8 +291,8 @@ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]
     const unsigned upper = i / 2, column = 2 * t + i % 2;
     for (unsigned k = 0; k < 16; ++k) {
       const unsigned owner = k % 8 / 2;
-      d[i] +=
-        half_of(word(4 * g + owner, k / 8 * 2 + upper), k % 2) * half_of(word(4 * column + owner, 4 + k / 8), k % 2);
+      d[i] += half_of(word(4 * g + owner, k / 8 * 2 + upper), k % 2) *
+        half_of(word(4 * column + owner, 4 + k / 8), k % 2);
     }
   }
 }

@@ -13,8 +13,7 @@ namespace troupe::kernels::cuda::emulated {
 
 /// Runs `body` as `threads` (a multiple of 32) threads in each of x * y blocks. Throws what a thread throws.
 /// Every other launch runs the threads of a block in descending order, so that a missing barrier shows.
-void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes,
-              const std::function<void()>& body);
+void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
 
 unsigned thread();
 unsigned threads();

@@ -1,7 +1,7 @@
 #include "kernels/cuda/gemm_library.hpp"
 
-#include "tests/emulation/cuda/queues.hpp"
 #include "kernels/formats/e4m3.hpp"
+#include "tests/emulation/cuda/queues.hpp"
 
 #include <bit>
 

@@ -78,8 +78,8 @@ TEST_CASE("an attention plan has every query see every partition of its context 
         }
         // Runs of a piece read the same blocks.
         const auto* blocks = who.tables.data() + r.sequence->first_block + piece.first_partition * partition_blocks;
-        const auto* others =
-            who.tables.data() + plan.run(runs[0]).sequence->first_block + piece.first_partition * partition_blocks;
+        const auto* others = who.tables.data() + plan.run(runs[0]).sequence->first_block +
+          piece.first_partition * partition_blocks;
         if (runs.size() > 1)
           CHECK(std::equal(blocks, blocks + piece.partitions * partition_blocks, others));
         before += r.count;

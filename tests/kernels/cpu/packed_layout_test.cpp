@@ -48,7 +48,7 @@ private:
       return;
     }
     const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-                        format == weight_format::q4_k || format == weight_format::q5_k;
+      format == weight_format::q4_k || format == weight_format::q5_k;
     std::uint16_t scale = 0x1c00;
     for (std::size_t at = 0; at < bytes.size(); at += block_bytes(format)) {
       set(at + (format == weight_format::q6_k ? 208 : 0), ++scale);
@@ -177,14 +177,36 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
   // take the checksums that are printed. Files with packed weights are else used with kernels that they are not for.
   CHECK(packed_layout_version == 2);
   const std::map<std::string, std::uint32_t> known{
-    {"bf16 bf16", 1208265998}, {"bf16 bf16, pairs", 3468133902}, {"bf16 f32", 1208265998}, {"bf16 gated", 1091679917},
-    {"bf16 gated, pairs", 2134829501}, {"f16 bf16", 1707664082}, {"f16 f32", 1707664082}, {"f16 int4", 3783235446}, {"f32 bf16", 1208265998},
-    {"f32 bf16, pairs", 3468133902}, {"f32 f32", 4174894198}, {"f32 int8 gated", 3379265507},
-    {"f32 int8", 3971522255}, {"fp8 bf16", 78004103}, {"fp8 bf16, pairs", 3366899055}, {"fp8 int8", 1156858687},
-    {"q4_0", 1690917001}, {"q4_1", 2258236422}, {"q4_k gated", 1123254900}, {"q4_k q4_k q6_k", 3576730398},
-    {"q4_k", 1682321640}, {"q5_0", 3460040477}, {"q5_1", 3087746828}, {"q5_k", 142420430}, {"q6_k", 1011457099},
-    {"q8_0 f16 gated", 2557634778}, {"q8_0 f32 q5_1", 1904642966}, {"q8_0 f32 q5_1, pairs", 1783619318},
-    {"q8_0 three", 2005170426}, {"q8_0", 2115152630},
+    {"bf16 bf16", 1208265998},
+    {"bf16 bf16, pairs", 3468133902},
+    {"bf16 f32", 1208265998},
+    {"bf16 gated", 1091679917},
+    {"bf16 gated, pairs", 2134829501},
+    {"f16 bf16", 1707664082},
+    {"f16 f32", 1707664082},
+    {"f16 int4", 3783235446},
+    {"f32 bf16", 1208265998},
+    {"f32 bf16, pairs", 3468133902},
+    {"f32 f32", 4174894198},
+    {"f32 int8 gated", 3379265507},
+    {"f32 int8", 3971522255},
+    {"fp8 bf16", 78004103},
+    {"fp8 bf16, pairs", 3366899055},
+    {"fp8 int8", 1156858687},
+    {"q4_0", 1690917001},
+    {"q4_1", 2258236422},
+    {"q4_k gated", 1123254900},
+    {"q4_k q4_k q6_k", 3576730398},
+    {"q4_k", 1682321640},
+    {"q5_0", 3460040477},
+    {"q5_1", 3087746828},
+    {"q5_k", 142420430},
+    {"q6_k", 1011457099},
+    {"q8_0 f16 gated", 2557634778},
+    {"q8_0 f32 q5_1", 1904642966},
+    {"q8_0 f32 q5_1, pairs", 1783619318},
+    {"q8_0 three", 2005170426},
+    {"q8_0", 2115152630},
   };
   for (const isa target : available_isas()) {
     const auto device = make_backend(target);
@@ -213,8 +235,8 @@ TEST_CASE("A matrix around the bytes of a packed one is that matrix, and reads n
       const auto bytes = joined(parts);
       CHECK(bytes.size() == weights.result->bytes);
       CHECK(bytes.size() == device->packed_bytes(weights.without_data(), p.compute, p.how, p.gated));
-      const auto restored =
-        storable(*device).restore(weights.without_data(), p.compute, p.how, p.gated, read_only(bytes));
+      const auto restored = storable(*device).restore(weights.without_data(), p.compute, p.how, p.gated,
+                                                      read_only(bytes));
       CHECK(restored->bytes == bytes.size());
       CHECK(restored->inputs == weights.result->inputs);
       CHECK(restored->outputs == weights.result->outputs);

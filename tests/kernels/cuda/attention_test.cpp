@@ -19,7 +19,7 @@ struct shape {
 
 std::string name(const shape& s, kv_type type, int tokens, int window) {
   return std::to_string(s.heads) + ":" + std::to_string(s.kv_heads) + " x " + std::to_string(s.head_dim) + " " +
-         to_string(type) + ", " + std::to_string(tokens) + " tokens, window " + std::to_string(window);
+    to_string(type) + ", " + std::to_string(tokens) + " tokens, window " + std::to_string(window);
 }
 
 std::vector<float> rope_table(int positions, int dim) {
@@ -66,7 +66,8 @@ struct machine {
 
   machine(const shape& s, kv_type type, int tokens, bool deterministic, unsigned seed = 1, int spare = 3,
           std::optional<float> unified_maximum = {})
-    : device(make_device(deterministic, unified_maximum)), s(s),
+    : device(make_device(deterministic, unified_maximum)),
+      s(s),
       rope(*device, wide(rope_table((tokens / block_tokens + 1 + spare) * block_tokens, s.head_dim)), 1) {
     const int blocks = tokens / block_tokens + 1 + spare;
     cache = device->make_kv_cache({2, s.kv_heads, s.head_dim, type, static_cast<std::size_t>(blocks)});
@@ -248,8 +249,19 @@ TEST_CASE("CUDA: the attention of a step is planned so that every row has each o
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
 TEST_CASE("CUDA: attention agrees with the reference for every head shape, cache type and window") {
-  for (const auto& s : {shape{1, 1, 8}, {2, 2, 14}, {7, 1, 16}, {8, 2, 32}, {8, 1, 48}, {4, 2, 64}, {3, 3, 80},
-                        {5, 1, 80}, {6, 2, 96}, {14, 2, 128}, {2, 1, 250}, {6, 2, 256}, {32, 1, 64}})
+  for (const auto& s : {shape{1, 1, 8},
+                        {2, 2, 14},
+                        {7, 1, 16},
+                        {8, 2, 32},
+                        {8, 1, 48},
+                        {4, 2, 64},
+                        {3, 3, 80},
+                        {5, 1, 80},
+                        {6, 2, 96},
+                        {14, 2, 128},
+                        {2, 1, 250},
+                        {6, 2, 256},
+                        {32, 1, 64}})
     for (const kv_type type : all_kv_types)
       for (const int window : {0, 37})
         for (const bool deterministic : {false, true}) {
@@ -269,8 +281,9 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
   for (const shape& s : {shape{4, 2, 16}, shape{8, 2, 64}})
     for (const kv_type type : all_kv_types)
       for (const int window : {0, 32, 270}) {
-        if (cuda::is_emulated() && (window == 32 || (type == kv_type::f32) == on_tensor_cores(s, kv_type::bf16) ||
-                                    (is_scaled(type) && window == 0)))
+        if (cuda::is_emulated() &&
+            (window == 32 || (type == kv_type::f32) == on_tensor_cores(s, kv_type::bf16) ||
+             (is_scaled(type) && window == 0)))
           continue; // slow: few cases for each kernel
         const int tokens = 290;
         const sequence from(s, tokens, 5);

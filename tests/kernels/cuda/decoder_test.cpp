@@ -1,7 +1,7 @@
 // The whole decoder over the CUDA backend, against the golden checkpoints.
-#include "runtime/support/json.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int max_rows = 512, max_context = 512, pool_blocks = 64;
 
-const std::vector<std::string> golden_models{"llama-gqa", "llama-mha-tied", "llama-mqa-rope3",
-                                             "mistral-swa", "qwen2", "qwen3"};
+const std::vector<std::string> golden_models{"llama-gqa",   "llama-mha-tied", "llama-mqa-rope3",
+                                             "mistral-swa", "qwen2",          "qwen3"};
 
 struct engine {
   std::unique_ptr<cuda::cuda_backend> backend;

@@ -94,9 +94,9 @@ TEST_CASE("Emulated CUDA: asynchronous copies are there after waiting, and befor
   CHECK(seen[0]);
   CHECK(seen[1]);
   for (int run = 0; run < 2; ++run)
-    CHECK_THROWS_AS(launch(on, {1}, 4 * 32 * sizeof(std::uint32_t),
-                           copying_kernel{from.data(), to.data(), early.data(), false}),
-                    std::logic_error);
+    CHECK_THROWS_AS(
+      launch(on, {1}, 4 * 32 * sizeof(std::uint32_t), copying_kernel{from.data(), to.data(), early.data(), false}),
+      std::logic_error);
 }
 
 TEST_CASE("Emulated CUDA: what a GPU leaves undefined is an error") {

@@ -43,7 +43,7 @@ struct random_weights {
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
     const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-                        format == weight_format::q4_k || format == weight_format::q5_k;
+      format == weight_format::q4_k || format == weight_format::q5_k;
     for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
       scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
       if (second)
@@ -82,18 +82,18 @@ struct random_weights {
         if (whole) {
           for (std::size_t i = 0; i < n; ++i) {
             const double x = floats[r * cols + first + i];
-            all[r * cols + first + i] =
-              magnitudes ? std::abs(x)
-                         : compute == dtype::bf16 ? numbers(dtype::bf16, std::vector<float>{float(x)})[0] : x;
+            all[r * cols + first + i] = magnitudes ? std::abs(x)
+              : compute == dtype::bf16             ? numbers(dtype::bf16, std::vector<float>{float(x)})[0]
+                                                   : x;
           }
           continue;
         }
         float wide[group_inputs] = {};
         for (std::size_t i = 0; i < n && is_float(format); ++i)
           wide[i] = static_cast<float>(floats[r * cols + first + i]);
-        const auto g = !is_float(format)             ? stored_group(format, view().row(r), first / group_inputs)
-                       : how == quantization::int8 ? quantise_int8(wide)
-                                                     : quantise_int4(wide);
+        const auto g = !is_float(format) ? stored_group(format, view().row(r), first / group_inputs)
+          : how == quantization::int8    ? quantise_int8(wide)
+                                         : quantise_int4(wide);
         const double d = reference::value(&g.d, dtype::f16, 0);
         const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minimum;
         for (std::size_t i = 0; i < n; ++i) {
@@ -105,8 +105,7 @@ struct random_weights {
   }
 
   std::string name() const {
-    return std::string(to_string(format)) +
-           (how == quantization::none ? "" : std::string(" to ") + to_string(how));
+    return std::string(to_string(format)) + (how == quantization::none ? "" : std::string(" to ") + to_string(how));
   }
 };
 
@@ -159,7 +158,7 @@ exact_linear multiply(const numbers& in, const random_weights& w, std::size_t ro
 
 std::string what(const random_weights& w, dtype compute, std::size_t rows) {
   return w.name() + " with " + to_string(compute) + " " + std::to_string(rows) + " x " + std::to_string(w.rows) +
-         " x " + std::to_string(w.cols);
+    " x " + std::to_string(w.cols);
 }
 
 } // namespace
@@ -171,8 +170,12 @@ TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, t
     const auto device = make_device(deterministic);
     for (const auto& k : kinds)
       for (const dtype compute : {dtype::f32, dtype::bf16})
-        for (const auto& [rows, outputs, inputs] :
-             {std::array<std::size_t, 3>{1, 1, 32}, {1, 47, 600}, {7, 130, 989}, {2, 17, 2600}, {13, 64, 5}, {40, 33, 300}}) {
+        for (const auto& [rows, outputs, inputs] : {std::array<std::size_t, 3>{1, 1, 32},
+                                                    {1, 47, 600},
+                                                    {7, 130, 989},
+                                                    {2, 17, 2600},
+                                                    {13, 64, 5},
+                                                    {40, 33, 300}}) {
           const bool chosen = compute == dtype::bf16 && rows > 8; // between two methods, unless deterministic
           if (cuda::is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
             continue; // the same kernels, slowly

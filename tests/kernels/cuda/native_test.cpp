@@ -13,10 +13,11 @@ TEST_CASE("where there is no CUDA device, one sentence says why") {
 }
 
 TEST_CASE("a failed call loses the device where the library's documentation says so, else only the call") {
-  for (const auto status : {cudaErrorIllegalAddress, cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorHardwareStackError,
-                            cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace,
-                            cudaErrorInvalidPc, cudaErrorLaunchFailure, cudaErrorECCUncorrectable,
-                            cudaErrorNvlinkUncorrectable, cudaErrorContextIsDestroyed, cudaErrorUnknown}) {
+  for (const auto status :
+       {cudaErrorIllegalAddress, cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorHardwareStackError,
+        cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,
+        cudaErrorLaunchFailure, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorContextIsDestroyed,
+        cudaErrorUnknown}) {
     CAPTURE(cudaGetErrorName(status));
     CHECK(cuda::is_lost(status));
   }

@@ -46,9 +46,9 @@ TEST_CASE("CUDA: embed gathers rows exactly from float tables and from every blo
       for (std::size_t c = 0; c < cols; ++c)
         CHECK(out.read()[i * cols + c] == table[tokens[i] * cols + c]);
   }
-  for (const auto format : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1, weight_format::q5_0,
-                            weight_format::q5_1, weight_format::q4_k, weight_format::q5_k, weight_format::q6_k,
-                            weight_format::fp8}) {
+  for (const auto format :
+       {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1, weight_format::q5_0, weight_format::q5_1,
+        weight_format::q4_k, weight_format::q5_k, weight_format::q6_k, weight_format::fp8}) {
     const std::size_t cols = 512;
     std::vector<std::uint8_t> bytes(20 * row_bytes(format, cols));
     for (auto& b : bytes)
@@ -118,8 +118,8 @@ TEST_CASE("CUDA: memory comes zeroed and aligned, and an impossible size is refu
     device->queue().synchronise();
     CHECK(std::all_of(host.begin(), host.end(), [](char c) { return c == 0; }));
   }
-  CHECK_THROWS_WITH_AS(device->allocate(std::size_t(1) << 60),
-                       "cudaMalloc (1152921504606846976 bytes): out of memory", device_error);
+  CHECK_THROWS_WITH_AS(device->allocate(std::size_t(1) << 60), "cudaMalloc (1152921504606846976 bytes): out of memory",
+                       device_error);
 }
 
 TEST_CASE("CUDA: upload and download keep the numbers, rows apart included") {

@@ -1,8 +1,8 @@
 // Tokens sampled on the device are those that runtime/'s sampler samples, bit for bit.
 #include "kernels/cuda/device/sampling.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
 #include "runtime/sampling/sampler.hpp"
+#include "runtime/support/error.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 #include <array>

@@ -91,7 +91,8 @@ TEST_CASE("CUDA: blocks of a cache whose layers lie further apart than rows of a
   CHECK(std::equal(at, at + 2 * bytes, at + 2 * bytes));
 }
 
-TEST_CASE("CUDA: a step that was staged ahead gives what it gives when its inputs are uploaded by the ops, and replays") {
+TEST_CASE(
+  "CUDA: a step that was staged ahead gives what it gives when its inputs are uploaded by the ops, and replays") {
   generator random(3);
   const int dim = 64, heads = 4, kv_heads = 2, blocks = 40, hidden = 64;
   const std::size_t columns = std::size_t(heads + 2 * kv_heads) * dim;
@@ -102,7 +103,8 @@ TEST_CASE("CUDA: a step that was staged ahead gives what it gives when its input
   const stored_matrix stored{table_values.data(), dtype::f32, 50, hidden};
   const auto table = device->load_table(stored), plain_table = plain->load_table(stored);
   const device_tensor rope(*device, wide(std::vector<float>(640 * dim, 0.5f)), 1);
-  const device_tensor slots(*device, wide({std::bit_cast<float>(7), std::bit_cast<float>(9), std::bit_cast<float>(11)}), 1);
+  const device_tensor slots(*device, wide({std::bit_cast<float>(7), std::bit_cast<float>(9), std::bit_cast<float>(11)}),
+                            1);
   const device_tensor weight(*device, wide(std::vector<float>(hidden, 1.f)), 1);
 
   std::unique_ptr<cuda::graph> recorded;

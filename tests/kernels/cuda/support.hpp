@@ -20,7 +20,8 @@ inline constexpr bool is_sanitized = true;
 inline constexpr bool is_sanitized = false;
 #endif
 
-inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false, std::optional<float> unified_maximum = {}) {
+inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false,
+                                                 std::optional<float> unified_maximum = {}) {
   return make_cuda_backend({.device = 0, .deterministic = deterministic, .unified_maximum = unified_maximum});
 }
 

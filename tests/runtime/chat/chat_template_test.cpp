@@ -32,9 +32,7 @@ private:
   fs::path path_;
 };
 
-jinja::value parsed(std::string_view json) {
-  return jinja::from_json(json::document::parse(json, "test").root());
-}
+jinja::value parsed(std::string_view json) { return jinja::from_json(json::document::parse(json, "test").root()); }
 
 const auto hello = parsed(R"([{"role": "user", "content": "Hello"}])");
 const auto a_tool = parsed(R"([{"type": "function", "function": {"name": "f"}}])");
@@ -71,12 +69,14 @@ constexpr auto greet = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m
 
 TEST_CASE("a folder without a template has none") {
   CHECK_FALSE(chat_template::load(folder("none").path()));
-  CHECK_FALSE(chat_template::load(folder("config-only").with("tokenizer_config.json", R"({"bos_token": "<s>"})").path()));
+  CHECK_FALSE(
+    chat_template::load(folder("config-only").with("tokenizer_config.json", R"({"bos_token": "<s>"})").path()));
 }
 
 TEST_CASE("a template file comes with the tokens of tokenizer_config.json") {
   folder f("file");
-  f.with("chat_template.jinja", greet).with("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  f.with("chat_template.jinja", greet)
+    .with("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})");
   CHECK(render(f) == "<s>user: Hello</s>>");
   CHECK(render(f, nullptr, false) == "<s>user: Hello</s>");
 }
@@ -101,8 +101,9 @@ TEST_CASE("special tokens that tokenizer_config.json lacks come from special_tok
 
 TEST_CASE("of named templates tool_use is used when there are tools") {
   folder f("named");
-  f.with("tokenizer_config.json",
-         R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools | length }} tool"}]})");
+  f.with(
+    "tokenizer_config.json",
+    R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "{{ tools | length }} tool"}]})");
   CHECK(render(f) == "plain");
   CHECK(render(f, a_tool) == "1 tool");
   folder file("additional");
@@ -116,17 +117,26 @@ TEST_CASE("a broken template is refused at load with its file, line and column")
   f.with("chat_template.jinja", "fine\n{% if %}");
   auto e = failure_of([&] { chat_template::load(f.path()); });
   CHECK(e.code == errc::bad_file);
-  CHECK(e.message == (f.path() / "chat_template.jinja").string() + ": template line 2, column 7: expected an expression, found '%}'");
+  CHECK(e.message ==
+        (f.path() / "chat_template.jinja").string() +
+          ": template line 2, column 7: expected an expression, found '%}'");
 
   folder named("unnamed");
   named.with("tokenizer_config.json", R"({"chat_template": [{"name": "other", "template": "x"}]})");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must have a template named \"default\"") != std::string::npos);
+  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must have a template named \"default\"") !=
+        std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": 3})");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must be a string or an array, found an integer") != std::string::npos);
+  CHECK(failure_of([&] {
+          chat_template::load(named.path());
+        }).message.find("must be a string or an array, found an integer") != std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("`template` must be a string, found nothing") != std::string::npos);
+  CHECK(failure_of([&] {
+          chat_template::load(named.path());
+        }).message.find("`template` must be a string, found nothing") != std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": "x", "bos_token": 1})");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("`bos_token` must be a string, found an integer") != std::string::npos);
+  CHECK(failure_of([&] {
+          chat_template::load(named.path());
+        }).message.find("`bos_token` must be a string, found an integer") != std::string::npos);
   named.with("tokenizer_config.json", "{");
   CHECK(failure_of([&] { chat_template::load(named.path()); }).code == errc::bad_file);
 }
@@ -137,17 +147,20 @@ TEST_CASE("a template that refuses the messages is heard in its own words") {
   CHECK(e.code == errc::bad_request);
   CHECK(e.message == "Roles must alternate!");
   CHECK(e.param == "messages");
-  const auto other = failure_of([&] { chat_template::parse("\n{{ messages[0].content + 1 }}", "", "").render({.messages = hello}); });
+  const auto other = failure_of(
+    [&] { chat_template::parse("\n{{ messages[0].content + 1 }}", "", "").render({.messages = hello}); });
   CHECK(other.message == "template line 2, column 24: can only concatenate str (not \"int\") to str");
   CHECK(other.param == "messages");
 }
 
 TEST_CASE("further arguments, tools, documents and the clock reach the template") {
-  const auto t = chat_template::parse("{{ enable_thinking }}|{{ tools is none }}|{{ documents is none }}|{{ bos_token }}|{{ strftime_now('%Y-%m-%d') }}", "<s>", "");
+  const auto t = chat_template::parse(
+    "{{ enable_thinking }}|{{ tools is none }}|{{ documents is none }}|{{ bos_token }}|{{ strftime_now('%Y-%m-%d') }}",
+    "<s>", "");
   std::tm now{};
   now.tm_year = 126, now.tm_mon = 6, now.tm_mday = 4;
-  CHECK(t.render({.messages = hello, .extra = parsed(R"({"enable_thinking": false})"), .now = now})
-        == "False|True|True|<s>|2026-07-04");
+  CHECK(t.render({.messages = hello, .extra = parsed(R"({"enable_thinking": false})"), .now = now}) ==
+        "False|True|True|<s>|2026-07-04");
 }
 
 TEST_CASE("chats of the reference checkpoints render as transformers renders them") {
@@ -181,7 +194,8 @@ TEST_CASE("published templates render as transformers renders them") {
     if (fs::exists(source / up / "expected.json"))
       folder = source / up;
   if (folder.empty()) {
-    MESSAGE("skipped: published templates render as transformers renders them (no folder of templates beside the project)");
+    MESSAGE(
+      "skipped: published templates render as transformers renders them (no folder of templates beside the project)");
     return;
   }
   const auto expected = json::document::load(folder / "expected.json");

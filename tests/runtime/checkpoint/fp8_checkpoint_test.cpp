@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -16,10 +16,11 @@ namespace {
 /// Tensors of a safetensors file to be.
 class file_writer {
 public:
-  void add(const std::string& name, std::string_view type, const std::vector<std::size_t>& shape, std::string_view bytes) {
-    header_ += (header_.empty() ? "{\"" : ", \"") + name + "\": {\"dtype\": \"" + std::string(type) + "\", \"shape\": " +
-               to_string(shape) + ", \"data_offsets\": [" + std::to_string(data_.size()) + ", " +
-               std::to_string(data_.size() + bytes.size()) + "]}";
+  void add(const std::string& name, std::string_view type, const std::vector<std::size_t>& shape,
+           std::string_view bytes) {
+    header_ += (header_.empty() ? "{\"" : ", \"") + name + "\": {\"dtype\": \"" + std::string(type) +
+      "\", \"shape\": " + to_string(shape) + ", \"data_offsets\": [" + std::to_string(data_.size()) + ", " +
+      std::to_string(data_.size() + bytes.size()) + "]}";
     data_ += bytes;
   }
   std::string file() const { return safetensors(header_ + "}", 0) + data_; }
@@ -103,13 +104,14 @@ std::string refusal(const std::string& from, const std::string& to) {
 
 } // namespace
 
-TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers that their codes and scales stand for") {
+TEST_CASE(
+  "FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers that their codes and scales stand for") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
   const fp8_view expanded(*golden.tensors, true);
   const temp_folder folder;
   write(folder.path() / "model.safetensors", fp8_file());
-  for (const char* quantization : {compressed, R"({"quant_method": "fbgemm_fp8"})",
-                                   R"({"quant_method": "fp8", "activation_scheme": "static"})"}) {
+  for (const char* quantization :
+       {compressed, R"({"quant_method": "fbgemm_fp8"})", R"({"quant_method": "fp8", "activation_scheme": "static"})"}) {
     CAPTURE(quantization);
     write(folder.path() / "config.json", config_with(quantization));
     const auto source = open_model(folder.path().string());
@@ -118,8 +120,8 @@ TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers
     CHECK(source.tensors->find("model.layers.1.self_attn.o_proj.weight")->type == tensor_type::fp8_rows);
     if (quantization != compressed)
       continue;
-    for (const precision numbers : {precision(dtype::f32), precision(dtype::bf16),
-                                    precision(dtype::bf16, kernels::quantization::int8)}) {
+    for (const precision numbers :
+         {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
       const auto got = last_logits(*source.tensors, source.config, numbers);
       CHECK(got == last_logits(expanded, golden.config, numbers));
       CHECK(got != last_logits(*golden.tensors, golden.config, numbers));

@@ -36,7 +36,7 @@ public:
     using kernels::weight_format;
     const auto stored = from_.read(tensor);
     const auto format = *weight_format_of(from_.find(tensor)->type);
-    const auto &info = infos_.find(tensor)->second;
+    const auto& info = infos_.find(tensor)->second;
     const auto rows = info.shape[0], cols = info.shape[1];
     std::vector<float> weights(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)

@@ -23,22 +23,22 @@ std::string said(const gguf_text& file) { return said(file.str()); }
 
 TEST_CASE("GGUF: metadata of every type, nested arrays and tensors are read, in versions 2 and 3") {
   for (std::uint32_t version : {2u, 3u}) {
-    gguf_text text{
-      {entry("u8", gguf_type::u8, std::uint8_t{200}), entry("i8", gguf_type::i8, std::int8_t{-3}),
-       entry("u16", gguf_type::u16, std::uint16_t{60000}), entry("i16", gguf_type::i16, std::int16_t{-300}),
-       entry("u32", gguf_type::u32, 4'000'000'000u), entry("i32", gguf_type::i32, -70000),
-       entry("u64", gguf_type::u64, std::uint64_t{1} << 40), entry("i64", gguf_type::i64, -(std::int64_t{1} << 40)),
-       entry("f32", gguf_type::f32, 0.5f), entry("f64", gguf_type::f64, 0.25), entry("yes", gguf_type::boolean, char{1}),
-       entry("text", "é"), array_entry("numbers", gguf_type::i32, 2, packed(7) + packed(-8)),
-       array_entry("words", gguf_type::string, 2, packed_string("a") + packed_string("")),
-       array_entry("none", gguf_type::string, 0, ""),
-       array_entry("nested", gguf_type::array, 2,
-                   packed_type(gguf_type::u8) + packed(std::uint64_t{1}) + "x" + packed_type(gguf_type::string) +
-                     packed(std::uint64_t{1}) + packed_string("y")),
-       array_entry("per layer", gguf_type::u32, 3, packed(5) + packed(5) + packed(5))},
-      {tensor_entry("a", {32, 3}, 8, 0), tensor_entry("b", {4}, 0, 128)},
-      128 + 16,
-      version};
+    gguf_text text{{entry("u8", gguf_type::u8, std::uint8_t{200}), entry("i8", gguf_type::i8, std::int8_t{-3}),
+                    entry("u16", gguf_type::u16, std::uint16_t{60000}),
+                    entry("i16", gguf_type::i16, std::int16_t{-300}), entry("u32", gguf_type::u32, 4'000'000'000u),
+                    entry("i32", gguf_type::i32, -70000), entry("u64", gguf_type::u64, std::uint64_t{1} << 40),
+                    entry("i64", gguf_type::i64, -(std::int64_t{1} << 40)), entry("f32", gguf_type::f32, 0.5f),
+                    entry("f64", gguf_type::f64, 0.25), entry("yes", gguf_type::boolean, char{1}), entry("text", "é"),
+                    array_entry("numbers", gguf_type::i32, 2, packed(7) + packed(-8)),
+                    array_entry("words", gguf_type::string, 2, packed_string("a") + packed_string("")),
+                    array_entry("none", gguf_type::string, 0, ""),
+                    array_entry("nested", gguf_type::array, 2,
+                                packed_type(gguf_type::u8) + packed(std::uint64_t{1}) + "x" +
+                                  packed_type(gguf_type::string) + packed(std::uint64_t{1}) + packed_string("y")),
+                    array_entry("per layer", gguf_type::u32, 3, packed(5) + packed(5) + packed(5))},
+                   {tensor_entry("a", {32, 3}, 8, 0), tensor_entry("b", {4}, 0, 128)},
+                   128 + 16,
+                   version};
     const auto file = text.str();
     const auto read = read_gguf(bytes_of(file), "m.gguf");
     const auto& m = read.metadata;
@@ -83,8 +83,9 @@ TEST_CASE("GGUF: what is malformed is refused by file, key or tensor, with what 
   const auto header = [](std::uint64_t tensors, std::uint64_t keys) {
     return "GGUF" + packed(3u) + packed(tensors) + packed(keys);
   };
-  CHECK(said(header(UINT64_MAX, 0)) == "m.gguf: truncated: the length of the name of tensor 0 of 18446744073709551615 "
-                                       "takes 8 bytes from byte 24, but only 0 are left");
+  CHECK(said(header(UINT64_MAX, 0)) ==
+        "m.gguf: truncated: the length of the name of tensor 0 of 18446744073709551615 "
+        "takes 8 bytes from byte 24, but only 0 are left");
   CHECK(said(header(0, UINT64_MAX)).find("metadata key 0 of 18446744073709551615") != std::string::npos);
   CHECK(said(header(0, 1) + packed(UINT64_MAX)).find("takes 18446744073709551615 bytes from byte 32") !=
         std::string::npos);
@@ -115,9 +116,12 @@ TEST_CASE("GGUF: what is malformed is refused by file, key or tensor, with what 
   CHECK(tensors({tensor_entry("t", {}, 0, 0)}, 0) == "m.gguf: tensor `t` has 0 dimensions, expected 1 to 4");
   CHECK(tensors({tensor_entry("t", {1, 1, 1, 1, 1}, 0, 0)}, 4) ==
         "m.gguf: tensor `t` has 5 dimensions, expected 1 to 4");
-  CHECK(tensors({tensor_entry("t", {256}, 10, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as Q2_K, supported are F32, "));
-  CHECK(tensors({tensor_entry("t", {256}, 23, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as IQ4_XS, supported are"));
-  CHECK(tensors({tensor_entry("t", {256}, 39, 0)}, 256).starts_with("m.gguf: tensor `t` is stored as MXFP4, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 10, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as Q2_K, supported are F32, "));
+  CHECK(tensors({tensor_entry("t", {256}, 23, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as IQ4_XS, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 39, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as MXFP4, supported are"));
   CHECK(tensors({tensor_entry("t", {256}, 4711, 0)}, 256)
           .starts_with("m.gguf: tensor `t` is stored as the unknown type 4711, supported are"));
   CHECK(tensors({tensor_entry("t", {48, 2}, 8, 0)}, 256) ==
@@ -140,7 +144,8 @@ TEST_CASE("GGUF: metadata of the wrong kind or out of range is refused by key") 
   const auto file = gguf_text{
     {entry("text", "x"), entry("n", gguf_type::u64, UINT64_MAX), entry("nan", gguf_type::f32, NAN),
      array_entry("mixed", gguf_type::u32, 2, packed(1u) + packed(2u)), entry("bad", "\xc3"),
-     array_entry("bad words", gguf_type::string, 1, packed_string("\xff"))}, {}}.str();
+     array_entry("bad words", gguf_type::string, 1, packed_string("\xff"))},
+    {}}.str();
   const auto m = read_gguf(bytes_of(file), "m.gguf").metadata;
   CHECK(failure_of([&] { m.integer("text", 0, 1); }) == "m.gguf: `text` must be an integer, found string");
   CHECK(failure_of([&] { m.integer("n", 0, 9); }) == "m.gguf: `n` must be from 0 to 9, found 18446744073709551615");
@@ -151,7 +156,8 @@ TEST_CASE("GGUF: metadata of the wrong kind or out of range is refused by key") 
   CHECK(failure_of([&] { m.boolean("n"); }) == "m.gguf: `n` must be a boolean, found u64");
   CHECK(failure_of([&] { m.string("n"); }) == "m.gguf: `n` must be a string, found u64");
   CHECK(failure_of([&] { m.string("bad"); }) == "m.gguf: `bad` is not valid UTF-8");
-  CHECK(failure_of([&] { m.strings("mixed"); }) == "m.gguf: `mixed` must be an array of strings, found an array of u32");
+  CHECK(failure_of([&] { m.strings("mixed"); }) ==
+        "m.gguf: `mixed` must be an array of strings, found an array of u32");
   CHECK(failure_of([&] { m.strings("bad words"); }) ==
         "m.gguf: `bad words` holds text that is not valid UTF-8 at index 0");
   CHECK(failure_of([&] { m.floats("mixed"); }) == "m.gguf: `mixed` must be an array of f32, found an array of u32");

@@ -34,9 +34,10 @@ inline std::string entry(std::string_view key, std::string_view text) {
 }
 
 /// `elements`, already packed.
-inline std::string array_entry(std::string_view key, gguf_type element, std::uint64_t count, std::string_view elements) {
+inline std::string array_entry(std::string_view key, gguf_type element, std::uint64_t count,
+                               std::string_view elements) {
   return packed_string(key) + packed_type(gguf_type::array) + packed_type(element) + packed(count) +
-         std::string(elements);
+    std::string(elements);
 }
 
 /// `shape` as in the file: innermost first.
@@ -55,7 +56,8 @@ struct gguf_text {
   std::uint32_t version = 3;
 
   std::string str() const {
-    std::string file = "GGUF" + packed(version) + packed(std::uint64_t{tensors.size()}) + packed(std::uint64_t{keys.size()});
+    std::string file = "GGUF" + packed(version) + packed(std::uint64_t{tensors.size()}) +
+      packed(std::uint64_t{keys.size()});
     for (const auto& key : keys)
       file += key;
     for (const auto& tensor : tensors)

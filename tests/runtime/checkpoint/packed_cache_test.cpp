@@ -22,7 +22,10 @@ namespace fs = std::filesystem;
 constexpr std::size_t page = 4096;
 
 packed_contents some_contents() {
-  return {"tiny model", "bf16 int8", "avx512", 3,
+  return {"tiny model",
+          "bf16 int8",
+          "avx512",
+          3,
           {{"/models/a.safetensors", 1000, 17, 18}, {"/models/config.json", 10, 19, 20}},
           {{"first", 128}, {"second", 2 * page}, {"third", 64 * 3}}};
 }
@@ -57,7 +60,7 @@ outcome attempt(const fs::path& folder, const packed_contents& contents = some_c
     if (const auto found = cache.find(entry.name)) {
       ++result.found;
       result.wrong += reinterpret_cast<std::uintptr_t>(found.get()) % page != 0 ||
-                      std::memcmp(found.get(), made.bytes.data(), made.bytes.size()) != 0;
+        std::memcmp(found.get(), made.bytes.data(), made.bytes.size()) != 0;
     } else {
       cache.add(entry.name, made.parts);
     }
@@ -102,8 +105,9 @@ TEST_CASE("Packed weights that one load keeps are found by the next, bit for bit
   const auto cold = load(deep);
   const auto name = cold.file.string();
   CHECK(cold.found == 0);
-  CHECK(cold.lines == std::vector<std::string>{"packed weights will be kept in " + name,
-                                               "packed weights, 24.0 KiB, are kept in " + name});
+  CHECK(cold.lines ==
+        std::vector<std::string>{"packed weights will be kept in " + name,
+                                 "packed weights, 24.0 KiB, are kept in " + name});
   CHECK(cold.file.filename().string().starts_with("tiny_model-"));
   CHECK(fs::file_size(cold.file) == 6 * page);
   for (int i = 0; i < 2; ++i) {
@@ -150,14 +154,13 @@ TEST_CASE("Packed weights of another model, type or target have a file of their 
   const std::string changed = "was made of the model's files before they changed",
                     version = "was made by another version of this program", damaged = "is damaged";
   using changed_contents = std::pair<packed_contents, std::string>;
-  for (const auto& [other, why] :
-       {changed_contents{change([](auto& c) { c.layout = 4; }), version},
-        {change([](auto& c) { c.files[0].bytes = 1001; }), changed},
-        {change([](auto& c) { c.files[1].modified_ns = 190; }), changed},
-        {change([](auto& c) { c.files[0].changed_ns = -18; }), changed},
-        {change([](auto& c) { c.matrices[1].bytes = 3 * page; }), damaged},
-        {change([](auto& c) { c.matrices[2].name = "fourth"; }), damaged},
-        {change([](auto& c) { c.matrices.pop_back(); }), damaged}}) {
+  for (const auto& [other, why] : {changed_contents{change([](auto& c) { c.layout = 4; }), version},
+                                   {change([](auto& c) { c.files[0].bytes = 1001; }), changed},
+                                   {change([](auto& c) { c.files[1].modified_ns = 190; }), changed},
+                                   {change([](auto& c) { c.files[0].changed_ns = -18; }), changed},
+                                   {change([](auto& c) { c.matrices[1].bytes = 3 * page; }), damaged},
+                                   {change([](auto& c) { c.matrices[2].name = "fourth"; }), damaged},
+                                   {change([](auto& c) { c.matrices.pop_back(); }), damaged}}) {
     CAPTURE(why);
     const auto replaced = load(folder.path(), other);
     CHECK(replaced.file == first.file);
@@ -199,7 +202,8 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
   padding[page - 1] = 1;
   bad.emplace_back(padding, damaged);
   const auto text = good.find('\0');
-  for (const auto length : {text, page - 1, page, page + 1, 2 * page - 1, 2 * page, 5 * page - 1, 5 * page, 6 * page - 1})
+  for (const auto length :
+       {text, page - 1, page, page + 1, 2 * page - 1, 2 * page, 5 * page - 1, 5 * page, 6 * page - 1})
     bad.emplace_back(good.substr(0, length), size(length));
   for (std::size_t length = 1; length < text; ++length)
     bad.emplace_back(good.substr(0, length), size(length));
@@ -276,8 +280,9 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);
   fs::create_directories(folder.path() / ("." + file.filename().string() + ".troupe-partial") / "full");
-  CHECK(lines(folder.path()) == std::vector<std::string>{"packed weights are not kept: " + file.string() +
-                                                         ": cannot be written: Is a directory"});
+  CHECK(
+    lines(folder.path()) ==
+    std::vector<std::string>{"packed weights are not kept: " + file.string() + ": cannot be written: Is a directory"});
 }
 
 TEST_CASE("A disk that is full, at once or later, leaves no file behind") {

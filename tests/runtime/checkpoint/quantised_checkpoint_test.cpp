@@ -1,10 +1,10 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/support/json.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -67,11 +67,16 @@ std::string refusal(const std::string& name, const std::string& from, const std:
 
 TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales stand for") {
   const std::map<std::string, tensor_type> types{
-    {"gptq-g32-sym", tensor_type::q4_0},           {"gptq-g64", tensor_type::q4_1},
-    {"gptq-g128-v2", tensor_type::q4_1},           {"gptq-g32-act-order", tensor_type::f16},
-    {"gptq-whole-mislabelled", tensor_type::q4_0}, {"awq-g32", tensor_type::q4_1},
-    {"awq-g64", tensor_type::q4_1},                {"awq-g128", tensor_type::q4_1},
-    {"gptq-g64-act-order", tensor_type::f16},      {"gptq-g128-act-order", tensor_type::f16},
+    {"gptq-g32-sym", tensor_type::q4_0},
+    {"gptq-g64", tensor_type::q4_1},
+    {"gptq-g128-v2", tensor_type::q4_1},
+    {"gptq-g32-act-order", tensor_type::f16},
+    {"gptq-whole-mislabelled", tensor_type::q4_0},
+    {"awq-g32", tensor_type::q4_1},
+    {"awq-g64", tensor_type::q4_1},
+    {"awq-g128", tensor_type::q4_1},
+    {"gptq-g64-act-order", tensor_type::f16},
+    {"gptq-g128-act-order", tensor_type::f16},
   };
   const auto expected = json::document::load(data() / "quantised/quantised.json");
   for (const auto& [name, type] : types) {

@@ -1,5 +1,5 @@
-#include "runtime/support/json.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cstring>
@@ -57,10 +57,10 @@ TEST_CASE("Unusual but valid safetensors headers are read") {
     header({entry("s", "[]", "[0,4]"), entry("none", "[0,5]", "[0,0]"), entry("tail", "[7,0]", "[4,4]")}), 4));
   CHECK(scalars.at("s").info.shape.empty());
   CHECK(scalars.at("none").info.bytes == 0);
-  const auto types =
-    header_of(safetensors(header({entry("b", "[3]", "[0,3]", "BOOL"), entry("q", "[2]", "[3,19]", "I64"),
-                                  entry("h", "[1]", "[19,21]", "BF16")}),
-                          21));
+  const auto types = header_of(
+    safetensors(header({entry("b", "[3]", "[0,3]", "BOOL"), entry("q", "[2]", "[3,19]", "I64"),
+                        entry("h", "[1]", "[19,21]", "BF16")}),
+                21));
   CHECK(types.at("q").info.type == tensor_type::i64);
 }
 
@@ -117,7 +117,8 @@ TEST_CASE("Every malformed safetensors header is refused with a sentence that sa
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[2]", "[0,8]"), 8), "inside another tensor that ends at 8"},
     {with(entry("a", "[2]", "[0,8]") + "," + entry("b", "[1]", "[12,16]"), 16), "leaving a hole after 8"},
     {with(entry("a", "[1]", "[4,8]"), 8), "tensor `a`: its bytes begin at 4, leaving a hole after 0"},
-    {with(entry("a", "[1]", "[0,4]") + "," + entry("a", "[1]", "[4,8]"), 8), "m.safetensors: header: `a` is given twice"},
+    {with(entry("a", "[1]", "[0,4]") + "," + entry("a", "[1]", "[4,8]"), 8),
+     "m.safetensors: header: `a` is given twice"},
     {with(R"("__metadata__": 1)", 0), "`__metadata__` must be"},
     {with(R"("__metadata__": {"x": 1})", 0), "`__metadata__`: `x` must be a string, found an integer"},
     {with(R"("__metadata__": {}, "__metadata__": {})", 0), "header: `__metadata__` is given twice"},

@@ -30,7 +30,8 @@ TEST_CASE("the cache is sized to what the sequences can use, where there is room
   auto plan = plan_memory(o, need, 160, 10000 * mib, cache_share::of_a_machine);
   CHECK(plan.blocks == 40);
   CHECK(plan.max_context == 160);
-  CHECK(plan.line == "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
+  CHECK(plan.line ==
+        "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
 }
 
 TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
@@ -92,7 +93,8 @@ TEST_CASE("a context of more tokens than the model has positions for is cut to t
   CHECK(plan.max_context == 160);
   CHECK(plan.line.ends_with("up to 160 tokens per sequence, all that the model can of the 4096 asked for"));
   o.max_context = 128;
-  CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
+  CHECK(
+    plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
 }
 
 TEST_CASE("what cannot fit is refused with what is needed and what there is") {

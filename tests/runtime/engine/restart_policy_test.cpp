@@ -18,6 +18,4 @@ TEST_CASE("an engine is restarted so many times within so many seconds, then no 
   CHECK(policy.restart(start + 1h));
 }
 
-TEST_CASE("without restarts the first failure is the last") {
-  CHECK_FALSE(restart_policy(0, 60s).restart({}));
-}
+TEST_CASE("without restarts the first failure is the last") { CHECK_FALSE(restart_policy(0, 60s).restart({})); }

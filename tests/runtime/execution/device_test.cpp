@@ -1,9 +1,9 @@
 #include "runtime/execution/device.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/support/error.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/error.hpp"
 
 #include <doctest/doctest.h>
 

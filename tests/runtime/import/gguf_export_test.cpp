@@ -1,12 +1,12 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/support/atomic_file.hpp"
-#include "runtime/import/gguf_export.hpp"
-#include "runtime/import/gguf_model.hpp"
-#include "runtime/engine/loader.hpp"
-#include "runtime/import/model_source.hpp"
 #include "runtime/checkpoint/quantise_blocks.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/engine/loader.hpp"
+#include "runtime/import/gguf_export.hpp"
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/support/atomic_file.hpp"
 
 #include <cmath>
 #include <random>
@@ -101,8 +101,9 @@ TEST_CASE("A model that is quantised already is quantised again only where that 
   const auto file = folder.path() / "m.gguf";
   const auto source = (data() / "gguf/llama3-q8_0.gguf").string();
   CHECK(failure_of([&] { export_gguf(source, tensor_type::q4_0, file, pool); }) ==
-        source + ": its matrices are quantised already, to Q8_0; take the original, or quantise what is left of it with "
-                 "--requantize, at the price of both losses");
+        source +
+          ": its matrices are quantised already, to Q8_0; take the original, or quantise what is left of it with "
+          "--requantize, at the price of both losses");
   for (const bool requantise : {false, true})
     CHECK(failure_of([&] { export_gguf(source, tensor_type::q8_0, file, pool, {}, {}, requantise); }) ==
           source + ": its matrices are Q8_0 already");
@@ -125,8 +126,9 @@ TEST_CASE("A model that is quantised already is quantised again only where that 
   for (const auto& [key, value] : before.metadata().all())
     if (key != "general.file_type" && key != "general.quantization_version")
       CHECK(std::ranges::equal(after.metadata().find(key)->bytes, value.bytes));
-  CHECK(failure_of([&] { export_gguf(file.string(), tensor_type::q4_0, file, pool); })
-          .ends_with("is the file that is read, name another for the result"));
+  CHECK(failure_of([&] {
+          export_gguf(file.string(), tensor_type::q4_0, file, pool);
+        }).ends_with("is the file that is read, name another for the result"));
 }
 
 TEST_CASE("What GGUF cannot say is refused, and leaves no file behind") {
@@ -148,10 +150,12 @@ TEST_CASE("What GGUF cannot say is refused, and leaves no file behind") {
   auto words = content(copy / "tokenizer.json");
   const std::string digits = "{1,3}";
   write(copy / "tokenizer.json", words.replace(words.find(digits), digits.size(), "{1,2}"));
-  CHECK(failure_of([&] { export_gguf(copy.string(), tensor_type::q8_0, file, pool); })
-          .ends_with("GGUF has no name for the way in which its `pre_tokenizer` cuts texts"));
-  CHECK(failure_of([&] { export_gguf(golden("qwen3"), tensor_type::q8_0, folder.path() / "none" / "m.gguf", pool); })
-          .find("cannot be written: No such file") != std::string::npos);
+  CHECK(failure_of([&] {
+          export_gguf(copy.string(), tensor_type::q8_0, file, pool);
+        }).ends_with("GGUF has no name for the way in which its `pre_tokenizer` cuts texts"));
+  CHECK(failure_of([&] {
+          export_gguf(golden("qwen3"), tensor_type::q8_0, folder.path() / "none" / "m.gguf", pool);
+        }).find("cannot be written: No such file") != std::string::npos);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // the copy
 }
 

@@ -2,10 +2,10 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/import/gguf_model.hpp"
-#include "runtime/support/json.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/json.hpp"
 
 #include <cmath>
 #include <functional>
@@ -90,8 +90,9 @@ std::string metadata_only(const std::function<void(entries&)>& change) {
     {"tokenizer.ggml.pre", text("gpt-2")},
     {"tokenizer.ggml.tokens", words({"a", "b", "ab", "<|im_end|>"})},
     {"tokenizer.ggml.merges", words({"a b"})},
-    {"tokenizer.ggml.token_type", packed_type(gguf_type::array) + packed_type(gguf_type::i32) +
-                                    packed(std::uint64_t{4}) + packed(1) + packed(1) + packed(1) + packed(3)},
+    {"tokenizer.ggml.token_type",
+     packed_type(gguf_type::array) + packed_type(gguf_type::i32) + packed(std::uint64_t{4}) + packed(1) + packed(1) +
+       packed(1) + packed(3)},
     {"tokenizer.ggml.eos_token_id", number(2)},
   };
   change(all);
@@ -227,14 +228,16 @@ TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and 
   CHECK(model->info.id == "one");
   CHECK(model->info.chat);
   REQUIRE(model->info.tokenizer);
-  CHECK(model->info.tokenizer->encode("Hello", true) == open_tokenizer((data() / "golden/qwen2").string())->encode("Hello", true));
+  CHECK(model->info.tokenizer->encode("Hello", true) ==
+        open_tokenizer((data() / "golden/qwen2").string())->encode("Hello", true));
   CHECK(open_tokenizer(options.model)->vocab_size() == 720);
 
   std::filesystem::copy(gguf("spm-vocab"), folder.path() / "two.gguf");
   CHECK(failure_of([&] { open_model(options.model); }).ends_with("holds several .gguf files, name one of them"));
   write(folder.path() / "x.bin", "x");
-  CHECK(failure_of([&] { open_model((folder.path() / "x.bin").string()); })
-          .ends_with("a model is a folder or a .gguf file, not a file of another kind"));
+  CHECK(failure_of([&] {
+          open_model((folder.path() / "x.bin").string());
+        }).ends_with("a model is a folder or a .gguf file, not a file of another kind"));
   CHECK(failure_of([&] { open_model(gguf("spm-vocab").string()); }).empty()); // opening reads no weights
   const auto empty = open_model(gguf("spm-vocab").string());
   CHECK(failure_of([&] { check_tensors(*empty.tensors, empty.config); }) ==
@@ -334,22 +337,26 @@ TEST_CASE("GGUF configurations: what is missing, contradictory or not supported 
         "m.gguf: `llama.block_count` must be from 1 to 4096, found 1073741824");
   CHECK(config_error([](entries& e) { e["llama.attention.head_count_kv"] = number(3); }) ==
         "m.gguf: `llama.attention.head_count` must be a multiple of `llama.attention.head_count_kv`, found 2 and 3");
-  CHECK(config_error([](entries& e) { e["llama.attention.head_count"] = number(5); })
-          .starts_with("m.gguf: `llama.embedding_length` must be a multiple of `llama.attention.head_count`"));
+  CHECK(config_error([](entries& e) {
+          e["llama.attention.head_count"] = number(5);
+        }).starts_with("m.gguf: `llama.embedding_length` must be a multiple of `llama.attention.head_count`"));
   CHECK(config_error([](entries& e) { e["llama.attention.key_length"] = number(15); }) ==
         "m.gguf: heads of 15 dimensions are not supported, only even numbers up to 256");
-  CHECK(config_error([](entries& e) { e["llama.attention.value_length"] = number(8); })
-          .starts_with("m.gguf: `llama.attention.value_length` is 8, only as many as keys have, here 16"));
-  CHECK(config_error([](entries& e) { e["llama.rope.dimension_count"] = number(8); })
-          .starts_with("m.gguf: `llama.rope.dimension_count` is 8, only heads that are rotated whole"));
+  CHECK(config_error([](entries& e) {
+          e["llama.attention.value_length"] = number(8);
+        }).starts_with("m.gguf: `llama.attention.value_length` is 8, only as many as keys have, here 16"));
+  CHECK(config_error([](entries& e) {
+          e["llama.rope.dimension_count"] = number(8);
+        }).starts_with("m.gguf: `llama.rope.dimension_count` is 8, only heads that are rotated whole"));
   CHECK(config_error([](entries& e) { e["llama.rope.scaling.type"] = text("longrope"); }) ==
         "m.gguf: `llama.rope.scaling.type` is `longrope`, supported are none, linear and yarn");
   CHECK(config_error([](entries& e) { e.erase("llama.attention.layer_norm_rms_epsilon"); }) ==
         "m.gguf: `llama.attention.layer_norm_rms_epsilon` is missing");
   CHECK(config_error([](entries& e) { e["llama.expert_count"] = number(8); }) ==
         "m.gguf: `llama.expert_count`: mixtures of experts are not supported");
-  CHECK(config_error([](entries& e) { e["split.count"] = number(2); })
-          .starts_with("m.gguf: `split.count` is 2: models in several files are not supported"));
+  CHECK(config_error([](entries& e) {
+          e["split.count"] = number(2);
+        }).starts_with("m.gguf: `split.count` is 2: models in several files are not supported"));
 }
 
 TEST_CASE("GGUF tokenizers: words are cut as the named pre-tokenizer cuts them, and ends are added where asked for") {
@@ -368,10 +375,10 @@ TEST_CASE("GGUF tokenizers: words are cut as the named pre-tokenizer cuts them, 
     const metadata_file of([&](entries& e) {
       e["tokenizer.ggml.pre"] = text(pre);
       e["tokenizer.ggml.tokens"] = packed_type(gguf_type::array) + packed_type(gguf_type::string) +
-                                   packed(std::uint64_t{4}) + packed_string("1") + packed_string("11") +
-                                   packed_string("1111") + packed_string("2");
+        packed(std::uint64_t{4}) + packed_string("1") + packed_string("11") + packed_string("1111") +
+        packed_string("2");
       e["tokenizer.ggml.merges"] = packed_type(gguf_type::array) + packed_type(gguf_type::string) +
-                                   packed(std::uint64_t{2}) + packed_string("1 1") + packed_string("11 11");
+        packed(std::uint64_t{2}) + packed_string("1 1") + packed_string("11 11");
       e.erase("tokenizer.ggml.token_type");
     });
     return make_gguf_tokenizer(of.open())->encode("1111", false);
@@ -387,8 +394,9 @@ TEST_CASE("GGUF tokenizers: what is missing, contradictory or not supported is r
         "m.gguf: `tokenizer.ggml.model` is missing");
   CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.model"] = text("t5"); }) ==
         "m.gguf: `tokenizer.ggml.model` is `t5`, supported are gpt2 and llama");
-  CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.pre"] = text("tekken"); })
-          .starts_with("m.gguf: `tokenizer.ggml.pre` is `tekken`, supported are gpt-2, "));
+  CHECK(tokenizer_error([](entries& e) {
+          e["tokenizer.ggml.pre"] = text("tekken");
+        }).starts_with("m.gguf: `tokenizer.ggml.pre` is `tekken`, supported are gpt-2, "));
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.tokens"); }) ==
         "m.gguf: `tokenizer.ggml.tokens` is missing or empty");
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.merges"); }) ==
@@ -397,13 +405,13 @@ TEST_CASE("GGUF tokenizers: what is missing, contradictory or not supported is r
         "m.gguf: `tokenizer.ggml.bos_token_id` is 4, but there are 4 tokens");
   CHECK(tokenizer_error([](entries& e) {
           e["tokenizer.ggml.merges"] = packed_type(gguf_type::array) + packed_type(gguf_type::string) +
-                                       packed(std::uint64_t{1}) + packed_string("ab");
+            packed(std::uint64_t{1}) + packed_string("ab");
         }) == "m.gguf: `tokenizer.ggml.merges` holds `ab` at index 0, expected two tokens with a space between");
   CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.model"] = text("llama"); }) ==
         "m.gguf: `tokenizer.ggml.scores` is missing");
   CHECK(tokenizer_error([](entries& e) {
           e["tokenizer.ggml.model"] = text("llama");
           e["tokenizer.ggml.scores"] = packed_type(gguf_type::array) + packed_type(gguf_type::f32) +
-                                       packed(std::uint64_t{1}) + packed(1.0f);
+            packed(std::uint64_t{1}) + packed(1.0f);
         }) == "m.gguf: `tokenizer.ggml.scores` has 1 entries, expected 4, one per token");
 }

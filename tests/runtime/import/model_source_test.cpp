@@ -47,8 +47,9 @@ TEST_CASE("A folder that is no model is told what it is, and what to do") {
   CHECK(refusal(at) == (at / "config.json").string() + ": no such file");
   write(at / "tokenizer.model", "x");
   starts("holds a tokenizer and no model");
-  CHECK(failure_of([&] { open_tokenizer(at.string()); }).find("has no tokenizer.json, only the tokenizer of an older format") !=
-        std::string::npos);
+  CHECK(failure_of([&] {
+          open_tokenizer(at.string());
+        }).find("has no tokenizer.json, only the tokenizer of an older format") != std::string::npos);
   write(at / "model.onnx", "x");
   starts("holds a model in ONNX's format");
   write(at / "pytorch_model.bin", "x");
@@ -94,8 +95,9 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
   const auto cache = folder.path() / "hub", repository = cache / "models--org--small-model";
   const auto snapshot = repository / "snapshots" / "0123abc";
   const variable cache_variable("HF_HUB_CACHE", cache.string());
-  CHECK(refusal("org/small-model") == "org/small-model: no such folder, and no such model in " + cache.string() +
-                                        "; `hf download org/small-model` fetches it");
+  CHECK(refusal("org/small-model") ==
+        "org/small-model: no such folder, and no such model in " + cache.string() +
+          "; `hf download org/small-model` fetches it");
   fs::create_directories(repository / "refs");
   fs::create_directories(snapshot.parent_path());
   fs::create_directory(repository / "blobs");

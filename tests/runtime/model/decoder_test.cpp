@@ -1,8 +1,8 @@
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/support/json.hpp"
 #include "runtime/engine/loader.hpp"
-#include "runtime/model/model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <algorithm>
@@ -364,7 +364,8 @@ TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are ref
 
 TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs the memory it said") {
   using kernels::quantization;
-  const precision all[] = {dtype::f32, dtype::bf16, {dtype::f32, quantization::int8}, {dtype::bf16, quantization::int4}};
+  const precision all[] = {
+    dtype::f32, dtype::bf16, {dtype::f32, quantization::int8}, {dtype::bf16, quantization::int4}};
   for (const auto& model : golden_models)
     for (const auto& compute : all) {
       CAPTURE(model);

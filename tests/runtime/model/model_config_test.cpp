@@ -1,6 +1,6 @@
-#include "runtime/support/json.hpp"
-#include "runtime/model/model_config.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/model_config.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <optional>
@@ -99,8 +99,9 @@ TEST_CASE("What a configuration leaves out takes its family's defaults") {
         std::vector<int>(4, 0));
   CHECK(parse(with("", "qwen3")).head_dim == 128);
   CHECK(parse(with(R"("use_sliding_window": true, "sliding_window": 9, "layer_types":
-    ["sliding_attention", "full_attention", "full_attention", "sliding_attention"])", "qwen3")).windows ==
-        std::vector<int>{9, 0, 0, 9});
+    ["sliding_attention", "full_attention", "full_attention", "sliding_attention"])",
+                   "qwen3"))
+          .windows == std::vector<int>{9, 0, 0, 9});
 }
 
 TEST_CASE("Biases follow each family's keys") {
@@ -165,7 +166,8 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
     {with(R"("quantization_config": {"quant_method": "gptq", "checkpoint_format": "marlin"})"),
      "`checkpoint_format` is `marlin`, supported is gptq or gptq_v2"},
     {with(R"("quantization_config": {"quant_method": "gptq", "group_size": 0})"), "`group_size` is 0"},
-    {with(R"("quantization_config": {"quant_method": "awq", "version": "gemv"})"), "`version` is `gemv`, supported is gemm"},
+    {with(R"("quantization_config": {"quant_method": "awq", "version": "gemv"})"),
+     "`version` is `gemv`, supported is gemm"},
     {with(R"("quantization_config": {"quant_method": "awq", "zero_point": false})"), "`zero_point` is false"},
     {with(R"("partial_rotary_factor": 0.5)"), "`partial_rotary_factor` other than 1"},
     {with(R"("rope_theta": 0)"), "`rope_theta` must be from"},

@@ -19,9 +19,9 @@ namespace troupe::test {
 
 inline std::filesystem::path data() { return TROUPE_TEST_DATA; }
 
-inline const std::vector<std::string> golden_models{"llama-gqa", "llama-mha-tied", "llama-mqa-rope3",
-                                                    "mistral-swa", "qwen2", "qwen3"};
-inline const std::vector<std::string> tiny_models{"llama-bias", "llama-linear", "llama-dynamic", "llama-yarn",
+inline const std::vector<std::string> golden_models{"llama-gqa",   "llama-mha-tied", "llama-mqa-rope3",
+                                                    "mistral-swa", "qwen2",          "qwen3"};
+inline const std::vector<std::string> tiny_models{"llama-bias",     "llama-linear", "llama-dynamic", "llama-yarn",
                                                   "mistral-llama3", "qwen2-window", "qwen3-window"};
 
 inline std::string content(const std::filesystem::path& file) {
@@ -40,7 +40,7 @@ public:
   temp_folder() {
     static std::atomic<int> count = 0;
     path_ = std::filesystem::temp_directory_path() /
-            ("troupe-model-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
+      ("troupe-model-test-" + std::to_string(getpid()) + "-" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }
   ~temp_folder() {

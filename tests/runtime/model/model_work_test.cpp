@@ -26,7 +26,8 @@ model_config small() {
 
 } // namespace
 
-TEST_CASE("the operations of a prompt are those of its matrices, of attention's visible half, and of one row of logits") {
+TEST_CASE(
+  "the operations of a prompt are those of its matrices, of attention's visible half, and of one row of logits") {
   const auto c = small();
   const double layer = 32 * (64 + 32 + 32) + 64 * 32 + 2 * 32 * 48 + 48 * 32, head = 32 * 100;
   CHECK(prefill_operations(c, 1) == 2 * (2 * layer + head + 2 * (2 * 64)));
@@ -49,7 +50,8 @@ TEST_CASE("a decode step reads all matrices once, and the K and V of every seque
   const auto size = [](int n) { return static_cast<std::size_t>(n); };
   const std::size_t q = size(c.heads * c.head_dim), kv = size(c.kv_heads * c.head_dim);
   const auto once = work_per_token(*weights);
-  CHECK(once.multiply_adds == size(c.layers) * size(c.hidden) * (2 * q + 2 * kv + 3 * size(c.ffn)) + size(c.vocab * c.hidden));
+  CHECK(once.multiply_adds ==
+        size(c.layers) * size(c.hidden) * (2 * q + 2 * kv + 3 * size(c.ffn)) + size(c.vocab * c.hidden));
   CHECK(once.bytes >= 2 * once.multiply_adds);
   CHECK(decode_bytes(*weights, kernels::kv_type::bf16, 3, 70) ==
         once.bytes + 3 * 70 * size(c.layers) * 2 * size(c.kv_heads * c.head_dim) * 2);

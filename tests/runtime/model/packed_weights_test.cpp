@@ -91,16 +91,16 @@ fs::path copy_of(const fs::path& model, const temp_folder& folder) {
 } // namespace
 
 TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache, of every format and target") {
-  std::vector<fs::path> models{data() / "golden/llama-gqa",         data() / "golden/llama-mha-tied",
-                               data() / "golden/qwen2",             data() / "golden/qwen3",
-                               data() / "tiny/llama-linear",        data() / "tiny/llama-bias",
-                               data() / "quantised/gptq-g128-v2",   data() / "quantised/awq-g32",
-                               data() / "gguf/llama3-q8_0.gguf",    data() / "gguf/mixed.gguf",
-                               data() / "gguf/qwen2-bf16.gguf"};
+  std::vector<fs::path> models{
+    data() / "golden/llama-gqa",       data() / "golden/llama-mha-tied", data() / "golden/qwen2",
+    data() / "golden/qwen3",           data() / "tiny/llama-linear",     data() / "tiny/llama-bias",
+    data() / "quantised/gptq-g128-v2", data() / "quantised/awq-g32",     data() / "gguf/llama3-q8_0.gguf",
+    data() / "gguf/mixed.gguf",        data() / "gguf/qwen2-bf16.gguf"};
   for (const auto target : kernels::available_isas())
     for (const auto& model : models)
-      for (const precision& numbers : {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::bf16, quantization::int8},
-                                       precision{dtype::f32, quantization::int4}}) {
+      for (const precision& numbers :
+           {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::bf16, quantization::int8},
+            precision{dtype::f32, quantization::int4}}) {
         CAPTURE(std::string(kernels::to_string(target)));
         CAPTURE(model.string());
         const temp_folder folder;
@@ -118,7 +118,8 @@ TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache,
       }
 }
 
-TEST_CASE("A model is packed anew when one of its files has changed, even where size and time of change are as before") {
+TEST_CASE(
+  "A model is packed anew when one of its files has changed, even where size and time of change are as before") {
   const temp_folder folder;
   const auto model = copy_of(data() / "tiny/llama-linear", folder), cache = folder.path() / "cache";
   const auto first = load(model, cache, dtype::f32);
@@ -171,7 +172,7 @@ TEST_CASE("A load that is cancelled leaves no packed file") {
     if (++parts == 9)
       throw stop{};
   };
-  CHECK_THROWS_AS(load_weights(source, {.packed_cache = folder.path().string()}, dtype::bf16, *backend, progress, [](auto) {}),
-                  stop);
+  CHECK_THROWS_AS(
+    load_weights(source, {.packed_cache = folder.path().string()}, dtype::bf16, *backend, progress, [](auto) {}), stop);
   CHECK(fs::is_empty(folder.path()));
 }

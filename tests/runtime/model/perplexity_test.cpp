@@ -1,9 +1,9 @@
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/support/json.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/perplexity.hpp"
+#include "runtime/support/json.hpp"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Tensors that a checkpoint has beyond those of its model.
+#include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
-#include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -97,7 +97,7 @@ TEST_CASE("A GGUF file with a bias or sinks that the model does not use is refus
     write_gguf(file, {{gguf, values}});
     const auto own = gguf == hugging_face ? "" : " (`" + gguf + "`)";
     const auto expected = file.string() + own + ": tensor `" + hugging_face +
-                          "` is none that a llama model here computes with, and answers without it would be wrong";
+      "` is none that a llama model here computes with, and answers without it would be wrong";
     CHECK(failure_of([&] { load(file); }) == expected);
     kernels::thread_pool pool(1);
     CHECK(failure_of([&] { export_gguf(file.string(), tensor_type::q8_0, folder.path() / "out", pool); }) == expected);
@@ -118,8 +118,9 @@ TEST_CASE("Parts for images, and layers beyond the configuration's, are told in 
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
   write_gguf(file, {{"blk.2.attn_k.bias", {7}}, {"v.patch_embd.bias", {1, 2}}, {"mm.0.weight", {3}}});
-  const auto beyond = file.string() + ": tensor `model.layers.2.self_attn.k_proj.bias` of layers beyond the 2 of the "
-                                      "configuration is not used",
+  const auto beyond = file.string() +
+    ": tensor `model.layers.2.self_attn.k_proj.bias` of layers beyond the 2 of the "
+    "configuration is not used",
              others = file.string() + ": 2 tensors, the first `mm.0.weight`, are not used";
   const auto lines = load(file);
   CHECK(has(lines, beyond));
@@ -138,18 +139,21 @@ TEST_CASE("Tensors without an effect are passed over: frequencies, masks, scales
   const auto check = [&](const std::string& name, std::vector<float> values) {
     return check_tensors(with_more(*source.tensors, {{name, std::move(values)}}), source.config);
   };
-  for (const std::string name : {"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq",
-                                 "model.layers.1.attention.masked_bias", "model.layers.0.self_attn.k_proj.k_scale",
-                                 "model.layers.0.mlp.up_proj.input_scale"}) {
+  for (const std::string name :
+       {"lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.layers.1.attention.masked_bias",
+        "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.mlp.up_proj.input_scale"}) {
     CAPTURE(name);
     CHECK(check(name, {1}).empty());
   }
   CHECK(check("model.layers.0.self_attn.o_proj.bias", {0, -0.0f}).empty());
-  CHECK(failure_of([&] { check("model.layers.0.self_attn.o_proj.bias", {0, 1e-6f}); }) ==
+  CHECK(failure_of([&] {
+          check("model.layers.0.self_attn.o_proj.bias", {0, 1e-6f});
+        }) ==
         "m.safetensors: tensor `model.layers.0.self_attn.o_proj.bias` is none that a qwen2 model here computes with, "
         "and answers without it would be wrong");
-  CHECK(failure_of([&] { check("model.layers.0.self_attn.sinks", {0}); })
-          .starts_with("m.safetensors: tensor `model.layers.0.self_attn.sinks` is none"));
+  CHECK(failure_of([&] {
+          check("model.layers.0.self_attn.sinks", {0});
+        }).starts_with("m.safetensors: tensor `model.layers.0.self_attn.sinks` is none"));
   CHECK(check("visual.patch_embed.proj.weight", {1}) ==
         strings{"model: tensor `visual.patch_embed.proj.weight` is not used"});
   CHECK(check("model.layers.99.mlp.up_proj.weight", {1}).size() == 1);

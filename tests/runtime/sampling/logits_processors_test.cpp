@@ -1,6 +1,6 @@
+#include "runtime/sampling/logits_processors.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json.hpp"
-#include "runtime/sampling/logits_processors.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,6 @@
-#include "runtime/support/error.hpp"
 #include "runtime/sampling/philox.hpp"
 #include "runtime/sampling/sampler.hpp"
+#include "runtime/support/error.hpp"
 #include "tests/runtime/sampling/sampling_reference.hpp"
 
 #include <doctest/doctest.h>
@@ -38,8 +38,8 @@ TEST_CASE("Philox gives the known answers of Random123") {
   CHECK(philox4x32_10({0, 0, 0, 0}, {0, 0}) == philox_counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   constexpr std::uint32_t f = 0xffffffff;
   CHECK(philox4x32_10({f, f, f, f}, {f, f}) == philox_counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
-  CHECK(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0})
-        == philox_counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+  CHECK(philox4x32_10({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        philox_counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
   CHECK(random_bits(0, 0, 0) == 0x6627e8d5e169c58d);
 }
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "runtime/sampling/philox.hpp"
-#include "runtime/sampling/vector_passes.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/sampling/vector_passes.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -191,7 +191,8 @@ namespace {
 
 constexpr swap_decision always{true, true};
 
-block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open, int watermark = 0) {
+block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int rows, token_list open,
+                     int watermark = 0) {
   block_request r;
   r.demands.push_back({id, rows, std::move(open), watermark});
   r.swap = swap;
@@ -266,7 +267,8 @@ TEST_CASE("a slot about to be read is not overwritten by what makes room for it"
   CHECK(grant.answers[0].first_position == 16);
   REQUIRE(!grant.moves.empty());
   CHECK(grant.moves[0].what == kind::swap_in); // b's end had to go: there was no slot for it
-  CHECK(kinds(grant) == std::vector{kind::swap_in, kind::swap_out, kind::swap_out}); // then the slot is free for the next
+  CHECK(kinds(grant) ==
+        std::vector{kind::swap_in, kind::swap_out, kind::swap_out}); // then the slot is free for the next
   CHECK(grant.moves[1].to == grant.moves[0].from);
 }
 

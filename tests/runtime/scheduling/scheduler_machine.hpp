@@ -17,7 +17,6 @@
 
 namespace troupe::testing {
 
-
 inline std::uint64_t mix(std::uint64_t h, std::uint64_t x) {
   h ^= x + 0x9e3779b97f4a7c15 + (h << 6) + (h >> 2);
   return h * 0xff51afd7ed558ccd;
@@ -53,9 +52,12 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
 class machine {
 public:
   machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0)
-    : manager(blocks, cache, host_blocks), sched(limits), budget_(limits.step_tokens),
+    : manager(blocks, cache, host_blocks),
+      sched(limits),
+      budget_(limits.step_tokens),
       kv_(static_cast<std::size_t>(blocks) * kernels::block_tokens),
-      host_(static_cast<std::size_t>(host_blocks) * kernels::block_tokens), slots_(static_cast<std::size_t>(limits.max_sequences)) {}
+      host_(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
+      slots_(static_cast<std::size_t>(limits.max_sequences)) {}
 
   bool plan() {
     if (!sched.wants_step())
@@ -94,7 +96,8 @@ public:
         auto r = static_cast<std::size_t>(s.first_row + i);
         if (plan->tokens[r] < 0)
           REQUIRE(plan->after_tokens_of > 0);
-        auto token = plan->tokens[r] < 0 ? slots_.at(static_cast<std::size_t>(slot_of(plan->tokens[r]))) : plan->tokens[r];
+        auto token = plan->tokens[r] < 0 ? slots_.at(static_cast<std::size_t>(slot_of(plan->tokens[r])))
+                                         : plan->tokens[r];
         auto p = s.first_position + i;
         std::uint64_t seen = 0;
         for (int before = 0; before < p; ++before)

@@ -15,8 +15,9 @@ TEST_CASE("what one scheduler has begun, another one ends as if nothing had happ
     machine first(blocks, true, limits, 10), second(blocks, pick(0, 1) == 1, limits);
     std::vector<admission> all;
     for (int i = 1, n = pick(1, 12); i <= n; ++i) {
-      all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(static_cast<std::size_t>(pick(1, 100)), 11 + i % 3),
-                         pick(1, 50), pick(1, 4)));
+      all.push_back(make(static_cast<std::uint64_t>(i),
+                         std::vector<token_id>(static_cast<std::size_t>(pick(1, 100)), 11 + i % 3), pick(1, 50),
+                         pick(1, 4)));
       submit(first, all.back());
     }
     for (int i = pick(0, 120); i > 0; --i)

@@ -55,11 +55,16 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
           }
           break;
         }
-        case 2: case 3: case 4:
+        case 2:
+        case 3:
+        case 4:
           paused.insert(id);
           m.sched.pause(id, true);
           break;
-        case 5: case 6: case 7: case 8:
+        case 5:
+        case 6:
+        case 7:
+        case 8:
           paused.erase(id);
           m.sched.pause(id, false);
           break;
@@ -72,8 +77,8 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
       auto family = pick(0, 2);
       for (std::size_t k = 0; k < prompt.size(); ++k)
         prompt[k] = 10 + (k > 40 ? pick(0, 50) : family);
-      all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50), pick(1, std::min(4, limits.max_sequences)),
-                         pick(0, 3) == 0 ? pick(-1, 1) : 0));
+      all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50),
+                         pick(1, std::min(4, limits.max_sequences)), pick(0, 3) == 0 ? pick(-1, 1) : 0));
     }
     for (int i = 0; submitted < all.size() || i < 500; ++i) {
       switch (pick(0, 6)) {

@@ -34,12 +34,13 @@ swap_decision after_prefill(swap_rates rates, milliseconds of_1000_tokens) {
 
 } // namespace
 
-TEST_CASE("blocks are swapped out where both ways together are cheaper than computing again, swapped in where one way is") {
+TEST_CASE(
+  "blocks are swapped out where both ways together are cheaper than computing again, swapped in where one way is") {
   CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_out); // 16 tokens in 2.08 ms
   CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_in);
   CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(120)).swap_out); // 1.92 ms
   CHECK(after_prefill(millisecond_moves, milliseconds(120)).swap_in);
-  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(60)).swap_in); // 0.96 ms
+  CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(60)).swap_in);  // 0.96 ms
   CHECK(after_prefill({1'000'000, 1e10, 1e9}, milliseconds(120)).swap_out); // 0.1 ms to the host, 1 ms back
 }
 

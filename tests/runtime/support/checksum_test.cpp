@@ -27,8 +27,8 @@ std::uint64_t sum_of(std::span<const std::byte> bytes) {
 } // namespace
 
 TEST_CASE("A checksum is the same in one piece, in pieces and by chunks, and the same in every process") {
-  for (const std::size_t bytes : {std::size_t(1), std::size_t(64), std::size_t(191), checksum::chunk - 1, checksum::chunk,
-                                  checksum::chunk + 1, 3 * checksum::chunk + 128}) {
+  for (const std::size_t bytes : {std::size_t(1), std::size_t(64), std::size_t(191), checksum::chunk - 1,
+                                  checksum::chunk, checksum::chunk + 1, 3 * checksum::chunk + 128}) {
     CAPTURE(bytes);
     const auto data = noise(bytes);
     const std::span all(data);

@@ -1,8 +1,8 @@
 // What is found in the place of a file that somebody named: pipes, devices, files of any size, stand-ins.
 #include "tests/runtime/model/model_test_data.hpp"
 
-#include "runtime/support/file_reading.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/support/file_reading.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,7 +40,8 @@ TEST_CASE("Only a regular file of the size that its kind may have is read") {
   fs::resize_file(file, std::uintmax_t(1) << 40); // of which the disk holds nothing
   CHECK(told() == file.string() + ": has 1.0 TiB, a note has at most 1000 B");
   write(file, lfs_pointer);
-  CHECK(told() == file.string() + ": is a Git LFS pointer, not the file itself; `git lfs pull` in its folder fetches that");
+  CHECK(told() ==
+        file.string() + ": is a Git LFS pointer, not the file itself; `git lfs pull` in its folder fetches that");
   fs::remove(file);
   REQUIRE(mkfifo(file.c_str(), 0600) == 0);
   CHECK(told() == file.string() + ": is a named pipe, not a regular file");
@@ -52,7 +53,9 @@ TEST_CASE("Only a regular file of the size that its kind may have is read") {
   CHECK(told() == file.string() + ": is a folder, not a regular file");
   // Files of /proc say that they are empty, and are as long as they like.
   CHECK(read_file("/proc/self/statm", small).size() > 10);
-  CHECK(failure_of([&] { read_file("/proc/self/maps", small); }).ends_with(": has more than 1000 B, a note has at most 1000 B"));
+  CHECK(failure_of([&] {
+          read_file("/proc/self/maps", small);
+        }).ends_with(": has more than 1000 B, a note has at most 1000 B"));
 }
 
 TEST_CASE("What comes through a pipe is read to its end, up to what it may have") {
@@ -61,7 +64,8 @@ TEST_CASE("What comes through a pipe is read to its end, up to what it may have"
   const file_kind small{"a note", 1000};
   REQUIRE(::write(ends[1], std::string(1500, 'x').data(), 1500) == 1500);
   close(ends[1]);
-  CHECK(failure_of([&] { read_all(ends[0], "stdin", small); }) == "stdin: has more than 1000 B, a note has at most 1000 B");
+  CHECK(failure_of([&] { read_all(ends[0], "stdin", small); }) ==
+        "stdin: has more than 1000 B, a note has at most 1000 B");
   CHECK(read_all(ends[0], "stdin", small) == std::string(499, 'x'));
   close(ends[0]);
   CHECK(failure_of([&] { read_all(ends[0], "stdin", small); }) == "stdin: cannot be read: Bad file descriptor");
@@ -77,9 +81,9 @@ TEST_CASE("No file of a checkpoint makes a load wait or fill the memory, whateve
   fs::create_directory(copy / "additional_chat_templates");
   write(copy / "additional_chat_templates/tool_use.jinja", "{{ tools }}");
   CHECK(failure_of([&] { load(copy); }).empty());
-  for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-                           "special_tokens_map.json", "chat_template.jinja", "additional_chat_templates/tool_use.jinja",
-                           "model.safetensors"}) {
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "chat_template.jinja", "additional_chat_templates/tool_use.jinja", "model.safetensors"}) {
     CAPTURE(name);
     const auto file = copy / name, kept = folder.path() / "kept";
     fs::rename(file, kept);
@@ -110,6 +114,7 @@ TEST_CASE("No file of a checkpoint makes a load wait or fill the memory, whateve
 TEST_CASE("A chat template is short, wherever it is written") {
   const temp_folder folder;
   write(folder.path() / "chat_template.json", R"({"chat_template": ")" + std::string((1 << 20) + 1, 'x') + "\"}");
-  CHECK(failure_of([&] { chat_template::load(folder.path()); })
-          .ends_with("`chat_template`: has 1048577 bytes, a chat template has at most 1048576"));
+  CHECK(failure_of([&] {
+          chat_template::load(folder.path());
+        }).ends_with("`chat_template`: has 1048577 bytes, a chat template has at most 1048576"));
 }

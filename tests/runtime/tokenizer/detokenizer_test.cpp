@@ -135,8 +135,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
     CHECK(decoder.finish() == "");
   }
   SUBCASE("byte-level characters are collected to UTF-8") {
-    const auto tokens =
-      with_decoder(R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})");
+    const auto tokens = with_decoder(
+      R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})");
     stream_decoder decoder(tokens, false);
     CHECK(decoder.push(11) == "");
     CHECK(decoder.push(12) == "é");
@@ -146,8 +146,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
     CHECK(decoder.finish() == "\uFFFD");
   }
   SUBCASE("the first token loses its metaspace") {
-    const auto tokens =
-      with_decoder(R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})");
+    const auto tokens = with_decoder(
+      R"({"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true})");
     stream_decoder decoder(tokens, false);
     CHECK(decoder.push(1) == "b");
     CHECK(decoder.push(1) == " b");
@@ -163,8 +163,8 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
 }
 
 TEST_CASE("a stream outlives its tokenizer's other owners, and can be moved") {
-  auto tokens =
-    with_decoder(R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},
+  auto tokens = with_decoder(
+    R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},
     {"type":"Replace","pattern":{"Regex":" +"},"content":"_"}]})");
   stream_decoder first(tokens, false);
   tokens.reset();

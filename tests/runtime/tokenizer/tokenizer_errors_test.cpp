@@ -66,8 +66,7 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
     with_model(R"("vocab":{"a":"0"},"merges":[])").starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
   CHECK(with_model(R"("vocab":{"a":3,"b":3},"merges":[])") ==
         "bad: tokenizer.json: `model.vocab` gives the id 3 to both `a` and `b`");
-  CHECK(with_model(R"("vocab":{"a":3,"a":4},"merges":[])") ==
-        "bad: tokenizer.json: `model.vocab.a` is given twice");
+  CHECK(with_model(R"("vocab":{"a":3,"a":4},"merges":[])") == "bad: tokenizer.json: `model.vocab.a` is given twice");
   CHECK(with_model(vocab + R"(,"merges":["a b c"])") ==
         "bad: tokenizer.json: `model.merges` entry 0 must be two tokens with a space between");
   CHECK(with_model(vocab + R"(,"merges":["a b","ab"])") ==
@@ -217,8 +216,8 @@ TEST_CASE("added tokens and templates that contradict the vocabulary are refused
 }
 
 TEST_CASE("ids may have holes") {
-  const auto tokens =
-    tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":5,"b":1000,"ab":7},"merges":[["a","b"]]}})", "x");
+  const auto tokens = tokenizer::parse(
+    R"({"model":{"type":"BPE","vocab":{"a":5,"b":1000,"ab":7},"merges":[["a","b"]]}})", "x");
   CHECK(tokens->vocab_size() == 1001);
   CHECK(tokens->encode("abba", true) == std::vector<token_id>{7, 1000, 5});
   CHECK(tokens->token(6) == "");
@@ -314,8 +313,8 @@ TEST_CASE("damaged files are refused or work, but do nothing else") {
 
 TEST_CASE("A text that a tokenizer.json makes much longer is refused before memory is taken for it") {
   const auto encode = [](const std::string& members, const std::string& text) -> std::string {
-    const auto made = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{"a":0,"b":1," ":2,"<s>":3},"merges":[]},)" + members + "}",
-                                       "tokenizer.json");
+    const auto made = tokenizer::parse(
+      R"({"model":{"type":"BPE","vocab":{"a":0,"b":1," ":2,"<s>":3},"merges":[]},)" + members + "}", "tokenizer.json");
     try {
       made->encode(text, true);
     } catch (const failure& f) {
@@ -331,8 +330,9 @@ TEST_CASE("A text that a tokenizer.json makes much longer is refused before memo
     return R"({"type":"Replace","pattern":{"String":")" + what + R"("},"content":")" + content + "\"}";
   };
   const std::string book(100'000, 'b'), text(20'000, 'a');
-  const std::string refused = "the model's tokenizer makes too much of this text: it grows from 20000 bytes by more than "
-                              "705536";
+  const std::string refused =
+    "the model's tokenizer makes too much of this text: it grows from 20000 bytes by more than "
+    "705536";
   CHECK(encode(normalizer(replace("a", book)), text) == refused);
   CHECK(encode(normalizer(R"({"type":"Replace","pattern":{"Regex":""},"content":")" + book + "\"}"), text) == refused);
   std::string doubling = replace("a", "aa");
@@ -340,7 +340,8 @@ TEST_CASE("A text that a tokenizer.json makes much longer is refused before memo
     doubling += "," + replace("a", "aa");
   CHECK(encode(normalizer(doubling), text) == refused);
   CHECK(encode(normalizer(doubling + "," + replace("a", "")), text) == refused); // however short it ends
-  CHECK(encode(normalizer(R"({"type":"Prepend","prepend":")" + book + "\"}"), "a").find("makes too much") != std::string::npos);
+  CHECK(encode(normalizer(R"({"type":"Prepend","prepend":")" + book + "\"}"), "a").find("makes too much") !=
+        std::string::npos);
   // Each part between special tokens is prepended to.
   const std::string special = R"("added_tokens":[{"id":3,"content":"<s>","special":true}],)";
   std::string parts;
@@ -383,9 +384,10 @@ TEST_CASE("A tokenizer.json of very many steps, or of very long tokens and patte
   CHECK(with(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + digits + "]}")
           .ends_with("is one step more than the 128 that are supported"));
   const std::string book(100'000, 'b');
-  CHECK(with(R"("decoder":{"type":"Replace","pattern":{"String":"a"},"content":")" + book + "\"}") ==
-        "unsupported: tokenizer.json: the file can make a text of more than 65536 bytes of one token: its longest has 2, "
-        "which its `decoder` may grow");
+  CHECK(
+    with(R"("decoder":{"type":"Replace","pattern":{"String":"a"},"content":")" + book + "\"}") ==
+    "unsupported: tokenizer.json: the file can make a text of more than 65536 bytes of one token: its longest has 2, "
+    "which its `decoder` may grow");
   CHECK(with_model(R"("vocab":{")" + book + R"(":0},"merges":[])").find("its longest has 100000") != std::string::npos);
   CHECK(with(R"("normalizer":{"type":"Replace","pattern":{"String":")" + book + R"("},"content":""})")
           .ends_with("`normalizer.pattern.String` has 100000 bytes, at most 1024 are supported"));

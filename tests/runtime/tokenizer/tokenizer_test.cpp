@@ -136,8 +136,9 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
     };
     const std::string special(tokens->token(1)), almost = special.substr(0, special.size() - 1);
     const std::pair<std::string, std::string> pieces[] = {
-      {"a", ""}, {" ", "x"}, {"\n", ""}, {" \n", "x"}, {"😀", ""}, {"!", "\n"}, {"1", ""}, {"你好", ""}, {"\t ", ""},
-      {"<|", ""}, {"'s", ""}, {"abcdefgh", ""}, {special, ""}, {almost, ""}, {"é\u0323\u0301", ""}};
+      {"a", ""},   {" ", "x"},       {"\n", ""},    {" \n", "x"}, {"😀", ""},
+      {"!", "\n"}, {"1", ""},        {"你好", ""},  {"\t ", ""},  {"<|", ""},
+      {"'s", ""},  {"abcdefgh", ""}, {special, ""}, {almost, ""}, {"é\u0323\u0301", ""}};
     for (const auto& piece : pieces) {
       CAPTURE(piece.first);
       const auto text = repeated(piece, megabyte);
@@ -162,7 +163,7 @@ TEST_CASE("a long run of combining marks is normalized in time") {
   const auto tokens = tokenizer::load(golden + "qwen2");
   std::string text = "a";
   for (int i = 0; i < 250'000; ++i)
-    text += "\u0301\u0316"; // in the wrong order: every mark below moves before every mark above
+    text += "\u0301\u0316";          // in the wrong order: every mark below moves before every mark above
   const auto started = std::clock(); // of the processor's time; quadratic work would take many minutes
   const auto ids = tokens->encode(text, false);
   CHECK(static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC < 30.0);

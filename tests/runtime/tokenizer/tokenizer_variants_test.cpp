@@ -45,8 +45,8 @@ TEST_CASE("tokenizers of many makes encode and decode as the tokenizers package 
     CAPTURE(name);
     std::string description = simdjson::minify(*json::find(variant, "parts"));
     description.back() = ',';
-    description +=
-      "\"model\":" + std::string(simdjson::minify(*json::find(models, *json::find(variant, "model")))) + "}";
+    description += "\"model\":" + std::string(simdjson::minify(*json::find(models, *json::find(variant, "model")))) +
+      "}";
     const auto tokens = tokenizer::parse(description, name);
     for (json::value c : json::find(variant, "encode")->get_array()) {
       const std::string text(c.at(0).get_string().value());

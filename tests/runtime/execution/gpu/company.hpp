@@ -3,9 +3,9 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
-#include "tests/emulation/cuda/queues.hpp"
-#include "runtime/execution/gpu/gpu_device.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/gpu/gpu_device.hpp"
+#include "tests/emulation/cuda/queues.hpp"
 #include "tests/listener.hpp"
 
 #include <caf/actor_system.hpp>
@@ -60,8 +60,7 @@ public:
   const load_status& status() const { return status_; }
 
   void submit(generation g, listener& l) {
-    spawn_request(system_, engine_, std::make_shared<const generation>(std::move(g)),
-                  client_line(l.sink()));
+    spawn_request(system_, engine_, std::make_shared<const generation>(std::move(g)), client_line(l.sink()));
   }
 
   heard run(generation g) {

@@ -1,7 +1,7 @@
 // The sampler on the device against the sampler on the host, with a sample under way while the next is queued.
-#include "tests/emulation/cuda/queues.hpp"
-#include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
+#include "runtime/execution/gpu/gpu_step_sampler.hpp"
+#include "tests/emulation/cuda/queues.hpp"
 
 #include <doctest/doctest.h>
 
@@ -92,9 +92,10 @@ TEST_CASE("samples that are queued before the last token is known are those of t
       for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
         sample_demand d{{static_cast<std::uint64_t>(100 * (step / 12) + slot), 0}, slot, slot, nullptr};
         if (step % 12 == 0 || (slot == 2 && step == 5)) // begins, or comes back after a preemption
-          d.start = std::make_shared<const sampling_start>(sampling_start{
-            std::make_shared<const sampling_params>(random_params(rng)),
-            std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2}), {4, 9}});
+          d.start = std::make_shared<const sampling_start>(
+            sampling_start{std::make_shared<const sampling_params>(random_params(rng)),
+                           std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2}),
+                           {4, 9}});
         plan->logit_rows.push_back(slot);
         plan->samples.push_back(std::move(d));
       }
@@ -170,7 +171,8 @@ TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is
         p.min_tokens = p.max_tokens = 10;
         d.start = std::make_shared<const sampling_start>(
           sampling_start{std::make_shared<const sampling_params>(p),
-                         std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2}), {}});
+                         std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2}),
+                         {}});
       }
       plan->logit_rows.push_back(slot);
       plan->samples.push_back(std::move(d));

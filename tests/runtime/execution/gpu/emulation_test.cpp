@@ -1,6 +1,6 @@
 // What a GPU refuses or leaves undefined, and the emulation therefore must not do silently.
-#include "kernels/cuda/graph.hpp"
 #include "kernels/cuda/device/launch.hpp"
+#include "kernels/cuda/graph.hpp"
 
 #include <doctest/doctest.h>
 
@@ -48,7 +48,8 @@ std::string refusal(const F& f) {
 
 } // namespace
 
-TEST_CASE("the emulated device refuses what may not be done while a stream is being recorded, and spoils the recording") {
+TEST_CASE(
+  "the emulated device refuses what may not be done while a stream is being recorded, and spoils the recording") {
   const stream on, other;
   const auto memory = allocate(256), pinned = allocate_pinned(256);
   buffer freed = allocate(256);
@@ -63,7 +64,8 @@ TEST_CASE("the emulated device refuses what may not be done while a stream is be
   CHECK(recorded([&] { wait_for(on, before); }) == "cudaStreamWaitEvent" + not_permitted);
   CHECK(recorded([&] { before.record(on); }).starts_with("cudaEventRecord"));
   const int value = 7;
-  CHECK(recorded([&] { copy_to_device(on, memory.get(), &value, sizeof value); }).find("pageable") != std::string::npos);
+  CHECK(recorded([&] { copy_to_device(on, memory.get(), &value, sizeof value); }).find("pageable") !=
+        std::string::npos);
   const std::string spoilt = "cudaStreamEndCapture: operation failed due to a previous error during capture";
   CHECK(recorded([&] { freed.reset(); }) == spoilt);
   CHECK(recorded([&] { CHECK(refusal([] { allocate(1); }) != "not refused"); }) == spoilt);
@@ -82,8 +84,8 @@ TEST_CASE("another thread may allocate and wait for its own streams while one re
   });
   CHECK(allocating == "not refused");
   CHECK(waiting == "not refused");
-  const auto recorded =
-    refusal([&] { graph(on, [&] { std::thread([&] { of_recorded = refusal([&] { on.synchronise(); }); }).join(); }); });
+  const auto recorded = refusal(
+    [&] { graph(on, [&] { std::thread([&] { of_recorded = refusal([&] { on.synchronise(); }); }).join(); }); });
   CHECK(of_recorded.starts_with("cudaStreamSynchronize"));
   CHECK(recorded.starts_with("cudaStreamEndCapture"));
 }
@@ -95,7 +97,8 @@ TEST_CASE("the emulated device refuses launches and copies that some GPU refuses
   CHECK(refusal([&] { launch(on, {1, 65535}, 99 << 10, kernel); }) == "not refused");
   CHECK(refusal([&] { launch(on, {1, 65536}, 0, kernel); }).starts_with("launch (writing): invalid configuration"));
   CHECK(refusal([&] { launch(on, {1u << 31}, 0, kernel); }).starts_with("launch (writing): invalid configuration"));
-  CHECK(refusal([&] { launch(on, {1}, (99 << 10) + 1, kernel); }).starts_with("launch (writing): invalid configuration"));
+  CHECK(
+    refusal([&] { launch(on, {1}, (99 << 10) + 1, kernel); }).starts_with("launch (writing): invalid configuration"));
   CHECK(refusal([&] { copy_rows(on, memory.get(), 16, memory.get(), most_pitch, 16, 1); }) == "not refused");
   CHECK(refusal([&] { copy_rows(on, memory.get(), 16, memory.get(), most_pitch + 1, 16, 1); }) ==
         "cudaMemcpy2DAsync: invalid pitch argument");
@@ -110,8 +113,9 @@ TEST_CASE("16 bytes at once, loaded or copied asynchronously, lie at multiples o
   for (const bool asynchronous : {false, true}) {
     CAPTURE(asynchronous);
     CHECK(refusal([&] { launch(on, {1}, 512, copying_kernel{words + 4, asynchronous}); }) == "not refused");
-    CHECK(refusal([&] { launch(on, {1}, 512, copying_kernel{words + 2, asynchronous}); }) ==
-          "an address that is not a multiple of 16");
+    CHECK(refusal([&] {
+            launch(on, {1}, 512, copying_kernel{words + 2, asynchronous});
+          }) == "an address that is not a multiple of 16");
   }
 }
 

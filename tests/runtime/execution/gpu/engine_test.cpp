@@ -1,6 +1,6 @@
 // The whole company on the emulated GPU: whatever the order in which streams get on, tokens are the same.
-#include "tests/runtime/execution/gpu/company.hpp"
 #include "tests/actors/faulty_device.hpp"
+#include "tests/runtime/execution/gpu/company.hpp"
 
 #include <doctest/doctest.h>
 

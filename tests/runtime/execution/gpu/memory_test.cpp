@@ -2,8 +2,8 @@
 #include "tests/runtime/execution/gpu/company.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "tests/emulation/cuda/memory.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "tests/emulation/cuda/memory.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,7 +20,9 @@ constexpr std::size_t pool_blocks = 40;
 /// Steps that are as large as the limits allow, over a cache with anything in it.
 struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
-    : model(std::move(of)), runner(model->device->make_runner(model)), sampler(model->device->make_sampler(*model, [] {})) {}
+    : model(std::move(of)),
+      runner(model->device->make_runner(model)),
+      sampler(model->device->make_sampler(*model, [] {})) {}
 
   /// Rows of `sequences` sequences that end where the context does, each with logits of its last and a sample.
   void run(int rows, int sequences) {
@@ -84,10 +86,11 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
     std::string model, dtype, quantize, kv;
     bool deterministic;
   };
-  for (const auto& [model, dtype, quantize, kv, deterministic] :
-       {mode{"llama-gqa", "bf16", "none", "auto", false}, {"llama-gqa", "bf16", "int4", "int8", false},
-        {"llama-gqa", "bf16", "fp8", "fp8", false}, {"mistral-swa", "bf16", "int8", "auto", true},
-        {"qwen3", "f32", "none", "auto", false}}) {
+  for (const auto& [model, dtype, quantize, kv, deterministic] : {mode{"llama-gqa", "bf16", "none", "auto", false},
+                                                                  {"llama-gqa", "bf16", "int4", "int8", false},
+                                                                  {"llama-gqa", "bf16", "fp8", "fp8", false},
+                                                                  {"mistral-swa", "bf16", "int8", "auto", true},
+                                                                  {"qwen3", "f32", "none", "auto", false}}) {
     CAPTURE(model);
     CAPTURE(quantize);
     auto o = on_gpu(model);
@@ -129,8 +132,9 @@ TEST_CASE("a KV cache that leaves too little for steps is refused with what ther
   } catch (const failure& f) {
     CHECK(f.what_failed().code == errc::out_of_memory);
     CHECK(f.what_failed().param == "kv_cache");
-    CHECK(f.what() == "a KV cache of " + to_size(o.kv_cache_bytes) + " was asked for, but beside the weights and what " +
-                        "steps need only " + to_size(pool_blocks * need.kv_block) + " of memory are available");
+    CHECK(f.what() ==
+          "a KV cache of " + to_size(o.kv_cache_bytes) + " was asked for, but beside the weights and what " +
+            "steps need only " + to_size(pool_blocks * need.kv_block) + " of memory are available");
   }
 }
 

@@ -26,14 +26,15 @@ public:
   noise_checkpoint() {
     for (const auto* file : {"tokenizer.json", "tokenizer_config.json"})
       std::filesystem::copy_file(golden("llama-gqa") + "/" + file, folder_.path() / file);
-    test::write(folder_.path() / "config.json",
-                R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "bos_token_id": 0,)"
-                R"( "eos_token_id": 4, "max_position_embeddings": 2048, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,)"
-                R"( "tie_word_embeddings": false, "vocab_size": )" + std::to_string(vocab) + R"(, "hidden_size": )" +
-                std::to_string(hidden) + R"(, "head_dim": )" + std::to_string(head_dim) + R"(, "intermediate_size": )" +
-                std::to_string(intermediate) + R"(, "num_attention_heads": )" + std::to_string(heads) +
-                R"(, "num_key_value_heads": )" + std::to_string(kv_heads) + R"(, "num_hidden_layers": )" +
-                std::to_string(layers) + "}");
+    test::write(
+      folder_.path() / "config.json",
+      R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "bos_token_id": 0,)"
+      R"( "eos_token_id": 4, "max_position_embeddings": 2048, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,)"
+      R"( "tie_word_embeddings": false, "vocab_size": )" +
+        std::to_string(vocab) + R"(, "hidden_size": )" + std::to_string(hidden) + R"(, "head_dim": )" +
+        std::to_string(head_dim) + R"(, "intermediate_size": )" + std::to_string(intermediate) +
+        R"(, "num_attention_heads": )" + std::to_string(heads) + R"(, "num_key_value_heads": )" +
+        std::to_string(kv_heads) + R"(, "num_hidden_layers": )" + std::to_string(layers) + "}");
     add("model.embed_tokens.weight", vocab, hidden, 1);
     for (int i = 0; i < layers; ++i) {
       const auto layer = "model.layers." + std::to_string(i) + ".";
@@ -63,8 +64,8 @@ public:
 private:
   void describe(const std::string& name, const std::string& shape, std::size_t count) {
     header_ += (header_.empty() ? "\"" : ", \"") + name + R"(": {"dtype": "F32", "shape": [)" + shape +
-               R"(], "data_offsets": [)" + std::to_string(values_.size() * sizeof(float)) + ", " +
-               std::to_string((values_.size() + count) * sizeof(float)) + "]}";
+      R"(], "data_offsets": [)" + std::to_string(values_.size() * sizeof(float)) + ", " +
+      std::to_string((values_.size() + count) * sizeof(float)) + "]}";
   }
   void add(const std::string& name, int rows, int cols, double deviation) {
     const auto count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);

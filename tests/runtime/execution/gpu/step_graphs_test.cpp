@@ -1,6 +1,6 @@
 // Recorded steps over a real plan of attention: what is replayed finds all the memory that its step needs.
-#include "tests/emulation/cuda/queues.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
+#include "tests/emulation/cuda/queues.hpp"
 
 #include <doctest/doctest.h>
 
