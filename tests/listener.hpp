@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "tests/test_data.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -14,7 +15,7 @@
 
 namespace troupe::testing {
 
-inline std::string golden(const std::string& name) { return std::string(TROUPE_TEST_DATA) + "/golden/" + name; }
+inline std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
 
 /// All that one request heard.
 struct heard {

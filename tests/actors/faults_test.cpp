@@ -4,6 +4,7 @@
 #include "actors/request.hpp"
 #include "tests/actors/faulty_device.hpp"
 #include "tests/listener.hpp"
+#include "tests/test_data.hpp"
 
 #include <algorithm>
 #include <caf/actor_system.hpp>
@@ -32,7 +33,7 @@ struct sharing_config : caf::actor_system_config {
 
 engine_options small() {
   engine_options o;
-  o.model = TROUPE_TEST_DATA "/golden/llama-gqa";
+  o.model = test_data() + "/golden/llama-gqa";
   o.kv_cache_bytes = 1 << 20;
   o.max_context = 256;
   o.max_sequences = 4;

@@ -1,4 +1,5 @@
 #include "tests/api/cli/program.hpp"
+#include "tests/test_data.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -109,6 +110,6 @@ outcome run_troupe(std::vector<std::string> arguments, const std::string& typed)
   return program(TROUPE_PROGRAM, std::move(arguments), typed).wait();
 }
 
-std::string golden(const std::string& name) { return TROUPE_TEST_DATA "/golden/" + name; }
+std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
 
 } // namespace troupe::test

@@ -4,6 +4,7 @@
 #include "runtime/support/json.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
+#include "tests/test_data.hpp"
 
 #include <cstdlib>
 #include <filesystem>
@@ -54,7 +55,7 @@ struct engine {
 /// Where the program was built; elsewhere, where the environment says.
 std::filesystem::path test_data() {
   const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
-  return elsewhere ? elsewhere : TROUPE_TEST_DATA;
+  return elsewhere ? elsewhere : test_data();
 }
 
 template <class T>

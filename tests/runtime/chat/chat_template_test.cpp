@@ -1,6 +1,7 @@
 #include "runtime/chat/chat_template.hpp"
 
 #include "runtime/support/json.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -166,7 +167,7 @@ TEST_CASE("further arguments, tools, documents and the clock reach the template"
 TEST_CASE("chats of the reference checkpoints render as transformers renders them") {
   int cases = 0;
   for (const char* name : {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"}) {
-    const auto path = fs::path(TROUPE_TEST_DATA) / "golden" / name;
+    const auto path = fs::path(test_data()) / "golden" / name;
     const auto t = chat_template::load(path);
     REQUIRE(t);
     const auto expected = json::document::load(path / "expected.json");
@@ -188,7 +189,7 @@ TEST_CASE("chats of the reference checkpoints render as transformers renders the
 }
 
 TEST_CASE("published templates render as transformers renders them") {
-  const fs::path source = fs::path(TROUPE_TEST_DATA).parent_path().parent_path();
+  const fs::path source = fs::path(test_data()).parent_path().parent_path();
   fs::path folder;
   for (const auto* up : {"../shared/templates", "../../shared/templates"})
     if (fs::exists(source / up / "expected.json"))

@@ -1,6 +1,7 @@
 #include "runtime/chat/jinja/program.hpp"
 
 #include "runtime/support/json.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -38,7 +39,7 @@ error failure_of(std::string_view source, const jinja::value& globals = jinja::v
 } // namespace
 
 TEST_CASE("templates render as jinja2 renders them") {
-  const auto table = json::document::load(std::filesystem::path(TROUPE_TEST_DATA) / "jinja.json");
+  const auto table = json::document::load(std::filesystem::path(test_data()) / "jinja.json");
   const auto globals = jinja::from_json(table.root().at_key("globals"));
   const json::array cases = table.root().at_key("cases").get_array();
   for (auto one : cases) {
@@ -314,7 +315,7 @@ TEST_CASE("what refers to itself is freed") {
 }
 
 TEST_CASE("random damage to templates and to their data is refused or rendered, never worse") {
-  const auto table = json::document::load(std::filesystem::path(TROUPE_TEST_DATA) / "jinja.json");
+  const auto table = json::document::load(std::filesystem::path(test_data()) / "jinja.json");
   const auto globals = jinja::from_json(table.root().at_key("globals"));
   const json::array cases = table.root().at_key("cases").get_array();
   std::vector<std::string> sources;

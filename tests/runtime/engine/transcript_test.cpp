@@ -1,4 +1,5 @@
 #include "runtime/engine/transcript.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -7,7 +8,7 @@ using namespace troupe;
 namespace {
 
 auto words() {
-  static const auto t = tokenizer::load(std::string(TROUPE_TEST_DATA) + "/golden/llama-gqa");
+  static const auto t = tokenizer::load(test_data() + "/golden/llama-gqa");
   return t;
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/error.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -97,7 +98,7 @@ TEST_CASE("What is a CPU's alone is refused on a GPU") {
 }
 
 TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused in one sentence") {
-  const auto source = open_model(std::string(TROUPE_TEST_DATA) + "/golden/llama-gqa");
+  const auto source = open_model(test_data() + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;
   const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, false); };
   const auto sentence = [&](const compute_options& names) {

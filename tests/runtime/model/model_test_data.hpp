@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/support/error.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -17,7 +18,7 @@
 
 namespace troupe::test {
 
-inline std::filesystem::path data() { return TROUPE_TEST_DATA; }
+inline std::filesystem::path data() { return test_data(); }
 
 inline const std::vector<std::string> golden_models{"llama-gqa",   "llama-mha-tied", "llama-mqa-rope3",
                                                     "mistral-swa", "qwen2",          "qwen3"};

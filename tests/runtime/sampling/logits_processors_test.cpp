@@ -1,6 +1,7 @@
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -69,7 +70,7 @@ std::vector<token_id> kept_ids(const std::vector<float>& logits) {
 
 TEST_CASE("every processor gives what transformers gives for the golden checkpoints") {
   int checked = 0;
-  for (const auto& folder : std::filesystem::directory_iterator(std::filesystem::path(TROUPE_TEST_DATA) / "golden")) {
+  for (const auto& folder : std::filesystem::directory_iterator(std::filesystem::path(test_data()) / "golden")) {
     if (!folder.is_directory())
       continue;
     const auto file = json::document::load(folder.path() / "expected.json");

@@ -1,4 +1,5 @@
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 #include <simdjson.h>
@@ -11,7 +12,7 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = TROUPE_TEST_DATA "/golden/";
+const std::string golden = test_data() + "/golden/";
 
 struct streamed {
   std::string text;

@@ -1,6 +1,7 @@
 // What a tokenizer.json that is malformed, contradicts itself or asks for what is not supported gets: a failure that
 // names the part, never a crash or another exception.
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +15,7 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = TROUPE_TEST_DATA "/golden/";
+const std::string golden = test_data() + "/golden/";
 
 std::string contents(const std::string& file) {
   std::ifstream in(file, std::ios::binary);

@@ -1,5 +1,6 @@
 #include "runtime/support/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +14,7 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = TROUPE_TEST_DATA "/golden/";
+const std::string golden = test_data() + "/golden/";
 const char* const checkpoints[] = {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"};
 
 std::vector<token_id> ids_of(json::value list) {

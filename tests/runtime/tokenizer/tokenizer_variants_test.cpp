@@ -2,6 +2,7 @@
 // `tokenizers` makes of random texts and ids (make_tokenizers.py beside it wrote the file).
 #include "runtime/support/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -31,7 +32,7 @@ std::string streamed(const std::shared_ptr<const tokenizer>& tokens, const std::
 /// The file to replay: another, larger one can be named for a thorough comparison.
 std::string cases_file() {
   const char* other = std::getenv("TROUPE_TOKENIZER_CASES");
-  return other ? other : TROUPE_TEST_DATA "/tokenizers.json";
+  return other ? other : test_data() + "/tokenizers.json";
 }
 
 } // namespace
