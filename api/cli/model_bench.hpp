@@ -4,7 +4,7 @@
 
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/model_work.hpp"
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct model_bench_options : compute_options {
   int prompt = 512;      // tokens per sequence; 0: measure decoding only
   int generate = 128;    // tokens per sequence; 0: measure prefill only
   int repeat = 3;
-  bool ceilings = false; // measure what the device can do, first
+  bool peaks = false; // first measure the device's peaks
 };
 
 /// Medians over the repetitions. A rate is 0 where there was nothing to measure.
@@ -36,7 +36,7 @@ struct model_bench_result {
   double decode_bytes_per_step = 0; // mean of the steps
   double prefill_operations = 0;    // of all prompts of the batch
 
-  // Where ceilings were measured, and of what they are known.
+  // Only if peaks were measured; 0 for those that are not known.
   double decode_bandwidth_share = 0; // of 1
   double prefill_peak_share = 0;
   double device_ms_per_step = 0;  // of decoding, on a device that works by itself; mean
@@ -56,27 +56,27 @@ public:
   const std::string& name() const { return name_; }
   const std::string& weights() const { return weights_; } // most of them: "BF16", "Q4_K", "int8"
   std::string device() const { return device_->description(); }
-  std::string dtype() const { return kernels::to_string(numbers_.compute); }
-  std::string kv_dtype() const { return kernels::to_string(numbers_.kv); }
+  std::string dtype() const { return kernels::to_string(precision_.compute); }
+  std::string kv_dtype() const { return kernels::to_string(precision_.kv); }
   int threads() const { return threads_; }
   double load_seconds() const { return load_seconds_; }
 
   weight_work work_per_token() const { return troupe::work_per_token(*weights_in_memory_); }
 
-  /// All 0 where they were not asked for.
-  const troupe::ceilings& device_peaks() const { return peaks_; }
+  /// All 0 unless asked for.
+  const troupe::device_peaks& peaks() const { return peaks_; }
 
   /// Whether steps' times on the device are measured.
-  bool times_steps() const { return options_.time_steps && device_->works_by_itself(); }
+  bool times_steps() const { return device_->capabilities().step_times; }
 
 private:
   struct run;
-  memory_need need(int batch, int max_rows) const;
+  memory_estimate memory_of(const kernels::backend& backend, int batch, int rows) const;
 
   model_bench_options options_;
   model_source source_;
   std::string name_, weights_;
-  precision numbers_ = kernels::dtype::f32;
+  precision precision_ = kernels::dtype::f32;
   int threads_ = 0;
   double load_seconds_ = 0;
   std::shared_ptr<const troupe::device> device_;

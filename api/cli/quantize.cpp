@@ -3,8 +3,8 @@
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
 #include "api/openai/json_text.hpp"
-#include "runtime/engine/memory_plan.hpp"
 #include "runtime/import/gguf_export.hpp"
+#include "runtime/support/byte_size.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,7 +1,7 @@
 // Whether this program can use GPUs.
 #pragma once
 
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/compute_options.hpp"
 
 namespace troupe {
 

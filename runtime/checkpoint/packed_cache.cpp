@@ -2,8 +2,8 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/engine/memory_plan.hpp"
 #include "runtime/support/atomic_file.hpp"
+#include "runtime/support/byte_size.hpp"
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/mapped_file.hpp"
@@ -41,7 +41,7 @@ std::string readable(std::string_view model) {
 }
 
 fs::path file_of(const fs::path& folder, const packed_contents& contents) {
-  std::string identity = contents.numbers + "\n" + contents.target + "\n";
+  std::string identity = contents.precision + "\n" + contents.target + "\n";
   for (const auto& file : contents.files)
     identity += file.path.string() + "\n";
   return folder / (readable(contents.model) + "-" + hash(identity) + ".packed");
@@ -49,7 +49,7 @@ fs::path file_of(const fs::path& folder, const packed_contents& contents) {
 
 std::string head_of(const packed_contents& contents) {
   std::string head(magic);
-  head += "numbers " + contents.numbers + "\ntarget " + contents.target + "\nlayout " +
+  head += "numbers " + contents.precision + "\ntarget " + contents.target + "\nlayout " +
     std::to_string(contents.layout) + "\n";
   for (const auto& file : contents.files)
     head += "file " + std::to_string(file.bytes) + " " + std::to_string(file.modified_ns) + " " +

@@ -40,10 +40,10 @@ struct packed_entry {
 /// What packed weights follow from. Two that differ in `model`, `numbers`, `target` or the paths of the files are kept
 /// in files of their own; else the later replaces the earlier.
 struct packed_contents {
-  std::string model;   // its name
-  std::string numbers; // types: "bf16 int8"
-  std::string target;  // of the kernels
-  int layout = 0;      // its version
+  std::string model;     // its name
+  std::string precision; // types: "bf16 int8"
+  std::string target;    // of the kernels
+  int layout = 0;        // its version
   std::vector<file_state> files;
   std::vector<packed_entry> matrices;
 };

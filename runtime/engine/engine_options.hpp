@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/chat/chat_template.hpp"
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"

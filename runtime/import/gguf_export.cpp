@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <array>

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/weights.hpp"
 
 #include <filesystem>
 #include <span>

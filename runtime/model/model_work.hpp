@@ -2,7 +2,7 @@
 // what is small beside it: norms, rotations, embeddings, activations.
 #pragma once
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/weights.hpp"
 
 #include <cstddef>
 

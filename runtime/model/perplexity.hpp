@@ -2,7 +2,7 @@
 // Used by one thread, the one that uses the backend.
 #pragma once
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
 
 #include <functional>
 #include <span>

@@ -143,9 +143,10 @@ TEST_CASE("Packed weights of another model, type or target have a file of their 
     return contents;
   };
   std::size_t files = 1;
-  for (const auto& other : {change([](auto& c) { c.model = "other"; }), change([](auto& c) { c.numbers = "f32 int8"; }),
-                            change([](auto& c) { c.target = "avx2"; }),
-                            change([](auto& c) { c.files[0].path = "/models/b.safetensors"; })}) {
+  for (const auto& other :
+       {change([](auto& c) { c.model = "other"; }), change([](auto& c) { c.precision = "f32 int8"; }),
+        change([](auto& c) { c.target = "avx2"; }),
+        change([](auto& c) { c.files[0].path = "/models/b.safetensors"; })}) {
     CHECK(load(folder.path(), other).found == 0);
     CHECK(load(folder.path(), other).found == 3);
     CHECK(files_in(folder.path()) == ++files);

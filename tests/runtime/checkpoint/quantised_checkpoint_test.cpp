@@ -4,6 +4,9 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 
 #include <cmath>
@@ -31,7 +34,7 @@ float value(const checkpoint& tensors, std::string_view name, std::size_t row, s
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, dtype::f32);
-  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, dtype::f32, *backend, 1, 1).weights);
+  CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, dtype::f32, *backend, {}).weights);
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, 64);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 4));

@@ -1,17 +1,13 @@
 #include "runtime/engine/memory_plan.hpp"
 
-#include "tests/runtime/model/model_test_data.hpp"
-
 #include <doctest/doctest.h>
-
-#include <limits>
 
 using namespace troupe;
 
 namespace {
 
 constexpr std::size_t mib = 1 << 20;
-constexpr memory_need need{100 * mib, 10 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
+constexpr memory_estimate need{100 * mib, 8 * mib, 2 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
 
 std::string refusal(const engine_options& o, int context, std::size_t available) {
   try {
@@ -50,32 +46,6 @@ TEST_CASE("on a machine that others use, too, it leaves a second engine as much 
   CHECK_NOTHROW(plan_memory(o, need, 4096, 1110 * mib - taken, cache_share::of_a_machine));
   o.kv_cache_bytes = 1000 * mib; // who asks for it gets it all
   CHECK(plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine).blocks == 1000);
-}
-
-TEST_CASE("the tightest control group around a process limits it, whatever its version") {
-  const test::temp_folder mount;
-  const auto write = [&](const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((mount.path() / file).parent_path());
-    test::write(mount.path() / file, text + "\n");
-  };
-  constexpr auto none = std::numeric_limits<std::size_t>::max();
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == none);
-  write("a/b/memory.max", "max");
-  write("a/b/memory.current", "1000");
-  write("a/memory.max", "5000");
-  write("a/memory.current", "3000");
-  write("a/memory.stat", "anon 1\ninactive_file 500");
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
-  write("a/b/memory.max", "900");
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
-  // The path of a group that is not mounted here: the root is what limits.
-  write("memory.max", "7000");
-  write("memory.current", "1000");
-  CHECK(memory_left_in_groups("0::/docker/0123\n", mount.path()) == 6000);
-
-  write("memory/c/memory.limit_in_bytes", "4000");
-  write("memory/c/memory.usage_in_bytes", "3000");
-  CHECK(memory_left_in_groups("5:cpu,memory:/c\n3:pids:/a\n", mount.path()) == 1000);
 }
 
 TEST_CASE("a cache size that was asked for is taken as it is") {
@@ -131,9 +101,13 @@ TEST_CASE("host memory to swap to is counted in blocks, and refused where it mak
   CHECK(refused(mib, true, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
 }
 
-TEST_CASE("sizes are written for people") {
-  CHECK(to_size(512) == "512 B");
-  CHECK(to_size(1536) == "1.5 KiB");
-  CHECK(to_size(std::size_t(3) << 30) == "3.0 GiB");
-  CHECK(available_memory() > 0);
+TEST_CASE("memory that is not there is refused in one sentence") {
+  CHECK_NOTHROW(require_memory("a model", mib, mib));
+  try {
+    require_memory("a batch of 3", 2 * mib, mib, " for its steps");
+    FAIL("accepted");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::out_of_memory);
+    CHECK(f.what_failed().message == "a batch of 3 needs 2.0 MiB for its steps, but only 1.0 MiB are available");
+  }
 }

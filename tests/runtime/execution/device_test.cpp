@@ -32,7 +32,7 @@ TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
     throw failure(errc::bad_request, "no NVIDIA GPU", "device");
   };
   std::string why = "?";
-  CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->schedule_invariant());
+  CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->capabilities().schedule_invariant);
   CHECK(why.empty()); // nobody has asked for one
   const auto broken = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw kernels::device_error("cudaSetDevice: out of memory");
@@ -113,10 +113,10 @@ TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused
         "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
   CHECK(sentence({.quantize = "fp8"}) ==
         "`quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
-  const auto numbers = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
-  CHECK(numbers.kv == kernels::kv_type::fp8);
-  CHECK(numbers.weights == kernels::quantization::fp8);
-  CHECK(numbers.compute == kernels::dtype::bf16);
+  const auto precision = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
+  CHECK(precision.kv == kernels::kv_type::fp8);
+  CHECK(precision.weights == kernels::quantization::fp8);
+  CHECK(precision.compute == kernels::dtype::bf16);
   CHECK(on_cpu({.dtype = "f32", .kv_dtype = "int8"}).kv == kernels::kv_type::int8);
   CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
   CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");

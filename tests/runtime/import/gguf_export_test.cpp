@@ -6,6 +6,7 @@
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/atomic_file.hpp"
 
 #include <cmath>

@@ -5,6 +5,9 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 
 #include <cmath>
@@ -31,7 +34,7 @@ std::vector<T> list(json::value v) {
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids, dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, compute);
-  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, compute, *backend, 1, 1).weights);
+  CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, compute, *backend, {}).weights);
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, rows);
   std::vector<std::int32_t> blocks((ids.size() + kernels::block_tokens - 1) / kernels::block_tokens);

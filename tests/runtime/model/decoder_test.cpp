@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -35,11 +37,11 @@ struct chunk {
 /// A loaded model with a decoder and a KV cache.
 class engine {
 public:
-  engine(const model_source& source, isa target, int threads, precision numbers)
+  engine(const model_source& source, isa target, int threads, precision precision)
     : backend_(kernels::make_cpu_backend({threads, target})),
-      weights_(load_weights(*source.tensors, source.config, *backend_, numbers)),
+      weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
       decoder_(weights_, *backend_, max_rows, max_context),
-      cache_(backend_->make_kv_cache(kv_shape_of(source.config, numbers.compute, pool_blocks))),
+      cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),
       logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights_->config.vocab); }
@@ -379,7 +381,7 @@ TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs 
         total = all;
       });
       CHECK(last == total);
-      const auto need = memory_needed(*source.tensors, source.config, compute, *backend, 64, 256);
+      const auto need = estimate_memory(*source.tensors, source.config, compute, *backend, {64, 1, 256});
       CHECK(weights->bytes == need.weights);
       CHECK(need.kv_block == kv_shape_of(source.config, compute.compute, 1).block_bytes());
       struct stop {};
@@ -403,8 +405,8 @@ TEST_CASE("Floats quantised at load give nearly the logits of the floats: int8 n
     std::vector<token_id> ids(40);
     for (std::size_t i = 0; i < ids.size(); ++i)
       ids[i] = static_cast<token_id>(i * 37) % source.config.vocab;
-    const auto logits = [&](precision numbers) {
-      engine e(source, targets().back(), 1, numbers);
+    const auto logits = [&](precision precision) {
+      engine e(source, targets().back(), 1, precision);
       return e.step({{ids, 0, first_blocks(ids.size())}});
     };
     const auto exact = logits(dtype::f32), int8 = logits({dtype::f32, quantization::int8}),

@@ -1,7 +1,7 @@
 #include "runtime/model/model_work.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

@@ -3,6 +3,7 @@
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <map>
