@@ -27,8 +27,7 @@ struct bench_options : model_bench_options {
   bool json = false;
 };
 
-/// Commas within a list must not make CLI11 or a configuration file's reader lose track: both hand over one text or
-/// several.
+/// Lists contain commas, which CLI11 and configuration files may split: the validator accepts one text or several.
 CLI::Validator batch_list() {
   return CLI::Validator(
     [](std::string& text) -> std::string {
@@ -78,14 +77,14 @@ void print_heading(const model_bench& bench, const bench_options& options) {
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
                 c.operations > 0
                   ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
-                  : "no rate of products to compare with");
+                  : "no product rate to compare with");
   std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
               options.peaks ? "  prefill of peak  decode of bandwidth" : "",
               bench.times_steps() ? "  between steps" : "");
   flush_output();
 }
 
-/// "12.3 %", or a dash where there is nothing to measure or to compare with.
+/// "12.3 %", or a dash if there is nothing to measure or to compare with.
 std::string percent(double share) {
   char text[32] = "-";
   if (share != 0)
@@ -161,14 +160,15 @@ command add_bench_model(CLI::App& bench) {
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);
   add_common_options(*app);
-  app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
-              "With --peaks: of peak, the operations that prompts need by their shape, against the fastest product\n"
-              "for such weights (on a GPU cuBLASLt's in bf16); of bandwidth, the bytes that a decode step must read\n"
-              "(weights once, K and V of every sequence), against reading memory (on a GPU copying it, both\n"
-              "directions counted); between steps, the share of a decode step's time in which a GPU worked on none.\n"
-              "Examples:\n"
-              "  troupe bench model --model synthetic:llama-1b --threads 2\n"
-              "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
+  app->footer(
+    "A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
+    "With --peaks: `of peak` compares the operations that prompts need by their shape with the fastest\n"
+    "product for such weights (on a GPU cuBLASLt's in bf16); `of bandwidth` compares the bytes that a decode\n"
+    "step must read (weights once, K and V of every sequence) with reading memory (on a GPU copying it, both\n"
+    "directions counted); `between steps` is the share of decoding time in which a GPU worked on no step.\n"
+    "Examples:\n"
+    "  troupe bench model --model synthetic:llama-1b --threads 2\n"
+    "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
   return {app, [options] { return run_model_bench(*options); }};
 }
 

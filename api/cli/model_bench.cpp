@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Bytes. Of this program alone: getrusage's begins with what the process that started it had.
+/// Bytes. Not getrusage's figure, which starts with the parent process's.
 std::size_t peak_rss() {
   std::ifstream in("/proc/self/status");
   std::string line;
@@ -52,11 +52,11 @@ struct model_bench::run {
                                  bench.precision_,
                                  {max_rows, batch, options.prompt + options.generate},
                                  batch * blocks_each});
-    plan.block_tables.resize(size(batch) * size(blocks_each)); // sequence i has the blocks from i * blocks_each on
+    plan.block_tables.resize(size(batch) * size(blocks_each)); // sequence i starts at block i * blocks_each
     std::iota(plan.block_tables.begin(), plan.block_tables.end(), 0);
   }
 
-  /// Rows of one step of a prefill that is at token `done` of all prompts, laid end to end.
+  /// One step of the prefill, from token `done` of all prompts laid end to end.
   void prefill_step(int done, int rows) {
     begin();
     while (rows > 0) {
@@ -85,7 +85,7 @@ struct model_bench::run {
     return milliseconds(clock::now() - start).count();
   }
 
-  /// Waits for all that is queued.
+  /// Waits for all queued steps.
   void finish() { wait_for(std::exchange(last, {})); }
 
   const model_bench_options& options;
@@ -110,7 +110,7 @@ private:
       plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
   }
 
-  /// As in the engine, one step is queued ahead: returns when the step before is done.
+  /// Queues one step ahead, like the engine: returns when the previous step is done.
   void queue() { wait_for(std::exchange(last, runner->run(plan))); }
 
   static void wait_for(const step_output& step) {
@@ -140,8 +140,7 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   if (options.peaks) {
     log("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
-    const auto multiplied = weights_ == "F16" ? kernels::dtype::f32
-                                              : precision_.compute; // f16 is never rounded to bf16
+    const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : precision_.compute; // f16 is not rounded to bf16
     peaks_ = device_->measure_peaks(multiplied, !stored_as_floats || precision_.weights != kernels::quantization::none);
   }
   const auto loading = clock::now();
@@ -169,11 +168,11 @@ model_bench_result model_bench::measure(int batch) {
                  " for its steps and KV cache");
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 
-  // What is touched for the first time is not to be measured.
+  // Warm up: first touches of memory are not measured.
   if (options_.prompt > 0)
     work.prefill_step(0, prompt_rows);
   if (options_.generate > 0)
-    for (int i = 0; i < 3; ++i) // a GPU records the second of a kind
+    for (int i = 0; i < 3; ++i) // a GPU records the second step of a shape
       work.decode_step(options_.prompt);
   work.finish();
 

@@ -1,4 +1,5 @@
-// From options to a model in memory, ready to run. Plain blocking code: the engine actor calls it on a thread of its own.
+// From options to a model in memory, ready to run. Plain blocking code: the engine actor calls it on a thread of its
+// own.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -38,8 +39,8 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
 
 /// A source's weights, checked by `check_tensors`; `options.packed_cache` may have them or will keep them. Logs a line
 /// each for tensors that are not used, for those that are not quantised, and for the cache. The engine and the benches
-/// load weights here. Throws as the other load_weights and check_tensors, and failure(bad_request) if the cache's folder
-/// is not one or the model is not in files.
+/// load weights here. Throws as the other load_weights and check_tensors, and failure(bad_request) if the cache's
+/// folder is not one or the model is not in files.
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision precision, kernels::backend& backend,
                                                   const progress_fn& progress, const log_sink& log);

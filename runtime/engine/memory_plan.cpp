@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// Of what is left after the weights, what the KV cache may take by default.
+/// The default share of the KV cache in the memory that weights and steps leave.
 double portion(cache_share share) { return share == cache_share::of_a_machine ? 0.5 : 0.8; }
 
 } // namespace

@@ -17,9 +17,9 @@ struct memory_plan {
   std::string line;    // "weights 2.0 GiB, activations 12 MiB, KV cache 1.5 GiB: ...", for the log
 };
 
-/// The memory that the KV cache is taken from if no size is asked for. A machine's memory is shared: the cache gets half
-/// of what is available beside weights and steps, so that a second server still finds its own half. A device's memory is
-/// there for this.
+/// The memory that the KV cache is taken from if no size is asked for. A machine's memory is shared: the cache gets
+/// half of what is available beside weights and steps, so that a second server still finds its own half. A device's
+/// memory is there for this.
 enum class cache_share : std::uint8_t { of_a_machine, of_a_device };
 
 /// Throws failure(out_of_memory): "WHAT needs 3.0 GiBPURPOSE, but only 1.5 GiB are available".

@@ -59,11 +59,12 @@ public:
   /// How fast K/V blocks of this shape move to host memory and back; zero without memory of its own.
   virtual swap_rates measure_moves(const kernels::kv_shape& shape) const = 0;
 
-  /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else should
-  /// run. Throws device_error.
+  /// For weights that are multiplied in `compute`, or, `quantised`, in less. Takes seconds, in which nothing else
+  /// should run. Throws device_error.
   virtual device_peaks measure_peaks(kernels::dtype compute, bool quantised) const = 0;
 
-  /// Made by the thread that will use it. `sampled` is called, on any thread, once for each sample that can be collected.
+  /// Made by the thread that will use it. `sampled` is called, on any thread, once for each sample that can be
+  /// collected.
   virtual std::unique_ptr<step_runner> make_runner(runner_spec spec) const = 0;
   virtual std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const = 0;
 };

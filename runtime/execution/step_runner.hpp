@@ -1,6 +1,7 @@
-// The work of the executor and sampler actors, without the actors: a step_runner turns plans into logits, a step_sampler
-// turns logits into tokens. On a CPU the work is done when a call returns. On an asynchronous device it has been queued;
-// events travel with the data, so that no thread of the host waits for it. Each object is made and used by one thread.
+// The work of the executor and sampler actors, without the actors: a step_runner turns plans into logits, a
+// step_sampler turns logits into tokens. On a CPU the work is done when a call returns. On an asynchronous device it
+// has been queued; events travel with the data, so that no thread of the host waits for it. Each object is made and
+// used by one thread.
 #pragma once
 
 #include "kernels/device_event.hpp"
@@ -64,8 +65,8 @@ public:
   /// One forward pass. Plans come in order.
   virtual step_output run(const step_plan& plan) = 0;
 
-  /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end; waits
-  /// for the last. 0 unless the device can time steps.
+  /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end;
+  /// waits for the last. 0 unless the device can time steps.
   virtual double device_ms() { return 0; }
 };
 

@@ -1,5 +1,5 @@
-// The decoder graph, written once for all families and configured by data. It borrows weights, and is used by the thread
-// that uses its backend.
+// The decoder graph, written once for all families and configured by data. It borrows weights, and is used by the
+// thread that uses its backend.
 #pragma once
 
 #include "kernels/ops.hpp"

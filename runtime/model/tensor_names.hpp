@@ -51,12 +51,13 @@ private:
 /// Names of the tensors that a model is computed from.
 std::set<std::string> tensors_used(const model_config& config);
 
-/// Finds one tensor. Throws failure(bad_file | unsupported) where it is missing, has another shape or a type that is not
-/// supported, with a sentence that names the file, the tensor, what was found and what was expected.
+/// Finds one tensor. Throws failure(bad_file | unsupported) where it is missing, has another shape or a type that is
+/// not supported, with a sentence that names the file, the tensor, what was found and what was expected.
 const tensor_info& require_tensor(const checkpoint& tensors, const wanted_tensor& wanted);
 
-/// Finds every tensor that the configuration asks for, then looks at those that it does not ask for (unused_tensors.hpp).
-/// Throws as `require_tensor`. Returns sentences for the log: tensors that are harmlessly left unused.
+/// Finds every tensor that the configuration asks for, then looks at those that it does not ask for
+/// (unused_tensors.hpp). Throws as `require_tensor`. Returns sentences for the log: tensors that are harmlessly left
+/// unused.
 std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config);
 
 } // namespace troupe

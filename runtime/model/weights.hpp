@@ -40,9 +40,8 @@ struct model_weights {
 
 /// Checks, reads and packs all weights, and frees what it has read before it reads more. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the embedding table stays as stored. Matrices in `cache` are neither
-/// read nor packed; the others are added to it.
-/// Throws as `require_tensor` (unused tensors are not looked at), device_error where memory runs out, and what `progress`
-/// throws.
+/// read nor packed; the others are added to it. Throws as `require_tensor` (unused tensors are not looked at),
+/// device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress = {}, packed_cache* cache = nullptr);

@@ -166,7 +166,7 @@ TEST_CASE("Packed weights of another model, type or target have a file of their 
     const auto replaced = load(folder.path(), other);
     CHECK(replaced.file == first.file);
     CHECK(replaced.found == 0);
-    CHECK(replaced.lines[0] == first.file.string() + " " + why + "; weights are packed anew");
+    CHECK(replaced.lines[0] == first.file.string() + " " + why + "; weights are packed again");
     CHECK(load(folder.path(), other).found == other.matrices.size());
     CHECK(load(folder.path()).found == 0);
     CHECK(files_in(folder.path()) == files);
@@ -213,7 +213,7 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
     write(file, bytes);
     const auto again = load(folder.path());
     CHECK(again.found == 0);
-    CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed anew");
+    CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed again");
     CHECK(content(file) == good);
   }
   CHECK(load(folder.path()).found == 3);
@@ -233,7 +233,7 @@ TEST_CASE("A file of packed weights any bit of which has changed is not used, an
     write(file, bad);
     const auto again = load(folder.path());
     CHECK(again.found == 0);
-    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed anew");
+    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed again");
     CHECK(content(file) == good);
   };
   for (const auto& [name, place] : matrices)
@@ -276,7 +276,7 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
   fs::create_directories(file / "full");
   const auto said = lines(folder.path());
   REQUIRE(said.size() == 3);
-  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed anew");
+  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed again");
   CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);

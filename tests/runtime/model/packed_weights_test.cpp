@@ -72,7 +72,7 @@ loaded load(const fs::path& model, const fs::path& cache, precision precision,
     result.total = total;
   };
   const auto say = [&](std::string line) {
-    if (line.find("packed weights") != line.npos || line.find("packed anew") != line.npos)
+    if (line.find("packed weights") != line.npos || line.find("packed again") != line.npos)
       result.lines.push_back(std::move(line));
   };
   result.weights = load_weights(source, {.packed_cache = cache.string()}, precision, *backend, progress, say);
@@ -121,7 +121,7 @@ TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache,
 }
 
 TEST_CASE(
-  "A model is packed anew when one of its files has changed, even where size and time of change are as before") {
+  "A model is packed again when one of its files has changed, even where size and time of change are as before") {
   const temp_folder folder;
   const auto model = copy_of(data() / "tiny/llama-linear", folder), cache = folder.path() / "cache";
   const auto first = load(model, cache, dtype::f32);
@@ -134,7 +134,7 @@ TEST_CASE(
   fs::last_write_time(shard, time);
   const auto changed = load(model, cache, dtype::f32);
   REQUIRE(changed.lines.size() == 3);
-  CHECK(changed.lines[0].ends_with("was made of the model's files before they changed; weights are packed anew"));
+  CHECK(changed.lines[0].ends_with("was made of the model's files before they changed; weights are packed again"));
   CHECK(changed.bytes == load(model, "", dtype::f32).bytes);
   CHECK(load(model, cache, dtype::f32).matrices_read.size() == 1);
   const auto config = model / "config.json";
