@@ -36,7 +36,7 @@ public:
   /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory.
-  /// Throws failure(internal) where the arguments contradict each other or the sizes given at construction.
+  /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits);
 

@@ -143,7 +143,7 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
     rope.attention_factor = attention
       ? *attention
       : yarn_attention_factor(rope.factor, given->number("mscale", 0, 1e6), given->number("mscale_all_dim", 0, 1e6));
-    // As in transformers, zero stands for the default too.
+    // Zero means the default, as in transformers.
     for (auto [key, value] : {std::pair("beta_fast", &rope.beta_fast), std::pair("beta_slow", &rope.beta_slow)})
       if (const auto beta = given->number(key, 0, 1e9); beta.value_or(0) != 0)
         *value = *beta;

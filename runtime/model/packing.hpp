@@ -28,7 +28,7 @@ packed_group o_group(const tensor_names& names, int layer, precision precision);
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 
-/// Where weights are quantised, the matrix that makes logits is in int8 at least.
+/// In int8 at least if weights are quantised.
 packed_group head_group(const tensor_names& names, precision precision);
 
 /// All groups of a model; the head is the last.

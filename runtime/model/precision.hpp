@@ -1,4 +1,4 @@
-// What a model is computed in, and what its weights and its KV cache are kept in.
+// The types of a model's computation, weights and KV cache.
 #pragma once
 
 #include "kernels/ops.hpp"

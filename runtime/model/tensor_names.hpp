@@ -51,7 +51,7 @@ private:
 /// Names of the tensors that a model is computed from.
 std::set<std::string> tensors_used(const model_config& config);
 
-/// Finds one tensor. Throws failure(bad_file | unsupported) where it is missing, has another shape or a type that is
+/// Finds one tensor. Throws failure(bad_file | unsupported) if it is missing, has another shape or a type that is
 /// not supported, with a sentence that names the file, the tensor, what was found and what was expected.
 const tensor_info& require_tensor(const checkpoint& tensors, const wanted_tensor& wanted);
 

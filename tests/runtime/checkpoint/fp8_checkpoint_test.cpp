@@ -15,7 +15,7 @@ using kernels::dtype;
 
 namespace {
 
-/// Tensors of a safetensors file to be.
+/// Tensors to be written to a safetensors file.
 class file_writer {
 public:
   void add(const std::string& name, std::string_view type, const std::vector<std::size_t>& shape,
@@ -88,7 +88,7 @@ std::vector<float> last_logits(const checkpoint& tensors, const model_config& co
   return logits;
 }
 
-/// What is said of the checkpoint when `from` in its file has become `to`, of the same length.
+/// The error message after `from` in the checkpoint's file is replaced by `to`, of the same length.
 std::string refusal(const std::string& from, const std::string& to) {
   const temp_folder folder;
   write(folder.path() / "config.json", config_with(compressed));
@@ -106,8 +106,7 @@ std::string refusal(const std::string& from, const std::string& to) {
 
 } // namespace
 
-TEST_CASE(
-  "FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers that their codes and scales stand for") {
+TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of their expanded weights") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
   const fp8_view expanded(*golden.tensors, true);
   const temp_folder folder;

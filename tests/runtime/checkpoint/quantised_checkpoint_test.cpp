@@ -50,7 +50,7 @@ std::vector<float> last_logits(const model_source& source, const std::vector<tok
   return logits;
 }
 
-/// A copy of a checkpoint's folder whose file has other bytes: `from` becomes `to`, of the same length.
+/// A copy of a checkpoint's folder with `from` in its file replaced by `to`, of the same length.
 std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
   const temp_folder copy;
   write(copy.path() / "config.json", content(folder_of(name) / "config.json"));
@@ -68,7 +68,7 @@ std::string refusal(const std::string& name, const std::string& from, const std:
 
 } // namespace
 
-TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales stand for") {
+TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales encode") {
   const std::map<std::string, tensor_type> types{
     {"gptq-g32-sym", tensor_type::q4_0},
     {"gptq-g64", tensor_type::q4_1},

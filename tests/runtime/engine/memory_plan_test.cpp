@@ -20,7 +20,7 @@ std::string refusal(const engine_options& o, int context, std::size_t available)
 
 } // namespace
 
-TEST_CASE("the cache is sized to what the sequences can use, where there is room for it") {
+TEST_CASE("the cache is as large as the sequences can use, if there is room") {
   engine_options o;
   o.max_sequences = 4;
   auto plan = plan_memory(o, need, 160, 10000 * mib, cache_share::of_a_machine);
@@ -30,7 +30,7 @@ TEST_CASE("the cache is sized to what the sequences can use, where there is room
         "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
 }
 
-TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
+TEST_CASE("without enough room it takes its share of what is left, and the context shrinks to fit") {
   engine_options o;
   auto plan = plan_memory(o, need, 4096, 210 * mib, cache_share::of_a_device);
   CHECK(plan.blocks == 80);
@@ -38,17 +38,17 @@ TEST_CASE("else it takes its share of what is left, and the context shrinks to w
   CHECK(plan.line.find("less than the model's 4096") != std::string::npos);
 }
 
-TEST_CASE("on a machine that others use, too, it leaves a second engine as much as it takes itself") {
+TEST_CASE("on a shared machine it leaves a second engine as much as it takes") {
   engine_options o;
   const auto first = plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine);
   CHECK(first.blocks == 500);
   const auto taken = (110 + 500) * mib;
   CHECK_NOTHROW(plan_memory(o, need, 4096, 1110 * mib - taken, cache_share::of_a_machine));
-  o.kv_cache_bytes = 1000 * mib; // who asks for it gets it all
+  o.kv_cache_bytes = 1000 * mib; // an explicit size gets it all
   CHECK(plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine).blocks == 1000);
 }
 
-TEST_CASE("a cache size that was asked for is taken as it is") {
+TEST_CASE("an explicit cache size is used as it is") {
   engine_options o;
   o.kv_cache_bytes = 25 * mib + 1;
   CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).blocks == 25);
@@ -56,7 +56,7 @@ TEST_CASE("a cache size that was asked for is taken as it is") {
   CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
 }
 
-TEST_CASE("a context of more tokens than the model has positions for is cut to those, with a word") {
+TEST_CASE("a context beyond the model's limit is cut to it, and the line says so") {
   engine_options o;
   o.max_context = 4096;
   const auto plan = plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine);
@@ -67,7 +67,7 @@ TEST_CASE("a context of more tokens than the model has positions for is cut to t
     plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
 }
 
-TEST_CASE("what cannot fit is refused with what is needed and what there is") {
+TEST_CASE("needs beyond the available memory are refused with both figures") {
   engine_options o;
   CHECK(refusal(o, 160, 100 * mib) ==
         "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
@@ -77,7 +77,7 @@ TEST_CASE("what cannot fit is refused with what is needed and what there is") {
   CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
 }
 
-TEST_CASE("host memory to swap to is counted in blocks, and refused where it makes no sense") {
+TEST_CASE("host memory to swap to is counted in blocks, and refused where it is useless") {
   engine_options o;
   CHECK(plan_swap(o, mib, false, 0) == 0);
   o.swap_bytes = 25 * mib + 1;

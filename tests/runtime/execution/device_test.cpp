@@ -25,7 +25,7 @@ std::string refusal(const std::string& name, const gpu_opener& open_gpu = nullpt
 
 } // namespace
 
-TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
+TEST_CASE("A device is chosen by name; auto is a CPU if there is no GPU") {
   CHECK(open_device({.device = "auto", .threads = 1}, nullptr)->description().starts_with("cpu, "));
   CHECK(open_device({.device = "cpu:portable", .threads = 2}, nullptr)->description() == "cpu, portable, 2 threads");
   const auto none = [](const gpu_options&) -> std::shared_ptr<const device> {
@@ -33,7 +33,7 @@ TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
   };
   std::string why = "?";
   CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->capabilities().schedule_invariant);
-  CHECK(why.empty()); // nobody has asked for one
+  CHECK(why.empty()); // none was asked for
   const auto broken = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw kernels::device_error("cudaSetDevice: out of memory");
   };
@@ -46,7 +46,7 @@ TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
   CHECK(refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
 }
 
-TEST_CASE("A GPU is opened by its number, with what was asked of it") {
+TEST_CASE("A GPU is opened by its number, with the options given") {
   gpu_options asked;
   int opened = 0;
   const auto some = [&](const gpu_options& options) {
@@ -71,16 +71,16 @@ TEST_CASE("A GPU is opened by its number, with what was asked of it") {
   CHECK(opened == 2);
 }
 
-TEST_CASE("What is a GPU's alone is refused on a CPU") {
+TEST_CASE("Options for GPUs are refused on a CPU") {
   try {
     open_device({.device = "cpu", .unified_maximum = 1.f}, nullptr);
-    FAIL("taken");
+    FAIL("accepted");
   } catch (const failure& f) {
     CHECK(f.what_failed().message == "`unified_maximum` is for NVIDIA GPUs");
   }
 }
 
-TEST_CASE("What is a CPU's alone is refused on a GPU") {
+TEST_CASE("Options for CPUs are refused on a GPU") {
   int opened = 0;
   const auto some = [&](const gpu_options&) {
     ++opened;
@@ -89,7 +89,7 @@ TEST_CASE("What is a CPU's alone is refused on a GPU") {
   for (const std::string name : {"cuda:0", "auto"})
     try {
       open_device({.device = name, .packed_cache = "cache"}, some);
-      FAIL("taken");
+      FAIL("accepted");
     } catch (const failure& f) {
       CHECK(f.what_failed().message == "`packed_cache` is for CPUs");
     }
@@ -97,7 +97,7 @@ TEST_CASE("What is a CPU's alone is refused on a GPU") {
   CHECK_NOTHROW(open_device({.device = "auto", .threads = 1, .packed_cache = "cache"}, nullptr));
 }
 
-TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused in one sentence") {
+TEST_CASE("Types to compute in are chosen by name; fp8 on a CPU is refused in one sentence") {
   const auto source = open_model(test_data() + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;
   const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, false); };

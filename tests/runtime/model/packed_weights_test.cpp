@@ -1,4 +1,4 @@
-// Loads with a packed cache: the weights are those of a load without, on every target and for every format.
+// Loads with a packed cache give the same weights as loads without, on every target and for every format.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/model/memory_estimate.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Remembers what was read.
+/// Records which matrices are read.
 class watched_checkpoint final : public checkpoint {
 public:
   explicit watched_checkpoint(std::unique_ptr<const checkpoint> inner) : inner_(std::move(inner)) {}
@@ -92,7 +92,7 @@ fs::path copy_of(const fs::path& model, const temp_folder& folder) {
 
 } // namespace
 
-TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache, of every format and target") {
+TEST_CASE("Weights have the same bits packed, kept and loaded from a packed cache, for every format and target") {
   std::vector<fs::path> models{
     data() / "golden/llama-gqa",       data() / "golden/llama-mha-tied", data() / "golden/qwen2",
     data() / "golden/qwen3",           data() / "tiny/llama-linear",     data() / "tiny/llama-bias",
@@ -143,7 +143,7 @@ TEST_CASE(
   CHECK(load(model, cache, dtype::f32).matrices_read.size() == 1);
 }
 
-TEST_CASE("Packed weights are found by whatever path leads to the model") {
+TEST_CASE("Packed weights are found through any path to the model") {
   const temp_folder folder;
   const auto model = copy_of(data() / "gguf/llama3-q8_0.gguf", folder), cache = folder.path() / "cache";
   load(model, cache, dtype::bf16);

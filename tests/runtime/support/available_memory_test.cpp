@@ -25,7 +25,7 @@ TEST_CASE("the tightest control group around a process limits it, whatever its v
   CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
   write("a/b/memory.max", "900");
   CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
-  // The path of a group that is not mounted here: the root is what limits.
+  // The path of a group that is not mounted here: the root limits.
   write("memory.max", "7000");
   write("memory.current", "1000");
   CHECK(memory_left_in_groups("0::/docker/0123\n", mount.path()) == 6000);
@@ -37,7 +37,7 @@ TEST_CASE("the tightest control group around a process limits it, whatever its v
 
 TEST_CASE("some memory is available to this process") { CHECK(available_memory() > 0); }
 
-TEST_CASE("sizes are written for people") {
+TEST_CASE("sizes are written with their units") {
   CHECK(to_size(512) == "512 B");
   CHECK(to_size(1536) == "1.5 KiB");
   CHECK(to_size(std::size_t(3) << 30) == "3.0 GiB");
