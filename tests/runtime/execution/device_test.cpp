@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace troupe;
 
 namespace {
@@ -125,4 +127,30 @@ TEST_CASE("Types to compute in are chosen by name; fp8 on a CPU is refused in on
   const float weight[] = {1, 2};
   const kernels::stored_matrix matrix{weight, kernels::dtype::f32, 1, 2};
   CHECK_THROWS_AS(backend->pack({&matrix, 1}, kernels::dtype::f32, kernels::quantization::fp8), std::invalid_argument);
+}
+
+TEST_CASE("A CPU is schedule-invariant, and has neither memory nor threads nor clocks of its own") {
+  const auto c = open_device({.device = "cpu", .threads = 1}, nullptr)->capabilities();
+  CHECK(c.schedule_invariant);
+  CHECK_FALSE(c.fp8);
+  CHECK_FALSE(c.own_memory);
+  CHECK_FALSE(c.own_thread);
+  CHECK_FALSE(c.step_times);
+}
+
+TEST_CASE("The memory of a model on a device is that of its decoder and the logits of all sequences") {
+  const auto source = open_model(test_data() + "/golden/llama-gqa");
+  const auto device = open_device({.device = "cpu", .threads = 1}, nullptr);
+  const auto backend = device->open();
+  const auto& config = source.config;
+  for (const int rows : {2, 8}) { // fewer and more than sequences
+    const auto decoder = estimate_memory(*source.tensors, config, kernels::dtype::f32, *backend,
+                                         {std::max(rows, 3), 3, 64});
+    const auto whole = estimate_memory(*source.tensors, config, kernels::dtype::f32, *device, *backend, {rows, 3, 64});
+    CHECK(whole.weights == decoder.weights);
+    CHECK(whole.activations == decoder.activations);
+    CHECK(whole.scratch - decoder.scratch == 3 * static_cast<std::size_t>(config.vocab) * sizeof(float));
+    CHECK(whole.kv_block == decoder.kv_block);
+    CHECK(whole.fixed() == whole.weights + whole.activations + whole.scratch);
+  }
 }
