@@ -2,6 +2,7 @@
 
 #include "actors/spawn.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/device.hpp"
 
 #include <deque>
 
@@ -14,7 +15,7 @@ public:
   static constexpr const char* name = "executor";
 
   executor_state(executor_actor::pointer self, const loaded_model_ptr& model, sampler_actor sampler)
-    : self_(self), alive_(self), sampler_(std::move(sampler)), runner_(model->device->make_runner(model)) {}
+    : self_(self), alive_(self), sampler_(std::move(sampler)), runner_(model->device->make_runner(model->runner())) {}
 
   executor_actor::behavior_type make_behavior() {
     return {
@@ -25,7 +26,7 @@ public:
 
 private:
   void take(const step_tokens& tokens) {
-    runner_->take(tokens);
+    runner_->receive(tokens);
     tokens_known_of_ = tokens.step;
   }
 

@@ -2,6 +2,7 @@
 
 #include "actors/spawn.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/device.hpp"
 
 #include <caf/send.hpp>
 
@@ -18,7 +19,8 @@ public:
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
     : self_(self),
       alive_(self),
-      sampler_(model->device->make_sampler(*model, [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
+      sampler_(
+        model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
     self_->set_down_handler([this](caf::down_msg& down) { forget(down.source); });
   }
 
@@ -96,7 +98,7 @@ private:
 } // namespace
 
 sampler_actor spawn_sampler(caf::actor_system& system, const loaded_model_ptr& model) {
-  if (model->device->works_by_itself()) // its calls belong to one thread
+  if (model->device->capabilities().own_thread)
     return spawn_state<sampler_actor, sampler_state, caf::detached>(system, model);
   return spawn_state<sampler_actor, sampler_state>(system, model);
 }

@@ -81,6 +81,9 @@ struct kv_shape {
   std::size_t block_bytes() const { return std::size_t(block_tokens) * layers * kv_heads * kv_bytes(type, head_dim); }
 };
 
+class storable_matrices; // kernels/cpu/cpu_backend.hpp
+struct planned_steps;    // kernels/planned_steps.hpp
+
 /// The memory of a paged KV cache; its layout within a block is the backend's own.
 class kv_cache {
 public:
@@ -164,6 +167,17 @@ public:
 
   /// A table whose rows `embed` gathers. On a CPU it refers to the caller's memory, which must outlive it.
   virtual std::unique_ptr<matrix> load_table(const stored_matrix& table) = 0;
+
+  /// Bytes of device memory that `load_table` takes; the data may be null.
+  virtual std::size_t table_bytes(const stored_matrix& table) const {
+    return table.rows * row_bytes(table.format, table.cols);
+  }
+
+  /// Bytes of device memory that the ops of such steps allocate as scratch, at most, and keep.
+  virtual std::size_t scratch_bytes(const planned_steps& /*steps*/) const { return 0; }
+
+  /// How files can keep packed matrices; null where they cannot.
+  virtual const storable_matrices* storable() const { return nullptr; }
 
   // -- ops ----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
 #include "api/openai/json_text.hpp"
-#include "runtime/engine/memory_plan.hpp"
+#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
@@ -27,8 +27,7 @@ struct bench_options : model_bench_options {
   bool json = false;
 };
 
-/// Commas within a list must not make CLI11 or a configuration file's reader lose track: both hand over one text or
-/// several.
+/// Lists contain commas, which CLI11 and configuration files may split: the validator accepts one text or several.
 CLI::Validator batch_list() {
   return CLI::Validator(
     [](std::string& text) -> std::string {
@@ -55,11 +54,11 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds
             << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
             << ",\"prefill_operations\":" << json_number(r.prefill_operations);
-  if (options.ceilings)
-    std::cout << ",\"bandwidth_gbps\":" << json_number(bench.device_peaks().bandwidth / 1e9)
-              << ",\"bandwidth_of\":" << json_text(bench.device_peaks().bandwidth_of)
-              << ",\"peak_gops\":" << json_number(bench.device_peaks().operations / 1e9)
-              << ",\"peak_of\":" << json_text(bench.device_peaks().operations_of)
+  if (options.peaks)
+    std::cout << ",\"bandwidth_gbps\":" << json_number(bench.peaks().bandwidth / 1e9)
+              << ",\"bandwidth_of\":" << json_text(bench.peaks().bandwidth_of)
+              << ",\"peak_gops\":" << json_number(bench.peaks().operations / 1e9)
+              << ",\"peak_of\":" << json_text(bench.peaks().operations_of)
               << ",\"decode_bandwidth_share\":" << json_number(r.decode_bandwidth_share)
               << ",\"prefill_peak_share\":" << json_number(r.prefill_peak_share);
   if (bench.times_steps())
@@ -74,18 +73,18 @@ void print_heading(const model_bench& bench, const bench_options& options) {
               "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n",
               bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
-  if (const auto& c = bench.device_peaks(); options.ceilings)
+  if (const auto& c = bench.peaks(); options.peaks)
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
                 c.operations > 0
                   ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
-                  : "no rate of products to compare with");
+                  : "no product rate to compare with");
   std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
-              options.ceilings ? "  prefill of peak  decode of bandwidth" : "",
+              options.peaks ? "  prefill of peak  decode of bandwidth" : "",
               bench.times_steps() ? "  between steps" : "");
   flush_output();
 }
 
-/// "12.3 %", or a dash where there is nothing to measure or to compare with.
+/// "12.3 %", or a dash if there is nothing to measure or to compare with.
 std::string percent(double share) {
   char text[32] = "-";
   if (share != 0)
@@ -96,7 +95,7 @@ std::string percent(double share) {
 void print_row(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
   std::printf("%5d  %16.1f  %15.1f  %14.2f  %11s", r.batch, r.prefill_tps, r.decode_tps, r.decode_ms_per_step,
               to_size(r.peak_rss_bytes).c_str());
-  if (options.ceilings)
+  if (options.peaks)
     std::printf("  %15s  %19s", percent(r.prefill_peak_share).c_str(), percent(r.decode_bandwidth_share).c_str());
   if (bench.times_steps())
     std::printf("  %13s", percent(r.step_overhead_share).c_str());
@@ -154,20 +153,22 @@ command add_bench_model(CLI::App& bench) {
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   app
-    ->add_flag("--ceilings", options->ceilings,
-               "First measure what the device can do (seconds), and show what share of it was reached")
+    ->add_flag("--peaks", options->peaks,
+               "First measure what the device can do (takes seconds), and show what share of it is reached")
     ->group(output_group);
+  app->add_flag("--ceilings", options->peaks)->group(""); // the former name
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);
   add_common_options(*app);
-  app->footer("A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
-              "With --ceilings: of peak, the operations that prompts need by their shape, against the fastest product\n"
-              "for such weights (on a GPU cuBLASLt's in bf16); of bandwidth, the bytes that a decode step must read\n"
-              "(weights once, K and V of every sequence), against reading memory (on a GPU copying it, both\n"
-              "directions counted); between steps, the share of a decode step's time in which a GPU worked on none.\n"
-              "Examples:\n"
-              "  troupe bench model --model synthetic:llama-1b --threads 2\n"
-              "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
+  app->footer(
+    "A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
+    "With --peaks: `of peak` compares the operations that prompts need by their shape with the fastest\n"
+    "product for such weights (on a GPU cuBLASLt's in bf16); `of bandwidth` compares the bytes that a decode\n"
+    "step must read (weights once, K and V of every sequence) with reading memory (on a GPU copying it, both\n"
+    "directions counted); `between steps` is the share of decoding time in which a GPU worked on no step.\n"
+    "Examples:\n"
+    "  troupe bench model --model synthetic:llama-1b --threads 2\n"
+    "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
   return {app, [options] { return run_model_bench(*options); }};
 }
 

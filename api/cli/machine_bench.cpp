@@ -33,7 +33,7 @@ void print_json(const kernels::machine_peaks& peaks) {
   flush_output();
 }
 
-/// Gop/s, or a dash where the processor has no such instruction.
+/// Gop/s, or a dash if the processor has no such instruction.
 std::string rate(double per_second) {
   char text[32] = "-";
   if (per_second > 0)
@@ -48,7 +48,7 @@ void print_row(const kernels::machine_peaks& p) {
   flush_output();
 }
 
-/// One thread, then as many as were asked for.
+/// Measures one thread, then the number asked for.
 int run_machine_bench(const machine_bench_options& options) {
   if (!options.json)
     std::printf("threads  f32 FMA Gflop/s  bf16 dot Gflop/s  bf16 AMX Gflop/s  int8 dot Gop/s  int8 AMX Gop/s  read "
@@ -69,20 +69,20 @@ int run_machine_bench(const machine_bench_options& options) {
 
 command add_bench_machine(CLI::App& bench) {
   const auto options = std::make_shared<machine_bench_options>();
-  auto* app = bench.add_subcommand("machine", "Measure what this machine's processor and memory can do at most");
+  auto* app = bench.add_subcommand("machine", "Measure the peak rates of this machine's processor and memory");
   app->add_option("--threads", options->threads, "Measure one thread, then this many; 0: one per core")
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str();
-  app->add_option("--memory", options->memory, "How much to read in a pass; more than the caches hold")
+  app->add_option("--memory", options->memory, "Memory to read in one pass; more than the caches hold")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("768MiB");
   app->add_flag("--json", options->json, "Print one JSON object per number of threads, not a table")
     ->group(output_group);
   add_common_options(*app);
-  app->footer("Rates are of instructions that work on registers, reading is a pass over memory: what a kernel cannot\n"
-              "exceed. With one thread the clock is its CPU time. Nothing else should run meanwhile.\n"
+  app->footer("Upper bounds for kernels: instructions that work on registers, and a read pass over memory. With one\n"
+              "thread, CPU time is measured. Nothing else should run meanwhile.\n"
               "Examples:\n"
               "  troupe bench machine\n"
               "  troupe bench machine --threads 2 --json");

@@ -31,7 +31,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Bytes. Of this program alone: getrusage's begins with what the process that started it had.
+/// Bytes. Not getrusage's figure, which starts with the parent process's.
 std::size_t peak_rss() {
   std::ifstream in("/proc/self/status");
   std::string line;
@@ -43,25 +43,20 @@ std::size_t peak_rss() {
 
 } // namespace
 
-/// What one batch size needs, and its steps.
+/// The runner of one batch size, and its steps.
 struct model_bench::run {
   run(const model_bench& bench, int batch, int max_rows, int blocks_each)
     : options(bench.options_), vocab(bench.weights_in_memory_->config.vocab), batch(batch), blocks_each(blocks_each) {
-    auto model = std::make_shared<loaded_model>();
-    model->weights = bench.weights_in_memory_;
-    model->numbers = bench.numbers_;
-    model->info.vocab_size = vocab;
-    model->info.max_context = options.prompt + options.generate;
-    model->blocks = batch * blocks_each;
-    model->limits.step_tokens = max_rows;
-    model->limits.max_sequences = batch;
-    model->device = bench.device_;
-    runner = model->device->make_runner(model);
-    plan.block_tables.resize(size(batch) * size(blocks_each)); // sequence i has the blocks from i * blocks_each on
+    const auto& device = *bench.device_;
+    runner = device.make_runner({bench.weights_in_memory_,
+                                 bench.precision_,
+                                 {max_rows, batch, options.prompt + options.generate},
+                                 batch * blocks_each});
+    plan.block_tables.resize(size(batch) * size(blocks_each)); // sequence i starts at block i * blocks_each
     std::iota(plan.block_tables.begin(), plan.block_tables.end(), 0);
   }
 
-  /// Rows of one step of a prefill that is at token `done` of all prompts, laid end to end.
+  /// One step of the prefill, from token `done` of all prompts laid end to end.
   void prefill_step(int done, int rows) {
     begin();
     while (rows > 0) {
@@ -90,7 +85,7 @@ struct model_bench::run {
     return milliseconds(clock::now() - start).count();
   }
 
-  /// Waits for all that is queued.
+  /// Waits for all queued steps.
   void finish() { wait_for(std::exchange(last, {})); }
 
   const model_bench_options& options;
@@ -115,7 +110,7 @@ private:
       plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
   }
 
-  /// As in the engine, one step is queued ahead: returns when the step before is done.
+  /// Queues one step ahead, like the engine: returns when the previous step is done.
   void queue() { wait_for(std::exchange(last, runner->run(plan))); }
 
   static void wait_for(const step_output& step) {
@@ -125,9 +120,9 @@ private:
 };
 
 model_bench::model_bench(const model_bench_options& options, const gpu_opener& open_gpu, const progress_fn& progress,
-                         const log_sink& say)
+                         const log_sink& log)
   : options_(options) {
-  options_.time_steps = options.ceilings;
+  options_.time_steps = options.peaks;
   const auto opening = clock::now();
   source_ = open_model(options.model);
   load_seconds_ = std::chrono::duration<double>(clock::now() - opening).count();
@@ -140,37 +135,26 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
                     source.name + " allows");
   name_ = source.name;
   device_ = open_device(options_, open_gpu);
-  const auto numbers = precision_of(options, *source.tensors, device_->works_by_itself());
-  numbers_ = numbers;
-  weights_ = weights_kind(*source.tensors, numbers.weights);
-  if (options.ceilings) {
-    say("measuring what " + device_->description() + " can do");
+  precision_ = precision_of(options, *source.tensors, device_->capabilities().fp8);
+  weights_ = weights_kind(*source.tensors, precision_.weights);
+  if (options.peaks) {
+    log("measuring what " + device_->description() + " can do");
     const bool stored_as_floats = weights_ == "F32" || weights_ == "F16" || weights_ == "BF16" || weights_ == "F8_E4M3";
-    const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : numbers.compute; // f16 is never rounded to bf16
-    peaks_ = device_->measure_peaks(multiplied, !stored_as_floats || numbers.weights != kernels::quantization::none);
+    const auto multiplied = weights_ == "F16" ? kernels::dtype::f32 : precision_.compute; // f16 is not rounded to bf16
+    peaks_ = device_->measure_peaks(multiplied, !stored_as_floats || precision_.weights != kernels::quantization::none);
   }
   const auto loading = clock::now();
-  const auto needed = need(1, options.step_tokens);
-  const auto available = device_->available_memory();
-  if (needed.weights + needed.activations > available)
-    throw failure(errc::out_of_memory,
-                  name_ + " needs " + to_size(needed.weights + needed.activations) + ", but only " +
-                    to_size(available) + " are available");
   const auto backend = device_->open();
+  require_memory(name_, memory_of(*backend, 1, options.step_tokens).fixed(), device_->available_memory());
   const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   threads_ = options.threads > 0 ? options.threads : cores;
-  weights_in_memory_ = load_weights(source, options, numbers, *backend, progress, say);
+  weights_in_memory_ = load_weights(source, options, precision_, *backend, progress, log);
   load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
 }
 
-memory_need model_bench::need(int batch, int max_rows) const {
-  const auto rows = device_->decode_rows(batch);
-  const auto& config = source_.config;
-  const int context = options_.prompt + options_.generate;
-  auto need = memory_needed(*source_.tensors, config, numbers_, *device_->open(), std::max(max_rows, rows), context,
-                            rows);
-  need.activations += device_->step_memory({config.vocab, batch, context, need.kv_block});
-  return need;
+memory_estimate model_bench::memory_of(const kernels::backend& backend, int batch, int rows) const {
+  return estimate_memory(*source_.tensors, source_.config, precision_, *device_, backend,
+                         {rows, batch, options_.prompt + options_.generate});
 }
 
 model_bench_result model_bench::measure(int batch) {
@@ -178,21 +162,17 @@ model_bench_result model_bench::measure(int batch) {
   const int blocks_each = (context + kernels::block_tokens - 1) / kernels::block_tokens;
   const auto& config = weights_in_memory_->config;
   const int prompt_rows = std::min(options_.step_tokens, batch * options_.prompt);
-  const auto of_steps = need(batch, std::max(prompt_rows, batch));
-  const auto needed = size(batch) * (size(blocks_each) * of_steps.kv_block + size(config.vocab) * sizeof(float)) +
-    of_steps.activations;
-  const auto available = device_->available_memory();
-  if (needed > available)
-    throw failure(errc::out_of_memory,
-                  "a batch of " + std::to_string(batch) + " needs " + to_size(needed) +
-                    " for its steps and KV cache, but only " + to_size(available) + " are available");
+  const auto memory = memory_of(*device_->open(), batch, std::max(prompt_rows, batch));
+  require_memory("a batch of " + std::to_string(batch),
+                 memory.steps() + size(batch) * size(blocks_each) * memory.kv_block, device_->available_memory(),
+                 " for its steps and KV cache");
   run work(*this, batch, std::max(prompt_rows, batch), blocks_each);
 
-  // What is touched for the first time is not to be measured.
+  // Warm up: first touches of memory are not measured.
   if (options_.prompt > 0)
     work.prefill_step(0, prompt_rows);
   if (options_.generate > 0)
-    for (int i = 0; i < 3; ++i) // a GPU records the second of a kind
+    for (int i = 0; i < 3; ++i) // a GPU records the second step of a shape
       work.decode_step(options_.prompt);
   work.finish();
 
@@ -228,7 +208,7 @@ model_bench_result model_bench::measure(int batch) {
   const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
   double bytes = 0;
   for (int g = 0; g < options_.generate; ++g)
-    bytes += static_cast<double>(decode_bytes(*weights_in_memory_, numbers_.kv, batch, options_.prompt + g + 1));
+    bytes += static_cast<double>(decode_bytes(*weights_in_memory_, precision_.kv, batch, options_.prompt + g + 1));
   result.decode_bytes_per_step = share(bytes, options_.generate);
   result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
   result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), peaks_.bandwidth);

@@ -8,7 +8,9 @@
 #include "api/openai/json_text.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/memory_estimate.hpp"
 #include "runtime/support/file_reading.hpp"
 
 #include <CLI/CLI.hpp>
@@ -47,18 +49,15 @@ int run_perplexity(const perplexity_options& options) {
     options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
 
   const auto device = open_device(options, built_in_gpus());
-  const auto numbers = precision_of(options, *source.tensors, device->works_by_itself());
+  const auto precision = precision_of(options, *source.tensors, device->capabilities().fp8);
   const auto backend = device->open();
   const int rows = std::min(context, step_rows);
   const auto logit_rows = perplexity_logit_rows(source.config.vocab, rows);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, rows, context,
-                            static_cast<int>(logit_rows));
-  need.activations += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
   const auto blocks = static_cast<std::size_t>((context + kernels::block_tokens - 1) / kernels::block_tokens);
-  if (const auto all = need.weights + need.activations + blocks * need.kv_block; all > device->available_memory())
-    throw failure(errc::out_of_memory,
-                  source.name + " needs " + to_size(all) + ", but only " + to_size(device->available_memory()) +
-                    " are available");
+  auto memory = estimate_memory(*source.tensors, source.config, precision, *backend,
+                                {rows, static_cast<int>(logit_rows), context});
+  memory.scratch += logit_rows * static_cast<std::size_t>(source.config.vocab) * sizeof(float);
+  require_memory(source.name, memory.fixed() + blocks * memory.kv_block, device->available_memory());
   progress shown;
   load_status status;
   const auto show = [&](std::size_t done, std::size_t total) {
@@ -67,28 +66,28 @@ int run_perplexity(const perplexity_options& options) {
     shown.show(status);
   };
   status.line = "loading " + source.name;
-  const auto say = [&](std::string line) {
+  const auto log = [&](std::string line) {
     status.line = std::move(line);
     shown.show(status);
   };
-  decoder graph(load_weights(source, options, numbers, *backend, show, say), *backend, rows, context);
-  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, numbers, blocks));
+  decoder graph(load_weights(source, options, precision, *backend, show, log), *backend, rows, context);
+  const auto cache = backend->make_kv_cache(kv_shape_of(source.config, precision, blocks));
   status.line = "reading " + options.text;
   const auto result = measure_perplexity(graph, *backend, *cache, tokens, context, stride, show);
   status.now = load_status::stage::ready;
   shown.show(status);
 
-  const auto weights = weights_kind(*source.tensors, numbers.weights);
+  const auto weights = weights_kind(*source.tensors, precision.weights);
   if (options.json)
     std::cout << "{\"model\":" << json_text(source.name) << ",\"weights\":" << json_text(weights)
-              << ",\"dtype\":" << json_text(kernels::to_string(numbers.compute)) << ",\"context\":" << context
-              << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens << ",\"weight_bytes\":" << need.weights
+              << ",\"dtype\":" << json_text(kernels::to_string(precision.compute)) << ",\"context\":" << context
+              << ",\"stride\":" << stride << ",\"tokens\":" << result.tokens << ",\"weight_bytes\":" << memory.weights
               << ",\"loss\":" << json_number(result.loss) << ",\"loss_error\":" << json_number(result.deviation)
               << ",\"perplexity\":" << json_number(result.perplexity()) << "}\n";
   else
     std::printf("%s, weights %s, computed in %s: perplexity %.4f (loss %.4f +- %.4f nats per token, %zu tokens, "
                 "windows of %d by %d)\n",
-                source.name.c_str(), weights.c_str(), kernels::to_string(numbers.compute), result.perplexity(),
+                source.name.c_str(), weights.c_str(), kernels::to_string(precision.compute), result.perplexity(),
                 result.loss, result.deviation, result.tokens, context, stride);
   return 0;
 }

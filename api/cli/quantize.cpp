@@ -3,8 +3,8 @@
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
 #include "api/openai/json_text.hpp"
-#include "runtime/engine/memory_plan.hpp"
 #include "runtime/import/gguf_export.hpp"
+#include "runtime/support/byte_size.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -42,12 +42,12 @@ int quantize(const quantize_options& options) {
     status.total_bytes = all;
     shown.show(status);
   };
-  const auto say = [&](std::string line) {
+  const auto log = [&](std::string line) {
     status.line = std::move(line);
     shown.show(status);
   };
   shown.show(status);
-  const auto result = export_gguf(options.model, format.type, options.out, pool, show, say, options.requantise);
+  const auto result = export_gguf(options.model, format.type, options.out, pool, show, log, options.requantise);
   status.now = load_status::stage::ready;
   shown.show(status);
   if (options.json)
@@ -72,7 +72,7 @@ command add_quantize(CLI::App& troupe) {
     ->required();
   app->add_option("--out", options->out, "The file to write")->type_name("FILE")->required();
   app->add_flag("--requantize", options->requantise,
-                "Also where the model is quantised already: what that has lost stays lost, and more is");
+                "Also quantise a model that is quantised already, which adds to its error");
   add_model_option(*app, options->model);
   app->add_option("--threads", options->threads, "Threads that compute; 0: one per core")
     ->check(integer_between(0, 1024))

@@ -1,11 +1,11 @@
-// Whether this program can use GPUs.
+// GPU support of this program, if it was built with any.
 #pragma once
 
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/compute_options.hpp"
 
 namespace troupe {
 
-/// Null where it was built without CUDA.
+/// Null in builds without CUDA.
 gpu_opener built_in_gpus();
 
 } // namespace troupe

@@ -110,6 +110,8 @@ public:
       (threads == 1 ? " thread" : " threads");
   }
 
+  const storable_matrices* storable() const override { return this; }
+
   buffer allocate(std::size_t bytes) override { return allocate_zeroed(bytes); }
 
   buffer upload(std::span<const float> values) override {

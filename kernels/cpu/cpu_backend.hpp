@@ -28,8 +28,8 @@ struct cpu_options {
   std::size_t cache = 0; // bytes of a core's L2, which blocks are cut to; 0: as the system says. changes no bit
 };
 
-/// What a CPU backend does beside the ops (dynamic_cast finds it): its packed matrices are plain bytes, which a file can
-/// keep and lend to any process.
+/// Packed matrices of a CPU backend are plain bytes, which a file can keep and lend to any process. See
+/// backend::storable.
 class storable_matrices {
 public:
   virtual ~storable_matrices() = default;

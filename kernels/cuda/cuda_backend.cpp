@@ -10,7 +10,7 @@
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
 #include "kernels/cuda/weights.hpp"
-#include "kernels/planned_memory.hpp"
+#include "kernels/planned_steps.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -46,7 +46,7 @@ private:
   buffer data_;
 };
 
-class backend_on_device final : public cuda_backend, public planned_memory {
+class backend_on_device final : public cuda_backend {
 public:
   explicit backend_on_device(const cuda_options& options)
     : options_(options),

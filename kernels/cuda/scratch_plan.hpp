@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/weights.hpp"
-#include "kernels/planned_memory.hpp"
+#include "kernels/planned_steps.hpp"
 
 #include <algorithm>
 
@@ -30,7 +30,7 @@ std::size_t expanded_tile_bytes(const weight_part& part);
 /// have room for, or one.
 std::size_t expanded_tiles(const weight_part& part, std::size_t expanded_memory);
 
-/// See planned_memory. `library`: there is one, and it is used.
+/// See backend::scratch_bytes. `library`: there is one, and it is used.
 std::size_t scratch_bytes(const planned_steps& steps, bool library, std::size_t expanded_memory);
 
 } // namespace troupe::kernels::cuda

@@ -1,6 +1,6 @@
-// An abstract source of named tensors: safetensors files, synthetic weights, and what else stores a model. Tensors go
-// by the names and shapes that Hugging Face's checkpoints use; a format with other conventions translates. Used by the
-// loader (runtime/model.hpp) on one thread; what `read` returns may be used and dropped on any.
+// An abstract source of named tensors: safetensors files, GGUF files, synthetic weights. Tensors have the names and
+// shapes of Hugging Face's checkpoints; formats with other conventions translate. Used by one thread, the loader's; the
+// data that `read` returns may be used and dropped on any.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -16,8 +16,8 @@
 
 namespace troupe {
 
-/// Types that a checkpoint may store: single elements (safetensors' types), then formats of blocks (GGUF's, and rows of
-/// fp8 with a scale), as kernels::weight_format lists them. Weights can be f32, f16, bf16 or blocks.
+/// Types that a checkpoint may store: single elements (safetensors' types), then block formats (GGUF's, and rows of fp8
+/// with a scale), in the order of kernels::weight_format. Weights can be f32, f16, bf16 or blocks.
 enum class tensor_type : std::uint8_t {
   boolean,
   u8,
@@ -51,47 +51,47 @@ std::string_view to_string(tensor_type type);
 
 constexpr bool has_blocks(tensor_type type) { return type >= tensor_type::q4_0; }
 
-/// Bytes of one element of a type without blocks.
+/// Bytes of one element. For types without blocks.
 std::size_t size_of(tensor_type type);
 
-/// The type as kernels know it, or nothing where they do not.
+/// The format for the kernels, or nothing if they do not support the type.
 std::optional<kernels::weight_format> weight_format_of(tensor_type type);
 
 struct tensor_info {
   tensor_type type = tensor_type::f32;
-  std::vector<std::size_t> shape; // outermost first; of a type with blocks, the innermost holds whole ones
+  std::vector<std::size_t> shape; // outermost first; block types have whole blocks in the innermost
   std::size_t bytes = 0;
 };
 
 /// "[128, 64]", for messages.
 std::string to_string(const std::vector<std::size_t>& shape);
 
-/// A tensor's name from a file in backquotes, shortened and without control characters, for one-line messages.
+/// A name from a file, for one-line messages: in backquotes, shortened, without control characters.
 std::string shown(std::string_view name);
 
-/// A tensor's elements or blocks, as stored: row-major, aligned to the element's size (blocks: to nothing). Dropping
-/// the last owner gives the memory back.
+/// A tensor's elements or blocks, as stored: row-major, aligned to the element's size (blocks are not aligned). Freed
+/// with its last owner.
 using tensor_data = std::shared_ptr<const void>;
 
 class checkpoint {
 public:
   virtual ~checkpoint() = default;
 
-  /// The folder or the name of the shape, for messages.
+  /// The folder, the file or the synthetic shape, for messages.
   virtual std::string name() const = 0;
 
   virtual std::vector<std::string> tensors() const = 0;
 
-  /// Null where there is no such tensor.
+  /// Null if there is no such tensor.
   virtual const tensor_info* find(std::string_view tensor) const = 0;
 
-  /// The elements of a tensor that `find` finds. May outlive the checkpoint.
+  /// The data of a tensor that `find` finds. May outlive the checkpoint.
   virtual tensor_data read(std::string_view tensor) const = 0;
 
   /// Where the tensor is stored, for messages: a file, or the checkpoint's name.
   virtual std::string where(std::string_view tensor) const = 0;
 
-  /// The files that tensors are read from, as they were when they were opened. None: they are made up.
+  /// The files that tensors are read from, in their state when opened. Empty for synthetic tensors.
   virtual std::vector<file_state> files() const { return {}; }
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view suffix = ".weight";
 constexpr std::array<std::string_view, 2> parts{".weight_scale", ".input_scale"};
 
-/// A matrix and its scales, checked.
+/// A matrix with its scales. The constructor checks both.
 class fp8_matrix {
 public:
   fp8_matrix(const checkpoint& stored, const std::string& weight)
@@ -32,7 +32,7 @@ public:
       fail(scale_, "is " + std::string(to_string(scales->type)) + ", expected F32, BF16 or F16");
     std::size_t count = 1;
     for (const auto size : scales->shape)
-      count = size > outputs_ ? outputs_ + 1 : count * size; // more than there can be, without overflow
+      count = size > outputs_ ? outputs_ + 1 : count * size; // saturates, so that a hostile shape cannot overflow
     if (scales->shape.size() > 2 || (count != 1 && (count != outputs_ || scales->shape[0] != outputs_)))
       fail(scale_,
            "has the shape " + to_string(scales->shape) + ", expected one scale or " +

@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-constexpr int deepest_nesting = 4; // of arrays in arrays
+constexpr int deepest_nesting = 4; // arrays in arrays
 constexpr std::uint32_t max_dimensions = 4;
 constexpr std::uint64_t default_alignment = 32, max_alignment = 1 << 20;
 
@@ -71,7 +71,6 @@ std::string tensor_type_name(std::uint32_t number) {
   return number < std::size(names) ? std::string(names[number]) : "the unknown type " + std::to_string(number);
 }
 
-/// Little-endian, as the file's.
 template <class T>
 T load(const std::byte* from) {
   static_assert(std::endian::native == std::endian::little);
@@ -84,7 +83,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Walks over a file; `fail` names it.
+/// A cursor over a file; `fail` prefixes messages with its name.
 class reader {
 public:
   reader(std::span<const std::byte> file, const std::string& name) : file_(file), name_(name) {}
@@ -96,8 +95,8 @@ public:
   std::size_t position() const { return position_; }
   std::size_t left() const { return file_.size() - position_; }
 
-  /// The next `count` bytes, which are `what`.
-  std::span<const std::byte> take(std::uint64_t count, const std::string& what) {
+  /// Consumes `count` bytes; messages call them `what`.
+  std::span<const std::byte> consume(std::uint64_t count, const std::string& what) {
     if (count > left())
       fail("truncated: " + what + " takes " + std::to_string(count) + " bytes from byte " + std::to_string(position_) +
            ", but only " + std::to_string(left()) + " are left");
@@ -108,11 +107,11 @@ public:
 
   template <class T>
   T number(const std::string& what) {
-    return load<T>(take(sizeof(T), what).data());
+    return load<T>(consume(sizeof(T), what).data());
   }
 
   std::span<const std::byte> string(const std::string& what) {
-    return take(number<std::uint64_t>("the length of " + what), what);
+    return consume(number<std::uint64_t>("the length of " + what), what);
   }
 
   /// A name in valid UTF-8.
@@ -144,15 +143,15 @@ public:
         if (result.count > left() / size)
           fail(what + " has " + std::to_string(result.count) + " elements of " + std::to_string(size) +
                " bytes, but only " + std::to_string(left()) + " bytes are left");
-        take(result.count * size, what);
+        consume(result.count * size, what);
       } else {
-        // Each takes bytes of its own, so that a count that lies ends at the end of the file.
+        // Each element consumes bytes, so that a false count fails at the end of the file.
         for (std::uint64_t i = 0; i < result.count; ++i)
           value(result.element, what, depth + 1);
       }
       result.bytes = file_.subspan(begin, position_ - begin);
     } else {
-      result.bytes = take(size_of(type), what);
+      result.bytes = consume(size_of(type), what);
       if (type == gguf_type::boolean && std::to_integer<int>(result.bytes[0]) > 1)
         fail(what + " is a boolean of value " + std::to_string(std::to_integer<int>(result.bytes[0])) +
              ", expected 0 or 1");
@@ -181,7 +180,7 @@ public:
 
 private:
   std::size_t bytes(const tensor_info& info, const std::string& what) const {
-    const auto format = *weight_format_of(info.type); // all that known_type gives have one
+    const auto format = *weight_format_of(info.type); // every known type has one
     const std::size_t per_block = kernels::block_inputs(format);
     std::size_t total = kernels::block_bytes(format);
     if (info.shape.back() % per_block != 0)
@@ -200,7 +199,8 @@ private:
   std::size_t position_ = 0;
 };
 
-/// Turns offsets from `data`, where tensors begin, into offsets from the start of the file.
+/// Checks the tensors' offsets, which count from the start of the data, and makes them count from the start of the
+/// file.
 void place_tensors(gguf_content& content, std::uint64_t alignment, const reader& at, std::size_t size) {
   const std::uint64_t data = (at.position() + alignment - 1) / alignment * alignment;
   std::vector<std::pair<gguf_tensor*, const std::string*>> ordered;
@@ -226,7 +226,7 @@ void place_tensors(gguf_content& content, std::uint64_t alignment, const reader&
   }
 }
 
-/// The value of a number type as the type `T`.
+/// A scalar of any number type, as `T`.
 template <class T>
 T converted(gguf_type type, const std::byte* from) {
   switch (type) {
@@ -253,7 +253,7 @@ std::string described(const gguf_value& value) {
   return "an array of " + std::string(name_of(value.element));
 }
 
-/// A number without a tail of zeros, for messages.
+/// Without trailing zeros, for messages.
 std::string text(double v) {
   auto result = std::to_string(v);
   result.erase(result.find_last_not_of('0') + 1);
@@ -270,7 +270,7 @@ gguf_content read_gguf(std::span<const std::byte> file, const std::string& name)
   constexpr std::string_view magic = "GGUF";
   if (file.size() < magic.size() || text_of(file.first(magic.size())) != magic)
     in.fail("not a GGUF file: it does not begin with `GGUF`");
-  in.take(magic.size(), "the magic");
+  in.consume(magic.size(), "the magic");
   const auto version = in.number<std::uint32_t>("the version");
   if (version != 2 && version != 3) {
     const bool swapped = version == 2u << 24 || version == 3u << 24;

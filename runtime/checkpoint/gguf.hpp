@@ -1,6 +1,6 @@
 // The container format GGUF, versions 2 and 3: typed metadata, then tensors, in one file that is mapped into memory.
-// Read and checked here, with no idea of what keys and tensors mean; a `gguf_file` is immutable and shared by the
-// checkpoint and the tokenizer made from it. Nothing of a file is believed before it has been checked.
+// This layer reads and checks the container; runtime/import gives keys and tensors their meaning. A `gguf_file` is
+// immutable, shared by the checkpoint and the tokenizer made from it. Files are untrusted: everything is checked first.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
@@ -19,31 +19,31 @@
 
 namespace troupe {
 
-/// As numbered in files.
+/// With the numbers used in files.
 enum class gguf_type : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
 /// A metadata value, checked to lie within the file.
 struct gguf_value {
   gguf_type type = gguf_type::u8;
-  std::span<const std::byte> bytes;  // a scalar's; a string's characters; an array's elements one after another
-  gguf_type element = gguf_type::u8; // of an array
-  std::uint64_t count = 0;           // of an array
+  std::span<const std::byte> bytes;  // a scalar, a string's characters, or an array's elements
+  gguf_type element = gguf_type::u8; // arrays only
+  std::uint64_t count = 0;           // arrays only
 };
 
-/// Metadata by key. The readers return nothing where the key is absent, and throw failure(bad_file) naming the file, the
-/// key, what was found and what was expected where its value is of another kind or out of range.
+/// Metadata by key. The readers return nothing if the key is absent, and throw failure(bad_file) if its value is of
+/// another kind or out of range, naming the file, the key, what was found and what was expected.
 class gguf_metadata {
 public:
   explicit gguf_metadata(std::string file) : file_(std::move(file)) {}
 
-  /// False where the key is there already.
+  /// False if the key exists already.
   bool add(std::string_view key, const gguf_value& value) { return values_.emplace(key, value).second; }
 
   const gguf_value* find(std::string_view key) const;
   std::size_t size() const { return values_.size(); }
   const std::map<std::string_view, gguf_value>& all() const { return values_; }
 
-  /// Any integer type, in [low, high]; of an array, whose elements must all be the same, that element.
+  /// Any integer type, in [low, high]. An array counts as its element, which must be the same throughout.
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t low, std::int64_t high) const;
   /// Any number, finite and in [low, high].
   std::optional<double> number(std::string_view key, double low, double high) const;
@@ -77,11 +77,11 @@ struct gguf_content {
   std::map<std::string, gguf_tensor, std::less<>> tensors;
 };
 
-/// Reads and checks `file`, the content of a whole file called `name`; the result points into it. Tensors must lie
+/// Reads and checks `file`, the whole content of the file called `name`; the result points into it. Tensors must lie
 /// within the file, at multiples of its alignment, without overlap. Throws failure(bad_file | unsupported).
 gguf_content read_gguf(std::span<const std::byte> file, const std::string& name);
 
-/// A file and what was read from it.
+/// A mapped file and its content.
 class gguf_file {
 public:
   /// Throws failure(not_found | bad_file | unsupported | out_of_memory).

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little); // as files are
+static_assert(std::endian::native == std::endian::little); // like the files
 
 constexpr std::size_t alignment = 32;
 
@@ -140,7 +140,7 @@ void gguf_writer::write(const std::filesystem::path& file, const tensor_bytes_fn
   auto size = head.size();
   for (const auto& t : tensors_)
     size += t.info.bytes + padding(t.info.bytes);
-  const auto to = atomic_file::begin(file, size); // padding is zeros, as all that is not written
+  const auto to = atomic_file::begin(file, size); // bytes that are not written are zeros, and so is the padding
   if (!to)
     throw failure(errc::bad_file, file.string() + ": another process is writing it");
   to->write(0, std::as_bytes(std::span(head)));

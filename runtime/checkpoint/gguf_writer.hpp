@@ -1,5 +1,5 @@
-// Writes the container format GGUF, version 3: the counterpart of runtime/gguf.hpp, which reads it. Metadata and the
-// list of tensors are collected first, then the file is written in one pass. Used by one thread.
+// Writes GGUF files, version 3; gguf.hpp reads them. Metadata and the list of tensors are collected first, then the
+// file is written in one pass. Used by one thread.
 #pragma once
 
 #include "runtime/checkpoint/gguf.hpp"
@@ -23,26 +23,25 @@ public:
   void add(std::string_view key, const std::vector<std::string>& values);
   void add(std::string_view key, const std::vector<float>& values);
   void add(std::string_view key, const std::vector<std::int32_t>& values);
-  /// As another file has it.
+  /// A value as read from another file.
   void add(std::string_view key, const gguf_value& value);
 
-  /// Names are those of the format, `type` is a float type or one with blocks, `shape` has the outermost dimension
-  /// first.
+  /// `name` follows GGUF's conventions, `type` is a float or a block type, `shape` has the outermost dimension first.
   void add_tensor(std::string name, tensor_type type, std::vector<std::size_t> shape);
 
-  /// Lends the bytes of tensor `index` until it is called again.
+  /// Returns the bytes of tensor `index`, valid until the next call.
   using tensor_bytes_fn = std::function<std::span<const std::byte>(std::size_t index)>;
 
-  /// Asks for the bytes of each tensor, in the order in which they were added. The file appears under its name when the
-  /// disk has all of it; what was there is replaced. Throws failure(bad_file) naming it, also where another process
-  /// writes it at the time, and what `bytes_of_tensor` throws.
+  /// Asks for the bytes of each tensor in the order of add_tensor. The file replaces an older one atomically, once it
+  /// is complete on disk. Throws failure(bad_file) naming it, also while another process is writing it, and what
+  /// `bytes_of_tensor` throws.
   void write(const std::filesystem::path& file, const tensor_bytes_fn& bytes_of_tensor) const;
 
-  /// The file up to the first tensor's bytes.
+  /// The part of the file before the first tensor's bytes.
   std::string head() const;
 
   std::size_t tensors() const { return tensors_.size(); }
-  /// Of all tensors, without padding.
+  /// Bytes of all tensors, without padding.
   std::size_t tensor_bytes() const;
 
 private:
@@ -55,7 +54,7 @@ private:
   void begin(std::string_view key, gguf_type type);
   void begin_array(std::string_view key, gguf_type element, std::size_t count);
 
-  std::string keys_; // packed
+  std::string keys_; // serialised
   std::uint64_t key_count_ = 0;
   std::vector<tensor> tensors_;
 };

@@ -2,8 +2,8 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
-#include "runtime/engine/memory_plan.hpp"
 #include "runtime/support/atomic_file.hpp"
+#include "runtime/support/byte_size.hpp"
 #include "runtime/support/checksum.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/mapped_file.hpp"
@@ -24,7 +24,7 @@ constexpr std::size_t page = 4096;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// The same in every process.
+/// The same in every process, unlike std::hash.
 std::string hash(std::string_view text) {
   char digits[17];
   std::snprintf(digits, sizeof digits, "%016llx",
@@ -32,7 +32,7 @@ std::string hash(std::string_view text) {
   return digits;
 }
 
-/// For people who look into the folder.
+/// The model's name as part of a file name, for people who look into the folder.
 std::string readable(std::string_view model) {
   std::string name(model.substr(0, 80));
   std::ranges::replace_if(
@@ -41,7 +41,7 @@ std::string readable(std::string_view model) {
 }
 
 fs::path file_of(const fs::path& folder, const packed_contents& contents) {
-  std::string identity = contents.numbers + "\n" + contents.target + "\n";
+  std::string identity = contents.precision + "\n" + contents.target + "\n";
   for (const auto& file : contents.files)
     identity += file.path.string() + "\n";
   return folder / (readable(contents.model) + "-" + hash(identity) + ".packed");
@@ -49,7 +49,7 @@ fs::path file_of(const fs::path& folder, const packed_contents& contents) {
 
 std::string head_of(const packed_contents& contents) {
   std::string head(magic);
-  head += "numbers " + contents.numbers + "\ntarget " + contents.target + "\nlayout " +
+  head += "numbers " + contents.precision + "\ntarget " + contents.target + "\nlayout " +
     std::to_string(contents.layout) + "\n";
   for (const auto& file : contents.files)
     head += "file " + std::to_string(file.bytes) + " " + std::to_string(file.modified_ns) + " " +
@@ -61,7 +61,8 @@ std::string head_of(const packed_contents& contents) {
   return head;
 }
 
-/// False where it can be neither found nor made. Throws failure(bad_request).
+/// Returns false, with the reason, if it neither exists nor can be created. Throws failure(bad_request) if it is a
+/// file.
 bool make_folder(const fs::path& folder, std::string& why) {
   std::error_code error, ignored;
   fs::create_directories(folder, error);
@@ -77,21 +78,21 @@ bool make_folder(const fs::path& folder, std::string& why) {
 } // namespace
 
 packed_cache::packed_cache(const fs::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
-                           log_sink say)
-  : say_(std::move(say)), file_(file_of(folder, contents)) {
+                           log_sink log)
+  : log_(std::move(log)), file_(file_of(folder, contents)) {
   lay_out(contents);
   std::string why;
   if (!make_folder(folder, why)) {
-    say_("packed weights are not kept: " + why);
+    log_("packed weights are not kept: " + why);
     return;
   }
   why = open(pool);
   if (kept_) {
-    say_("packed weights come from " + file_.string());
+    log_("packed weights come from " + file_.string());
     return;
   }
   if (!why.empty())
-    say_(why + "; weights are packed anew");
+    log_(why + "; weights are packed again");
   begin();
 }
 
@@ -108,7 +109,7 @@ void packed_cache::lay_out(const packed_contents& contents) {
   }
 }
 
-/// Says why a file that is there cannot be used.
+/// Returns why an existing file cannot be used; empty otherwise.
 std::string packed_cache::open(kernels::thread_pool& pool) {
   try {
     kept_ = std::make_shared<const mapped_file>(file_);
@@ -125,12 +126,12 @@ std::string packed_cache::open(kernels::thread_pool& pool) {
   return why;
 }
 
-/// What is wrong with the file that is mapped.
+/// Compares the mapped file with the expected contents. Returns what differs; empty if nothing does.
 std::string packed_cache::difference() const {
   const auto bytes = kept_->bytes();
   const std::string_view found(reinterpret_cast<const char*>(bytes.data()), std::min(bytes.size(), head_.size()));
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(found, head_).in1 - found.begin());
-  const auto version = magic.size() - 2; // begins there
+  const auto version = magic.size() - 2; // position of the version in the magic
   if (at < std::min(found.size(), version) || found.empty())
     return "is not a file of packed weights";
   if (at < found.size()) {
@@ -144,7 +145,7 @@ std::string packed_cache::difference() const {
   return {};
 }
 
-/// The same, of the matrices; reads all of them.
+/// Reads all matrices and compares their checksums. Returns what is wrong; empty if nothing is.
 std::string packed_cache::damage(kernels::thread_pool& pool) const {
   struct chunk {
     std::span<const std::byte> bytes;
@@ -180,10 +181,10 @@ std::string packed_cache::damage(kernels::thread_pool& pool) const {
 void packed_cache::begin() {
   try {
     writing_ = atomic_file::begin(file_, bytes_);
-    say_(writing_ ? "packed weights will be kept in " + file_.string()
+    log_(writing_ ? "packed weights will be kept in " + file_.string()
                   : "packed weights are not kept: another process is writing " + file_.string());
   } catch (const failure& f) {
-    say_("packed weights are not kept: " + f.what_failed().message);
+    log_("packed weights are not kept: " + f.what_failed().message);
   }
 }
 
@@ -199,7 +200,7 @@ kernels::buffer packed_cache::find(std::string_view name) {
     return nullptr;
   const auto [offset, bytes, index] = place_of(name);
   const auto part = kept_->bytes().subspan(offset, bytes);
-  return {kept_, const_cast<std::byte*>(part.data())}; // kernels read it only
+  return {kept_, const_cast<std::byte*>(part.data())}; // kernels only read it
 }
 
 void packed_cache::add(std::string_view name, std::span<const std::span<const std::byte>> parts) {
@@ -224,7 +225,7 @@ void packed_cache::add(std::string_view name, std::span<const std::span<const st
     ++added_;
   } catch (const failure& f) {
     writing_ = nullptr;
-    say_("packed weights are not kept: " + f.what_failed().message);
+    log_("packed weights are not kept: " + f.what_failed().message);
   }
 }
 
@@ -238,9 +239,9 @@ void packed_cache::finish() {
     writing_->write(head_.size(), std::as_bytes(std::span(sums_)));
     writing_->write(0, std::as_bytes(std::span(head_)));
     writing_->commit();
-    say_("packed weights, " + to_size(bytes_) + ", are kept in " + file_.string());
+    log_("packed weights, " + to_size(bytes_) + ", are kept in " + file_.string());
   } catch (const failure& f) {
-    say_("packed weights are not kept: " + f.what_failed().message);
+    log_("packed weights are not kept: " + f.what_failed().message);
   }
   writing_ = nullptr;
 }

@@ -1,9 +1,9 @@
-// Packed weights on disk, which a later start maps instead of packing a checkpoint again. Made for one load, and used by
-// its thread; the memory it lends outlives it and is for any thread.
+// Packed weights on disk: a later start maps them instead of packing the checkpoint again. One object serves one load,
+// on its thread; the memory it lends outlives it and may be used on any thread.
 //
-// A file begins with text that says what it was made of; then come a checksum for each matrix, and each matrix as a
-// backend packed it, from a multiple of 4 KiB on. All of that text, sizes included, follows from the model and the
-// options, so it is compared and nothing in it is believed; the bytes of the matrices must have their checksums.
+// A file begins with a text that describes its origin, followed by a checksum per matrix and the matrices as the
+// backend packed them, each at a multiple of 4 KiB. The text, sizes included, follows from the model and the options,
+// so it is compared with the expected text and never parsed; the matrices must match their checksums.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -29,52 +29,50 @@ class thread_pool;
 class atomic_file;
 class mapped_file;
 
-/// Hears what should be told of a load, a line each.
+/// Receives log lines of a load.
 using log_sink = std::function<void(std::string)>;
 
 struct packed_entry {
-  std::string name;      // of its first tensor
+  std::string name;      // the first tensor's
   std::size_t bytes = 0; // as packed
 };
 
-/// What packed weights follow from. Two that differ in `model`, `numbers`, `target` or the paths of the files are kept
-/// in files of their own; else the later replaces the earlier.
+/// Everything that packed weights depend on. Contents that differ in `precision`, `target` or the files' paths are kept
+/// side by side; otherwise the newer file replaces the older.
 struct packed_contents {
-  std::string model;   // its name
-  std::string numbers; // types: "bf16 int8"
-  std::string target;  // of the kernels
-  int layout = 0;      // its version
+  std::string model;     // its name, for the file's
+  std::string precision; // "bf16 int8": activations, weights
+  std::string target;    // instruction set of the kernels
+  int layout = 0;        // version of the packed layout
   std::vector<file_state> files;
   std::vector<packed_entry> matrices;
 };
 
 class packed_cache {
 public:
-  /// Looks into `folder`, which is created, for a file of these contents, which `pool` reads and checks; where there is
-  /// none, begins one. `say` hears here and later, in a line each, what becomes of that, and why: a file that cannot be
-  /// read or written is no error, weights are then packed as if there were no cache. Throws failure(bad_request) where
-  /// `folder` is no folder.
+  /// Looks in `folder`, which is created, for a file with these contents, read and checked by `pool`; if there is none,
+  /// begins one. A file that cannot be read or written is not an error: weights are then packed as without a cache, and
+  /// `log` receives the reason, now or later. Throws failure(bad_request) if `folder` is not a folder.
   packed_cache(const std::filesystem::path& folder, const packed_contents& contents, kernels::thread_pool& pool,
-               log_sink say);
+               log_sink log);
   ~packed_cache();
   packed_cache(const packed_cache&) = delete;
   packed_cache& operator=(const packed_cache&) = delete;
 
-  /// The matrix `name` of the contents: its packed bytes, aligned to 4 KiB, to be read only. Null where it has to be
-  /// packed.
+  /// The packed bytes of matrix `name`, read-only, aligned to 4 KiB. Null if it has to be packed.
   kernels::buffer find(std::string_view name);
 
-  /// Keeps what was packed because `find` found nothing. `parts` have the bytes that the contents say.
+  /// Adds a matrix that `find` did not have. `parts` together have the size stated in the contents.
   void add(std::string_view name, std::span<const std::span<const std::byte>> parts);
 
-  /// To be called when all matrices have been found or added. Waits for the disk.
+  /// Call after all matrices were found or added. Waits for the disk.
   void finish();
 
   const std::filesystem::path& file() const { return file_; }
 
 private:
   struct place {
-    std::size_t offset = 0, bytes = 0, index = 0; // `index`: among the checksums
+    std::size_t offset = 0, bytes = 0, index = 0; // `index`: of the checksum
   };
 
   void lay_out(const packed_contents& contents);
@@ -84,12 +82,12 @@ private:
   void begin();
   place place_of(std::string_view name) const;
 
-  log_sink say_;
+  log_sink log_;
   std::filesystem::path file_;
   std::string head_; // padded with zeros
   std::map<std::string, place, std::less<>> places_;
-  std::vector<std::uint64_t> sums_; // of the matrices that were added; in the file, after the head
-  std::size_t bytes_ = 0;           // of the file
+  std::vector<std::uint64_t> sums_; // checksums of the matrices added; they follow the head in the file
+  std::size_t bytes_ = 0;           // of the whole file
   std::shared_ptr<const mapped_file> kept_;
   std::unique_ptr<atomic_file> writing_;
   std::size_t added_ = 0;

@@ -14,13 +14,13 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t word_codes = 8; // 4 bits each, in 32
+constexpr std::size_t word_codes = 8; // of 4 bits, in 32
 constexpr std::size_t block = kernels::group_inputs;
 
-/// The output within eight whose code AWQ keeps in the nibble `i` of a word is `awq_order[i]`; this is the inverse.
+/// AWQ interleaves the eight outputs of a word: output `i` is in nibble `awq_nibble[i]`.
 constexpr std::array<std::size_t, word_codes> awq_nibble{0, 4, 1, 5, 2, 6, 3, 7};
 
-/// The tensors of one matrix, checked.
+/// The tensors of one matrix. The constructor checks them.
 class quantised_matrix {
 public:
   quantised_matrix(const checkpoint& stored, const std::string& stem, const quantised_storage& how)
@@ -52,7 +52,7 @@ public:
                scales = stored_.read(stem_ + ".scales");
     const auto order = read_order();
     std::shared_ptr<std::byte[]> to(new std::byte[info_.bytes]);
-    constexpr std::size_t tile = 16; // outputs whose codes or scales share a line of the cache
+    constexpr std::size_t tile = 16; // outputs whose codes or scales share a cache line
     for (std::size_t first = 0; first < outputs_; first += tile)
       for (std::size_t input = 0; input < inputs_; input += block)
         for (std::size_t output = first; output < std::min(outputs_, first + tile); ++output)
@@ -89,7 +89,7 @@ private:
       fail(part, "has the shape " + to_string(info.shape) + ", expected " + to_string(shape));
   }
 
-  /// The group of each input; empty where they follow each other.
+  /// The group of each input; empty if groups are consecutive.
   std::vector<std::int32_t> read_order() const {
     const auto name = stem_ + ".g_idx";
     if (how_.method != quantised_storage::method_name::gptq || !stored_.find(name))
@@ -116,15 +116,15 @@ private:
             return false;
       return true;
     };
-    // Some programs write a symmetric matrix's zeros as they are and call it the first format all the same.
-    const bool as_they_are = how_.symmetric && all(8);
-    zero_offset_ = how_.zeros_less_one && !as_they_are ? 1 : 0;
+    // Some programs store a symmetric matrix's zero points unchanged, yet declare the first format.
+    const bool unchanged = how_.symmetric && all(8);
+    zero_offset_ = how_.zeros_less_one && !unchanged ? 1 : 0;
     if (!read_order().empty() || inputs_ % block != 0 || (group_ % block != 0 && group_ != inputs_))
       return tensor_type::f16;
     return all(8 - zero_offset_) ? tensor_type::q4_0 : tensor_type::q4_1;
   }
 
-  /// Code `index` of word `word`, where words hold outputs in AWQ's order and plainly in GPTQ's.
+  /// Code `index` of word `word`: interleaved in AWQ, in order in GPTQ.
   int nibble(const void* words, std::size_t word, std::size_t index) const {
     std::uint32_t value = 0;
     std::memcpy(&value, static_cast<const char*>(words) + word * sizeof value, sizeof value);
@@ -153,7 +153,7 @@ private:
     return {scale, zero + zero_offset_};
   }
 
-  /// The block of `output` that begins at `input`.
+  /// Writes the block of `output` that begins at `input`.
   void write(std::byte* to, const parts& from, std::size_t output, std::size_t input) const {
     const auto format = *weight_format_of(info_.type);
     auto* place = reinterpret_cast<std::uint8_t*>(to) + output * row_bytes(format, inputs_);

@@ -1,8 +1,6 @@
-// Checkpoints that GPTQ or AWQ quantised, 4 bits per weight: seen as if their matrices were stored in GGUF's blocks. Those
-// in FP8 are left to fp8_checkpoint.hpp.
-// Used by open_model.
-// Formats: `qlinear` of AutoGPTQ (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ
-// (https://github.com/casper-hansen/AutoAWQ).
+// Checkpoints quantised by GPTQ or AWQ with 4 bits per weight, presented as if their matrices were stored in GGUF's
+// blocks. FP8 checkpoints are passed to fp8_checkpoint.hpp. Used by open_model. Formats: `qlinear` of AutoGPTQ
+// (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ (https://github.com/casper-hansen/AutoAWQ).
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -16,22 +14,22 @@ namespace json {
 class document;
 }
 
-/// What `quantization_config` of a config.json says.
+/// The `quantization_config` of a config.json.
 struct quantised_storage {
   enum class method_name : std::uint8_t { gptq, awq, fp8 } method = method_name::gptq;
-  std::size_t group = 0;       // inputs that share a scale; 0: all
-  bool symmetric = false;      // all zeros are 8
-  bool zeros_less_one = false; // as GPTQ's first format stores them
+  std::size_t group = 0;       // inputs per scale; 0: all
+  bool symmetric = false;      // all zero points are 8
+  bool zeros_less_one = false; // zero points are stored minus one: GPTQ's first format
 };
 
-/// Nothing where the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
+/// Nothing if the configuration has none. Throws failure(bad_file | unsupported) naming the file and the key.
 std::optional<quantised_storage> parse_quantised_storage(const json::document& config);
 
-/// Each `X.qweight`, with its `X.qzeros`, `X.scales` and perhaps `X.g_idx`, becomes `X.weight`: in blocks of Q4_0 where
-/// every zero is 8, which is exact; else of Q4_1, whose minimum is scale * zero rounded to f16 (off by at most 1/250 of
-/// the distance between two codes). Where inputs are not in the order of their groups (`desc_act`), or groups not made
-/// of whole blocks, the values are written out in f16. Other tensors are as they were.
-/// Throws failure(bad_file | unsupported) naming the file and the tensor.
+/// Each `X.qweight`, with `X.qzeros`, `X.scales` and optionally `X.g_idx`, becomes `X.weight`: in Q4_0 if every zero
+/// point is 8, which is exact; else in Q4_1, whose minimum is scale * zero rounded to f16 (an error of at most 1/250 of
+/// the distance between two codes). If inputs are not in the order of their groups (`desc_act`), or groups do not
+/// consist of whole blocks, weights are expanded to f16. Other tensors are unchanged. Throws failure(bad_file |
+/// unsupported) naming the file and the tensor.
 std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoint> stored,
                                                  const quantised_storage& how);
 

@@ -1,5 +1,5 @@
-// A checkpoint some of whose matrices are made of other tensors, which are not seen from outside. `Matrix` knows its
-// tensor_info (`info()`) and makes its data (`unpack()`).
+// Base of checkpoints that present some matrices in another format, made of stored tensors that are then hidden.
+// `Matrix` has a tensor_info (`info()`) and makes its data (`unpack()`).
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -32,7 +32,7 @@ protected:
   explicit rewritten_checkpoint(std::unique_ptr<const checkpoint> stored) : stored_(std::move(stored)) {}
 
   std::unique_ptr<const checkpoint> stored_;
-  std::map<std::string, Matrix, std::less<>> matrices_; // by the names that they are found by
+  std::map<std::string, Matrix, std::less<>> matrices_; // by their names as presented
 };
 
 } // namespace troupe

@@ -22,7 +22,7 @@ std::optional<tensor_type> parse_type(std::string_view text) {
   return std::nullopt;
 }
 
-/// The members of one tensor's entry in the header; `fail` adds the file and the tensor to a message.
+/// Reads one tensor's entry in the header; `fail` prefixes messages with the file and the tensor.
 struct entry_reader {
   const std::string& file;
   std::string_view tensor;
@@ -51,7 +51,7 @@ struct entry_reader {
     return result;
   }
 
-  /// Type, shape and offset; the offset still counts from the end of the header, and may lie anywhere.
+  /// Type, shape and offset. The offset counts from the end of the header and is not checked yet.
   safetensors_entry read(json::value entry) const {
     if (!entry.is_object())
       fail("its header entry must be an object, found " + std::string(json::kind_of(entry)));
@@ -82,7 +82,7 @@ struct entry_reader {
   }
 };
 
-/// The tensors, ordered by offset, must cover `size` bytes: each begins where the one before it ends.
+/// The tensors, ordered by offset, must cover `size` bytes without gap or overlap.
 void check_cover(const safetensors_header& header, std::size_t size, const std::string& file) {
   std::vector<const safetensors_header::value_type*> ordered;
   for (const auto& item : header)
@@ -190,7 +190,7 @@ public:
     const auto alignment = size_of(entry.info.type);
     if (reinterpret_cast<std::uintptr_t>(part.data()) % alignment == 0)
       return {part.data(), [file = file, part](const void*) { file->map.release(part); }};
-    // The format allows any offset; kernels read whole elements.
+    // The format allows any offset, but kernels need aligned elements.
     std::shared_ptr<std::byte[]> copy(new std::byte[part.size()]);
     std::memcpy(copy.get(), part.data(), part.size());
     file->map.release(part);
@@ -240,7 +240,7 @@ private:
         throw failure(errc::bad_file,
                       index.string() + ": the file of " + shown(tensor) + " must be a string, found " +
                         std::string(json::kind_of(value)));
-      // Shards lie beside their index; anything else could name any file of the machine.
+      // Shards are beside their index; a path could name any file of the machine.
       if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
         throw failure(errc::bad_file, index.string() + ": " + shown(file) + " is no name of a file beside it");
       file_of.emplace(tensor, file);

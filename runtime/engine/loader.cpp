@@ -2,6 +2,10 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/execution/device.hpp"
+#include "runtime/model/packing.hpp"
+#include "runtime/model/tensor_names.hpp"
+#include "runtime/support/available_memory.hpp"
 
 #include <algorithm>
 
@@ -16,16 +20,16 @@ void check_at_least(int value, int least, const char* name) {
       std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " + std::to_string(value), name);
 }
 
-/// fp8 is a GPU's.
-void check_fp8(const char* field, bool on_gpu, const char* instead) {
-  if (!on_gpu)
+/// fp8 needs a GPU.
+void check_fp8(const char* field, bool fp8, const char* instead) {
+  if (!fp8)
     throw failure(errc::bad_request, "`" + std::string(field) + "` fp8 needs an NVIDIA GPU; on a CPU " + instead,
                   field);
 }
 
 } // namespace
 
-precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu) {
+precision precision_of(const compute_options& names, const checkpoint& tensors, bool fp8) {
   using kernels::kv_type;
   using kernels::quantization;
   const auto refuse = [](const char* field, const char* known, const std::string& found) {
@@ -37,9 +41,9 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.quantize == "fp8"                   ? quantization::fp8
                                                 : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
   if (weights == quantization::fp8)
-    check_fp8("quantize", on_gpu, "weights are quantised to int8 or int4");
+    check_fp8("quantize", fp8, "weights are quantised to int8 or int4");
   if (names.kv_dtype == "fp8")
-    check_fp8("kv_dtype", on_gpu, "K and V are kept in f32, bf16 or int8");
+    check_fp8("kv_dtype", fp8, "K and V are kept in f32, bf16 or int8");
   const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights)
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16
@@ -52,24 +56,30 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
   throw refuse("kv_dtype", "auto, f32, bf16, int8 or fp8", names.kv_dtype);
 }
 
+runner_spec loaded_model::runner() const {
+  return {weights, precision, {limits.step_tokens, limits.max_sequences, info.max_context}, blocks, host_blocks};
+}
+
+sampler_spec loaded_model::sampler() const { return {info.defaults.stops, info.vocab_size, limits.max_sequences}; }
+
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
-                                                  precision numbers, kernels::backend& backend,
-                                                  const progress_fn& progress, const log_sink& say) {
+                                                  precision precision, kernels::backend& backend,
+                                                  const progress_fn& progress, const log_sink& log) {
   for (auto& line : check_tensors(*source.tensors, source.config))
-    say(std::move(line));
-  if (auto line = what_quantisation_leaves(*source.tensors, source.config, numbers); !line.empty())
-    say(std::move(line));
+    log(std::move(line));
+  if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
+    log(std::move(line));
   if (options.packed_cache.empty())
-    return load_weights(*source.tensors, source.config, backend, numbers, progress);
+    return load_weights(*source.tensors, source.config, backend, precision, progress);
   if (source.files.empty())
     throw failure(errc::bad_request, "`packed_cache` is for models in files, which " + source.name + " is not",
                   "packed_cache");
-  auto contents = packed_contents_of(*source.tensors, source.config, numbers, backend);
+  auto contents = packed_contents_of(*source.tensors, source.config, precision, backend);
   contents.model = source.name;
   contents.files = source.files;
-  kernels::thread_pool pool(options.threads); // the backend's own sleeps meanwhile
-  packed_cache cache(options.packed_cache, contents, pool, say);
-  return load_weights(*source.tensors, source.config, backend, numbers, progress, &cache);
+  kernels::thread_pool pool(options.threads); // the backend's own pool sleeps meanwhile
+  packed_cache cache(options.packed_cache, contents, pool, log);
+  return load_weights(*source.tensors, source.config, backend, precision, progress, &cache);
 }
 
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress) {
@@ -83,53 +93,53 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   check_at_least(options.step_tokens, 0, "step_tokens");
   check_at_least(options.compute.threads, 0, "threads");
   load_status status;
-  const auto say = [&](std::string line) {
+  const auto log = [&](std::string line) {
     status.line = std::move(line);
     if (progress)
       progress(status);
   };
-  say("reading " + options.model);
+  log("reading " + options.model);
   auto model = std::make_shared<loaded_model>();
   std::string why;
   model->device = open_device(options.compute, options.open_gpu, &why);
-  say("computing on " + model->device->description() + (why.empty() ? "" : ": " + why));
+  log("computing on " + model->device->description() + (why.empty() ? "" : ": " + why));
   auto source = open_model(options.model);
   auto& info = model->info;
   info.id = options.model_name.empty() ? source.name : options.model_name;
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
   for (const auto& line : info.defaults.remarks)
-    say(line);
+    log(line);
   if (source.load_tokenizer)
     info.tokenizer = source.load_tokenizer();
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
 
-  const auto numbers = precision_of(options.compute, *source.tensors, model->device->works_by_itself());
-  info.dtype = kernels::to_string(numbers.compute);
-  model->numbers = numbers;
-  info.weights = weights_kind(*source.tensors, numbers.weights);
-  const auto backend = model->device->open();
-  info.device = model->device->description();
-  info.schedule_invariant = model->device->schedule_invariant();
+  const auto& device = *model->device;
+  const auto capabilities = device.capabilities();
+  const auto precision = precision_of(options.compute, *source.tensors, capabilities.fp8);
+  info.dtype = kernels::to_string(precision.compute);
+  model->precision = precision;
+  info.weights = weights_kind(*source.tensors, precision.weights);
+  const auto backend = device.open();
+  info.device = device.description();
+  info.schedule_invariant = capabilities.schedule_invariant;
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
   const int step_tokens = options.step_tokens > 0 ? options.step_tokens
-                                                  : model->device->default_step_tokens(options.max_sequences);
-  const int decodes = model->device->decode_rows(options.max_sequences);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *backend, std::max(step_tokens, decodes), context,
-                            decodes);
-  need.activations += model->device->step_memory({info.vocab_size, options.max_sequences, context, need.kv_block});
-  const auto share = model->device->works_by_itself() ? cache_share::of_a_device : cache_share::of_a_machine;
-  const auto plan = plan_memory(options, need, source.config.max_context, model->device->available_memory(), share);
-  say(info.weights + " " + plan.line);
+                                                  : device.default_step_tokens(options.max_sequences);
+  const auto need = estimate_memory(*source.tensors, source.config, precision, device, *backend,
+                                    {step_tokens, options.max_sequences, context});
+  const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
+  const auto plan = plan_memory(options, need, source.config.max_context, device.available_memory(), share);
+  log(info.weights + " " + plan.line);
   info.max_context = plan.max_context;
   info.weight_bytes = need.weights;
   info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
   model->blocks = plan.blocks;
-  model->host_blocks = plan_swap(options, need.kv_block, model->device->works_by_itself(), available_memory());
+  model->host_blocks = plan_swap(options, need.kv_block, capabilities.own_memory, available_memory());
   if (model->host_blocks > 0)
-    model->swap = model->device->measure_moves(kv_shape_of(source.config, numbers, 8));
+    model->swap = device.measure_moves(kv_shape_of(source.config, precision, 8));
   model->limits = {step_tokens, options.max_sequences, options.max_queue};
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;
@@ -141,7 +151,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     if (progress)
       progress(status);
   };
-  model->weights = load_weights(source, options.compute, numbers, *backend, show, say);
+  model->weights = load_weights(source, options.compute, precision, *backend, show, log);
   return model;
 }
 

@@ -1,11 +1,11 @@
-// From options to a model in memory, ready to be executed. Plain code that takes its time: the engine actor has a thread of
-// its own call it.
+// From options to a model in memory, ready to run. Plain blocking code: the engine actor calls it on a thread of its
+// own.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/step_runner.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/weights.hpp"
 #include "runtime/scheduling/scheduler.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
 
@@ -14,32 +14,38 @@
 
 namespace troupe {
 
-/// Immutable, and shared by whoever runs the model: an executor that starts anew finds its weights here.
+class device; // runtime/execution/device.hpp
+
+/// What an engine runs. Immutable and shared by its actors: a restarted executor finds its weights here.
 struct loaded_model {
   model_info info;
   std::shared_ptr<const model_weights> weights;
   std::shared_ptr<const troupe::device> device;
-  precision numbers = kernels::dtype::f32;
+  troupe::precision precision = kernels::dtype::f32;
   std::int32_t blocks = 0;      // of the KV cache
-  std::int32_t host_blocks = 0; // that can be parked in host memory
-  swap_rates swap;              // where host_blocks > 0
+  std::int32_t host_blocks = 0; // of the host block pool
+  swap_rates swap;              // if host_blocks > 0
   scheduler_limits limits;
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout{0};
+
+  /// For the device's runners and samplers.
+  runner_spec runner() const;
+  sampler_spec sampler() const;
 };
 
-/// What to compute in. fp8 is for GPUs. Throws failure(bad_request).
-precision precision_of(const compute_options& names, const checkpoint& tensors, bool on_gpu);
+/// The types that `names` stand for. `fp8`: the device has it. Throws failure(bad_request).
+precision precision_of(const compute_options& names, const checkpoint& tensors, bool fp8);
 
-/// A source's weights, checked by `check_tensors`, which `options.packed_cache` may have or will keep; `say` hears of
-/// tensors that are not used or not quantised, and of the cache, in a line each. All that runs a model loads it here.
-/// Throws as the other load_weights and check_tensors, and failure(bad_request) where that folder is none or the model
-/// is not in files.
+/// A source's weights, checked by `check_tensors`; `options.packed_cache` may have them or will keep them. Logs a line
+/// each for tensors that are not used, for those that are not quantised, and for the cache. The engine and the benches
+/// load weights here. Throws as the other load_weights and check_tensors, and failure(bad_request) if the cache's
+/// folder is not one or the model is not in files.
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
-                                                  precision numbers, kernels::backend& backend,
-                                                  const progress_fn& progress, const log_sink& say);
+                                                  precision precision, kernels::backend& backend,
+                                                  const progress_fn& progress, const log_sink& log);
 
-/// Throws failure with one sentence for whatever is wrong with the options, the files or the machine.
+/// Throws failure, with one sentence, for anything wrong with the options, the files or the machine.
 std::shared_ptr<const loaded_model> load_model(const engine_options& options, const progress_sink& progress);
 
 } // namespace troupe

@@ -1,4 +1,5 @@
-// Memory lent from one thread to others: a buffer comes back by itself once nobody holds what was lent, and is lent again.
+// A pool of buffers lent from one thread to others. A buffer returns when its last handle is dropped, on any thread,
+// and is then lent again.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -13,14 +14,14 @@ namespace troupe {
 
 class buffer_pool {
 public:
-  // A buffer of at least `bytes` that nobody holds: one that came back, else a new one from allocate(bytes). What its
-  // last holder did to it happened before. A holder's handle keeps the memory alive after the lender itself.
+  /// Lends a free buffer of at least `bytes`, else a new one from allocate(bytes). Everything its last holder did to it
+  /// happens before. A handle keeps its memory alive, even after the pool.
   template <class Allocate>
   kernels::buffer lend(std::size_t bytes, Allocate allocate) {
-    // One look at each: what comes back between two looks must not be taken for what the first one saw.
+    // Each flag is read once: a buffer that returns in between must not be mistaken for one found too small.
     auto found = std::ranges::find_if(lent_, [&](auto& one) { return one->bytes >= bytes && is_back(*one); });
     if (found == lent_.end()) {
-      std::erase_if(lent_, [](auto& one) { return is_back(*one); }); // too small
+      std::erase_if(lent_, [](auto& one) { return is_back(*one); });
       add(allocate(bytes), bytes);
       found = lent_.end() - 1;
     }

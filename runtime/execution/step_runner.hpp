@@ -1,43 +1,72 @@
-// What an executor and a sampler do, apart from being actors: a step_runner turns plans into logits, a step_sampler logits
-// into tokens. On a CPU all is done when a call returns. A device that works by itself has it queued then, and events say
-// when it is done: they are passed on with the data, and nobody waits for them on the host. Each is used by one thread,
-// which also makes it.
+// The work of the executor and sampler actors, without the actors: a step_runner turns plans into logits, a
+// step_sampler turns logits into tokens. On a CPU the work is done when a call returns. On an asynchronous device it
+// has been queued; events travel with the data, so that no thread of the host waits for it. Each object is made and
+// used by one thread.
 #pragma once
 
 #include "kernels/device_event.hpp"
+#include "runtime/model/precision.hpp"
 #include "runtime/scheduling/step.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace troupe {
 
-/// Logits that a runner lends; given back by dropping them.
+struct model_weights;
+
+/// The largest steps that a runner and a sampler are given.
+struct step_sizes {
+  int rows = 0;
+  int sequences = 0; // that run at once
+  int context = 0;   // tokens of one sequence
+};
+
+/// Everything that a runner needs to know of its model.
+struct runner_spec {
+  std::shared_ptr<const model_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+  step_sizes sizes;
+  std::int32_t blocks = 0;      // of the KV cache
+  std::int32_t host_blocks = 0; // of the host block pool; 0: no swapping
+};
+
+/// Everything that a sampler needs to know of its model.
+struct sampler_spec {
+  std::vector<token_id> eos_ids;
+  int vocab = 0;
+  int max_sequences = 0;
+};
+
+/// Logits that a runner lends; dropping them returns them.
 struct step_output {
-  std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], memory of the device
+  std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], device memory
   std::size_t vocab = 0;
   kernels::device_event_ptr ready; // null: now
 };
 
-/// Where the tokens of a step are: in `sampled`, or on the device.
+/// The tokens of a step: in `sampled`, or on the device.
 struct step_tokens {
   std::uint64_t step = 0;
-  std::shared_ptr<const step_result> sampled; // null: they are in
+  std::shared_ptr<const step_result> sampled; // null: on the device
   std::shared_ptr<const std::int32_t> slots;  // device memory, [max_sequences]: the token last sampled for each slot
-  kernels::device_event_ptr ready;            // when they are
+  kernels::device_event_ptr ready;            // when `slots` holds them
 };
 
 class step_runner {
 public:
   virtual ~step_runner() = default;
 
-  /// What was sampled in a step, before the first plan that has placeholders for it.
-  virtual void take(const step_tokens& tokens) = 0;
+  /// Receives a step's tokens, before the first plan that has placeholders for them.
+  virtual void receive(const step_tokens& tokens) = 0;
 
-  /// One forward pass. Plans come in their order.
+  /// One forward pass. Plans come in order.
   virtual step_output run(const step_plan& plan) = 0;
 
-  /// Milliseconds that steps have taken on the device so far, each from when it could begin there to its end; waits for
-  /// the last. 0 where that is not measured.
+  /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end;
+  /// waits for the last. 0 unless the device can time steps.
   virtual double device_ms() { return 0; }
 };
 
@@ -47,10 +76,10 @@ public:
 
   virtual step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
 
-  /// Of the oldest sample whose tokens were left on the device, once the device has said that they are sampled.
+  /// The result of the oldest sample whose tokens were left on the device, once the device has reported them sampled.
   virtual step_result collect() = 0;
 
-  /// Throws device_error where the device has failed, and would never say so.
+  /// Throws device_error if the device has failed, and would never report.
   virtual void check() const = 0;
 };
 

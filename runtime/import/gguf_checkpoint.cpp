@@ -18,7 +18,7 @@ constexpr std::array outer_names{
   name_pair{"output.", "lm_head."},
 };
 
-/// Of a layer, after "blk.N." and "model.layers.N.".
+/// Tensors of a layer, without the prefixes "blk.N." and "model.layers.N.".
 constexpr std::array layer_names{
   name_pair{"attn_norm.", "input_layernorm."},    name_pair{"attn_q.", "self_attn.q_proj."},
   name_pair{"attn_k.", "self_attn.k_proj."},      name_pair{"attn_v.", "self_attn.v_proj."},
@@ -30,7 +30,7 @@ constexpr std::array layer_names{
 
 using side = std::string_view name_pair::*;
 
-/// The name on the other side, or the name itself where it has none.
+/// The name in the other format, or the name itself if there is none.
 std::string translated(std::string_view name, side from, side to) {
   const name_pair layers{"blk.", "model.layers."};
   std::string prefix;
@@ -91,7 +91,7 @@ public:
     return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
   }
 
-  /// With the name in the file, of tensors that are missing too.
+  /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
     const auto own = translated(tensor, &name_pair::hugging_face, &name_pair::gguf);
     return own == tensor ? file_->name() : file_->name() + " (" + shown(own) + ")";
@@ -100,8 +100,8 @@ public:
   std::vector<file_state> files() const override { return {file_->map().state()}; }
 
 private:
-  /// Files of the llama architecture hold q and k for a rotation of neighbours, (0, 1), (2, 3), ..., whereas here
-  /// element i pairs with i + head_dim / 2: of each head, even rows come first, then odd ones.
+  /// Files of the llama architecture order q and k for rotating neighbours, (0, 1), (2, 3), ...; here element i pairs
+  /// with i + head_dim / 2. So the even rows of each head go first, then the odd ones.
   tensor_data halves_from_pairs(std::string_view name, const tensor_info& info, std::span<const std::byte> from) const {
     const auto rows = info.shape[0];
     if (rows == 0 || rows % head_dim_ != 0)

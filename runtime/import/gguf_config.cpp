@@ -26,7 +26,7 @@ public:
     const auto found = metadata_.integer(full(key), low, high);
     return found ? std::optional(static_cast<int>(*found)) : std::nullopt;
   }
-  /// One that must be there.
+  /// Required.
   int size(std::string_view key, int high) const {
     if (const auto found = integer(key, 1, high))
       return *found;
@@ -55,7 +55,7 @@ std::string_view architecture_of(const gguf_file& file) {
   return *name;
 }
 
-/// Per pair of dimensions: what the frequencies are divided by. How files spell Llama 3's scaling.
+/// Divisors of the frequencies, per pair of dimensions: GGUF's form of Llama 3's scaling.
 std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
   constexpr std::string_view name = "rope_freqs.weight";
   const auto found = file.tensors().find(name);
@@ -84,7 +84,7 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, int 
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   rope.divisors = read_divisors(file, head_dim);
   const auto old_factor = keys.number("rope.scale_linear", 0, 1e6).value_or(0);
-  const auto factor = keys.number("rope.scaling.factor", 0, 1e6).value_or(old_factor); // 0 stands for none
+  const auto factor = keys.number("rope.scaling.factor", 0, 1e6).value_or(old_factor); // 0 means none
   const auto type = keys.string("rope.scaling.type").value_or(factor == 0 ? "none" : "linear");
   if (type == "none" || (type == "linear" && factor == 0))
     return rope;
@@ -105,7 +105,7 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, int 
   return rope;
 }
 
-/// Tokens that the vocabulary lists, or the file counts.
+/// The length of the vocabulary, or the number that the file states.
 int read_vocab(const gguf_file& file, const architecture_keys& keys) {
   if (const auto given = keys.integer("vocab_size", 1, max_vocab))
     return *given;
@@ -169,7 +169,7 @@ model_config parse_gguf_config(const gguf_file& file) {
                        keys.integer("attention.sliding_window", 0, max_positions).value_or(0));
   const int context = keys.size("context_length", max_positions);
   model.rope = read_rope(file, keys, model.head_dim, context);
-  // Some files give YaRN's context as it was before scaling.
+  // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));
   return model;

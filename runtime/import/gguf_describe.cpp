@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-/// As numbered in files.
+/// With the numbers used in files.
 enum class token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
 
 std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
@@ -59,7 +59,7 @@ void describe_config(gguf_writer& to, const model_config& config, const std::str
     to.add(prefix + "attention.sliding_window", u32(window));
 }
 
-/// A tokenizer.json, of which `tokenizer::load` has accepted everything.
+/// A tokenizer.json, already accepted by `tokenizer::load`.
 class tokenizer_file {
 public:
   tokenizer_file(const std::filesystem::path& file, const tokenizer& tokens, int vocab)
@@ -109,7 +109,7 @@ private:
     return found && found->is_bool() && found->get_bool().value();
   }
 
-  /// As pairs, or as texts with a space between.
+  /// Merges are pairs, or texts with a space in between.
   std::vector<merge> merges() const {
     std::vector<merge> result;
     json::array list;
@@ -128,7 +128,7 @@ private:
     return result;
   }
 
-  /// Added tokens that are no special ones are found in texts all the same.
+  /// Added tokens are found in texts even if they are not special.
   void mark_added(std::vector<std::int32_t>& kinds) const {
     json::array added;
     if (const auto found = json::find(document_.root(), "added_tokens"); !found || found->get(added))
@@ -141,7 +141,7 @@ private:
     }
   }
 
-  /// The sooner a piece is merged, the higher its score; what is never merged is last.
+  /// Pieces merged earlier score higher; pieces that are never merged come last.
   std::vector<float> scores(const std::vector<std::string>& texts, const std::vector<std::int32_t>& kinds,
                             const std::vector<merge>& merges) const {
     std::unordered_map<std::string, std::size_t> rank;
@@ -158,7 +158,7 @@ private:
     return result;
   }
 
-  /// Whether a text gets a space in front.
+  /// Whether texts are prefixed with a space.
   bool has_prefix() const {
     const auto normalizer = json::find(document_.root(), "normalizer");
     const auto pre = json::find(document_.root(), "pre_tokenizer");

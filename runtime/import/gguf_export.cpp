@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <array>
@@ -18,15 +19,15 @@ namespace fs = std::filesystem;
 constexpr std::array formats{export_format{"q8_0", tensor_type::q8_0}, export_format{"q4_0", tensor_type::q4_0},
                              export_format{"q4_1", tensor_type::q4_1}};
 
-/// llama.cpp's number for what most of a file is in.
+/// llama.cpp's number for a file's predominant type.
 std::uint32_t file_type(tensor_type type) { return type == tensor_type::q8_0 ? 7 : type == tensor_type::q4_0 ? 2 : 3; }
 
-/// A text with much of what tokenizers treat differently.
+/// Covers most things that tokenizers treat differently.
 constexpr std::string_view probe =
   "Hello, world! I've 12345 apples, don't WE'LL x=3.14;\n\n  d\u00e9j\u00e0 vu, nai\u0308ve \u65e5\u672c\u8a9e "
   "\U0001F642\t\tfoo_bar  -- \"quoted\" (2024-01-02)\r\n";
 
-/// Divisors of the frequencies that llama3's scaling amounts to; no others are scaled by a tensor.
+/// llama3's scaling as divisors of the frequencies, which GGUF stores as a tensor. Empty for other types.
 std::vector<float> rope_divisors(const model_config& config) {
   if (config.rope.type != rope_type::llama3)
     return {};
@@ -48,7 +49,7 @@ tensor_type written_type(std::string_view tensor, const tensor_info& info, tenso
   return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
 }
 
-/// Refuses what would only be copied, and what would be quantised from what quantisation has left, unless that is wanted.
+/// Refuses files that would only be copied, and quantising quantised weights unless `requantise`.
 void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf,
                     bool requantise) {
   std::string other;
@@ -69,11 +70,11 @@ void check_matrices(const model_source& source, const std::string& model, tensor
                     "or quantise what is left of it with --requantize, at the price of both losses");
 }
 
-/// What one tensor becomes.
+/// The conversion of one tensor.
 struct exported {
   std::string name; // in the checkpoint
   tensor_type type;
-  std::size_t rotated_heads = 0; // q and k of a llama: whose rows change their order
+  std::size_t rotated_heads = 0; // for q and k of a llama, whose rows change order; else 0
 };
 
 class exporter {
@@ -115,7 +116,7 @@ private:
     tensors_.push_back(std::move(tensor));
   }
 
-  /// Its bytes, to `written_`.
+  /// Converts the tensor into `written_`.
   void make_tensor(const exported& tensor) {
     const auto& info = *source_.tensors->find(tensor.name);
     const auto data = source_.tensors->read(tensor.name);
@@ -148,7 +149,7 @@ private:
     }
   }
 
-  /// Halves of a head become neighbours: where row `row` of what is written comes from.
+  /// The source of row `row` of the file: the halves of a head become interleaved.
   static std::size_t source_row(const exported& tensor, std::size_t row, std::size_t rows) {
     if (tensor.rotated_heads == 0)
       return row;
@@ -156,7 +157,7 @@ private:
     return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
   }
 
-  /// The same for a bias, whose rows are single f32.
+  /// The same for a bias, with rows of one f32.
   static void reorder_bias(const exported& tensor, std::vector<char>& written, std::size_t count) {
     const auto before = written;
     for (std::size_t row = 0; row < count; ++row)
@@ -173,7 +174,7 @@ private:
   double squares_ = 0, errors_ = 0;
 };
 
-/// Reads the tokenizer back from what the file will say of it: what it makes of a text must be the same.
+/// Reads the tokenizer back from the metadata, and checks that it encodes a text identically.
 void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const std::string& model) {
   const auto head = metadata.head();
   const auto name = model + " as GGUF";
@@ -189,7 +190,7 @@ void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const
       check(text);
 }
 
-/// Only a file may be replaced: a link, a pipe or a device was hardly meant.
+/// Only a regular file may be replaced; a link, a pipe or a device is probably a mistake.
 void check_target(const fs::path& file) {
   if (file.filename().empty())
     throw failure(errc::bad_request, shown(file.string()) + " names no file");
@@ -209,15 +210,15 @@ void check_target(const fs::path& file) {
 std::span<const export_format> export_formats() { return formats; }
 
 export_result export_gguf(const std::string& name, tensor_type to, const fs::path& file, kernels::thread_pool& pool,
-                          const progress_fn& progress, const log_sink& say, bool requantise) {
+                          const progress_fn& progress, const log_sink& log, bool requantise) {
   check_target(file);
   const auto model = path_of_model(name);
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
   for (auto& line : check_tensors(*source.tensors, source.config))
-    if (say)
-      say(std::move(line));
+    if (log)
+      log(std::move(line));
   gguf_writer out;
   auto divisors = rope_divisors(source.config);
   const auto original = gguf_file_of(model);

@@ -1,5 +1,5 @@
-// What a GGUF file says of a model, translated: architecture keys to the decoder's configuration, tensors to the names,
-// shapes and row orders of Hugging Face's checkpoints, the embedded vocabulary to a tokenizer. Used by `open_gguf`.
+// Translates between GGUF files and models: architecture keys to the decoder's configuration, tensors to the names,
+// shapes and row orders of Hugging Face's checkpoints, the embedded vocabulary to a tokenizer; and back, for exports.
 #pragma once
 
 #include "runtime/chat/chat_template.hpp"
@@ -18,8 +18,8 @@ namespace troupe {
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);
 
-/// The ids at which generation stops: the end of a sequence, turn or message as the keys give them, and control tokens
-/// that are spelt like one, as llama.cpp does since many files name only one of several.
+/// The ids at which generation stops: end of sequence, turn or message as given by keys, and control tokens spelt like
+/// one. llama.cpp does the same, as many files name only one of several.
 generation_defaults parse_gguf_generation(const gguf_file& file);
 
 /// Tensors as stored, blocks included, under Hugging Face's names; `read` undoes the llama architecture's order of the
@@ -31,21 +31,21 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
 std::string gguf_tensor_name(std::string_view hugging_face);
 
 /// Models `gpt2` (byte-level BPE, with the pre-tokenizer that `tokenizer.ggml.pre` names) and `llama` (SentencePiece
-/// BPE). Of the latter, merges follow from scores: any two neighbours whose text together is a token may merge, the
-/// highest score first. Exact but for vocabularies with pieces of equal score or with characters that only occur within
-/// pieces. Throws failure(bad_file | unsupported) naming the `file` and the key.
+/// BPE). SentencePiece merges follow from scores: two neighbours whose joined text is a token may merge, highest score
+/// first. Exact except for vocabularies with pieces of equal score or with characters that only occur within pieces.
+/// Throws failure(bad_file | unsupported) naming the `file` and the key.
 std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file);
 inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {
   return make_gguf_tokenizer(file.metadata(), file.name());
 }
 
-/// The name that files have for the way in which a tokenizer.json of byte-level BPE cuts texts into words, given its
-/// `pre_tokenizer` and `ignore_merges`; nothing where no file could say it. One that differs in `ignore_merges` alone
-/// is better than none, as most vocabularies have a merge for every token.
+/// GGUF's name (`tokenizer.ggml.pre`) for the way a tokenizer.json of byte-level BPE splits texts into words, given its
+/// `pre_tokenizer` and `ignore_merges`; nothing if GGUF has none. A name that differs only in `ignore_merges` is
+/// accepted, as most vocabularies have a merge for every token.
 std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges);
 
-/// The other way round: what a file must say of a model that comes from a folder of Hugging Face's files, its tokenizer
-/// and chat template included. Throws failure(unsupported) naming what GGUF cannot say.
+/// The reverse translation: adds the metadata of a model in a folder of Hugging Face's files, with tokenizer and chat
+/// template. Throws failure(unsupported) naming the part that GGUF cannot express.
 void describe_model(gguf_writer& to, const std::filesystem::path& folder, const model_config& config,
                     const generation_defaults& generation, const tokenizer& tokens);
 

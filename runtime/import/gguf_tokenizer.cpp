@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-/// As numbered in files.
+/// With the numbers used in files.
 enum class token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
 
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type",
@@ -30,17 +30,17 @@ std::string comma(const std::string& list) { return list.empty() ? "" : ","; }
 constexpr std::string_view byte_level = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
 constexpr std::string_view byte_level_words = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})";
 
-/// A way to cut texts into words, by the names that files have for it.
+/// A way to split texts into words, with its names in files.
 struct word_rule {
   std::string_view name;
-  std::string_view digits;    // of a number in one word: a quantifier; empty: GPT-2's words
-  bool single_digits = false; // each digit is cut off before GPT-2's words
-  bool ignore_merges = false; // a word that is a token needs no merges
-  bool nfc = false;           // characters are composed first
-  bool bos = false;           // added where the file does not say
+  std::string_view digits;    // quantifier: how many digits make a word; empty: GPT-2's words
+  bool single_digits = false; // splits off each digit, then applies GPT-2's words
+  bool ignore_merges = false; // words that are tokens skip merging
+  bool nfc = false;           // normalises to NFC first
+  bool bos = false;           // default of add_bos_token
 };
 
-/// llama.cpp does not compose characters for qwen2; the models' own tokenizers do.
+/// llama.cpp does not normalise to NFC for qwen2; the models' own tokenizers do.
 constexpr std::array word_rules{
   word_rule{.name = "gpt-2", .digits = ""},
   word_rule{.name = "default", .digits = ""},
@@ -80,7 +80,7 @@ std::string pre_tokenizer_json(const word_rule& rule) {
 
 using special_ids = tokenizer::named_tokens;
 
-/// The vocabulary of a file, and what it becomes in a tokenizer.json.
+/// Translates the vocabulary of a file to the parts of a tokenizer.json.
 class vocabulary {
 public:
   explicit vocabulary(const gguf_metadata& metadata) : metadata_(metadata) {
@@ -102,7 +102,7 @@ public:
                       std::to_string(tokens_.size()) + ", one per token");
   }
 
-  /// The token that `key` names; nothing where it is absent or as high as files spell "none".
+  /// The token that `key` names; nothing if it is absent or the highest u32, which means none.
   std::optional<token_id> id(std::string_view key) const {
     const auto found = metadata_.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
     if (!found || *found == std::numeric_limits<std::uint32_t>::max())
@@ -123,7 +123,7 @@ public:
     return "{" + list + "}";
   }
 
-  /// Tokens that are found in a text as they are written.
+  /// Tokens that are matched verbatim in texts.
   std::string added_json() const {
     std::string list;
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
@@ -137,7 +137,7 @@ public:
     return "[" + list + "]";
   }
 
-  /// BOS before a text and EOS after it, where the file or its kind asks for them.
+  /// BOS before and EOS after a text, if the file or the tokenizer's kind asks for them.
   std::string post_processor_json(const special_ids& ids, bool bos_by_default) const {
     const bool add_bos = metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
     const bool add_eos = metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
@@ -209,9 +209,9 @@ std::shared_ptr<const tokenizer> make_byte_level(const vocabulary& words, const 
   return finish(words, special_ids_of(words), head, model, rule.bos, name);
 }
 
-/// All pairs of tokens whose text together is a token, by its score.
+/// All pairs of tokens whose joined text is a token, ordered by its score.
 std::vector<pair_of_tokens> merges_from_scores(const vocabulary& words) {
-  constexpr std::size_t longest_piece = 1024; // all its cuts are tried
+  constexpr std::size_t longest_piece = 1024; // bounds the work, as all splits are tried
   const auto& metadata = words.metadata();
   const auto scores = metadata.floats(scores_key);
   if (!scores)
@@ -265,7 +265,7 @@ std::shared_ptr<const tokenizer> make_sentencepiece(const vocabulary& words, con
   return finish(words, special, head, model, true, name);
 }
 
-/// What a pre_tokenizer of a tokenizer.json does, of what GGUF files can say.
+/// The parts of a tokenizer.json's pre_tokenizer that GGUF can express.
 struct word_cutting {
   bool digits = false; // one by one
   std::string regex;

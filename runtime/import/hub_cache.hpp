@@ -1,5 +1,5 @@
-// Models that Hugging Face's programs (`hf download`, transformers) have left in their cache, by the id that the hub
-// knows them by. Reads the environment and folders, never the network. Used by whoever opens a model.
+// Finds models in the cache of Hugging Face's programs (`hf download`, transformers) by their hub id. Reads the
+// environment and folders, never the network.
 #pragma once
 
 #include <filesystem>
@@ -9,17 +9,17 @@
 
 namespace troupe {
 
-/// Whether `model` is spelt as an id of the hub: "ORG/NAME".
+/// Whether `model` has the form of a hub id: "ORG/NAME".
 bool is_hub_id(std::string_view model);
 
 /// $HF_HUB_CACHE, else $HF_HOME/hub, else huggingface/hub in $XDG_CACHE_HOME or ~/.cache.
 std::filesystem::path hub_cache();
 
-/// The folder of the latest version of `id` that was fetched, as refs/main names it; nothing where there is none.
-/// Throws failure(bad_file) where that file cannot be read.
+/// The folder of the version of `id` fetched last, which refs/main names; nothing if there is none. Throws
+/// failure(bad_file) if that file cannot be read.
 std::optional<std::filesystem::path> find_in_hub_cache(std::string_view id);
 
-/// The id of the model in `folder`, where that is a version in a cache (.../models--ORG--NAME/snapshots/VERSION).
+/// The id of the model in `folder`, if that is a version in a cache (.../models--ORG--NAME/snapshots/VERSION).
 std::optional<std::string> hub_id_of(const std::filesystem::path& folder);
 
 } // namespace troupe

@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view synthetic_prefix = "synthetic:";
 
-/// Blobs of download caches have no extension.
+/// Recognised by content, as blobs in download caches have no extension.
 bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"; }
 
-/// "folder/" and "." still have a name.
+/// Also for "folder/" and ".".
 std::string name_of(const fs::path& folder) {
   if (auto id = hub_id_of(folder))
     return *id;

@@ -1,5 +1,5 @@
-// Where a model comes from: a folder with a Hugging Face checkpoint, a GGUF file, or `synthetic:SHAPE`, random weights in
-// the shape of a real model. Opening one reads configurations and headers, no weights. Used by whoever loads a model.
+// Sources of models: a folder with a Hugging Face checkpoint, a GGUF file, or `synthetic:SHAPE`, random weights in the
+// shape of a real model. Opening a source reads configurations and headers, no weights.
 #pragma once
 
 #include "runtime/chat/chat_template.hpp"
@@ -18,45 +18,46 @@
 namespace troupe {
 
 struct model_source {
-  // Of the folder (its parent's where that is just "model", the hub's id in a cache of the hub), of the file, or
-  // "synthetic:SHAPE".
+  /// The folder's name (its parent's if that is just "model", the hub id in the hub's cache), the file's, or
+  /// "synthetic:SHAPE".
   std::string name;
   model_config config;
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
-  /// Read the rest of a model when called. Empty where there is no tokenizer: a synthetic model. They throw
-  /// failure(not_found | bad_file | unsupported); the template may be nothing.
+  /// Read the rest of the model when called; empty for synthetic models. They throw
+  /// failure(not_found | bad_file | unsupported). A model may have no chat template.
   std::function<std::shared_ptr<const tokenizer>()> load_tokenizer;
   std::function<std::optional<chat_template>()> load_chat_template;
-  /// All that weights follow from: those of `tensors`, and the configuration. None: a synthetic model.
+  /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
   std::vector<file_state> files = {};
 };
 
-/// Opens `model`: the path of a folder or of a GGUF file, known by its extension or its first bytes, "ORG/NAME" of a model
-/// in the hub's cache (hub_cache.hpp) where there is no such path, or "synthetic:SHAPE". A folder without config.json that
-/// holds one .gguf file stands for that. Throws failure(not_found | bad_file | unsupported).
+/// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the
+/// "ORG/NAME" of a model in the hub's cache (hub_cache.hpp) if there is no such path, or "synthetic:SHAPE". A folder
+/// without config.json but with one .gguf file stands for that file. Throws failure(not_found | bad_file |
+/// unsupported).
 model_source open_model(const std::string& model);
 
-/// The path that `model` stands for, or itself where it is synthetic. Throws failure(not_found), saying how to get it.
+/// The path that `model` stands for, or `model` itself if synthetic. Throws failure(not_found), saying how to get it.
 std::string path_of_model(const std::string& model);
 
-/// The GGUF file that the path `model` stands for, or nothing where it is a folder of another kind. Throws as `open_model`.
+/// The GGUF file that the path `model` stands for, or nothing for other folders. Throws as `open_model`.
 std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
 
-/// The tokenizer alone, of a folder that need not hold more than that, or of a .gguf file. Throws as `open_model`.
+/// The tokenizer alone, from a folder that needs no other files or from a .gguf file. Throws as `open_model`.
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
 
-/// ".gguf", in letters of whatever case.
+/// ".gguf", ignoring case.
 bool has_gguf_extension(const std::filesystem::path& file);
 
-/// A model in one GGUF file: runtime/gguf_model.hpp. Throws failure(not_found | bad_file | unsupported).
+/// A model in one GGUF file (gguf_model.hpp). Throws failure(not_found | bad_file | unsupported).
 model_source open_gguf(const std::filesystem::path& file);
 
-/// Whether `model` names a synthetic one, which has no tokenizer and no files.
+/// Whether `model` names a synthetic model. These have no tokenizer and no files.
 bool is_synthetic(std::string_view model);
 
-/// The synthetic model of a `shape` (llama-135m, llama-1b or llama-8b): bf16 weights that are noise, the same at each
-/// start, made when they are read. For measuring speed without a download.
+/// The synthetic model of a `shape` (llama-135m, llama-1b or llama-8b): noise as bf16 weights, the same at each start,
+/// generated when read. For measuring speed without a download.
 model_source make_synthetic(std::string_view shape);
 
 } // namespace troupe

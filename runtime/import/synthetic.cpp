@@ -23,7 +23,7 @@ constexpr std::array shapes{
   synthetic_shape{"llama-8b", 32, 4096, 32, 8, 14336, 128256, false},
 };
 
-std::uint16_t to_bf16(float value) { // rounded to nearest; no NaN comes here
+std::uint16_t to_bf16(float value) { // rounds to nearest; not for NaN
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -36,7 +36,7 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ z >> 31;
 }
 
-/// Draws from a normal distribution of standard deviation 0.02, which 12 random bits then choose from.
+/// Samples of a normal distribution with standard deviation 0.02; weights are picked from them by 12 random bits.
 std::array<std::uint16_t, 4096> normal_samples() {
   std::array<std::uint16_t, 4096> samples;
   std::uint64_t state = 1;

@@ -1,5 +1,5 @@
-// What a model's configuration may say at most, whatever file it comes from. Far above any model, and low enough that
-// products of two fit an int64, and those that the decoder needs an int.
+// Upper limits of a model's configuration, for all file formats. Far above any real model, and low enough that products
+// of two fit an int64, and those that the decoder needs fit an int.
 #pragma once
 
 namespace troupe::config_limits {

@@ -1,4 +1,4 @@
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
 
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
@@ -29,18 +29,30 @@ void require(bool condition, const char* what) {
 
 } // namespace
 
+activation_sizes activation_bytes(const model_config& config, dtype compute, int max_rows, int max_context) {
+  const auto rows = size(max_rows), hidden = size(config.hidden), element = size_of(compute);
+  const auto q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
+  activation_sizes bytes;
+  bytes.rope = size(max_context) * size(config.head_dim) * sizeof(float);
+  bytes.residual = rows * hidden * sizeof(float);
+  bytes.normed = rows * hidden * element;
+  bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
+  bytes.attended = rows * q * element;
+  bytes.ffn = rows * size(config.ffn) * element;
+  return bytes;
+}
+
 decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context)
   : weights_(std::move(weights)), backend_(backend), max_rows_(max_rows), max_context_(max_context) {
   require(max_rows > 0 && max_context > 0, "needs at least one row and one position");
   const auto& config = weights_->config;
-  const auto rows = size(max_rows), element = size_of(weights_->compute);
-  const auto q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
+  const auto bytes = activation_bytes(config, weights_->compute, max_rows, max_context);
   rope_ = backend.upload(rope_table(config.rope, config.head_dim, max_context));
-  residual_ = backend.allocate(rows * size(config.hidden) * sizeof(float));
-  normed_ = backend.allocate(rows * size(config.hidden) * element);
-  qkv_ = backend.allocate(rows * (q + 2 * kv) * sizeof(float));
-  attended_ = backend.allocate(rows * q * element);
-  ffn_ = backend.allocate(rows * size(config.ffn) * element);
+  residual_ = backend.allocate(bytes.residual);
+  normed_ = backend.allocate(bytes.normed);
+  qkv_ = backend.allocate(bytes.qkv);
+  attended_ = backend.allocate(bytes.attended);
+  ffn_ = backend.allocate(bytes.ffn);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,

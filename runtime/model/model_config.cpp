@@ -15,7 +15,7 @@ namespace {
 
 using namespace config_limits;
 
-/// What a family means where its configuration says nothing: the defaults of transformers' configuration classes.
+/// Defaults of a family for absent keys, as in transformers' configuration classes.
 struct family_traits {
   std::string_view name;
   int kv_heads; // 0: as many as heads
@@ -26,7 +26,7 @@ struct family_traits {
   bool has_mlp_bias;
   bool qk_norm;
   bool windows_by_layer; // `use_sliding_window`, `max_window_layers`, `layer_types`
-  int window;            // of all layers where `sliding_window` is absent
+  int window;            // default of `sliding_window`; 0: the family has none
 };
 
 constexpr std::array families{
@@ -90,9 +90,8 @@ std::vector<int> read_windows(const config_fields& config, const family_traits& 
   return windows;
 }
 
-/// transformers 5 keeps all of it in `rope_parameters`, transformers 4 the base in `rope_theta` and the rest, if any,
-/// in `rope_scaling`, whose `type` later became `rope_type`. Where several are there, their order here is transformers'
-/// own.
+/// transformers 5 has all parameters in `rope_parameters`; transformers 4 has the base in `rope_theta` and the others
+/// in `rope_scaling`, with `type` as the older name of `rope_type`. The order of precedence is transformers'.
 rope_config read_rope(const config_fields& config, int head_dim, int max_positions_given) {
   constexpr double most = 1e30;
   rope_config rope;
@@ -144,7 +143,7 @@ rope_config read_rope(const config_fields& config, int head_dim, int max_positio
     rope.attention_factor = attention
       ? *attention
       : yarn_attention_factor(rope.factor, given->number("mscale", 0, 1e6), given->number("mscale_all_dim", 0, 1e6));
-    // As in transformers, zero stands for the default too.
+    // Zero means the default, as in transformers.
     for (auto [key, value] : {std::pair("beta_fast", &rope.beta_fast), std::pair("beta_slow", &rope.beta_slow)})
       if (const auto beta = given->number(key, 0, 1e9); beta.value_or(0) != 0)
         *value = *beta;
@@ -180,7 +179,7 @@ int scaled_context(const rope_config& rope, int given) {
 model_config parse_model_config(const json::document& document) {
   const config_fields config(document.root(), document.name());
   const auto& family = family_of(config);
-  parse_quantised_storage(document); // refuses what cannot be read
+  parse_quantised_storage(document); // refuses unsupported quantisation
   if (const auto activation = config.string("hidden_act");
       activation && *activation != "silu" && *activation != "swish")
     throw failure(errc::unsupported, config.label("hidden_act") + " is `" + *activation + "`, supported is silu");
@@ -192,7 +191,7 @@ model_config parse_model_config(const json::document& document) {
   model.layers = config.size("num_hidden_layers", max_layers);
   model.heads = config.size("num_attention_heads", max_heads);
   model.ffn = config.size("intermediate_size", max_ffn);
-  // A null means as many as there are heads, whatever the family's default.
+  // null means as many as heads, even if the family's default is another.
   const int kv_heads = config.has("num_key_value_heads") || family.kv_heads == 0 ? model.heads : family.kv_heads;
   model.kv_heads = config.integer("num_key_value_heads", 1, max_heads, kv_heads);
   if (model.heads % model.kv_heads != 0)

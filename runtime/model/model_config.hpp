@@ -1,5 +1,5 @@
-// What a model is: sizes, biases, windows and positions, as data that configures the one decoder graph; and the
-// defaults its makers give for generation. Read once at load, immutable afterwards.
+// A model's configuration: sizes, biases, windows and positions, as data that configures the one decoder graph, and the
+// defaults for generation that its authors recommend. Read once at load, immutable afterwards.
 #pragma once
 
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
@@ -30,17 +30,17 @@ struct model_config {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false; // RMS norm of each head's q and k
-  bool tied = false;    // the head is the embedding table
+  bool tied = false;    // the head is the embedding matrix
   float norm_eps = 1e-6f;
-  std::vector<int> windows; // [layers]: positions that attention sees, its own included; 0: all
+  std::vector<int> windows; // [layers]: positions that a token attends to, its own included; 0: all
   int max_context = 0;      // tokens, rope scaling included
   rope_config rope;
 
   bool operator==(const model_config&) const = default;
 };
 
-/// What `generation_config.json` proposes, within the ranges of sampling_ranges.hpp; requests decide. `stops` falls back to
-/// config.json's `eos_token_id`.
+/// What `generation_config.json` proposes, within the ranges of sampling_ranges.hpp; requests decide. `stops` falls
+/// back to config.json's `eos_token_id`.
 struct generation_defaults {
   std::vector<token_id> stops; // end of sequence
   bool sample = false;
@@ -54,15 +54,15 @@ struct generation_defaults {
   bool operator==(const generation_defaults&) const = default;
 };
 
-/// Reads a `config.json` as transformers 4 or 5 writes it. Keys that are absent take transformers' defaults, but sizes
-/// must be given. Which type weights have is for the tensors to say: `dtype` (`torch_dtype`) is not read.
-/// Throws failure(bad_file | unsupported) naming the file and the key.
+/// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are
+/// required. `dtype` (`torch_dtype`) is not read: the tensors have types of their own. Throws failure(bad_file |
+/// unsupported) naming the file and the key.
 model_config parse_model_config(const json::document& config);
 
-/// Reads a `generation_config.json`, or null where there is none.
+/// Reads a `generation_config.json`; null if there is none.
 generation_defaults parse_generation_config(const json::document* generation, const json::document& config);
 
-/// All, from the files of a checkpoint's folder. Only config.json must be there.
+/// All configuration files of a checkpoint's folder. Only config.json is required.
 struct checkpoint_config {
   model_config model;
   generation_defaults generation;

@@ -6,12 +6,12 @@ namespace troupe {
 
 namespace {
 
-/// Positions that a token at position `context` - 1 sees.
+/// Positions that a token at position `context` - 1 attends to.
 int seen(int context, int window) { return window > 0 ? std::min(context, window) : context; }
 
 /// Sum of `seen` over contexts 1 to `tokens`.
 double seen_by_all(int tokens, int window) {
-  const double full = seen(tokens, window); // the window's start: up to there a token sees all before it
+  const double full = seen(tokens, window); // tokens that see everything before them
   return full * (full + 1) / 2 + (tokens - full) * full;
 }
 

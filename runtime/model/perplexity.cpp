@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_logit_bytes = std::size_t(64) << 20; // of one step
 
-/// -ln of the probability that logits give a token.
+/// -ln of a token's probability.
 double loss_of(std::span<const float> logits, token_id token) {
   const double top = *std::ranges::max_element(logits);
   double sum = 0;
@@ -48,7 +48,7 @@ perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, 
 
   perplexity_result result;
   double sum = 0, squares = 0;
-  std::size_t counted = 1; // tokens that have been predicted, or cannot be
+  std::size_t counted = 1; // tokens done; the first cannot be predicted
   for (std::size_t begin = 0; counted < tokens.size(); begin += static_cast<std::size_t>(stride)) {
     const auto window = tokens.subspan(begin, std::min(tokens.size() - begin, static_cast<std::size_t>(context)));
     for (std::size_t first = 0; first + 1 < window.size(); first += step) {

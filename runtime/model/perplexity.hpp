@@ -1,8 +1,8 @@
-// How well a model predicts a text: teacher forcing over windows that overlap. For measuring what quantisation costs.
-// Used by one thread, the one that uses the backend.
+// Perplexity: how well a model predicts a text, by teacher forcing over overlapping windows. Measures the cost of
+// quantisation. Used on the backend's thread.
 #pragma once
 
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
 
 #include <functional>
 #include <span>
@@ -16,12 +16,12 @@ struct perplexity_result {
   double perplexity() const; // e^loss
 };
 
-/// Rows of a step of `measure_perplexity`, whose logits it keeps: of `max_rows`, as many as 64 MiB hold.
+/// Rows per step of `measure_perplexity`: at most `max_rows`, and as many as have their logits in 64 MiB.
 std::size_t perplexity_logit_rows(int vocab, int max_rows);
 
-/// Windows of `context` tokens (at least 2), each `stride` (1 to context - 1) further on. A token counts in the first
-/// window that holds it, so that it is predicted from context - stride tokens at least, and every token but the first
-/// of the text counts once. `graph` must allow `context` positions. `progress` hears of tokens done, of all.
+/// Windows have `context` tokens (at least 2) and start `stride` (1 to context - 1) tokens apart. A token counts in the
+/// first window that holds it, so it is predicted from at least context - stride tokens, and every token but the text's
+/// first counts once. `graph` must allow `context` positions. `progress` receives tokens done and in all.
 /// Throws failure(bad_request) for a text of fewer than 2 tokens.
 perplexity_result measure_perplexity(decoder& graph, kernels::backend& backend, kernels::kv_cache& cache,
                                      std::span<const token_id> tokens, int context, int stride,

@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-/// theta ** (2i / head_dim) in float32: the wavelengths over 2 pi of the pairs of dimensions.
+/// theta ** (2i / head_dim) in float32: the wavelengths of the pairs of dimensions, divided by 2 pi.
 std::vector<float> powers(double theta, int head_dim) {
   std::vector<float> result(static_cast<std::size_t>(head_dim / 2));
   for (std::size_t i = 0; i < result.size(); ++i)

@@ -13,8 +13,8 @@ namespace troupe {
 
 namespace {
 
-/// Ends of names whose tensors the arithmetic here does not need: the rotation's frequencies follow from the
-/// configuration, as do masks, and scales of activations and of K and V are for products and caches in 8 bits.
+/// Suffixes of tensors that are not needed: rotary frequencies and masks follow from the configuration; scales of
+/// activations and of K and V are for 8-bit products and caches.
 constexpr std::array<std::string_view, 10> needless{".rotary_emb.inv_freq",
                                                     ".attn_rot_embd.weight",
                                                     ".masked_bias",
@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 10> needless{".rotary_emb.inv_freq",
                                                     ".kv_scale",
                                                     ".prob_scale"};
 
-/// Beginnings of names around the layers, in Hugging Face's checkpoints and in GGUF files.
+/// Prefixes of tensors outside the layers that text depends on, in Hugging Face's checkpoints and in GGUF files.
 constexpr std::array<std::string_view, 7> around_layers{"model.embed",   "model.norm", "lm_head", "token_",
                                                         "position_embd", "output",     "rope_"};
 
@@ -59,7 +59,7 @@ bool is_bias_of_zeros(const checkpoint& tensors, const std::string& name) {
   return std::ranges::all_of(values, [](float v) { return v == 0; });
 }
 
-/// Tensors of one kind, of which the first is named.
+/// Unused tensors of one kind.
 struct left_out {
   std::size_t count = 0;
   std::string first;

@@ -1,4 +1,4 @@
-// What becomes of a checkpoint's tensors that a model does not use. Used by check_tensors.
+// Judges a checkpoint's tensors that a model does not use. Used by check_tensors.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -10,11 +10,11 @@
 
 namespace troupe {
 
-/// Looks at the tensors that are not in `used`. Those without an effect are passed over: a tied head stored twice, the
-/// rotation's frequencies, masks, scales of an int8 or fp8 that is not used, biases of zeros (which some GPTQ tools
-/// write). A tensor of one of the model's layers, or of what is around them, would change the results: throws
-/// failure(unsupported) naming the first. Layers beyond the configuration's (heads that predict further tokens) and all
-/// else (a part for images) do not touch what text is computed from: returns a sentence for each of these two kinds.
+/// Looks at the tensors that are not in `used`. Tensors without effect are ignored: a tied head stored twice, rotary
+/// frequencies, masks, scales for int8 or fp8 activations, biases of zeros (which some GPTQ tools write). Other tensors
+/// of the model's layers, or of embedding, final norm and head, would change the results: throws failure(unsupported)
+/// naming the first. Layers beyond the configuration's (multi-token prediction) and other parts (vision) do not affect
+/// text: returns a sentence for each of these two kinds.
 std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const model_config& config,
                                               const std::set<std::string>& used);
 

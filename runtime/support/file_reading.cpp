@@ -1,6 +1,6 @@
 #include "runtime/support/file_reading.hpp"
 
-#include "runtime/engine/memory_plan.hpp"
+#include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>

@@ -35,7 +35,7 @@ public:
     --script_->alive;
   }
 
-  void take(const step_tokens& tokens) override { real_->take(tokens); }
+  void receive(const step_tokens& tokens) override { real_->receive(tokens); }
 
   step_output run(const step_plan& plan) override {
     if (const int n = ++script_->steps; script_->on_step)
@@ -54,23 +54,24 @@ public:
     : real_(std::move(real)), script_(std::move(script)) {}
 
   std::string description() const override { return real_->description(); }
+  device_capabilities capabilities() const override { return real_->capabilities(); }
   std::unique_ptr<kernels::backend> open() const override { return real_->open(); }
   std::size_t available_memory() const override { return real_->available_memory(); }
   int decode_rows(int sequences) const override { return real_->decode_rows(sequences); }
   int default_step_tokens(int max_sequences) const override { return real_->default_step_tokens(max_sequences); }
-  std::size_t step_memory(const run_sizes& sizes) const override { return real_->step_memory(sizes); }
-  bool schedule_invariant() const override { return real_->schedule_invariant(); }
-  bool works_by_itself() const override { return real_->works_by_itself(); }
+  std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
+    return real_->step_memory(sizes, vocab, kv_block);
+  }
   swap_rates measure_moves(const kernels::kv_shape& shape) const override { return real_->measure_moves(shape); }
   device_peaks measure_peaks(kernels::dtype compute, bool quantised) const override {
     return real_->measure_peaks(compute, quantised);
   }
 
-  std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
-    return std::make_unique<faulty_runner>([&] { return real_->make_runner(model); }, script_);
+  std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
+    return std::make_unique<faulty_runner>([&] { return real_->make_runner(std::move(spec)); }, script_);
   }
-  std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const override {
-    return real_->make_sampler(model, std::move(sampled));
+  std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
+    return real_->make_sampler(std::move(spec), std::move(sampled));
   }
 
 private:

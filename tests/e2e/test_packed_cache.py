@@ -37,7 +37,7 @@ def test_a_packed_cache_that_was_cut_off_is_made_anew(launch, tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[:len(whole) // 2])
     again, said = answer(launch, "--packed-cache", str(tmp_path))
-    assert f"{file} has {len(whole) // 2} bytes, expected {len(whole)}; weights are packed anew" in said
+    assert f"{file} has {len(whole) // 2} bytes, expected {len(whole)}; weights are packed again" in said
     assert again == expected
     assert file.read_bytes() == whole
 
@@ -50,7 +50,7 @@ def test_a_packed_cache_with_a_byte_changed_is_made_anew(launch, tmp_path):
     changed[len(whole) // 2] ^= 16
     file.write_bytes(changed)
     again, said = answer(launch, "--packed-cache", str(tmp_path))
-    assert f"{file} is damaged, in the matrix `model." in said and "weights are packed anew" in said
+    assert f"{file} is damaged, in the matrix `model." in said and "weights are packed again" in said
     assert again == expected
     assert file.read_bytes() == whole
 

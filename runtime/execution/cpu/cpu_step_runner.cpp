@@ -1,20 +1,17 @@
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 
-#include "runtime/engine/loader.hpp"
-
 #include <algorithm>
 
 namespace troupe {
 
-cpu_step_runner::cpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::backend> backend)
-  : model_(std::move(model)),
-    backend_(std::move(backend)),
-    decoder_(model_->weights, *backend_, model_->limits.step_tokens, model_->info.max_context),
+cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend)
+  : backend_(std::move(backend)),
+    decoder_(std::move(spec.weights), *backend_, spec.sizes.rows, spec.sizes.context),
     cache_(backend_->make_kv_cache(
-      kv_shape_of(model_->weights->config, model_->numbers, static_cast<std::size_t>(model_->blocks)))),
-    slot_tokens_(static_cast<std::size_t>(model_->limits.max_sequences)) {}
+      kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
+    slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {}
 
-void cpu_step_runner::take(const step_tokens& tokens) {
+void cpu_step_runner::receive(const step_tokens& tokens) {
   for (auto& sampled : tokens.sampled->sampled)
     slot_tokens_[static_cast<std::size_t>(sampled.slot)] = sampled.token.id;
 }
@@ -27,13 +24,13 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   copies_.clear();
   for (const auto& move : plan.moves) {
     if (move.what != block_move::kind::copy)
-      throw kernels::device_error("a CPU has no host memory apart from its own to swap out blocks in");
+      throw kernels::device_error("a CPU has no memory of its own to swap blocks to and from");
     copies_.push_back({move.from, move.to});
   }
   backend_->copy_blocks(*cache_, copies_);
-  const auto vocab = static_cast<std::size_t>(model_->info.vocab_size);
+  const auto vocab = static_cast<std::size_t>(decoder_.weights().config.vocab);
   kernels::tensor logits;
-  auto memory = logits_.lend(std::max<std::size_t>(plan.logit_rows.size() * vocab, 1) * sizeof(float),
+  auto memory = logits_.lend(logits_bytes(std::max<std::size_t>(plan.logit_rows.size(), 1), vocab),
                              [this](std::size_t bytes) { return backend_->allocate(bytes); });
   logits.data = memory.get();
   logits.rows = plan.logit_rows.size();

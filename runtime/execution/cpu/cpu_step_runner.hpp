@@ -1,26 +1,24 @@
-// Runs steps on a backend whose calls return when their work is done and whose memory is the host's: the CPU's. Owns KV
-// memory and activations, borrows the weights.
+// Runs steps on a synchronous backend in host memory: the CPU's. Owns KV memory and activations, borrows the weights.
 #pragma once
 
 #include "runtime/execution/buffer_pool.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
 
 #include <vector>
 
 namespace troupe {
 
-struct loaded_model;
-
 class cpu_step_runner final : public step_runner {
 public:
-  cpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::backend> backend);
+  cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::backend> backend);
 
-  void take(const step_tokens& tokens) override;
+  void receive(const step_tokens& tokens) override;
   step_output run(const step_plan& plan) override;
 
+  static std::size_t logits_bytes(std::size_t rows, std::size_t vocab) { return rows * vocab * sizeof(float); }
+
 private:
-  std::shared_ptr<const loaded_model> model_;
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;

@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/machine.hpp"
-#include "runtime/engine/loader.hpp"
 #include "runtime/execution/gpu/decode_buckets.hpp"
 #include "runtime/support/error.hpp"
 
@@ -27,6 +26,14 @@ public:
 
   std::string description() const override { return description_; }
 
+  device_capabilities capabilities() const override {
+    return {.schedule_invariant = options_.deterministic,
+            .fp8 = true,
+            .own_memory = true,
+            .own_thread = true,
+            .step_times = options_.time_steps};
+  }
+
   std::unique_ptr<kernels::backend> open() const override { return open_cuda(); }
 
   std::size_t available_memory() const override {
@@ -38,14 +45,11 @@ public:
 
   int default_step_tokens(int) const override { return 512; }
 
-  std::size_t step_memory(const run_sizes& sizes) const override {
-    const auto logits = static_cast<std::size_t>(sizes.vocab) * sizeof(float) *
-      static_cast<std::size_t>(bucket_of(sizes.max_sequences));
-    return (gpu_step_runner::logits_buffers + 1) * logits + sizes.kv_block + gpu_step_sampler::memory(sizes);
+  std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
+    const auto logits = static_cast<std::size_t>(vocab) * sizeof(float) *
+      static_cast<std::size_t>(bucket_of(sizes.sequences));
+    return (gpu_step_runner::logits_buffers + 1) * logits + kv_block + gpu_step_sampler::memory(sizes, vocab);
   }
-
-  bool schedule_invariant() const override { return options_.deterministic; }
-  bool works_by_itself() const override { return true; }
 
   swap_rates measure_moves(const kernels::kv_shape& shape) const override {
     const auto backend = open_cuda();
@@ -73,14 +77,14 @@ public:
     return {peaks.copy, "device copy", peaks.bf16_product, peaks.bf16_product > 0 ? "cuBLASLt bf16" : ""};
   }
 
-  std::unique_ptr<step_runner> make_runner(std::shared_ptr<const loaded_model> model) const override {
-    return std::make_unique<gpu_step_runner>(std::move(model), open_cuda(), options_.graphs, options_.time_steps);
+  std::unique_ptr<step_runner> make_runner(runner_spec spec) const override {
+    return std::make_unique<gpu_step_runner>(std::move(spec), open_cuda(), options_.graphs, options_.time_steps);
   }
 
-  std::unique_ptr<step_sampler> make_sampler(const loaded_model& model, std::function<void()> sampled) const override {
+  std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()> sampled) const override {
     cuda::select_device(options_.index);
-    return std::make_unique<gpu_step_sampler>(model.info.defaults.stops, model.info.vocab_size,
-                                              model.limits.max_sequences, std::move(sampled));
+    return std::make_unique<gpu_step_sampler>(std::move(spec.eos_ids), spec.vocab, spec.max_sequences,
+                                              std::move(sampled));
   }
 
 private:

@@ -1,6 +1,5 @@
 #include "runtime/execution/gpu/gpu_step_runner.hpp"
 
-#include "runtime/engine/loader.hpp"
 #include "runtime/execution/gpu/decode_buckets.hpp"
 
 #include <algorithm>
@@ -25,21 +24,20 @@ const cuda::event& on_device(const kernels::device_event_ptr& e) { return dynami
 
 } // namespace
 
-gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<cuda::cuda_backend> backend,
-                                 bool graphs, bool timed)
-  : model_(std::move(model)),
+gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_backend> backend, bool graphs, bool timed)
+  : blocks_(spec.blocks),
     backend_(std::move(backend)),
     graphs_wanted_(graphs),
     timed_(timed),
-    vocab_(static_cast<std::size_t>(model_->info.vocab_size)),
-    most_decodes_(bucket_of(model_->limits.max_sequences)),
-    decoder_(model_->weights, *backend_, std::max(model_->limits.step_tokens, most_decodes_), model_->info.max_context),
+    vocab_(static_cast<std::size_t>(spec.weights->config.vocab)),
+    most_decodes_(bucket_of(spec.sizes.sequences)),
+    decoder_(std::move(spec.weights), *backend_, std::max(spec.sizes.rows, most_decodes_), spec.sizes.context),
     cache_(backend_->make_kv_cache(
-      kv_shape_of(model_->weights->config, model_->numbers, static_cast<std::size_t>(model_->blocks) + 1))) {
+      kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))) {
   const auto bytes = static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float);
   decode_logits_ = backend_->allocate(bytes);
-  if (model_->host_blocks > 0)
-    host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(model_->host_blocks) * cache_->shape.block_bytes());
+  if (spec.host_blocks > 0)
+    host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
   for (std::size_t i = 0; i < logits_buffers; ++i)
     logits_.add(backend_->allocate(bytes), bytes);
 }
@@ -100,7 +98,7 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   logit_rows_ = plan.logit_rows;
   for (auto row = static_cast<std::int32_t>(plan.tokens.size()); row < rows; ++row) {
     sequences_.push_back({row, 1, 0, static_cast<std::int32_t>(tables_.size())});
-    tables_.push_back(model_->blocks);
+    tables_.push_back(blocks_);
     slots_or_tokens_.push_back(0);
     logit_rows_.push_back(row);
   }

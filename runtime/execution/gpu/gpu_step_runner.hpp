@@ -10,25 +10,23 @@
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/step_graphs.hpp"
 #include "runtime/execution/step_runner.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
 
 #include <deque>
 #include <vector>
 
 namespace troupe {
 
-struct loaded_model;
-
 class gpu_step_runner final : public step_runner {
 public:
   /// Logits that can be lent at once: of the steps under way, and of the one being run.
   static constexpr std::size_t logits_buffers = 3;
 
-  gpu_step_runner(std::shared_ptr<const loaded_model> model, std::unique_ptr<kernels::cuda::cuda_backend> backend,
-                  bool graphs, bool timed = false);
+  gpu_step_runner(runner_spec spec, std::unique_ptr<kernels::cuda::cuda_backend> backend, bool graphs,
+                  bool timed = false);
   ~gpu_step_runner() override;
 
-  void take(const step_tokens& tokens) override { tokens_of_last_sample_ = tokens; }
+  void receive(const step_tokens& tokens) override { tokens_of_last_sample_ = tokens; }
   step_output run(const step_plan& plan) override;
   double device_ms() override;
 
@@ -41,7 +39,7 @@ private:
   void copy_blocks();
   void lay_out(const step_plan& plan, int rows);
 
-  std::shared_ptr<const loaded_model> model_;
+  std::int32_t blocks_; // of the KV cache, without the one of padding rows
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
   bool graphs_wanted_, timed_;
   std::size_t vocab_;

@@ -25,12 +25,12 @@ std::size_t bytes_of(const std::vector<T>& v) {
 
 } // namespace
 
-std::size_t gpu_step_sampler::memory(const run_sizes& sizes) {
-  const auto rows = static_cast<std::size_t>(sizes.max_sequences), vocab = static_cast<std::size_t>(sizes.vocab),
-             counted = std::min(vocab, static_cast<std::size_t>(sizes.max_context));
-  const auto lists = std::max(usual_list_bytes, vocab * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
+std::size_t gpu_step_sampler::memory(const step_sizes& sizes, int vocab) {
+  const auto rows = static_cast<std::size_t>(sizes.sequences), ids = static_cast<std::size_t>(vocab),
+             counted = std::min(ids, static_cast<std::size_t>(sizes.context));
+  const auto lists = std::max(usual_list_bytes, ids * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
   const auto inputs = sizeof(cuda::sampling_row) + lists;
-  return rows * (sizeof(std::int32_t) + sizeof(cuda::sampled_row) + vocab * sizeof(float)) +
+  return rows * (sizeof(std::int32_t) + sizeof(cuda::sampled_row) + ids * sizeof(float)) +
     cuda::device_scratch::reserved(rows * inputs);
 }
 

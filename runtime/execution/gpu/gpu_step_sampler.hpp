@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/device_scratch.hpp"
-#include "runtime/execution/device.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
 
@@ -30,7 +29,7 @@ public:
   void check() const override;
 
   /// Bytes of device memory that it takes at most, with bias for every token.
-  static std::size_t memory(const run_sizes& sizes);
+  static std::size_t memory(const step_sizes& sizes, int vocab);
 
 private:
   struct sequence {

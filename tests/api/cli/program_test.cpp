@@ -395,12 +395,12 @@ TEST_CASE("bench model prints one JSON object per batch size") {
   CHECK(batches == std::vector<std::int64_t>{1, 3});
 }
 
-TEST_CASE("bench model --ceilings measures the machine first, and shows what share of it was reached") {
+TEST_CASE("bench model --peaks measures the machine first, and shows what share of it is reached") {
   const strings command{"bench",     "model", "--model",    golden("llama-mha-tied"),
                         "--prompt",  "16",    "--generate", "2",
                         "--batch",   "1",     "--repeat",   "1",
                         "--threads", "1",     "--device",   "cpu"};
-  const auto with = run_troupe(command + strings{"--ceilings", "--json"});
+  const auto with = run_troupe(command + strings{"--peaks", "--json"});
   CHECK(with.status == 0);
   CHECK(with.err.find("measuring what cpu, ") != std::string::npos);
   const auto object = json::document::parse(only_line(with.out), "bench");

@@ -119,7 +119,7 @@ struct packed {
   }
 };
 
-const storable_matrices& storable(const backend& device) { return dynamic_cast<const storable_matrices&>(device); }
+const storable_matrices& storable(const backend& device) { return *device.storable(); }
 
 std::vector<std::byte> joined(const std::vector<std::span<const std::byte>>& parts) {
   std::vector<std::byte> all;

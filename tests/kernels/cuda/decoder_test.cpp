@@ -1,6 +1,7 @@
 // The whole decoder over the CUDA backend, against the golden checkpoints.
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
@@ -27,13 +28,13 @@ struct engine {
   std::unique_ptr<kernels::kv_cache> cache;
   kernels::buffer logits;
 
-  engine(const model_source& source, precision numbers, bool deterministic)
-    : engine(*source.tensors, source.config, numbers, deterministic) {}
-  engine(const checkpoint& tensors, const model_config& config, precision numbers, bool deterministic)
+  engine(const model_source& source, precision precision, bool deterministic)
+    : engine(*source.tensors, source.config, precision, deterministic) {}
+  engine(const checkpoint& tensors, const model_config& config, precision precision, bool deterministic)
     : backend(cuda::make_cuda_backend({.deterministic = deterministic})),
-      weights(load_weights(tensors, config, *backend, numbers)),
+      weights(load_weights(tensors, config, *backend, precision)),
       graph(weights, *backend, max_rows, max_context),
-      cache(backend->make_kv_cache(kv_shape_of(config, numbers, pool_blocks))),
+      cache(backend->make_kv_cache(kv_shape_of(config, precision, pool_blocks))),
       logits(backend->allocate(vocab() * max_rows * sizeof(float))) {}
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights->config.vocab); }
@@ -145,7 +146,7 @@ TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the nu
   for (const auto kv : {kernels::kv_type::bf16, kernels::kv_type::int8, kernels::kv_type::fp8}) {
     CAPTURE(to_string(kv));
     engine e(codes, source.config, {dtype::bf16, kernels::quantization::none, kv}, true);
-    CHECK(e.weights->bytes == memory_needed(codes, source.config, dtype::bf16, *e.backend, 1, 1).weights);
+    CHECK(e.weights->bytes == estimate_memory(codes, source.config, dtype::bf16, *e.backend, {}).weights);
     for (const auto& [tokens, first] : {std::pair{prompt, 0}, {std::vector<token_id>{12}, int(prompt.size())}}) {
       const auto want = exact.step(tokens, first), got = e.step(tokens, first);
       // K and V in fp8 err by 2^-4 at most, 16 times as much as in bf16, but at two of the eight places only.

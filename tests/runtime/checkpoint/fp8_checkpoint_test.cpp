@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -13,7 +15,7 @@ using kernels::dtype;
 
 namespace {
 
-/// Tensors of a safetensors file to be.
+/// Tensors to be written to a safetensors file.
 class file_writer {
 public:
   void add(const std::string& name, std::string_view type, const std::vector<std::size_t>& shape,
@@ -67,14 +69,14 @@ std::string config_with(const std::string& quantization) {
 
 constexpr const char* compressed = R"({"quant_method": "compressed-tensors", "format": "float-quantized"})";
 
-std::vector<float> last_logits(const checkpoint& tensors, const model_config& config, precision numbers) {
+std::vector<float> last_logits(const checkpoint& tensors, const model_config& config, precision precision) {
   const std::vector<token_id> ids{1, 5, 9, 200, 3};
   const auto backend = kernels::make_cpu_backend({.threads = 1});
-  const auto weights = load_weights(tensors, config, *backend, numbers);
-  CHECK(weights->bytes == memory_needed(tensors, config, numbers, *backend, 1, 1).weights);
+  const auto weights = load_weights(tensors, config, *backend, precision);
+  CHECK(weights->bytes == estimate_memory(tensors, config, precision, *backend, {}).weights);
   const auto rows = static_cast<std::int32_t>(ids.size()), last = rows - 1;
   decoder graph(weights, *backend, rows, 64);
-  const auto cache = backend->make_kv_cache(kv_shape_of(config, numbers, 4));
+  const auto cache = backend->make_kv_cache(kv_shape_of(config, precision, 4));
   const std::vector<std::int32_t> blocks{0, 1, 2, 3};
   const auto vocab = static_cast<std::size_t>(config.vocab);
   std::vector<float> logits(vocab);
@@ -86,7 +88,7 @@ std::vector<float> last_logits(const checkpoint& tensors, const model_config& co
   return logits;
 }
 
-/// What is said of the checkpoint when `from` in its file has become `to`, of the same length.
+/// The error message after `from` in the checkpoint's file is replaced by `to`, of the same length.
 std::string refusal(const std::string& from, const std::string& to) {
   const temp_folder folder;
   write(folder.path() / "config.json", config_with(compressed));
@@ -104,8 +106,7 @@ std::string refusal(const std::string& from, const std::string& to) {
 
 } // namespace
 
-TEST_CASE(
-  "FP8 checkpoints give on a CPU, bit for bit, the logits of the numbers that their codes and scales stand for") {
+TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of their expanded weights") {
   const auto golden = open_model((data() / "golden/llama-gqa").string());
   const fp8_view expanded(*golden.tensors, true);
   const temp_folder folder;
@@ -120,11 +121,11 @@ TEST_CASE(
     CHECK(source.tensors->find("model.layers.1.self_attn.o_proj.weight")->type == tensor_type::fp8_rows);
     if (quantization != compressed)
       continue;
-    for (const precision numbers :
+    for (const troupe::precision precision :
          {precision(dtype::f32), precision(dtype::bf16), precision(dtype::bf16, kernels::quantization::int8)}) {
-      const auto got = last_logits(*source.tensors, source.config, numbers);
-      CHECK(got == last_logits(expanded, golden.config, numbers));
-      CHECK(got != last_logits(*golden.tensors, golden.config, numbers));
+      const auto got = last_logits(*source.tensors, source.config, precision);
+      CHECK(got == last_logits(expanded, golden.config, precision));
+      CHECK(got != last_logits(*golden.tensors, golden.config, precision));
     }
   }
 }

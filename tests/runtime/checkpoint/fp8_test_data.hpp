@@ -1,5 +1,4 @@
-// A checkpoint whose layers' matrices are in FP8, made of another one: as rows of codes, or as the numbers that these
-// stand for.
+// A checkpoint with FP8 matrices in its layers, made of another one: as rows of codes, or expanded.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -12,7 +11,7 @@ namespace troupe::test {
 
 class fp8_view final : public checkpoint {
 public:
-  /// `expanded`: in f32. Each matrix has a scale for each output, or, those called down_proj, one for all.
+  /// `expanded`: in f32. Matrices have one scale per output, except down_proj, which has one for all.
   fp8_view(const checkpoint& from, bool expanded) : from_(from), expanded_(expanded) {
     for (const auto& name : from.tensors())
       if (auto info = *from.find(name); is_layer_matrix(name)) {

@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// What is wrong with a file.
+/// The error message for a file.
 std::string said(const std::string& file) {
   return failure_of([&] { read_gguf(bytes_of(file), "m.gguf"); });
 }
@@ -73,7 +73,7 @@ TEST_CASE("GGUF: metadata of every type, nested arrays and tensors are read, in 
   }
 }
 
-TEST_CASE("GGUF: what is malformed is refused by file, key or tensor, with what was found and expected") {
+TEST_CASE("GGUF: malformed files are refused naming file, key or tensor, with what was found and expected") {
   CHECK(said("") == "m.gguf: not a GGUF file: it does not begin with `GGUF`");
   CHECK(said("GGML1234") == "m.gguf: not a GGUF file: it does not begin with `GGUF`");
   CHECK(said("GGUF") == "m.gguf: truncated: the version takes 4 bytes from byte 4, but only 0 are left");
@@ -140,7 +140,7 @@ TEST_CASE("GGUF: what is malformed is refused by file, key or tensor, with what 
         "m.gguf: tensor `t` is there twice");
 }
 
-TEST_CASE("GGUF: metadata of the wrong kind or out of range is refused by key") {
+TEST_CASE("GGUF: metadata of the wrong kind or out of range is refused naming the key") {
   const auto file = gguf_text{
     {entry("text", "x"), entry("n", gguf_type::u64, UINT64_MAX), entry("nan", gguf_type::f32, NAN),
      array_entry("mixed", gguf_type::u32, 2, packed(1u) + packed(2u)), entry("bad", "\xc3"),
@@ -163,7 +163,7 @@ TEST_CASE("GGUF: metadata of the wrong kind or out of range is refused by key") 
   CHECK(failure_of([&] { m.floats("mixed"); }) == "m.gguf: `mixed` must be an array of f32, found an array of u32");
 }
 
-TEST_CASE("GGUF: whatever bytes of a file change, it is read or refused") {
+TEST_CASE("GGUF: a file with any bytes changed is read or refused") {
   std::mt19937 random(11);
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
@@ -173,7 +173,7 @@ TEST_CASE("GGUF: whatever bytes of a file change, it is read or refused") {
     const auto header = std::min<std::size_t>(original.size(), 20'000);
     for (int round = 0; round < 300; ++round) {
       auto text = original;
-      // Mostly where numbers are, which lie thick at the start; sometimes the file ends early.
+      // Mostly numbers near the start, which is dense with them; sometimes the file ends early.
       for (int changes = 1 + static_cast<int>(random() % 4); changes > 0; --changes) {
         const auto at = random() % (random() % 2 ? std::min<std::size_t>(header, 1200) : header);
         text[at] = random() % 2 ? static_cast<char>(random()) : "\0\1\x7f\x80\xff"[random() % 5];

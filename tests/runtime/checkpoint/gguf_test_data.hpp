@@ -1,4 +1,4 @@
-// A GGUF file put together by hand, for tests that need one to be wrong in one place.
+// Builds GGUF files by hand, for tests that need one wrong part.
 #pragma once
 
 #include "runtime/checkpoint/gguf.hpp"

@@ -30,7 +30,7 @@ packed_contents some_contents() {
           {{"first", 128}, {"second", 2 * page}, {"third", 64 * 3}}};
 }
 
-/// What stands for the packed matrix `name`, in two parts.
+/// Made-up bytes of the packed matrix `name`, in two parts.
 struct matrix_bytes {
   std::vector<std::byte> bytes;
   std::vector<std::span<const std::byte>> parts;
@@ -49,7 +49,7 @@ struct outcome {
   fs::path file;
 };
 
-/// A load: what is not found is added.
+/// A load: matrices that are not found are added.
 outcome attempt(const fs::path& folder, const packed_contents& contents = some_contents()) {
   outcome result;
   kernels::thread_pool pool(2);
@@ -79,7 +79,7 @@ std::size_t files_in(const fs::path& folder) {
   return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
-/// As long as it lives, files cannot grow beyond `bytes`: stands for a disk that is full.
+/// While it lives, files cannot grow beyond `bytes`: simulates a full disk.
 class small_disk {
 public:
   explicit small_disk(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -99,7 +99,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Packed weights that one load keeps are found by the next, bit for bit") {
+TEST_CASE("Packed weights kept by one load are found by the next, bit for bit") {
   const temp_folder folder;
   const auto deep = folder.path() / "a" / "b"; // is made
   const auto cold = load(deep);
@@ -118,7 +118,7 @@ TEST_CASE("Packed weights that one load keeps are found by the next, bit for bit
   CHECK(files_in(deep) == 1);
 }
 
-TEST_CASE("What a packed cache lends outlives it, and the file's removal") {
+TEST_CASE("Memory lent by a packed cache outlives the cache and the file's removal") {
   const temp_folder folder;
   const auto file = load(folder.path()).file;
   kernels::buffer third;
@@ -143,9 +143,10 @@ TEST_CASE("Packed weights of another model, type or target have a file of their 
     return contents;
   };
   std::size_t files = 1;
-  for (const auto& other : {change([](auto& c) { c.model = "other"; }), change([](auto& c) { c.numbers = "f32 int8"; }),
-                            change([](auto& c) { c.target = "avx2"; }),
-                            change([](auto& c) { c.files[0].path = "/models/b.safetensors"; })}) {
+  for (const auto& other :
+       {change([](auto& c) { c.model = "other"; }), change([](auto& c) { c.precision = "f32 int8"; }),
+        change([](auto& c) { c.target = "avx2"; }),
+        change([](auto& c) { c.files[0].path = "/models/b.safetensors"; })}) {
     CHECK(load(folder.path(), other).found == 0);
     CHECK(load(folder.path(), other).found == 3);
     CHECK(files_in(folder.path()) == ++files);
@@ -165,14 +166,14 @@ TEST_CASE("Packed weights of another model, type or target have a file of their 
     const auto replaced = load(folder.path(), other);
     CHECK(replaced.file == first.file);
     CHECK(replaced.found == 0);
-    CHECK(replaced.lines[0] == first.file.string() + " " + why + "; weights are packed anew");
+    CHECK(replaced.lines[0] == first.file.string() + " " + why + "; weights are packed again");
     CHECK(load(folder.path(), other).found == other.matrices.size());
     CHECK(load(folder.path()).found == 0);
     CHECK(files_in(folder.path()) == files);
   }
 }
 
-TEST_CASE("A file of packed weights that is malformed or not whole is not used, and replaced") {
+TEST_CASE("A malformed or incomplete file of packed weights is replaced") {
   const temp_folder folder;
   const auto file = load(folder.path()).file;
   const auto good = content(file);
@@ -212,13 +213,13 @@ TEST_CASE("A file of packed weights that is malformed or not whole is not used, 
     write(file, bytes);
     const auto again = load(folder.path());
     CHECK(again.found == 0);
-    CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed anew");
+    CHECK(again.lines[0] == file.string() + " " + why + "; weights are packed again");
     CHECK(content(file) == good);
   }
   CHECK(load(folder.path()).found == 3);
 }
 
-TEST_CASE("A file of packed weights any bit of which has changed is not used, and replaced") {
+TEST_CASE("A file of packed weights with any bit changed is replaced") {
   const temp_folder folder;
   const auto file = load(folder.path()).file;
   const auto good = content(file);
@@ -232,7 +233,7 @@ TEST_CASE("A file of packed weights any bit of which has changed is not used, an
     write(file, bad);
     const auto again = load(folder.path());
     CHECK(again.found == 0);
-    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed anew");
+    CHECK(again.lines[0] == file.string() + " is damaged, in the matrix `" + matrix + "`; weights are packed again");
     CHECK(content(file) == good);
   };
   for (const auto& [name, place] : matrices)
@@ -259,7 +260,7 @@ TEST_CASE("A file of packed weights any bit of which has changed is not used, an
   CHECK(load(folder.path()).found == 3);
 }
 
-TEST_CASE("A place that cannot be written is one sentence, and no error") {
+TEST_CASE("A folder that cannot be written costs one log line and is not an error") {
   const temp_folder folder;
   const auto lines = [&](const fs::path& place) {
     const auto result = load(place);
@@ -269,13 +270,13 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
   const auto nowhere = lines("/proc/none/here");
   REQUIRE(nowhere.size() == 1);
   CHECK(nowhere[0].starts_with("packed weights are not kept: /proc/none/here: cannot be created: "));
-  // The file's place is taken by something that cannot be replaced.
+  // Something that cannot be replaced has the file's name.
   const auto file = load(folder.path()).file;
   fs::remove(file);
   fs::create_directories(file / "full");
   const auto said = lines(folder.path());
   REQUIRE(said.size() == 3);
-  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed anew");
+  CHECK(said[0] == file.string() + ": is a folder, not a regular file; weights are packed again");
   CHECK(said[2] == "packed weights are not kept: " + file.string() + ": cannot be written: Is a directory");
   CHECK(files_in(folder.path()) == 1);
   fs::remove_all(file);
@@ -285,7 +286,7 @@ TEST_CASE("A place that cannot be written is one sentence, and no error") {
     std::vector<std::string>{"packed weights are not kept: " + file.string() + ": cannot be written: Is a directory"});
 }
 
-TEST_CASE("A disk that is full, at once or later, leaves no file behind") {
+TEST_CASE("A full disk, at once or later, leaves no file behind") {
   const temp_folder folder;
   const auto file = load(folder.path()).file;
   fs::remove(file);
@@ -312,7 +313,7 @@ TEST_CASE("A disk that is full, at once or later, leaves no file behind") {
   CHECK(files_in(folder.path()) == 0);
 }
 
-TEST_CASE("A cache in a place that is a file is refused") {
+TEST_CASE("A cache folder that is a file is refused") {
   const temp_folder folder;
   const auto file = folder.path() / "file";
   write(file, "x");
@@ -321,7 +322,7 @@ TEST_CASE("A cache in a place that is a file is refused") {
   CHECK(content(file) == "x");
 }
 
-TEST_CASE("Of two loads at once one writes; one that is given up leaves nothing") {
+TEST_CASE("Of two concurrent loads one writes; an abandoned load leaves nothing") {
   const temp_folder folder;
   const auto contents = some_contents();
   std::vector<std::string> lines;
@@ -340,7 +341,7 @@ TEST_CASE("Of two loads at once one writes; one that is given up leaves nothing"
   CHECK(load(folder.path()).found == 3);
 }
 
-TEST_CASE("What a process left that died while it wrote is taken over") {
+TEST_CASE("The leftover of a process that died while writing is replaced") {
   const temp_folder folder;
   const auto contents = some_contents();
   const auto child = fork();
@@ -362,7 +363,7 @@ TEST_CASE("What a process left that died while it wrote is taken over") {
   CHECK(load(folder.path()).found == 3);
 }
 
-TEST_CASE("Many processes that start at once with a cold cache all end well, and leave one whole file") {
+TEST_CASE("Many processes that start together with a cold cache all succeed, and leave one complete file") {
   const temp_folder folder;
   std::vector<pid_t> children;
   for (int i = 0; i < 8; ++i) {

@@ -4,6 +4,9 @@
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 
 #include <cmath>
@@ -31,7 +34,7 @@ float value(const checkpoint& tensors, std::string_view name, std::size_t row, s
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, dtype::f32);
-  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, dtype::f32, *backend, 1, 1).weights);
+  CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, dtype::f32, *backend, {}).weights);
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, 64);
   const auto cache = backend->make_kv_cache(kv_shape_of(source.config, dtype::f32, 4));
@@ -47,7 +50,7 @@ std::vector<float> last_logits(const model_source& source, const std::vector<tok
   return logits;
 }
 
-/// A copy of a checkpoint's folder whose file has other bytes: `from` becomes `to`, of the same length.
+/// A copy of a checkpoint's folder with `from` in its file replaced by `to`, of the same length.
 std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
   const temp_folder copy;
   write(copy.path() / "config.json", content(folder_of(name) / "config.json"));
@@ -65,7 +68,7 @@ std::string refusal(const std::string& name, const std::string& from, const std:
 
 } // namespace
 
-TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales stand for") {
+TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and scales encode") {
   const std::map<std::string, tensor_type> types{
     {"gptq-g32-sym", tensor_type::q4_0},
     {"gptq-g64", tensor_type::q4_1},

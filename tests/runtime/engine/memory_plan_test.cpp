@@ -1,17 +1,13 @@
 #include "runtime/engine/memory_plan.hpp"
 
-#include "tests/runtime/model/model_test_data.hpp"
-
 #include <doctest/doctest.h>
-
-#include <limits>
 
 using namespace troupe;
 
 namespace {
 
 constexpr std::size_t mib = 1 << 20;
-constexpr memory_need need{100 * mib, 10 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
+constexpr memory_estimate need{100 * mib, 8 * mib, 2 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
 
 std::string refusal(const engine_options& o, int context, std::size_t available) {
   try {
@@ -24,7 +20,7 @@ std::string refusal(const engine_options& o, int context, std::size_t available)
 
 } // namespace
 
-TEST_CASE("the cache is sized to what the sequences can use, where there is room for it") {
+TEST_CASE("the cache is as large as the sequences can use, if there is room") {
   engine_options o;
   o.max_sequences = 4;
   auto plan = plan_memory(o, need, 160, 10000 * mib, cache_share::of_a_machine);
@@ -34,7 +30,7 @@ TEST_CASE("the cache is sized to what the sequences can use, where there is room
         "weights 100 MiB, activations 10.0 MiB, KV cache 40.0 MiB (640 tokens); up to 160 tokens per sequence");
 }
 
-TEST_CASE("else it takes its share of what is left, and the context shrinks to what fits") {
+TEST_CASE("without enough room it takes its share of what is left, and the context shrinks to fit") {
   engine_options o;
   auto plan = plan_memory(o, need, 4096, 210 * mib, cache_share::of_a_device);
   CHECK(plan.blocks == 80);
@@ -42,43 +38,17 @@ TEST_CASE("else it takes its share of what is left, and the context shrinks to w
   CHECK(plan.line.find("less than the model's 4096") != std::string::npos);
 }
 
-TEST_CASE("on a machine that others use, too, it leaves a second engine as much as it takes itself") {
+TEST_CASE("on a shared machine it leaves a second engine as much as it takes") {
   engine_options o;
   const auto first = plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine);
   CHECK(first.blocks == 500);
   const auto taken = (110 + 500) * mib;
   CHECK_NOTHROW(plan_memory(o, need, 4096, 1110 * mib - taken, cache_share::of_a_machine));
-  o.kv_cache_bytes = 1000 * mib; // who asks for it gets it all
+  o.kv_cache_bytes = 1000 * mib; // an explicit size gets it all
   CHECK(plan_memory(o, need, 4096, 1110 * mib, cache_share::of_a_machine).blocks == 1000);
 }
 
-TEST_CASE("the tightest control group around a process limits it, whatever its version") {
-  const test::temp_folder mount;
-  const auto write = [&](const std::string& file, const std::string& text) {
-    std::filesystem::create_directories((mount.path() / file).parent_path());
-    test::write(mount.path() / file, text + "\n");
-  };
-  constexpr auto none = std::numeric_limits<std::size_t>::max();
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == none);
-  write("a/b/memory.max", "max");
-  write("a/b/memory.current", "1000");
-  write("a/memory.max", "5000");
-  write("a/memory.current", "3000");
-  write("a/memory.stat", "anon 1\ninactive_file 500");
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 2500);
-  write("a/b/memory.max", "900");
-  CHECK(memory_left_in_groups("0::/a/b\n", mount.path()) == 0);
-  // The path of a group that is not mounted here: the root is what limits.
-  write("memory.max", "7000");
-  write("memory.current", "1000");
-  CHECK(memory_left_in_groups("0::/docker/0123\n", mount.path()) == 6000);
-
-  write("memory/c/memory.limit_in_bytes", "4000");
-  write("memory/c/memory.usage_in_bytes", "3000");
-  CHECK(memory_left_in_groups("5:cpu,memory:/c\n3:pids:/a\n", mount.path()) == 1000);
-}
-
-TEST_CASE("a cache size that was asked for is taken as it is") {
+TEST_CASE("an explicit cache size is used as it is") {
   engine_options o;
   o.kv_cache_bytes = 25 * mib + 1;
   CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).blocks == 25);
@@ -86,7 +56,7 @@ TEST_CASE("a cache size that was asked for is taken as it is") {
   CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
 }
 
-TEST_CASE("a context of more tokens than the model has positions for is cut to those, with a word") {
+TEST_CASE("a context beyond the model's limit is cut to it, and the line says so") {
   engine_options o;
   o.max_context = 4096;
   const auto plan = plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine);
@@ -97,7 +67,7 @@ TEST_CASE("a context of more tokens than the model has positions for is cut to t
     plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
 }
 
-TEST_CASE("what cannot fit is refused with what is needed and what there is") {
+TEST_CASE("needs beyond the available memory are refused with both figures") {
   engine_options o;
   CHECK(refusal(o, 160, 100 * mib) ==
         "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
@@ -107,7 +77,7 @@ TEST_CASE("what cannot fit is refused with what is needed and what there is") {
   CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
 }
 
-TEST_CASE("host memory to swap to is counted in blocks, and refused where it makes no sense") {
+TEST_CASE("host memory to swap to is counted in blocks, and refused where it is useless") {
   engine_options o;
   CHECK(plan_swap(o, mib, false, 0) == 0);
   o.swap_bytes = 25 * mib + 1;
@@ -131,9 +101,13 @@ TEST_CASE("host memory to swap to is counted in blocks, and refused where it mak
   CHECK(refused(mib, true, 100 * mib) == "`swap` keeps what the prefix cache evicts, but the prefix cache is off");
 }
 
-TEST_CASE("sizes are written for people") {
-  CHECK(to_size(512) == "512 B");
-  CHECK(to_size(1536) == "1.5 KiB");
-  CHECK(to_size(std::size_t(3) << 30) == "3.0 GiB");
-  CHECK(available_memory() > 0);
+TEST_CASE("memory that is not there is refused in one sentence") {
+  CHECK_NOTHROW(require_memory("a model", mib, mib));
+  try {
+    require_memory("a batch of 3", 2 * mib, mib, " for its steps");
+    FAIL("accepted");
+  } catch (const failure& f) {
+    CHECK(f.what_failed().code == errc::out_of_memory);
+    CHECK(f.what_failed().message == "a batch of 3 needs 2.0 MiB for its steps, but only 1.0 MiB are available");
+  }
 }

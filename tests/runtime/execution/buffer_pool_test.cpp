@@ -37,7 +37,7 @@ TEST_CASE("A buffer is lent again once its last holder is gone, and outlives its
   *static_cast<char*>(orphan.get()) = 'x';
 }
 
-TEST_CASE("What one thread did with a buffer happened before another has it") {
+TEST_CASE("One thread's use of a buffer happens before the next thread's") {
   buffer_pool lender;
   std::set<const int*> seen;
   std::vector<std::shared_ptr<const void>> kept;
@@ -61,7 +61,7 @@ TEST_CASE("What one thread did with a buffer happened before another has it") {
   CHECK(sum == 1000);
 }
 
-TEST_CASE("Buffers that come back while one is looked for are never lent too small") {
+TEST_CASE("Buffers that return during a search are never lent too small") {
   buffer_pool lender;
   std::map<const void*, std::size_t> sizes;
   std::vector<kernels::buffer> memory;

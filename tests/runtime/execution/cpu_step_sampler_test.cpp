@@ -33,7 +33,7 @@ constexpr token_id eos = 3;
 
 } // namespace
 
-TEST_CASE("each sample takes its own row of logits, and several may share one") {
+TEST_CASE("each sample reads its own row of logits, and several may share one") {
   cpu_step_sampler sampler({eos});
   const auto greedy = start_of({.temperature = 0});
   const auto plan = plan_of({{first, 4, 1, greedy}, {second, 5, 0, greedy}, {{8, 0}, 6, 1, greedy}}, 2);
@@ -47,7 +47,7 @@ TEST_CASE("each sample takes its own row of logits, and several may share one") 
   CHECK(result.sampled[2].token.id == 2);
 }
 
-TEST_CASE("a rebuilt sampling state samples as the one that it replaces") {
+TEST_CASE("a rebuilt sampling state samples like the one that it replaces") {
   const sampling_params params{.temperature = 1.5f, .presence_penalty = 1, .seed = 5, .max_tokens = 40};
   const std::vector<float> logits{1, 2, 3, -INFINITY, 2.5f, 1.5f, 0.5f, 2.2f};
   cpu_step_sampler whole({eos}), again({eos});
@@ -77,7 +77,7 @@ TEST_CASE("a sequence that has ended, here or by the plan, yields nothing more")
   CHECK(sampler.sample(plan_of({{second, 0, 0, nullptr}}), std::vector<float>{9, 0, 0, 0}).sampled.empty());
 }
 
-TEST_CASE("one sequence whose logits are no numbers fails alone") {
+TEST_CASE("a sequence with NaN logits fails alone") {
   cpu_step_sampler sampler({eos});
   const auto greedy = start_of({.temperature = 0});
   const auto plan = plan_of({{first, 0, 0, greedy}, {second, 1, 1, greedy}}, 2);

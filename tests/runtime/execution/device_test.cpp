@@ -8,6 +8,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace troupe;
 
 namespace {
@@ -25,15 +27,15 @@ std::string refusal(const std::string& name, const gpu_opener& open_gpu = nullpt
 
 } // namespace
 
-TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
+TEST_CASE("A device is chosen by name; auto is a CPU if there is no GPU") {
   CHECK(open_device({.device = "auto", .threads = 1}, nullptr)->description().starts_with("cpu, "));
   CHECK(open_device({.device = "cpu:portable", .threads = 2}, nullptr)->description() == "cpu, portable, 2 threads");
   const auto none = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw failure(errc::bad_request, "no NVIDIA GPU", "device");
   };
   std::string why = "?";
-  CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->schedule_invariant());
-  CHECK(why.empty()); // nobody has asked for one
+  CHECK(open_device({.device = "auto", .threads = 1}, none, &why)->capabilities().schedule_invariant);
+  CHECK(why.empty()); // none was asked for
   const auto broken = [](const gpu_options&) -> std::shared_ptr<const device> {
     throw kernels::device_error("cudaSetDevice: out of memory");
   };
@@ -46,7 +48,7 @@ TEST_CASE("A device goes by its name; auto is a CPU where there is no GPU") {
   CHECK(refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
 }
 
-TEST_CASE("A GPU is opened by its number, with what was asked of it") {
+TEST_CASE("A GPU is opened by its number, with the options given") {
   gpu_options asked;
   int opened = 0;
   const auto some = [&](const gpu_options& options) {
@@ -71,16 +73,16 @@ TEST_CASE("A GPU is opened by its number, with what was asked of it") {
   CHECK(opened == 2);
 }
 
-TEST_CASE("What is a GPU's alone is refused on a CPU") {
+TEST_CASE("Options for GPUs are refused on a CPU") {
   try {
     open_device({.device = "cpu", .unified_maximum = 1.f}, nullptr);
-    FAIL("taken");
+    FAIL("accepted");
   } catch (const failure& f) {
     CHECK(f.what_failed().message == "`unified_maximum` is for NVIDIA GPUs");
   }
 }
 
-TEST_CASE("What is a CPU's alone is refused on a GPU") {
+TEST_CASE("Options for CPUs are refused on a GPU") {
   int opened = 0;
   const auto some = [&](const gpu_options&) {
     ++opened;
@@ -89,7 +91,7 @@ TEST_CASE("What is a CPU's alone is refused on a GPU") {
   for (const std::string name : {"cuda:0", "auto"})
     try {
       open_device({.device = name, .packed_cache = "cache"}, some);
-      FAIL("taken");
+      FAIL("accepted");
     } catch (const failure& f) {
       CHECK(f.what_failed().message == "`packed_cache` is for CPUs");
     }
@@ -97,7 +99,7 @@ TEST_CASE("What is a CPU's alone is refused on a GPU") {
   CHECK_NOTHROW(open_device({.device = "auto", .threads = 1, .packed_cache = "cache"}, nullptr));
 }
 
-TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused in one sentence") {
+TEST_CASE("Types to compute in are chosen by name; fp8 on a CPU is refused in one sentence") {
   const auto source = open_model(test_data() + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;
   const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, false); };
@@ -113,10 +115,10 @@ TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused
         "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
   CHECK(sentence({.quantize = "fp8"}) ==
         "`quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
-  const auto numbers = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
-  CHECK(numbers.kv == kernels::kv_type::fp8);
-  CHECK(numbers.weights == kernels::quantization::fp8);
-  CHECK(numbers.compute == kernels::dtype::bf16);
+  const auto precision = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
+  CHECK(precision.kv == kernels::kv_type::fp8);
+  CHECK(precision.weights == kernels::quantization::fp8);
+  CHECK(precision.compute == kernels::dtype::bf16);
   CHECK(on_cpu({.dtype = "f32", .kv_dtype = "int8"}).kv == kernels::kv_type::int8);
   CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
   CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");
@@ -125,4 +127,30 @@ TEST_CASE("Types to compute in are known by their names; fp8 on a CPU is refused
   const float weight[] = {1, 2};
   const kernels::stored_matrix matrix{weight, kernels::dtype::f32, 1, 2};
   CHECK_THROWS_AS(backend->pack({&matrix, 1}, kernels::dtype::f32, kernels::quantization::fp8), std::invalid_argument);
+}
+
+TEST_CASE("A CPU is schedule-invariant, and has neither memory nor threads nor clocks of its own") {
+  const auto c = open_device({.device = "cpu", .threads = 1}, nullptr)->capabilities();
+  CHECK(c.schedule_invariant);
+  CHECK_FALSE(c.fp8);
+  CHECK_FALSE(c.own_memory);
+  CHECK_FALSE(c.own_thread);
+  CHECK_FALSE(c.step_times);
+}
+
+TEST_CASE("The memory of a model on a device is that of its decoder and the logits of all sequences") {
+  const auto source = open_model(test_data() + "/golden/llama-gqa");
+  const auto device = open_device({.device = "cpu", .threads = 1}, nullptr);
+  const auto backend = device->open();
+  const auto& config = source.config;
+  for (const int rows : {2, 8}) { // fewer and more than sequences
+    const auto decoder = estimate_memory(*source.tensors, config, kernels::dtype::f32, *backend,
+                                         {std::max(rows, 3), 3, 64});
+    const auto whole = estimate_memory(*source.tensors, config, kernels::dtype::f32, *device, *backend, {rows, 3, 64});
+    CHECK(whole.weights == decoder.weights);
+    CHECK(whole.activations == decoder.activations);
+    CHECK(whole.scratch - decoder.scratch == 3 * static_cast<std::size_t>(config.vocab) * sizeof(float));
+    CHECK(whole.kv_block == decoder.kv_block);
+    CHECK(whole.fixed() == whole.weights + whole.activations + whole.scratch);
+  }
 }

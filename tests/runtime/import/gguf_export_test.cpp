@@ -6,6 +6,7 @@
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/atomic_file.hpp"
 
 #include <cmath>
@@ -95,7 +96,7 @@ TEST_CASE("A model written as GGUF reads as the same model: configuration, token
     }
 }
 
-TEST_CASE("A model that is quantised already is quantised again only where that is asked for") {
+TEST_CASE("A quantised model is quantised again only on request") {
   kernels::thread_pool pool(1);
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
@@ -131,7 +132,7 @@ TEST_CASE("A model that is quantised already is quantised again only where that 
         }).ends_with("is the file that is read, name another for the result"));
 }
 
-TEST_CASE("What GGUF cannot say is refused, and leaves no file behind") {
+TEST_CASE("Models that GGUF cannot express are refused, and leave no file behind") {
   kernels::thread_pool pool(1);
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
@@ -159,7 +160,7 @@ TEST_CASE("What GGUF cannot say is refused, and leaves no file behind") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1); // the copy
 }
 
-TEST_CASE("Only a regular file is replaced by an export, and only by a whole one") {
+TEST_CASE("An export replaces only a regular file, and only by a complete one") {
   namespace fs = std::filesystem;
   kernels::thread_pool pool(1);
   const temp_folder folder;

@@ -5,6 +5,9 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 
 #include <cmath>
@@ -31,7 +34,7 @@ std::vector<T> list(json::value v) {
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids, dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
   const auto weights = load_weights(*source.tensors, source.config, *backend, compute);
-  CHECK(weights->bytes == memory_needed(*source.tensors, source.config, compute, *backend, 1, 1).weights);
+  CHECK(weights->bytes == estimate_memory(*source.tensors, source.config, compute, *backend, {}).weights);
   const auto rows = static_cast<std::int32_t>(ids.size());
   decoder graph(weights, *backend, rows, rows);
   std::vector<std::int32_t> blocks((ids.size() + kernels::block_tokens - 1) / kernels::block_tokens);
@@ -121,7 +124,7 @@ model_config config_with(const std::function<void(entries&)>& change) {
   return parse_gguf_config(metadata_file(change).open());
 }
 
-/// What is wrong, without the folder.
+/// The error message, without the folder.
 std::string shortened(std::string message) {
   const auto at = message.find("m.gguf");
   return at == std::string::npos ? message : message.substr(at);
@@ -245,7 +248,7 @@ TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and 
           " (`token_embd.weight`): tensor `model.embed_tokens.weight` is missing, expected with the shape [800, 128]");
 }
 
-TEST_CASE("A GGUF file is known by its extension, in whatever case, or by its first bytes") {
+TEST_CASE("A GGUF file is recognised by its extension, ignoring case, or by its first bytes") {
   const temp_folder folder;
   const std::map<std::string, std::string> names{
     {"Q.GGUF", "Q"}, {"sha256-0.a1", "sha256-0.a1"}, {"v1.5.gguf", "v1.5"}};
@@ -276,7 +279,7 @@ TEST_CASE("A GGUF file is known by its extension, in whatever case, or by its fi
   }
 }
 
-TEST_CASE("Matrices in blocks, which --quantize does not apply to, are told of") {
+TEST_CASE("Matrices in blocks, which --quantize does not apply to, are logged") {
   const auto lines = [](const std::filesystem::path& model, kernels::quantization how) {
     const auto source = open_model(model.string());
     const auto backend = kernels::make_cpu_backend({.threads = 1});
@@ -327,7 +330,7 @@ TEST_CASE("GGUF configurations: keys become the decoder's sizes, positions, wind
   CHECK(yarn.max_context == 128);
 }
 
-TEST_CASE("GGUF configurations: what is missing, contradictory or not supported is refused by key") {
+TEST_CASE("GGUF configurations: missing, contradictory or unsupported values are refused naming the key") {
   CHECK(config_error([](entries& e) { e.erase("general.architecture"); }) ==
         "m.gguf: `general.architecture` is missing");
   CHECK(config_error([](entries& e) { e["general.architecture"] = text("gemma3"); }) ==
@@ -359,7 +362,7 @@ TEST_CASE("GGUF configurations: what is missing, contradictory or not supported 
         }).starts_with("m.gguf: `split.count` is 2: models in several files are not supported"));
 }
 
-TEST_CASE("GGUF tokenizers: words are cut as the named pre-tokenizer cuts them, and ends are added where asked for") {
+TEST_CASE("GGUF tokenizers: words are split like the named pre-tokenizer does, and BOS and EOS are added on request") {
   const metadata_file file([](entries& e) {
     e["tokenizer.ggml.bos_token_id"] = number(0);
     e["tokenizer.ggml.add_bos_token"] = packed_type(gguf_type::boolean) + packed(char{1});
@@ -389,7 +392,7 @@ TEST_CASE("GGUF tokenizers: words are cut as the named pre-tokenizer cuts them, 
   CHECK(digits("llama-bpe") == std::vector<token_id>{1, 0, 0});
 }
 
-TEST_CASE("GGUF tokenizers: what is missing, contradictory or not supported is refused by key") {
+TEST_CASE("GGUF tokenizers: missing, contradictory or unsupported values are refused naming the key") {
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.model"); }) ==
         "m.gguf: `tokenizer.ggml.model` is missing");
   CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.model"] = text("t5"); }) ==

@@ -1,4 +1,4 @@
-// What people take for models, and how models in the hub's cache are found and named.
+// Common mistakes in naming a model, and models in the hub's cache.
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "runtime/import/hub_cache.hpp"
@@ -35,7 +35,7 @@ std::string refusal(const fs::path& model) {
 
 } // namespace
 
-TEST_CASE("A folder that is no model is told what it is, and what to do") {
+TEST_CASE("A folder that is not a model is refused with what it is and what to do") {
   const temp_folder folder;
   const auto at = folder.path();
   const auto starts = [&](const std::string& what) {
@@ -63,7 +63,7 @@ TEST_CASE("A folder that is no model is told what it is, and what to do") {
   starts("is a LoRA adapter (PEFT), not a model; merge it into its base model first");
 }
 
-TEST_CASE("A checkpoint without safetensors says in what other format its weights are") {
+TEST_CASE("A checkpoint without safetensors is refused naming the format of its weights") {
   const temp_folder folder;
   fs::copy(data() / "golden/qwen2", folder.path(), fs::copy_options::recursive);
   fs::remove(folder.path() / "model.safetensors");
@@ -75,7 +75,7 @@ TEST_CASE("A checkpoint without safetensors says in what other format its weight
         (folder.path() / "tokenizer.json").string() + ": no such file");
 }
 
-TEST_CASE("A file that is no model is told what it is") {
+TEST_CASE("A file that is not a model is refused with what it is") {
   const temp_folder folder;
   const auto told = [&](const std::string& name, std::string_view content) {
     write(folder.path() / name, content);

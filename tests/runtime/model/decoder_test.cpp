@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/model/model.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/memory_estimate.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -35,11 +37,11 @@ struct chunk {
 /// A loaded model with a decoder and a KV cache.
 class engine {
 public:
-  engine(const model_source& source, isa target, int threads, precision numbers)
+  engine(const model_source& source, isa target, int threads, precision precision)
     : backend_(kernels::make_cpu_backend({threads, target})),
-      weights_(load_weights(*source.tensors, source.config, *backend_, numbers)),
+      weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
       decoder_(weights_, *backend_, max_rows, max_context),
-      cache_(backend_->make_kv_cache(kv_shape_of(source.config, numbers.compute, pool_blocks))),
+      cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),
       logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights_->config.vocab); }
@@ -136,8 +138,8 @@ std::vector<token_id> random_tokens(std::mt19937& random, std::size_t count, int
   return tokens;
 }
 
-/// All that this machine can run. Sanitizers slow whole models down too far for that; there it is the fastest, and the
-/// kernels' own tests visit the others.
+/// All targets of this machine. Sanitizers are too slow for that: with them only the fastest target, and the kernels'
+/// own tests cover the others.
 std::vector<isa> targets() {
   auto all = kernels::available_isas();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -167,7 +169,7 @@ TEST_CASE("Golden checkpoints: logits, greedy tokens and log-probabilities are t
         const auto blocks = first_blocks(ids.size() + greedy.size());
         auto logits = e.step({{ids, 0, blocks}}, true).back();
         worst = std::max(worst, largest_difference(logits, list<float>(c["last_logits"])));
-        // The expected token goes on, also where a small margin lets another one win here.
+        // Continue with the expected token, even if a small margin lets another one win here.
         for (std::size_t i = 0; i < greedy.size(); ++i) {
           CAPTURE(i);
           const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
@@ -337,7 +339,7 @@ private:
 
 } // namespace
 
-TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are refused by name before anything is read") {
+TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are refused by name before any is read") {
   const auto source = open("golden/qwen2");
   const auto said = [&](const std::string& tensor, std::optional<tensor_info> info) {
     const altered changed(*source.tensors, tensor, std::move(info));
@@ -362,7 +364,7 @@ TEST_CASE("Tensors that are missing, misshaped or of an unsupported type are ref
         "m.safetensors: tensor `model.norm.weight` is stored as F8_E4M3, supported are F32, F16 and BF16");
 }
 
-TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs the memory it said") {
+TEST_CASE("A load reports its progress to the end, can be cancelled, and needs the estimated memory") {
   using kernels::quantization;
   const precision all[] = {
     dtype::f32, dtype::bf16, {dtype::f32, quantization::int8}, {dtype::bf16, quantization::int4}};
@@ -379,7 +381,7 @@ TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs 
         total = all;
       });
       CHECK(last == total);
-      const auto need = memory_needed(*source.tensors, source.config, compute, *backend, 64, 256);
+      const auto need = estimate_memory(*source.tensors, source.config, compute, *backend, {64, 1, 256});
       CHECK(weights->bytes == need.weights);
       CHECK(need.kv_block == kv_shape_of(source.config, compute.compute, 1).block_bytes());
       struct stop {};
@@ -388,7 +390,7 @@ TEST_CASE("A load tells its progress up to the end, can be cancelled, and needs 
     }
 }
 
-TEST_CASE("Weights compute in the type that they are stored in, f16 in f32, quantised ones in bf16") {
+TEST_CASE("Weights are computed in their stored type, f16 in f32, quantised ones in bf16") {
   CHECK(natural_compute(*open("golden/llama-gqa").tensors) == dtype::f32);
   CHECK(natural_compute(*open("golden/qwen2").tensors) == dtype::bf16);
   CHECK(natural_compute(*open("golden/llama-mqa-rope3").tensors) == dtype::f32);
@@ -403,8 +405,8 @@ TEST_CASE("Floats quantised at load give nearly the logits of the floats: int8 n
     std::vector<token_id> ids(40);
     for (std::size_t i = 0; i < ids.size(); ++i)
       ids[i] = static_cast<token_id>(i * 37) % source.config.vocab;
-    const auto logits = [&](precision numbers) {
-      engine e(source, targets().back(), 1, numbers);
+    const auto logits = [&](precision precision) {
+      engine e(source, targets().back(), 1, precision);
       return e.step({{ids, 0, first_blocks(ids.size())}});
     };
     const auto exact = logits(dtype::f32), int8 = logits({dtype::f32, quantization::int8}),
@@ -446,7 +448,7 @@ TEST_CASE("Several decoders share the weights of one load") {
   CHECK(root_mean_square(results[0]) > 0.1);
 }
 
-TEST_CASE("A step that contradicts itself or the cache is refused before anything is computed") {
+TEST_CASE("A step that contradicts itself or the cache is refused before it is computed") {
   const auto source = open("golden/llama-gqa");
   engine e(source, targets().back(), 1, dtype::f32);
   const std::vector<std::int32_t> table{0, 1};

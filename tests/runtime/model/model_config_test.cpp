@@ -76,7 +76,7 @@ TEST_CASE("Both spellings of a configuration mean the same") {
   }
 }
 
-TEST_CASE("What a configuration leaves out takes its family's defaults") {
+TEST_CASE("Absent keys take the family's defaults") {
   const auto llama = parse(with(""));
   CHECK(llama.kv_heads == 8);
   CHECK(llama.head_dim == 8);
@@ -116,7 +116,7 @@ TEST_CASE("Biases follow each family's keys") {
   CHECK(flags("qwen3") == std::vector<bool>{true, true, false});
 }
 
-TEST_CASE("Scaled rope extends the context where max_position_embeddings does not say so itself") {
+TEST_CASE("Scaled rope extends the context where max_position_embeddings does not include it") {
   const auto context = [](const std::string& rope) {
     return parse(with(R"("max_position_embeddings": 1000, "rope_scaling": )" + rope)).max_context;
   };
@@ -129,7 +129,7 @@ TEST_CASE("Scaled rope extends the context where max_position_embeddings does no
   CHECK(context(R"({"rope_type": "linear", "factor": 1000000})") == 1 << 28); // the most that is supported
 }
 
-TEST_CASE("A configuration that is wrong or not supported is refused with a sentence that names the key") {
+TEST_CASE("A wrong or unsupported configuration is refused with a sentence that names the key") {
   const std::pair<std::string, std::string> table[] = {
     {"[]", "config.json must be an object, found an array"},
     {"{}", "`model_type` is missing"},
@@ -200,7 +200,7 @@ TEST_CASE("A configuration that is wrong or not supported is refused with a sent
   }
 }
 
-TEST_CASE("Randomly damaged configurations give a failure or sizes that can be worked with") {
+TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
   std::mt19937 random(1);
   int refused = 0;
   std::vector<std::string> originals;
@@ -274,7 +274,7 @@ TEST_CASE("Sampling defaults that no request may ask for are taken as the neares
   CHECK(generation(R"({"temperature": 2, "top_k": -1, "top_p": 0, "repetition_penalty": 100})").remarks.empty());
 }
 
-TEST_CASE("A model that is not there, or of no known shape, is refused by name") {
+TEST_CASE("A missing model or an unknown shape is refused by name") {
   CHECK(failure_of([] { open_model("/nonexistent/model"); }).starts_with("/nonexistent/model: no such folder"));
   CHECK(failure_of([] { open_model("synthetic:llama-9000b"); }) ==
         "synthetic:llama-9000b: no such shape, there are llama-135m, llama-1b, llama-8b");

@@ -1,4 +1,4 @@
-// What the model tests share: where their data is, folders that vanish, and files made up for one test.
+// Shared by the model tests: paths of data, temporary folders, and files made for one test.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -35,7 +35,7 @@ inline void write(const std::filesystem::path& file, std::string_view text) {
   std::ofstream(file, std::ios::binary) << text;
 }
 
-/// A folder of this test's own, removed with everything in it.
+/// A temporary folder, removed with its contents.
 class temp_folder {
 public:
   temp_folder() {
@@ -65,7 +65,7 @@ inline std::string safetensors(std::string_view header, std::size_t data) {
   return file + std::string(header) + std::string(data, '\0');
 }
 
-/// The message of the `failure` that `f` throws; empty where it throws none. Anything else escapes.
+/// The message of the `failure` that `f` throws; empty if it does not throw. Other exceptions escape.
 template <class F>
 std::string failure_of(F&& f) {
   try {

@@ -1,7 +1,7 @@
 #include "runtime/model/model_work.hpp"
 
 #include "kernels/cpu/cpu_backend.hpp"
-#include "runtime/execution/device.hpp"
+#include "runtime/execution/cpu/cpu_device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -35,7 +35,7 @@ TEST_CASE(
   CHECK(prefill_operations(c, 5) == 2 * (5 * 2 * layer + head + 2 * 64 * (15 + 12)));
 }
 
-TEST_CASE("a token reads the K and V that it sees, in the type that they are kept in") {
+TEST_CASE("a token reads the K and V that it attends to, in the type of the KV cache") {
   const auto c = small();
   CHECK(kv_bytes_read(c, kernels::kv_type::f32, 1) == 2 * (2 * 2 * 16 * 4));
   CHECK(kv_bytes_read(c, kernels::kv_type::bf16, 5) == (5 + 3) * (2 * 2 * 16 * 2));
@@ -57,7 +57,7 @@ TEST_CASE("a decode step reads all matrices once, and the K and V of every seque
         once.bytes + 3 * 70 * size(c.layers) * 2 * size(c.kv_heads * c.head_dim) * 2);
 }
 
-TEST_CASE("a CPU's ceiling is the fastest instruction that the weights can be multiplied with") {
+TEST_CASE("a CPU's peak is the fastest instruction that the weights can be multiplied with") {
   kernels::machine_peaks peaks;
   peaks.f32_fma = 1;
   peaks.read = 7;

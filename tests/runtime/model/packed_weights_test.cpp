@@ -1,6 +1,7 @@
-// Loads with a packed cache: the weights are those of a load without, on every target and for every format.
+// Loads with a packed cache give the same weights as loads without, on every target and for every format.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/model/memory_estimate.hpp"
 #include "runtime/support/mapped_file.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Remembers what was read.
+/// Records which matrices are read.
 class watched_checkpoint final : public checkpoint {
 public:
   explicit watched_checkpoint(std::unique_ptr<const checkpoint> inner) : inner_(std::move(inner)) {}
@@ -39,7 +40,7 @@ private:
 std::vector<std::byte> all_bytes(const model_weights& weights, const kernels::backend& backend) {
   std::vector<std::byte> all;
   const auto add = [&](const kernels::matrix& m) {
-    for (const auto& part : dynamic_cast<const kernels::storable_matrices&>(backend).bytes_of(m))
+    for (const auto& part : backend.storable()->bytes_of(m))
       all.insert(all.end(), part.begin(), part.end());
   };
   for (const auto& layer : weights.layers)
@@ -58,7 +59,7 @@ struct loaded {
   std::size_t done = 0, total = 0;
 };
 
-loaded load(const fs::path& model, const fs::path& cache, precision numbers,
+loaded load(const fs::path& model, const fs::path& cache, precision precision,
             kernels::isa target = kernels::available_isas().back()) {
   auto source = open_model(model.string());
   const auto* watched = new watched_checkpoint(std::move(source.tensors));
@@ -71,12 +72,13 @@ loaded load(const fs::path& model, const fs::path& cache, precision numbers,
     result.total = total;
   };
   const auto say = [&](std::string line) {
-    if (line.find("packed weights") != line.npos || line.find("packed anew") != line.npos)
+    if (line.find("packed weights") != line.npos || line.find("packed again") != line.npos)
       result.lines.push_back(std::move(line));
   };
-  result.weights = load_weights(source, {.packed_cache = cache.string()}, numbers, *backend, progress, say);
+  result.weights = load_weights(source, {.packed_cache = cache.string()}, precision, *backend, progress, say);
   CHECK(result.done == result.total);
-  CHECK(result.weights->bytes == memory_needed(*source.tensors, source.config, numbers, *backend, 8, 64).weights);
+  CHECK(result.weights->bytes ==
+        estimate_memory(*source.tensors, source.config, precision, *backend, {8, 1, 64}).weights);
   result.bytes = all_bytes(*result.weights, *backend);
   result.matrices_read = watched->matrices_read;
   return result;
@@ -90,7 +92,7 @@ fs::path copy_of(const fs::path& model, const temp_folder& folder) {
 
 } // namespace
 
-TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache, of every format and target") {
+TEST_CASE("Weights have the same bits packed, kept and loaded from a packed cache, for every format and target") {
   std::vector<fs::path> models{
     data() / "golden/llama-gqa",       data() / "golden/llama-mha-tied", data() / "golden/qwen2",
     data() / "golden/qwen3",           data() / "tiny/llama-linear",     data() / "tiny/llama-bias",
@@ -98,16 +100,16 @@ TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache,
     data() / "gguf/mixed.gguf",        data() / "gguf/qwen2-bf16.gguf"};
   for (const auto target : kernels::available_isas())
     for (const auto& model : models)
-      for (const precision& numbers :
+      for (const troupe::precision& precision :
            {precision{dtype::f32}, precision{dtype::bf16}, precision{dtype::bf16, quantization::int8},
             precision{dtype::f32, quantization::int4}}) {
         CAPTURE(std::string(kernels::to_string(target)));
         CAPTURE(model.string());
         const temp_folder folder;
-        const auto absent = load(model, "", numbers, target);
+        const auto absent = load(model, "", precision, target);
         CHECK(absent.lines.empty());
-        const auto cold = load(model, folder.path(), numbers, target);
-        const auto warm = load(model, folder.path(), numbers, target);
+        const auto cold = load(model, folder.path(), precision, target);
+        const auto warm = load(model, folder.path(), precision, target);
         CHECK(cold.lines.size() == 2);
         CHECK(warm.lines.size() == 1);
         CHECK(cold.matrices_read == absent.matrices_read);
@@ -119,7 +121,7 @@ TEST_CASE("Weights are the same bits packed, kept and taken from a packed cache,
 }
 
 TEST_CASE(
-  "A model is packed anew when one of its files has changed, even where size and time of change are as before") {
+  "A model is packed again when one of its files has changed, even where size and time of change are as before") {
   const temp_folder folder;
   const auto model = copy_of(data() / "tiny/llama-linear", folder), cache = folder.path() / "cache";
   const auto first = load(model, cache, dtype::f32);
@@ -132,7 +134,7 @@ TEST_CASE(
   fs::last_write_time(shard, time);
   const auto changed = load(model, cache, dtype::f32);
   REQUIRE(changed.lines.size() == 3);
-  CHECK(changed.lines[0].ends_with("was made of the model's files before they changed; weights are packed anew"));
+  CHECK(changed.lines[0].ends_with("was made of the model's files before they changed; weights are packed again"));
   CHECK(changed.bytes == load(model, "", dtype::f32).bytes);
   CHECK(load(model, cache, dtype::f32).matrices_read.size() == 1);
   const auto config = model / "config.json";
@@ -141,7 +143,7 @@ TEST_CASE(
   CHECK(load(model, cache, dtype::f32).matrices_read.size() == 1);
 }
 
-TEST_CASE("Packed weights are found by whatever path leads to the model") {
+TEST_CASE("Packed weights are found through any path to the model") {
   const temp_folder folder;
   const auto model = copy_of(data() / "gguf/llama3-q8_0.gguf", folder), cache = folder.path() / "cache";
   load(model, cache, dtype::bf16);

@@ -56,7 +56,7 @@ TEST_CASE("Perplexity over a greedy continuation is that of the reference's log-
   CHECK(all.deviation > 0);
 }
 
-TEST_CASE("Windows count every token but the first once, whatever the steps") {
+TEST_CASE("Windows count every token but the first once, for any size of steps") {
   measured model;
   const auto document = json::document::load(data() / "golden/qwen2/expected.json");
   std::string text;

@@ -1,8 +1,9 @@
-// Tensors that a checkpoint has beyond those of its model.
+// Tensors in a checkpoint that its model does not use.
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <map>
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 using strings = std::vector<std::string>;
 using vectors = std::map<std::string, std::vector<float>>;
 
-/// A checkpoint with vectors of f32 more.
+/// A checkpoint with additional f32 vectors.
 class with_more final : public checkpoint {
 public:
   with_more(const checkpoint& base, vectors more) : base_(base), more_(std::move(more)) {
@@ -48,7 +49,7 @@ private:
   std::map<std::string, tensor_info, std::less<>> infos_;
 };
 
-/// Writes the test file llama3-q8_0, of two layers, with vectors more.
+/// Writes the test file llama3-q8_0, of two layers, with additional vectors.
 void write_gguf(const fs::path& to, const vectors& more) {
   const gguf_file from(data() / "gguf/llama3-q8_0.gguf");
   gguf_writer out;
@@ -114,7 +115,7 @@ TEST_CASE("A GGUF file with a bias or sinks that the model does not use is refus
   refused("rope_factors_long.weight", "rope_factors_long.weight");
 }
 
-TEST_CASE("Parts for images, and layers beyond the configuration's, are told in a line each, by loads and exports") {
+TEST_CASE("Vision parts and layers beyond the configuration's are logged in a line each, by loads and exports") {
   const temp_folder folder;
   const auto file = folder.path() / "m.gguf";
   write_gguf(file, {{"blk.2.attn_k.bias", {7}}, {"v.patch_embd.bias", {1, 2}}, {"mm.0.weight", {3}}});
@@ -134,7 +135,7 @@ TEST_CASE("Parts for images, and layers beyond the configuration's, are told in 
   CHECK(gguf_file(copy).tensors().size() == gguf_file(data() / "gguf/llama3-q8_0.gguf").tensors().size());
 }
 
-TEST_CASE("Tensors without an effect are passed over: frequencies, masks, scales of 8 bits, a tied head, zero biases") {
+TEST_CASE("Tensors without effect are ignored: frequencies, masks, scales of 8 bits, a tied head, zero biases") {
   const auto source = open_model((data() / "golden/qwen2").string());
   const auto check = [&](const std::string& name, std::vector<float> values) {
     return check_tensors(with_more(*source.tensors, {{name, std::move(values)}}), source.config);

@@ -9,7 +9,7 @@
 using namespace troupe;
 using namespace troupe::testing;
 
-TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time between steps") {
+TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time between steps") {
   cli::model_bench_options o;
   o.model = golden("llama-gqa");
   o.device = "cuda:0";
@@ -18,15 +18,15 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   o.prompt = 20;
   o.generate = 3;
   o.repeat = 2;
-  o.ceilings = true;
+  o.peaks = true;
   std::vector<std::string> said;
   cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { said.push_back(std::move(line)); });
   REQUIRE(said.size() == 1);
   CHECK(said[0].starts_with("measuring what cuda, emulated"));
-  CHECK(bench.device_peaks().bandwidth > 0);
-  CHECK(bench.device_peaks().bandwidth_of == "device copy");
-  CHECK(bench.device_peaks().operations > 0);
-  CHECK(bench.device_peaks().operations_of == "cuBLASLt bf16");
+  CHECK(bench.peaks().bandwidth > 0);
+  CHECK(bench.peaks().bandwidth_of == "device copy");
+  CHECK(bench.peaks().operations > 0);
+  CHECK(bench.peaks().operations_of == "cuBLASLt bf16");
   CHECK(bench.times_steps());
 
   const auto r = bench.measure(2);
@@ -36,10 +36,9 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   CHECK(r.decode_bytes_per_step == static_cast<double>(bench.work_per_token().bytes) + 2 * 22 * kv);
   CHECK(r.prefill_operations == 2 * prefill_operations(c, 20));
   const double seconds = 2 * 3 / r.decode_tps; // of all three steps
-  CHECK(r.decode_bandwidth_share ==
-        doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.device_peaks().bandwidth));
+  CHECK(r.decode_bandwidth_share == doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
   CHECK(r.prefill_peak_share ==
-        doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.device_peaks().operations));
+        doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.peaks().operations));
   CHECK(r.device_ms_per_step > 0);
   CHECK(r.step_overhead_share > 0);
   CHECK(r.step_overhead_share < 1);

@@ -2,7 +2,8 @@
 #include "tests/runtime/execution/gpu/company.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
-#include "runtime/engine/memory_plan.hpp"
+#include "runtime/execution/device.hpp"
+#include "runtime/support/byte_size.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 
 #include <doctest/doctest.h>
@@ -21,8 +22,8 @@ constexpr std::size_t pool_blocks = 40;
 struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
     : model(std::move(of)),
-      runner(model->device->make_runner(model)),
-      sampler(model->device->make_sampler(*model, [] {})) {}
+      runner(model->device->make_runner(model->runner())),
+      sampler(model->device->make_sampler(model->sampler(), [] {})) {}
 
   /// Rows of `sequences` sequences that end where the context does, each with logits of its last and a sample.
   void run(int rows, int sequences) {
@@ -67,16 +68,11 @@ struct largest_steps {
   std::uint64_t steps = 0;
 };
 
-/// What the plan counts beside the blocks of the KV cache.
-memory_need need_of(const engine_options& o) {
+memory_estimate memory_of(const engine_options& o) {
   const auto device = open_device(o.compute, o.open_gpu);
   const auto source = open_model(o.model);
-  const auto numbers = precision_of(o.compute, *source.tensors, true);
-  const int decodes = device->decode_rows(o.max_sequences);
-  auto need = memory_needed(*source.tensors, source.config, numbers, *device->open(), std::max(o.step_tokens, decodes),
-                            o.max_context, decodes);
-  need.activations += device->step_memory({source.config.vocab, o.max_sequences, o.max_context, need.kv_block});
-  return need;
+  return estimate_memory(*source.tensors, source.config, precision_of(o.compute, *source.tensors, true), *device,
+                         *device->open(), {o.step_tokens, o.max_sequences, o.max_context});
 }
 
 } // namespace
@@ -101,8 +97,8 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
     o.max_context = 300;
     o.max_sequences = 11; // padded to 16
     o.step_tokens = 44;
-    const auto need = need_of(o);
-    limited_memory memory(need.weights + need.activations + pool_blocks * need.kv_block);
+    const auto need = memory_of(o);
+    limited_memory memory(need.fixed() + pool_blocks * need.kv_block);
     o.kv_cache_bytes = pool_blocks * need.kv_block;
     const auto loaded = load_model(o, {});
     CHECK(loaded->blocks == pool_blocks);
@@ -123,8 +119,8 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
 TEST_CASE("a KV cache that leaves too little for steps is refused with what there is") {
   auto o = on_gpu();
   o.step_tokens = 44;
-  const auto need = need_of(o);
-  limited_memory memory(need.weights + need.activations + pool_blocks * need.kv_block);
+  const auto need = memory_of(o);
+  limited_memory memory(need.fixed() + pool_blocks * need.kv_block);
   o.kv_cache_bytes = (pool_blocks + 1) * need.kv_block;
   try {
     load_model(o, {});

@@ -1,0 +1,15 @@
+// A CPU, with one of its instruction sets, as a device that models run on.
+#pragma once
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "runtime/execution/device.hpp"
+
+namespace troupe {
+
+std::shared_ptr<const device> make_cpu_device(const kernels::cpu_options& options);
+
+/// The fastest instruction that weights of that kind can be multiplied with. Floats in bf16 are multiplied in f32 if
+/// there is no such instruction for them.
+device_peaks peaks_of(const kernels::machine_peaks& peaks, kernels::dtype compute, bool quantised);
+
+} // namespace troupe

@@ -1,0 +1,59 @@
+// The decoder graph, written once for all families and configured by data. It borrows weights, and is used by the
+// thread that uses its backend.
+#pragma once
+
+#include "kernels/ops.hpp"
+#include "runtime/model/weights.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace troupe {
+
+/// Bytes of a decoder's buffers: both what it allocates and what memory estimates count.
+struct activation_sizes {
+  std::size_t rope = 0;     // [max_context, head_dim], f32
+  std::size_t residual = 0; // [max_rows, hidden], f32
+  std::size_t normed = 0;   // [max_rows, hidden], compute type
+  std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
+  std::size_t attended = 0; // [max_rows, heads * head_dim], compute type
+  std::size_t ffn = 0;      // [max_rows, ffn], compute type
+
+  std::size_t total() const { return rope + residual + normed + qkv + attended + ffn; }
+};
+activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
+
+/// Keeps the buffers of its activations, so that a step allocates nothing. The residual stream is f32; linear ops read
+/// the compute type; logits are f32.
+class decoder {
+public:
+  /// For steps of up to `max_rows` rows and positions below `max_context`. `backend` must outlive it, be of the kind
+  /// that the weights were packed for, and is used by the thread that calls `forward`.
+  decoder(std::shared_ptr<const model_weights> weights, kernels::backend& backend, int max_rows, int max_context);
+
+  /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of
+  /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
+  /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory.
+  /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
+  void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
+               kernels::kv_cache& cache, const kernels::tensor& logits);
+
+  const model_weights& weights() const { return *weights_; }
+  int max_rows() const { return max_rows_; }
+  int max_context() const { return max_context_; }
+
+private:
+  void check(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
+             const kernels::kv_cache& cache, const kernels::tensor& logits) const;
+
+  std::shared_ptr<const model_weights> weights_;
+  kernels::backend& backend_;
+  int max_rows_;
+  int max_context_;
+  // See activation_sizes.
+  kernels::buffer rope_, residual_, normed_, qkv_, attended_, ffn_;
+};
+
+} // namespace troupe

@@ -1,0 +1,51 @@
+#include "runtime/model/memory_estimate.hpp"
+
+#include "kernels/planned_steps.hpp"
+#include "runtime/model/decoder.hpp"
+#include "runtime/model/packing.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace troupe {
+
+namespace {
+
+std::size_t size(int n) { return static_cast<std::size_t>(n); }
+
+kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config& config, precision precision,
+                                  const decoder_steps& largest) {
+  kernels::planned_steps steps;
+  steps.compute = precision.compute;
+  steps.rows = size(largest.rows);
+  steps.logit_rows = steps.sequences = std::min(size(largest.logit_rows), steps.rows);
+  steps.context = size(largest.context);
+  steps.heads = config.heads;
+  steps.cache = kv_shape_of(config, precision, 0);
+  const std::set<int> windows(config.windows.begin(), config.windows.end());
+  steps.windows.assign(windows.begin(), windows.end());
+  for (const auto& group : packed_groups(config, precision))
+    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows});
+  steps.matrices.back().rows = steps.logit_rows; // the head
+  return steps;
+}
+
+} // namespace
+
+memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
+                                const kernels::backend& backend, const decoder_steps& steps) {
+  const tensor_names names(config);
+  memory_estimate estimate;
+  for (const auto& w : names.all())
+    if (require_tensor(tensors, w).shape.size() == 1)
+      estimate.weights += w.shape[0] * sizeof(float);
+  for (const auto& group : packed_groups(config, precision))
+    estimate.weights += packed_bytes(tensors, group, precision, backend);
+  estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
+  estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
+  estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
+  estimate.kv_block = kv_shape_of(config, precision, 1).block_bytes();
+  return estimate;
+}
+
+} // namespace troupe

@@ -1,0 +1,91 @@
+#include "runtime/model/packing.hpp"
+
+#include "kernels/cpu/cpu_backend.hpp"
+
+namespace troupe {
+
+using kernels::quantization;
+
+packed_group qkv_group(const tensor_names& names, int layer, precision precision) {
+  return {names.qkv(layer), precision.weights};
+}
+
+packed_group o_group(const tensor_names& names, int layer, precision precision) {
+  return {names.o(layer), precision.weights};
+}
+
+packed_group gate_up_group(const tensor_names& names, int layer, precision precision) {
+  return {names.gate_up(layer), precision.weights, true};
+}
+
+packed_group down_group(const tensor_names& names, int layer, precision precision) {
+  return {names.down(layer), precision.weights};
+}
+
+packed_group head_group(const tensor_names& names, precision precision) {
+  return {{names.head()}, precision.weights == quantization::none ? quantization::none : quantization::int8};
+}
+
+std::vector<packed_group> packed_groups(const model_config& config, precision precision) {
+  const tensor_names names(config);
+  std::vector<packed_group> groups;
+  for (int i = 0; i < config.layers; ++i) {
+    groups.push_back(qkv_group(names, i, precision));
+    groups.push_back(o_group(names, i, precision));
+    groups.push_back(gate_up_group(names, i, precision));
+    groups.push_back(down_group(names, i, precision));
+  }
+  groups.push_back(head_group(names, precision));
+  return groups;
+}
+
+kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted) {
+  const bool vector = wanted.shape.size() == 1;
+  return {nullptr, *weight_format_of(require_tensor(tensors, wanted).type), vector ? 1 : wanted.shape[0],
+          wanted.shape.back()};
+}
+
+std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const packed_group& group) {
+  std::vector<kernels::stored_matrix> parts;
+  for (const auto& w : group.stacked)
+    parts.push_back(describe(tensors, w));
+  return parts;
+}
+
+std::size_t packed_bytes(const checkpoint& tensors, const packed_group& group, precision precision,
+                         const kernels::backend& backend) {
+  return backend.packed_bytes(describe(tensors, group), precision.compute, group.how, group.gated);
+}
+
+packed_contents packed_contents_of(const checkpoint& tensors, const model_config& config, precision precision,
+                                   const kernels::backend& backend) {
+  const auto& storable = *backend.storable();
+  packed_contents contents;
+  contents.precision = std::string(kernels::to_string(precision.compute)) + " " + to_string(precision.weights);
+  contents.target = kernels::to_string(storable.instruction_set());
+  contents.layout = storable.layout_version();
+  for (const auto& group : packed_groups(config, precision))
+    contents.matrices.push_back({group.name(), packed_bytes(tensors, group, precision, backend)});
+  return contents;
+}
+
+std::string unquantised_matrices(const checkpoint& tensors, const model_config& config, precision precision) {
+  if (precision.weights == quantization::none)
+    return {};
+  std::size_t all = 0, floats = 0;
+  for (const auto& group : packed_groups(config, precision))
+    for (const auto& w : group.stacked) {
+      const auto type = require_tensor(tensors, w).type;
+      ++all;
+      floats += !has_blocks(type) || type == tensor_type::fp8_rows;
+    }
+  const auto option = std::string("`quantize` ") + to_string(precision.weights);
+  if (floats == all)
+    return {};
+  if (floats == 0)
+    return option + " changes nothing: all matrices are in blocks already";
+  return option + " is for " + std::to_string(floats) + " of " + std::to_string(all) +
+    " matrices: the others are in blocks already";
+}
+
+} // namespace troupe

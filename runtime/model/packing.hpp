@@ -1,0 +1,53 @@
+// Which matrices a model packs together and how: read by the loading of weights, by memory estimates and by the packed
+// cache, so that all three agree.
+#pragma once
+
+#include "kernels/ops.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/checkpoint/packed_cache.hpp"
+#include "runtime/model/precision.hpp"
+#include "runtime/model/tensor_names.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Matrices that are packed as one, named after the first.
+struct packed_group {
+  std::vector<wanted_tensor> stacked;
+  kernels::quantization how = kernels::quantization::none;
+  bool gated = false; // gate and up
+
+  const std::string& name() const { return stacked.front().name; }
+};
+
+packed_group qkv_group(const tensor_names& names, int layer, precision precision);
+packed_group o_group(const tensor_names& names, int layer, precision precision);
+packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
+packed_group down_group(const tensor_names& names, int layer, precision precision);
+
+/// In int8 at least if weights are quantised.
+packed_group head_group(const tensor_names& names, precision precision);
+
+/// All groups of a model; the head is the last.
+std::vector<packed_group> packed_groups(const model_config& config, precision precision);
+
+/// As a matrix, without its data; a vector is one row. Throws as `require_tensor`.
+kernels::stored_matrix describe(const checkpoint& tensors, const wanted_tensor& wanted);
+std::vector<kernels::stored_matrix> describe(const checkpoint& tensors, const packed_group& group);
+
+/// Bytes of device memory.
+std::size_t packed_bytes(const checkpoint& tensors, const packed_group& group, precision precision,
+                         const kernels::backend& backend);
+
+/// The matrices that `load_weights` packs, with their bytes, and the layout, for a packed_cache; the caller adds the
+/// model's name and files. Only for backends that are storable.
+packed_contents packed_contents_of(const checkpoint& tensors, const model_config& config, precision precision,
+                                   const kernels::backend& backend);
+
+/// A sentence on the matrices that `precision.weights` does not apply to; empty if there are none.
+std::string unquantised_matrices(const checkpoint& tensors, const model_config& config, precision precision);
+
+} // namespace troupe

@@ -1,0 +1,35 @@
+// The types of a model's computation, weights and KV cache.
+#pragma once
+
+#include "kernels/ops.hpp"
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/model/model_config.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace troupe {
+
+struct precision {
+  kernels::dtype compute = kernels::dtype::f32;                // activations, and weights stored as floats
+  kernels::quantization weights = kernels::quantization::none; // weights stored as floats; blocks stay as they are
+  kernels::kv_type kv = kernels::kv_type::f32;                 // the KV cache
+
+  /// K and V in f32 for f32, else in bf16.
+  precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)
+    : precision(compute, weights, compute == kernels::dtype::f32 ? kernels::kv_type::f32 : kernels::kv_type::bf16) {}
+  precision(kernels::dtype compute, kernels::quantization weights, kernels::kv_type kv)
+    : compute(compute), weights(weights), kv(kv) {}
+};
+
+/// The default type to compute in: bf16 for bf16 and for quantised weights, whose own error is larger than bf16's, else
+/// f32.
+kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization weights = kernels::quantization::none);
+
+/// The type of most bytes of the matrices once loaded: "BF16", "Q4_K", or "int8" for floats that are quantised.
+std::string weights_kind(const checkpoint& tensors, kernels::quantization weights);
+
+/// The shape of the model's KV cache.
+kernels::kv_shape kv_shape_of(const model_config& config, precision precision, std::size_t blocks);
+
+} // namespace troupe

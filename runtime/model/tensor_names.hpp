@@ -1,0 +1,63 @@
+// The tensors that a configuration asks for: names, as Hugging Face's checkpoints have them, and shapes. All supported
+// families share them, so a new family with other names starts here.
+#pragma once
+
+#include "runtime/checkpoint/checkpoint.hpp"
+#include "runtime/model/model_config.hpp"
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+struct wanted_tensor {
+  std::string name;
+  std::vector<std::size_t> shape;
+};
+
+/// Refers to the configuration, which must outlive it.
+class tensor_names {
+public:
+  explicit tensor_names(const model_config& config);
+
+  wanted_tensor embedding() const; // [vocab, hidden]
+  wanted_tensor final_norm() const;
+  wanted_tensor head() const; // the embedding for tied models
+
+  wanted_tensor input_norm(int layer) const;
+  wanted_tensor post_norm(int layer) const;
+  wanted_tensor q_norm(int layer) const;
+  wanted_tensor k_norm(int layer) const;
+
+  // Matrices that one op multiplies with.
+  std::vector<wanted_tensor> qkv(int layer) const;
+  std::vector<wanted_tensor> o(int layer) const;
+  std::vector<wanted_tensor> gate_up(int layer) const;
+  std::vector<wanted_tensor> down(int layer) const;
+
+  /// The biases of such matrices, each as long as its matrix has rows.
+  static std::vector<wanted_tensor> biases(const std::vector<wanted_tensor>& matrices);
+
+  /// Every tensor of the model, each once.
+  std::vector<wanted_tensor> all() const;
+
+private:
+  const model_config& config_;
+  std::size_t hidden_, ffn_, q_, kv_;
+};
+
+/// Names of the tensors that a model is computed from.
+std::set<std::string> tensors_used(const model_config& config);
+
+/// Finds one tensor. Throws failure(bad_file | unsupported) if it is missing, has another shape or a type that is
+/// not supported, with a sentence that names the file, the tensor, what was found and what was expected.
+const tensor_info& require_tensor(const checkpoint& tensors, const wanted_tensor& wanted);
+
+/// Finds every tensor that the configuration asks for, then looks at those that it does not ask for
+/// (unused_tensors.hpp). Throws as `require_tensor`. Returns sentences for the log: tensors that are harmlessly left
+/// unused.
+std::vector<std::string> check_tensors(const checkpoint& tensors, const model_config& config);
+
+} // namespace troupe

@@ -1,0 +1,101 @@
+#include "runtime/support/available_memory.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace troupe {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto unknown = std::numeric_limits<std::size_t>::max();
+
+std::size_t number_in(const fs::path& file) {
+  std::size_t n = 0;
+  std::ifstream in(file);
+  return in >> n ? n : unknown;
+}
+
+/// The number after `key` in a file of lines "key number [unit]".
+std::size_t number_in(const fs::path& file, const std::string& key) {
+  std::ifstream in(file);
+  std::string name, rest;
+  for (std::size_t n = 0; in >> name >> n; std::getline(in, rest))
+    if (name == key)
+      return n;
+  return unknown;
+}
+
+/// Files of a control group's limit and use. `cache` is the key of reclaimable memory: the page cache, which holds the
+/// checkpoint that was just read.
+struct group_files {
+  const char* limit;
+  const char* used;
+  const char* cache;
+};
+constexpr group_files version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
+constexpr group_files version_2{"memory.max", "memory.current", "inactive_file"};
+
+/// Bytes that one control group leaves, its parents apart.
+std::size_t left_in(const fs::path& group, const group_files& names) {
+  const auto limit = number_in(group / names.limit), used = number_in(group / names.used);
+  if (limit == unknown || used == unknown)
+    return unknown;
+  const auto cache = number_in(group / "memory.stat", names.cache);
+  const auto in_use = cache == unknown ? used : used - std::min(used, cache);
+  return limit > in_use ? limit - in_use : 0;
+}
+
+/// Bytes of address space below the process's limit.
+std::size_t left_of_address_space() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return unknown;
+  const auto pages = number_in("/proc/self/statm");
+  const auto in_use = pages == unknown ? 0 : pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur > in_use ? limit.rlim_cur - in_use : 0;
+}
+
+} // namespace
+
+std::size_t memory_left_in_groups(std::string_view groups, const fs::path& mount) {
+  auto left = unknown;
+  std::istringstream lines{std::string(groups)};
+  for (std::string line; std::getline(lines, line);) { // "4:memory:/a/b", or "0::/a/b" for version 2
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == line.npos || second == line.npos)
+      continue;
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    const bool unified = controllers.empty();
+    if (!unified && ("," + controllers + ",").find(",memory,") == line.npos)
+      continue;
+    // In a container the path may name a group of the host that is not mounted here; the root then is our group.
+    const auto root = unified ? mount : mount / "memory";
+    auto path = fs::path(line.substr(second + 1)).relative_path();
+    for (;; path = path.parent_path()) {
+      left = std::min(left, left_in(root / path, unified ? version_2 : version_1));
+      if (path.empty())
+        break;
+    }
+  }
+  return left;
+}
+
+std::size_t available_memory() {
+  const auto kib = number_in("/proc/meminfo", "MemAvailable:");
+  const auto machine = kib == unknown ? unknown : kib * 1024;
+  std::ifstream file("/proc/self/cgroup");
+  const std::string groups{std::istreambuf_iterator(file), {}};
+  return std::min({machine, memory_left_in_groups(groups, "/sys/fs/cgroup"), left_of_address_space()});
+}
+
+} // namespace troupe
