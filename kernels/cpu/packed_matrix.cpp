@@ -142,7 +142,7 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
-  const std::size_t in_word = kind >= weight_kind::q8 ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
+  const std::size_t in_word = is_grouped(kind) ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
 }
 
@@ -199,27 +199,9 @@ std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quant
 
 } // namespace
 
-weight_kind exact_kind(dtype stored) {
-  switch (stored) {
-    case dtype::f16: return weight_kind::f16;
-    case dtype::bf16: return weight_kind::bf16;
-    case dtype::f32: break;
-  }
-  return weight_kind::f32;
-}
-
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
-  switch (m.format) {
-    case weight_format::q8_0: return weight_kind::q8;
-    case weight_format::q5_0: return weight_kind::q5;
-    case weight_format::q5_1: return weight_kind::q5_min;
-    case weight_format::q4_0: return weight_kind::q4;
-    case weight_format::q4_1: return weight_kind::q4_min;
-    case weight_format::q4_k: return weight_kind::q4_k;
-    case weight_format::q5_k: return weight_kind::q5_k;
-    case weight_format::q6_k: return weight_kind::q6_k;
-    default: break;
-  }
+  if (const auto kind = traits_of(m.format).on_cpu; is_grouped(kind))
+    return kind;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;

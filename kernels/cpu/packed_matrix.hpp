@@ -23,7 +23,7 @@ public:
   std::size_t words = 0; // of K; quantised: groups
   std::size_t panels = 0;
 
-  bool quantised() const { return kind >= weight_kind::q8; }
+  bool quantised() const { return is_grouped(kind); }
   /// Columns of a panel: outputs, or gate's and up's.
   std::size_t panel_columns() const { return quantised() ? quantised_panel_outputs : panel_outputs; }
   buffer data;
@@ -70,7 +70,7 @@ std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed);
 std::unique_ptr<matrix> restore_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                       bool gated, const target& kernels, const buffer& bytes);
 
-/// As kernels name it when it is multiplied in f32.
-weight_kind exact_kind(dtype stored);
+/// The kind that holds floats of this type as they are.
+constexpr weight_kind exact_kind(dtype stored) { return traits_of(format_of(stored)).on_cpu; }
 
 } // namespace troupe::kernels

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/formats/kv_type.hpp"
+#include "kernels/formats/weight_kind.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,6 @@
 namespace troupe::kernels {
 
 // -- linear -----------------------------------------------------------------------------------------------------------
-
-/// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
-/// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
-/// `quantised_layout`.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q5, q5_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 /// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
 inline constexpr std::size_t panel_outputs = 64;

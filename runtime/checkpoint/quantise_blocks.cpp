@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/quantise_blocks.hpp"
 
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Quantised weights: formats are taken apart as GGUF defines them, and linear layers are tested against exact
 // arithmetic on the dequantised weights and equally quantised activations.
+#include "kernels/formats/f16.hpp"
 #include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/support.hpp"
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/reference.hpp"
 
 #include <doctest/doctest.h>

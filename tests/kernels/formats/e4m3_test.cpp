@@ -1,4 +1,5 @@
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "kernels/formats/weight_format.hpp"
 #include "tests/kernels/support.hpp"
 
