@@ -10,7 +10,7 @@
 #include <vector>
 
 #if defined(__x86_64__)
-#include "kernels/cpu/isa/amx.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 
 #include <immintrin.h>
 #endif

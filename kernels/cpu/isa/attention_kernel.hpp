@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/isa/attention_products.hpp"
 #if defined(__AMX_BF16__)
-#include "kernels/cpu/isa/attention_amx.hpp"
+#include "kernels/cpu/isa/amx/attention.hpp"
 #endif
 
 namespace troupe::kernels {

@@ -5,7 +5,7 @@
 #include "kernels/cpu/isa/quantised_kernel.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 #if defined(__AMX_BF16__)
-#include "kernels/cpu/isa/amx_linear.hpp"
+#include "kernels/cpu/isa/amx/linear.hpp"
 #endif
 
 namespace troupe::kernels {

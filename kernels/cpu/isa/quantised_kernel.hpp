@@ -5,9 +5,18 @@
 
 #include "kernels/cpu/isa/linear_store.hpp"
 #include "kernels/cpu/isa/quantised_tiles.hpp"
+#if defined(__AMX_INT8__)
+#include "kernels/cpu/isa/amx/quantised.hpp"
+#endif
 
 namespace troupe::kernels {
 namespace {
+
+#if !defined(__AMX_INT8__)
+struct quantised_scratch {
+  unpacked_block weights;
+};
+#endif
 
 /// Most rows of a tile.
 template <weight_kind Kind>

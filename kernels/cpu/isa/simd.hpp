@@ -2,15 +2,12 @@
 // is in an unnamed namespace: each target has its own copy. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/native/intrinsics.hpp"
 #include "kernels/formats/bf16.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 namespace troupe::kernels {
 namespace {

@@ -5,8 +5,8 @@
 // Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V. GCC's intrinsics name them by literals.
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
 #include "kernels/cpu/isa/attention_products.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 
 namespace troupe::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // Tile registers and their instructions in plain C++, for the emulated targets (see intrinsics.hpp).
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
+#include "kernels/cpu/isa/amx/tile_configuration.hpp"
 
 #include <cstring>
 #include <initializer_list>

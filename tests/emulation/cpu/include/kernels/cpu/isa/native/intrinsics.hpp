@@ -12,7 +12,6 @@
 #define __AVX512BF16__ 1
 #define __AMX_BF16__ 1
 #define __AMX_INT8__ 1
-#define TROUPE_EMULATED_TILES 1
 #define _mm512_dpbf16_ps emulated_dpbf16
 #define _mm512_cvtneps_pbh emulated_cvtneps
 

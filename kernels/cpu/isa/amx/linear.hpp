@@ -6,8 +6,8 @@
 // faster than memory, hence there is no other way for one.
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
 #include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 
 namespace troupe::kernels {

@@ -1,0 +1,24 @@
+// The tile registers of AMX, their shapes and instructions.
+#pragma once
+
+#include <cstdint>
+
+namespace troupe::kernels {
+namespace {
+
+inline constexpr int amx_rows = 16; // of a tile, at most
+
+/// What `ldtilecfg` reads.
+struct alignas(64) tile_configuration {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {};
+  std::uint8_t rows[16] = {};
+
+  void set(int tile, int tile_rows, int bytes) {
+    rows[tile] = static_cast<std::uint8_t>(tile_rows);
+    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
+  }
+};
+
+} // namespace
+} // namespace troupe::kernels
