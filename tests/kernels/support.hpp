@@ -52,6 +52,18 @@ struct generator {
   }
 };
 
+/// Where a block's f16 scales and minima are, in bytes.
+inline std::vector<std::size_t> f16_offsets(weight_format f) {
+  switch (f) {
+    case weight_format::q4_1:
+    case weight_format::q5_1:
+    case weight_format::q4_k:
+    case weight_format::q5_k: return {0, 2};
+    case weight_format::q6_k: return {208};
+    default: return {0};
+  }
+}
+
 /// Numbers stored as a checkpoint or an activation tensor stores them.
 struct numbers {
   dtype type = dtype::f32;

@@ -47,13 +47,10 @@ private:
       }
       return;
     }
-    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-      format == weight_format::q4_k || format == weight_format::q5_k;
     std::uint16_t scale = 0x1c00;
     for (std::size_t at = 0; at < bytes.size(); at += block_bytes(format)) {
-      set(at + (format == weight_format::q6_k ? 208 : 0), ++scale);
-      if (second)
-        set(at + 2, ++scale);
+      for (const std::size_t offset : f16_offsets(format))
+        set(at + offset, ++scale);
       scale = static_cast<std::uint16_t>(0x1c00 + scale % 1024);
     }
   }
