@@ -1,5 +1,5 @@
-// Attention on the CPU: writes K and V of a step's rows to the cache, then has the pieces of an attention_plan computed
-// and merged.
+// Attention on the CPU: writes K and V of a step's rows to the cache, then computes and merges the pieces of an
+// attention_plan.
 #pragma once
 
 #include "kernels/cpu/attention_plan.hpp"
@@ -38,7 +38,7 @@ private:
     const std::int32_t* blocks = nullptr;
     int group = 0;
     int tile_queries = 0;
-    std::size_t stride = 0; // of states
+    std::size_t stride = 0; // between states
     float* slots = nullptr;
 
     attention_state slot(std::size_t index) const { return {slots + index * stride, stride}; }
@@ -49,11 +49,11 @@ private:
     scratch<float> states;
   };
 
-  /// Appends a run's queries to tiles, the last of which may have room left.
+  /// Appends a run's queries to tiles, filling the last one first.
   void add_queries(const call& call, const query_run& run, int kv_head, int end_block,
                    std::vector<attention_tile>& tiles) const;
 
-  /// One piece for one KV head: for each partition all tiles, so that its K and V come from memory once.
+  /// Computes one piece for one KV head, all tiles for each partition, so that its K and V come from memory once.
   void attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const;
 
   /// Merges the parts of a run for one KV head, in order, and finishes it.

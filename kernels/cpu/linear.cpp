@@ -12,14 +12,15 @@ namespace troupe::kernels {
 namespace {
 
 constexpr std::size_t outputs_per_linear_task = 256;
-constexpr std::size_t tile_register_rows = 16; // take as long as fewer rows; tiles in vectors share rows evenly
+constexpr std::size_t tile_register_rows =
+  16; // as fast as fewer rows, so tiles are filled; other tiles share rows evenly
 constexpr std::size_t least_rows_per_linear_task = 64;
-constexpr int most_rows_with_sums = 256; // in L2, beside their activations in f32
+constexpr int most_rows_with_sums = 256; // whose sums and f32 activations fit in L2
 
-/// Of L2. Targets say how many rows fit into as much; a larger one gets the same blocks.
+/// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t most_cache = std::size_t(1) << 20;
 
-/// What a core has, at most `most_cache`.
+/// The L2 size of a core, at most `most_cache`.
 std::size_t l2_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
   if (const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
@@ -118,7 +119,7 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
     arrange_activations(op, in);
 
   const std::size_t columns = weights.panel_columns();
-  const std::size_t fair = weights.panels / (4 * pool_.size()); // so that threads end together
+  const std::size_t fair = weights.panels / (4 * pool_.size()); // so that threads finish together
   const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
   const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
   const std::size_t panel_tasks = ceil_div(weights.panels, panels);

@@ -1,5 +1,5 @@
-// Linear layers on the CPU: brings activations into the form that the kernels want and cuts the work into tasks. Sizes
-// of tasks change no result.
+// Linear layers on the CPU: converts activations to the layout of the kernels and cuts the work into tasks. The sizes of
+// tasks change no result.
 #pragma once
 
 #include "kernels/cpu/memory.hpp"
@@ -16,17 +16,17 @@ namespace troupe::kernels {
 
 class cpu_linear {
 public:
-  /// `cache`: bytes of a core's L2 that tasks fill; 0: as the system says.
+  /// `cache`: bytes of a core's L2 that tasks fill; 0: ask the system.
   cpu_linear(const target& kernels, thread_pool& pool, std::size_t cache);
 
   /// See backend::linear and backend::linear_silu_gate.
   void run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how);
 
 private:
-  /// Activations in blocks of K, padded; one row that needs no widening stays where it is.
+  /// Copies activations to padded blocks of K. A single row that needs no widening stays in place.
   void arrange_activations(linear_op& op, const tensor& in);
 
-  /// The same for quantised weights: int8, in blocks of groups. A last group that the inputs do not fill has zeros.
+  /// Quantises activations to int8, in blocks of groups. A partial last group is filled with zeros.
   void quantise_activations(linear_op& op, const tensor& in);
 
   const target& kernels_;

@@ -11,23 +11,23 @@ namespace troupe::kernels {
 
 namespace {
 
-/// To the nearest integer, ties to even, of small numbers.
+/// To the nearest integer, ties to even; for small numbers.
 float round_even(float x) { return x + 0x1.8p23f - 0x1.8p23f; }
 
-// Groups are quantised several at a time, each in a lane of its own, in which sums keep their order: the bits are those
-// of one group alone.
+// Several groups are quantised at a time, one per lane. Sums keep their order within a lane, so a group gets the same
+// bits as alone.
 
 constexpr std::size_t group_lanes = 8;
 typedef float lane_floats __attribute__((vector_size(4 * group_lanes)));
 
-/// What is known of the groups of a batch: weight i of lane l is weights[i][l].
+/// The groups of a batch and the state of their search: weight i of lane l is weights[i][l].
 struct int4_batch {
   lane_floats weights[group_inputs];
   lane_floats codes[group_inputs]; // of the current fit
-  lane_floats scale, minimum;      // the line (code, weight) that is tried next
+  lane_floats scale, minimum;      // the next fit to try: weight = scale * code + minimum
 };
 
-/// Rounds the fits to f16, as they will be stored, and chooses the nearest codes; `error` is their squared error.
+/// Rounds the fits to f16, as they are stored, and chooses the nearest codes. `error`: their squared error.
 [[gnu::always_inline]] inline void choose_codes(int4_batch& batch, std::uint16_t (&d)[group_lanes],
                                                 std::uint16_t (&m)[group_lanes], lane_floats& error) {
   lane_floats scale, minimum, inverse;
@@ -48,7 +48,7 @@ struct int4_batch {
   }
 }
 
-/// The lines with the least squared error; the fits stay where all codes are equal.
+/// Fits scale and minimum to the codes by least squares. Lanes whose codes are all equal keep their fit.
 [[gnu::always_inline]] inline void fit_lines(int4_batch& batch) {
   lane_floats codes_sum = {}, squares = {}, sum = {}, products = {};
   for (std::size_t i = 0; i < group_inputs; ++i) {
