@@ -1,5 +1,5 @@
-// The inner loops of quantised linear layers: a panel's weights over one block of K, as they are stored or unpacked to
-// bytes and floats once for many rows, times tiles of rows. Only for the target units.
+// The inner loops of quantised linear layers: a panel's weights over one block of K times tiles of rows. Weights are used
+// as stored or, for many rows, unpacked once to bytes and floats. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/int_simd.hpp"
@@ -8,18 +8,18 @@
 namespace troupe::kernels {
 namespace {
 
-inline constexpr int quantised_vectors = 2; // of a panel
+inline constexpr int quantised_vectors = 2; // per panel
 
-// Rows and vectors of a tile: the integer sums stay in registers. Up to two rows, which memory keeps waiting, take both
-// vectors of a panel at once, so that it is read in order. `fetch_distance` is how far ahead of their use stored weights
-// are asked for, in bytes.
+// Rows and vectors of a tile whose integer sums fit in registers. One or two rows are bound by memory: they take both
+// vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in bytes.
 #if defined(__AVX512F__)
 template <weight_kind>
 inline constexpr int register_rows = 6;
 inline constexpr int register_vectors = 2;
 inline constexpr std::size_t fetch_distance = 8192;
 #elif defined(TROUPE_PAIR_SUMS)
-template <weight_kind Kind> // of 5 bits, sums of pairs and of dots are both in registers
+// Narrower codes also keep sums of pairs in registers.
+template <weight_kind Kind>
 inline constexpr int register_rows = layout_of(Kind).code_bits == 4 ? 6
   : layout_of(Kind).code_bits == 5                                  ? 3
   : layout_of(Kind).code_bits == 6                                  ? 5
@@ -33,14 +33,14 @@ inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 8192;
 #endif
 
-/// Codes of 8 bits, of which 128 is weight 0.
+/// Whether codes have 8 bits and 128 means weight 0.
 template <weight_kind Kind>
 inline constexpr bool wide = layout_of(Kind).zero == 128;
 
 /// Words of activations of a row in a block of K.
 inline constexpr std::size_t activation_row = group_block * activation_record;
 
-/// The groups of a panel, as they are stored.
+/// Reads the groups of a panel as stored.
 template <weight_kind Kind>
 class stored_groups {
 public:
@@ -48,7 +48,7 @@ public:
 
   explicit stored_groups(const unsigned char* block) : header_(block), group_(block + layout.header_bytes) {}
 
-  /// Four inputs of the 16 outputs of a vector, as dots take them.
+  /// Codes of four inputs of the 16 outputs of a vector, as an operand of `dot`.
   auto prepared(int line, int vector) const {
     if constexpr (wide<Kind>)
       return prepare_wide(signed_wide(codes(line, vector)));
@@ -74,7 +74,7 @@ public:
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
     return layout.super ? m * load_bytes(factors() + quantised_panel_outputs + vector * lanes) : m;
   }
-  /// Asks for what is wanted after some more groups.
+  /// Prefetches the group that is needed `fetch_distance` later.
   void fetch() const {
     for (std::size_t i = 0; i < layout.group_bytes; i += 64)
       __builtin_prefetch(group_ + fetch_distance + i);
@@ -99,15 +99,15 @@ private:
   std::size_t index_ = 0;
 };
 
-/// A block of a panel with a byte for each code, factors and minima as floats.
+/// A block of a panel with a byte per code, and factors and minima as floats.
 struct unpacked_block {
   alignas(64) unsigned char codes[group_block][8][quantised_vectors][64];
   alignas(64) float factors[group_block][2][quantised_panel_outputs];
   alignas(64) float minima[group_block][quantised_panel_outputs];
 };
 
-/// The same from an unpacked block. Meanwhile what follows the block comes into L2, from `ahead` on, `step` bytes with
-/// each group: more at once would keep other loads waiting.
+/// Reads the groups of an unpacked block. Meanwhile prefetches the next block to L2, from `ahead` on, `step` bytes with
+/// each group: more at once would delay other loads.
 template <weight_kind Kind>
 class unpacked_groups {
 public:
@@ -141,7 +141,7 @@ private:
   std::size_t index_ = 0;
 };
 
-/// `change(codes)` is what is stored.
+/// Unpacks the groups of a block. `change` is applied to the codes.
 template <weight_kind Kind, class Change>
 inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t groups, const Change& change) {
   constexpr auto layout = layout_of(Kind);
@@ -150,7 +150,7 @@ inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t g
     for (int v = 0; v < quantised_vectors; ++v) {
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) {
-        const int line = layout.code_bits == 8 ? i : i / 2 + i % 2 * 4; // both halves of a line one after the other
+        const int line = layout.code_bits == 8 ? i : i / 2 + i % 2 * 4; // both halves of a line in turn
         store_ints(to.codes[group][line][v], change(from.codes(line, v)));
       }
       for (int part = 0; part < layout.parts; ++part)
@@ -160,7 +160,7 @@ inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t g
     }
 }
 
-/// dots[r][v] = the integer sums over one part of a group, which begin with the rows' start words.
+/// dots[r][v] = the integer sums over one part of a group, starting from the rows' start words.
 template <int R, int V, class Groups>
 [[gnu::always_inline]] inline void sum_products(ivec (&dots)[R][V], const Groups& weights, int vector, int part,
                                                 const std::uint32_t* rows) {
@@ -209,7 +209,7 @@ template <int R, int V, class Groups>
 }
 
 /// R rows times V vectors of a panel from vector `vector` on, over `groups` groups, whose records are `stride` words
-/// apart. `fetch`: more weights are asked for meanwhile.
+/// apart. `fetch`: prefetch further weights meanwhile.
 template <int R, int V, class Groups>
 inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride, Groups weights,
                               int vector, std::size_t groups, bool fetch) {

@@ -1,11 +1,11 @@
 // Quantised linear layers in int8 on AMX tiles. Only for target units that have them.
 //
-// Tiles of 16 rows, 16 outputs and the inputs that share a scale. Their dots leave the tile registers through a buffer
-// in L1 and are scaled from there. Measured on Sapphire Rapids: a tile costs 5 ns, and so does storing it, but both
-// overlap only if the store comes some tiles later; while tile registers are in use, one of the two ports for floats
-// rests, but not for integers. The unit of work is therefore a step of two scales for 16 rows: made, stored in the next
-// step and scaled in the one after, turned into floats by an integer addition. What needs more floats than a scale
-// (minima, two scales in a group) is faster without.
+// A tile has 16 rows, 16 outputs and the inputs that share a scale. Its dots leave the tile registers through a buffer in
+// L1 and are scaled from there. Measured on Sapphire Rapids: computing and storing a tile take 5 ns each, and overlap
+// only if the store comes some tiles later; while tile registers are in use, one of the two ports for float arithmetic
+// idles, but none for integers. So the unit of work is a step of two scales for 16 rows: computed, stored in the next
+// step, scaled in the one after, and converted to floats by an integer addition. Kinds with more float work per group
+// (minima, two scales) are faster without tiles.
 #pragma once
 
 #include "kernels/cpu/isa/native/tile_instructions.hpp"
@@ -26,7 +26,8 @@ struct quantised_scratch {
   alignas(64) amx_dots dots[2][amx_step];
 };
 
-/// Configures the tile registers, and releases them at the end: 0 to 3 dots, 4 and 5 activations, 6 and 7 weights.
+/// Configures the tile registers and releases them at the end of its life: 0 to 3 dots, 4 and 5 activations, 6 and 7
+/// weights.
 class amx_tiles {
 public:
   explicit amx_tiles(bool needed) : needed_(needed) {
@@ -48,7 +49,7 @@ private:
   bool needed_;
 };
 
-/// The code of weight 0 becomes 0.
+/// Shifts codes so that weight 0 has the code 0.
 template <int Zero>
 inline ivec signed_codes(ivec codes) {
   return {_mm512_sub_epi8(codes.v, _mm512_set1_epi8(static_cast<char>(Zero)))};
@@ -57,7 +58,7 @@ inline ivec signed_codes(ivec codes) {
 template <int>
 struct amx_index {};
 
-/// Dots of 16 rows and 16 outputs over one scale's inputs: those of a step in turn, vector by vector.
+/// Dots of 16 rows and 16 outputs over the inputs of one scale; `Index` is the scale and vector within a step.
 template <int Index>
 inline void make_dots(const std::uint32_t* activations, const unsigned char* codes) {
   constexpr long row_bytes = activation_record * 4, line_bytes = quantised_vectors * 64;
@@ -72,7 +73,7 @@ inline void store_dots(amx_dots& to) {
   tile_store<Index>(to[Index % 2], 64);
 }
 
-/// Adds the scaled dots of `count` groups from `first` on to a quarter of the rows, as accumulate_groups does.
+/// Adds the scaled dots of `count` groups from `first` on to a quarter of the rows, like accumulate_groups.
 inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpacked_block& weights,
                      const amx_dots* dots, std::size_t first, std::size_t count, std::size_t first_row) {
   constexpr int R = amx_rows / 4, V = quantised_vectors;
@@ -97,7 +98,7 @@ inline void add_dots(float* c, bool fresh, const std::uint32_t* rows, const unpa
       store(c + r * quantised_panel_outputs + v * lanes, sums[r][v]);
 }
 
-/// `rows`, a multiple of 16, with a block. Meanwhile the next one, which lies behind it, is fetched.
+/// `rows`, a multiple of 16, times a block. Meanwhile prefetches the block behind it.
 template <weight_kind Kind>
 inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activations, std::size_t rows,
                            const unsigned char* block, std::size_t groups, quantised_scratch& scratch) {
@@ -105,7 +106,7 @@ inline void accumulate_amx(float* c, bool fresh, const std::uint32_t* activation
   const std::size_t bytes = layout_of(Kind).bytes(groups);
   const unsigned char* next = block + bytes;
   const std::size_t steps = rows / amx_rows * ((groups + amx_step - 1) / amx_step);
-  const std::size_t fetch_lines = bytes / 64 / (4 * steps) + 1; // at a time: more would keep the loads waiting
+  const std::size_t fetch_lines = bytes / 64 / (4 * steps) + 1; // at a time: more would delay other loads
   struct {
     std::size_t row = 0, group = 0;
     void advance(std::size_t groups) {

@@ -1,4 +1,4 @@
-// The tile registers of AMX, their shapes and instructions.
+// The shapes of AMX tile registers.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace troupe::kernels {
 namespace {
 
-inline constexpr int amx_rows = 16; // of a tile, at most
+inline constexpr int amx_rows = 16; // the most rows of a tile
 
-/// What `ldtilecfg` reads.
+/// The operand of `ldtilecfg`.
 struct alignas(64) tile_configuration {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};

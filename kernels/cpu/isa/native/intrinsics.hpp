@@ -1,4 +1,4 @@
-// The compiler's intrinsics. The emulated build has a header of the same path that adds those which its flags leave out.
+// The compiler's intrinsics. The emulated build shadows this header and adds intrinsics that its compiler flags exclude.
 #pragma once
 
 #if defined(__AVX2__)

@@ -1,5 +1,5 @@
-// The instructions of AMX. GCC's own macros take no template arguments and do not say what memory they read. The
-// emulated build has a header of the same path in plain C++.
+// The instructions of AMX. GCC's own macros take no template arguments and do not declare the memory they read. The
+// emulated build shadows this header with plain C++.
 #pragma once
 
 #include "kernels/cpu/isa/amx/tile_configuration.hpp"
@@ -25,12 +25,12 @@ inline void tile_store(void* to, long stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(Tile) : "memory");
 }
 
-/// Sums += pairs of bf16 times such pairs.
+/// Sums += pairs of bf16 times pairs of bf16.
 template <int Sums, int A, int B>
 inline void tile_dot_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(A), "i"(B));
 }
-/// Sums += four int8 times such.
+/// Sums += quadruples of int8 times quadruples of int8.
 template <int Sums, int A, int B>
 inline void tile_dot_int8() {
   asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(Sums), "i"(A), "i"(B));
