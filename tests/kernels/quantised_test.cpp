@@ -12,7 +12,7 @@ namespace {
 
 const dtype compute_types[] = {dtype::f32, dtype::bf16};
 
-/// A matrix in some format: blocks with random codes, or floats that are quantised when packed.
+/// A matrix of random blocks, or of floats to quantise at packing.
 struct quantised_weights {
   weight_format format;
   quantization how;
@@ -29,7 +29,7 @@ struct quantised_weights {
     blocks.resize(rows * row_bytes(format, cols));
     for (auto& byte : blocks)
       byte = static_cast<std::uint8_t>(random.below(256));
-    // Sensible scales: 2^-8 to 2^-6 with a random mantissa and sign.
+    // Realistic scales: 2^-8 to 2^-6 with a random mantissa and sign.
     const auto scale = [&](std::uint8_t* at) {
       const int bits = random.below(2048) + (7 << 10) + random.below(2) * 0x8000;
       at[0] = static_cast<std::uint8_t>(bits);
@@ -53,7 +53,7 @@ struct quantised_weights {
     return {is_float(format) ? static_cast<const void*>(floats.data()) : blocks.data(), format, rows, cols};
   }
 
-  /// As they are multiplied: scale times code, plus the minimum. With `magnitudes`, the sum of both magnitudes.
+  /// The exact weights: scale times code, plus the minimum. `magnitudes`: the sum of both magnitudes.
   std::vector<double> values(bool magnitudes = false) const {
     std::vector<double> all(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)
@@ -108,7 +108,7 @@ std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
   return x;
 }
 
-/// Of the sum of magnitudes: a group adds at most five roundings, the bias one.
+/// Tolerance relative to the sum of magnitudes: a group adds at most five roundings, the bias one.
 double tolerance_factor(std::size_t cols) { return (5 * double(cols / group_inputs + 1) + 1) * 0x1p-24; }
 
 struct exact_linear {
@@ -175,7 +175,7 @@ TEST_CASE("a quantised linear layer agrees with exact arithmetic for every targe
   }
 }
 
-TEST_CASE("rounding the activations costs a quantised layer no more than half a step each") {
+TEST_CASE("rounding activations in a quantised layer adds at most half a step each") {
   const auto device = make_cpu_backend();
   const std::size_t rows = 5, outputs = 70, inputs = 1024;
   for (const auto& k : kinds) {
@@ -202,7 +202,7 @@ TEST_CASE("rounding the activations costs a quantised layer no more than half a 
         bound.push_back(sum);
       }
     check_close(out.values(), want.sums, bound, w.name());
-    // Errors of many inputs cancel: the typical one is far below the bound.
+    // Errors of many inputs mostly cancel: the typical error is far below the bound.
     double squares = 0, bounds = 0;
     for (std::size_t i = 0; i < bound.size(); ++i) {
       squares += (out[i] - want.sums[i]) * (out[i] - want.sums[i]);
@@ -285,7 +285,7 @@ TEST_CASE("a row's bits with quantised weights do not depend on the other rows, 
       }
 }
 
-TEST_CASE("many rows with quantised weights, in several tasks, give the bits of one row, whatever the cache") {
+TEST_CASE("many rows with quantised weights, in several tasks, give the bits of one row with any cache size") {
   const std::size_t outputs = 70, rows = 989;
   for (const isa target : tested_isas())
     for (const auto& k : kinds) {
@@ -308,7 +308,7 @@ TEST_CASE("many rows with quantised weights, in several tasks, give the bits of 
     }
 }
 
-TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row and group") {
+TEST_CASE("activations that are zero, huge, tiny or not finite affect only their row and group") {
   const std::size_t inputs = 96, outputs = 20;
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
@@ -332,7 +332,7 @@ TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row
   }
 }
 
-TEST_CASE("matrices of different formats are stacked, and give what they give alone") {
+TEST_CASE("stacked matrices of different formats give the same results as alone") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     generator random;
@@ -396,7 +396,7 @@ TEST_CASE("a table in blocks is dequantised row by row") {
       CHECK(out[i * 64 + k] == values[tokens[i] * 64 + k]);
 }
 
-TEST_CASE("packing refuses blocks that do not fill a row") {
+TEST_CASE("packing rejects rows that are not whole blocks") {
   const auto device = make_cpu_backend();
   const std::vector<std::uint8_t> memory(4096);
   const stored_matrix ragged{memory.data(), weight_format::q8_0, 2, 48}, q8{memory.data(), weight_format::q8_0, 2, 64};

@@ -13,7 +13,7 @@ TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
     dequantise(quantise_int8(x.data()), back);
     for (const float v : x)
       largest = std::max(largest, std::abs(v));
-    // The f16 scale is off by 2^-11 at most, or by half its smallest step: times 127 at the end of the range.
+    // The f16 scale is off by at most 2^-11, or half its smallest step; at the end of the range that counts 127 times.
     const float step = largest / 127, rounding = std::max(step * 0x1p-11f, 0x1p-25f);
     for (std::size_t i = 0; i < group_inputs; ++i)
       CHECK(std::abs(back[i] - x[i]) <= step / 2 + 127.5f * rounding);
@@ -23,7 +23,7 @@ TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
   CHECK(std::isnan(back[0]));
 }
 
-TEST_CASE("int4 has less squared error than codes spread over the range, and keeps what is on a line") {
+TEST_CASE("int4 has less squared error than codes spread over the range, and is exact for weights on a line") {
   generator random;
   double searched = 0, spread = 0;
   for (int n = 0; n < 200; ++n) {
@@ -49,7 +49,7 @@ TEST_CASE("int4 has less squared error than codes spread over the range, and kee
   CHECK(back[7] == 0.5f);
 }
 
-TEST_CASE("int4 gives a group the same bits alone and among others, finite or not") {
+TEST_CASE("int4 gives a group the same bits alone and among others, also if it is not finite") {
   generator random;
   const std::size_t groups = 21;
   auto x = random.normal(groups * group_inputs, 0.02f);

@@ -7,7 +7,7 @@
 
 using namespace troupe::kernels;
 
-TEST_CASE("the facts of weight formats are consistent") {
+TEST_CASE("the table of weight formats is consistent") {
   std::set<std::string> names;
   std::set<int> numbers;
   for (const auto& traits : weight_formats) {
@@ -25,6 +25,6 @@ TEST_CASE("the facts of weight formats are consistent") {
     if (is_float(traits.format))
       CHECK(traits.block_bytes == size_of(dtype_of(traits.format)));
   }
-  CHECK(!format_of_ggml_type(4)); // Q4_2, gone from ggml
+  CHECK(!format_of_ggml_type(4)); // Q4_2, removed from ggml
   CHECK(!format_of_ggml_type(1000));
 }

@@ -1,4 +1,4 @@
-// Stored blocks are read as GGUF defines them.
+// Stored blocks are read as ggml defines them.
 #include "kernels/formats/weight_groups.hpp"
 #include "tests/kernels/reference.hpp"
 
@@ -35,7 +35,7 @@ struct counted_block {
 
 } // namespace
 
-TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then codes") {
+TEST_CASE("blocks of 32 have a scale, optionally a minimum and fifth bits, then codes") {
   const counted_block q8(weight_format::q8_0, {0.5f}), q40(weight_format::q4_0, {0.5f}),
     q41(weight_format::q4_1, {0.5f, 3}), q50(weight_format::q5_0, {0.5f}), q51(weight_format::q5_1, {0.5f, 3});
   const auto nibble = [](const counted_block& b, int first, int i) {
@@ -50,7 +50,7 @@ TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then
   }
 }
 
-TEST_CASE("blocks of 256 have scales of 6 or 8 bits under a common one") {
+TEST_CASE("blocks of 256 have scales of 6 or 8 bits and a common f16 factor") {
   const counted_block q4(weight_format::q4_k, {0.5f, 2}), q5(weight_format::q5_k, {0.5f, 2}),
     q6(weight_format::q6_k, {0.5f});
   for (const auto* b : {&q4, &q5})
