@@ -1,4 +1,4 @@
-// The CPU backend: run-time dispatch over instruction sets, and its own thread pool whose idle threads sleep.
+// The CPU backend: run-time dispatch over instruction sets, and its own thread pool. Idle threads sleep.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -38,11 +38,11 @@ public:
   virtual isa instruction_set() const = 0;
   virtual int layout_version() const = 0;
 
-  /// The memory of what `pack` or `pack_gate_up` made, in parts, each a multiple of 64 bytes.
+  /// The memory of a matrix made by `pack` or `pack_gate_up`, in parts, each a multiple of 64 bytes.
   virtual std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const = 0;
 
-  /// What `pack` (`gated`: `pack_gate_up`) made of matrices of these formats and shapes; their data is not read. `bytes`
-  /// has all its parts one behind another, `packed_bytes` in all, and is only read. Aligned to 64 bytes.
+  /// The matrix that `pack` (`gated`: `pack_gate_up`) made of matrices of these formats and shapes; their data is not read.
+  /// `bytes` has its parts one after another, `packed_bytes` in total, aligned to 64 bytes. It is shared and only read.
   virtual std::unique_ptr<matrix> restore(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                           bool gated, const buffer& bytes) const = 0;
 };

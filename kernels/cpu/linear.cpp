@@ -15,7 +15,7 @@ constexpr std::size_t outputs_per_linear_task = 256;
 constexpr std::size_t tile_register_rows =
   16; // as fast as fewer rows, so tiles are filled; other tiles share rows evenly
 constexpr std::size_t least_rows_per_linear_task = 64;
-constexpr int most_rows_with_sums = 256; // whose sums and f32 activations fit in L2
+constexpr int most_rows_with_sums = 256; // of a task with f32 activations, which fit in L2 with its sums
 
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t most_cache = std::size_t(1) << 20;

@@ -26,8 +26,8 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 // Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines of
 // codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16 outputs, the
 // operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16 further on in the
-// upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape, whose bytes hold those
-// of 8 or 4 codes from inputs 4 apart, lowest bits first.
+// upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape: a byte holds those of 8
+// or 4 codes from inputs 4 apart, lowest bits first.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 

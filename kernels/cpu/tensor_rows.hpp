@@ -1,4 +1,4 @@
-// What the CPU ops share: access to a tensor's rows, and loops over them.
+// Shared by the CPU ops: access to a tensor's rows, and loops over them.
 #pragma once
 
 #include "kernels/cpu/thread_pool.hpp"

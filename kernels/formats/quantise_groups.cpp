@@ -48,7 +48,7 @@ struct int4_batch {
   }
 }
 
-/// Fits scale and minimum to the codes by least squares. Lanes whose codes are all equal keep their fit.
+/// Fits scale and minimum to the codes by least squares. Lanes with all codes equal keep their fit.
 [[gnu::always_inline]] inline void fit_lines(int4_batch& batch) {
   lane_floats codes_sum = {}, squares = {}, sum = {}, products = {};
   for (std::size_t i = 0; i < group_inputs; ++i) {

@@ -39,7 +39,7 @@ struct sequence {
   }
 };
 
-/// A backend with a cache whose slots all hold NaN, and a shuffled block table.
+/// A backend with a cache full of NaN, and a shuffled block table.
 struct machine {
   std::unique_ptr<backend> device;
   std::unique_ptr<kv_cache> cache;

@@ -133,7 +133,7 @@ inline __m256i in_order(__m256i sum) {
 inline pair_sums operator+(pair_sums p, pair_sums q) {
   return {in_order(_mm256_add_epi16(p.a, q.a)), in_order(_mm256_add_epi16(p.b, q.b))};
 }
-/// Lines whose sums fit in 16 bits: products are below 2^bits * 127.
+/// The number of lines to sum in 16 bits: products are below 2^bits * 127.
 constexpr int pair_lines(int code_bits) { return 32767 / (((1 << code_bits) - 1) * 127 * 2); }
 /// sum + the sums of both pairs.
 inline ivec add_pairs(ivec sum, pair_sums p) {

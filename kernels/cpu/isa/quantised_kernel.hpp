@@ -48,7 +48,7 @@ int quantised_rows(weight_kind kind) {
 }
 
 /// All rows of the task, in tiles of `tile_rows`, times one block of one panel. c: [rows][32]. Calls `finish(row, rows)`
-/// for rows whose sums are complete.
+/// for rows with complete sums.
 template <weight_kind Kind, class Finish>
 inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
                              std::size_t rows, const unsigned char* block, std::size_t groups,

@@ -10,7 +10,7 @@ namespace {
 
 inline constexpr int quantised_vectors = 2; // per panel
 
-// Rows and vectors of a tile whose integer sums fit in registers. One or two rows are bound by memory: they take both
+// Rows and vectors of a tile, so that its integer sums fit in registers. One or two rows are bound by memory: they take both
 // vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in bytes.
 #if defined(__AVX512F__)
 template <weight_kind>
@@ -208,7 +208,7 @@ template <int R, int V, class Groups>
   }
 }
 
-/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups, whose records are `stride` words
+/// R rows times V vectors of a panel from vector `vector` on, over `groups` groups with records `stride` words
 /// apart. `fetch`: prefetch further weights meanwhile.
 template <int R, int V, class Groups>
 inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, std::size_t stride, Groups weights,
