@@ -169,13 +169,14 @@ public:
       fail(what + " is stored as " + unsupported_name(type) + ", supported are " + supported_names(),
            errc::unsupported);
     result.info.type = *format;
-    result.info.bytes = bytes(result.info, *format, what);
+    result.info.bytes = bytes(result.info, what);
     result.offset = number<std::uint64_t>("the offset of " + what);
     return result;
   }
 
 private:
-  std::size_t bytes(const tensor_info& info, kernels::weight_format format, const std::string& what) const {
+  std::size_t bytes(const tensor_info& info, const std::string& what) const {
+    const auto format = *weight_format_of(info.type); // every known type has one
     const std::size_t per_block = kernels::block_inputs(format);
     std::size_t total = kernels::block_bytes(format);
     if (info.shape.back() % per_block != 0)
