@@ -188,13 +188,13 @@ public:
   /// the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and v
   /// to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
   virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache,
-                             int layer, const batch& who) = 0;
+                             int layer, const batch& step) = 0;
 
   /// Causal attention of each row's q (f32, the first heads × head_dim columns of qkv) over its sequence's cached
   /// positions 0 to its own, or the last `window` of them (0: all). out [rows, heads * head_dim], f32 or bf16.
   /// Grouped: query head h reads KV head h / (heads / kv_heads).
   virtual void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window,
-                         const kv_cache& cache, int layer, const batch& who) = 0;
+                         const kv_cache& cache, int layer, const batch& step) = 0;
 
   /// Copies in order, before any later op reads or writes.
   virtual void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) = 0;

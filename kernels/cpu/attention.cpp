@@ -10,7 +10,7 @@ cpu_attention::cpu_attention(const target& kernels, thread_pool& pool)
   : kernels_(kernels), pool_(pool), plan_(pool.size()), scratch_(pool.size()) {}
 
 void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope,
-                                  const layer_cache& cache, const batch& who) {
+                                  const layer_cache& cache, const batch& step) {
   rope_op op;
   op.cache = cache;
   op.heads = heads;
@@ -19,7 +19,7 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
   op.k_norm = norm.k;
   op.eps = norm.eps;
   chunks_.clear();
-  for (const auto& s : who.sequences)
+  for (const auto& s : step.sequences)
     for (int row = 0; row < s.rows; row += rows_per_chunk)
       chunks_.push_back({&s, row, std::min<int>(s.rows, row + rows_per_chunk)});
   pool_.parallel_for(chunks_.size(), [&](std::size_t i, int) {
@@ -27,13 +27,13 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
     for (int row = from; row < to; ++row) {
       const int position = s->first_position + row;
       kernels_.rope_write_kv(op, row_of<float>(qkv, s->first_row + row), position,
-                             who.block_tables[s->first_block + position / block_tokens]);
+                             step.block_tables[s->first_block + position / block_tokens]);
     }
   });
 }
 
 void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, float scale, int window,
-                        const layer_cache& cache, const batch& who) {
+                        const layer_cache& cache, const batch& step) {
   call call;
   call.op.cache = cache;
   call.op.scale = scale;
@@ -41,14 +41,14 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, float s
   call.op.out_bf16 = out.type == dtype::bf16;
   call.q = &qkv;
   call.out = &out;
-  call.blocks = who.block_tables.data();
+  call.blocks = step.block_tables.data();
   const int kv_heads = call.op.cache.kv_heads;
   expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
   expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
   call.group = heads / kv_heads;
   call.stride = state_stride(call.op.cache.head_dim);
   call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
-  plan_.make({kv_heads, call.group, window, call.tile_queries}, who);
+  plan_.make({kv_heads, call.group, window, call.tile_queries}, step);
   call.slots = states_.reserve(plan_.slots() * call.stride);
   // Head after head: the pieces of a long prompt then find its K and V in the cache.
   const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
@@ -104,14 +104,14 @@ void cpu_attention::attend(const call& call, const attention_piece& piece, int k
       kernels_.finish(call.op, own.tiles[t], {states + query * call.stride, call.stride});
 }
 
-void cpu_attention::merge(const call& call, const attention_merge& what, int kv_head,
+void cpu_attention::merge(const call& call, const attention_merge& merged, int kv_head,
                           std::vector<attention_tile>& tiles) const {
-  const auto& run = plan_.run(what.run);
+  const auto& run = plan_.run(merged.run);
   const auto part = [&](std::size_t i) {
-    const auto& [slot, head_slots] = plan_.part(what.first_part + i);
+    const auto& [slot, head_slots] = plan_.part(merged.first_part + i);
     return call.slot(slot + kv_head * head_slots);
   };
-  for (std::size_t i = 1; i < what.parts; ++i)
+  for (std::size_t i = 1; i < merged.parts; ++i)
     kernels_.merge(call.op, run.count, part(0), part(i));
   tiles.clear();
   add_queries(call, run, kv_head, 0, tiles);

@@ -19,11 +19,11 @@ public:
 
   /// See backend::rope_write_kv.
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, const layer_cache& cache,
-                     const batch& who);
+                     const batch& step);
 
   /// See backend::attention.
   void run(const tensor& out, const tensor& qkv, int heads, float scale, int window, const layer_cache& cache,
-           const batch& who);
+           const batch& step);
 
 private:
   struct row_chunk {
@@ -57,7 +57,7 @@ private:
   void attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const;
 
   /// Merges the parts of a run for one KV head, in order, and finishes it.
-  void merge(const call& call, const attention_merge& what, int kv_head, std::vector<attention_tile>& tiles) const;
+  void merge(const call& call, const attention_merge& merged, int kv_head, std::vector<attention_tile>& tiles) const;
 
   const target& kernels_;
   thread_pool& pool_;

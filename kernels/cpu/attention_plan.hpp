@@ -52,8 +52,8 @@ class attention_plan {
 public:
   explicit attention_plan(int threads) : threads_(threads) {}
 
-  /// Plans a step; the plan is the same for every KV head. `who` must stay valid while the plan is used.
-  void make(const attention_shape& shape, const batch& who);
+  /// Plans a step; the plan is the same for every KV head. `step` must stay valid while the plan is used.
+  void make(const attention_shape& shape, const batch& step);
 
   const std::vector<attention_piece>& pieces() const { return pieces_; }
   const std::vector<attention_merge>& merges() const { return merges_; }
@@ -81,14 +81,14 @@ private:
   void add_runs(const sequence_rows& sequence, int queries_at_once);
   void share(std::span<int> runs, int first);
   void add_range(std::span<const int> runs, int first, int last);
-  void cut(const range& what, int most_partitions);
-  void add_piece(const range& what, int first, int last);
+  void cut(const range& whole, int max_partitions);
+  void add_piece(const range& whole, int first, int last);
   int whole_partitions(int run) const;
   bool same_blocks(int a, int b, int partition) const;
 
   int threads_;
   attention_shape shape_;
-  const batch* who_ = nullptr;
+  const batch* step_ = nullptr;
   std::vector<query_run> runs_;
   std::vector<int> unshared_from_; // per run: the first partition that it does not read with others
   std::vector<int> candidates_;

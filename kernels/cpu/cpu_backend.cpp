@@ -127,13 +127,13 @@ public:
   }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
-                     const batch& who) override {
-    attention_.rope_write_kv(qkv, heads, norm, rope, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), who);
+                     const batch& step) override {
+    attention_.rope_write_kv(qkv, heads, norm, rope, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
-                 int layer, const batch& who) override {
-    attention_.run(out, qkv, heads, scale, window, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), who);
+                 int layer, const batch& step) override {
+    attention_.run(out, qkv, heads, scale, window, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {

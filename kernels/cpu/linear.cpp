@@ -14,25 +14,25 @@ namespace {
 constexpr std::size_t outputs_per_linear_task = 256;
 constexpr std::size_t tile_register_rows =
   16; // as fast as fewer rows, so tiles are filled; other tiles share rows evenly
-constexpr std::size_t least_rows_per_linear_task = 64;
-constexpr int most_rows_with_sums = 256; // of a task with f32 activations, which fit in L2 with its sums
+constexpr std::size_t min_rows_per_linear_task = 64;
+constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which fit in L2 with its sums
 
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
-constexpr std::size_t most_cache = std::size_t(1) << 20;
+constexpr std::size_t max_cache = std::size_t(1) << 20;
 
-/// The L2 size of a core, at most `most_cache`.
+/// The L2 size of a core, at most `max_cache`.
 std::size_t l2_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
   if (const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE); bytes > 0)
-    return std::min(static_cast<std::size_t>(bytes), most_cache);
+    return std::min(static_cast<std::size_t>(bytes), max_cache);
 #endif
-  return most_cache;
+  return max_cache;
 }
 
 } // namespace
 
 cpu_linear::cpu_linear(const target& kernels, thread_pool& pool, std::size_t cache)
-  : kernels_(kernels), pool_(pool), cache_(cache != 0 ? std::min(cache, most_cache) : l2_bytes()) {
+  : kernels_(kernels), pool_(pool), cache_(cache != 0 ? std::min(cache, max_cache) : l2_bytes()) {
   scratch_.resize(pool_.size());
 }
 
@@ -120,16 +120,16 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
 
   const std::size_t columns = weights.panel_columns();
   const std::size_t fair = weights.panels / (4 * pool_.size()); // so that threads finish together
-  const std::size_t most_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
-  const std::size_t panels = std::clamp(fair, std::size_t(1), most_panels);
+  const std::size_t max_panels = (op.row_tiles == 1 ? panel_outputs : outputs_per_linear_task) / columns;
+  const std::size_t panels = std::clamp(fair, std::size_t(1), max_panels);
   const std::size_t panel_tasks = ceil_div(weights.panels, panels);
   const int task_rows = weights.quantised() || pairs ? kernels_.task_rows
-                                                     : std::min(kernels_.task_rows, most_rows_with_sums);
-  const std::size_t fitting = std::max(task_rows * cache_ / most_cache, least_rows_per_linear_task);
+                                                     : std::min(kernels_.task_rows, max_rows_with_sums);
+  const std::size_t fitting = std::max(task_rows * cache_ / max_cache, min_rows_per_linear_task);
   const std::size_t row_tasks = ceil_div(in.rows, fitting);
-  const std::size_t most_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
+  const std::size_t max_rows = ceil_div(op.row_tiles, row_tasks) * tile_rows;
   for (auto& memory : scratch_)
-    memory.reserve(most_rows * panels * columns);
+    memory.reserve(max_rows * panels * columns);
   pool_.parallel_for(panel_tasks * row_tasks, [&](std::size_t i, int thread) {
     const std::size_t rows = i % row_tasks;
     linear_task task;

@@ -58,13 +58,13 @@ void thread_pool::pause(std::uint32_t spins) const {
 #endif
 }
 
-void thread_pool::run(const job& what) {
-  if (workers_.empty() || what.tasks <= 1) {
-    for (std::size_t task = 0; task < what.tasks; ++task)
-      what.call(what.context, task, 0);
+void thread_pool::run(const job& next) {
+  if (workers_.empty() || next.tasks <= 1) {
+    for (std::size_t task = 0; task < next.tasks; ++task)
+      next.call(next.context, task, 0);
     return;
   }
-  job_ = what;
+  job_ = next;
   open_ranges(false);
   // The job is closed and no worker is active: the word holds only its number.
   const auto number = state_.load(std::memory_order_relaxed) + number_step;

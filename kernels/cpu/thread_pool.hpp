@@ -44,7 +44,7 @@ private:
     std::atomic<std::size_t> next = 0;
   };
 
-  void run(const job& what);
+  void run(const job& next);
   void work(int thread);
   void open_ranges(bool empty);
   /// The first task of range `index`, or the end of the one before.
