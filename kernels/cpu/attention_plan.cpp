@@ -7,8 +7,8 @@ namespace troupe::kernels {
 
 namespace {
 
-constexpr int pieces_per_thread = 8; // at least, so that threads end together
-constexpr int most_shared_rows = 8;  // of a sequence; more fill tiles by themselves
+constexpr int pieces_per_thread = 8; // the least, so that threads finish together
+constexpr int max_shared_rows = 8;   // rows of a sequence that shares blocks; more rows fill tiles alone
 constexpr int partition_blocks = partition_tokens / block_tokens;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -24,9 +24,9 @@ int first_partition(const query_run& run, const attention_shape& shape) {
 
 } // namespace
 
-void attention_plan::make(const attention_shape& shape, const batch& who) {
+void attention_plan::make(const attention_shape& shape, const batch& step) {
   shape_ = shape;
-  who_ = &who;
+  step_ = &step;
   runs_.clear();
   unshared_from_.clear();
   candidates_.clear();
@@ -37,8 +37,8 @@ void attention_plan::make(const attention_shape& shape, const batch& who) {
   merges_.clear();
   slots_ = 0;
 
-  for (const auto& s : who.sequences) {
-    const bool few = s.rows <= most_shared_rows;
+  for (const auto& s : step.sequences) {
+    const bool few = s.rows <= max_shared_rows;
     add_runs(s, few ? s.rows * shape.group : shape.tile_queries);
     if (few && s.rows > 0 && whole_partitions(static_cast<int>(runs_.size()) - 1) > 0)
       candidates_.push_back(static_cast<int>(runs_.size()) - 1);
@@ -82,13 +82,13 @@ int attention_plan::whole_partitions(int run) const {
 
 bool attention_plan::same_blocks(int a, int b, int partition) const {
   const auto blocks = [&](int run) {
-    return who_->block_tables.data() + runs_[run].sequence->first_block + partition * partition_blocks;
+    return step_->block_tables.data() + runs_[run].sequence->first_block + partition * partition_blocks;
   };
   return std::equal(blocks(a), blocks(a) + partition_blocks, blocks(b));
 }
 
-/// Finds what runs share from partition `first` on, where they share all before. They share a tree: its stem is a range,
-/// then every branch that has more than one run is a tree.
+/// Finds the partitions that runs share from partition `first` on, given that they share all before it. Shared prefixes
+/// form a tree: its stem becomes a range, and every branch with more than one run is again a tree.
 void attention_plan::share(std::span<int> runs, int first) {
   int last = first;
   while (std::all_of(runs.begin(), runs.end(),
@@ -121,23 +121,23 @@ void attention_plan::add_range(std::span<const int> runs, int first, int last) {
   ranges_.push_back(r);
 }
 
-void attention_plan::cut(const range& what, int most_partitions) {
-  const int partitions = what.last - what.first;
-  const int count = ceil_div(partitions, std::min(partitions, most_partitions));
+void attention_plan::cut(const range& whole, int max_partitions) {
+  const int partitions = whole.last - whole.first;
+  const int count = ceil_div(partitions, std::min(partitions, max_partitions));
   for (int i = 0; i < count; ++i)
-    add_piece(what, what.first + partitions * i / count, what.first + partitions * (i + 1) / count);
+    add_piece(whole, whole.first + partitions * i / count, whole.first + partitions * (i + 1) / count);
 }
 
-void attention_plan::add_piece(const range& what, int first, int last) {
-  attention_piece piece{what.first_member, what.members, what.queries, first, last - first};
-  piece.finish = what.all && first == what.first && last == what.last;
-  piece.fold = piece.finish || (what.start && first == what.first);
+void attention_plan::add_piece(const range& whole, int first, int last) {
+  attention_piece piece{whole.first_member, whole.members, whole.queries, first, last - first};
+  piece.finish = whole.all && first == whole.first && last == whole.last;
+  piece.fold = piece.finish || (whole.start && first == whole.first);
   if (!piece.finish) {
     const int kept = piece.fold ? 1 : piece.partitions;
     piece.slot = slots_;
     piece.head_slots = std::size_t(piece.queries) * kept;
     slots_ += piece.head_slots * shape_.kv_heads;
-    int before = 0; // queries of earlier runs
+    int before = 0; // queries in earlier runs
     for (const int run : runs_of(piece)) {
       for (int p = 0; p < kept; ++p)
         parts_.push_back({run, {piece.slot + std::size_t(p) * piece.queries + before, piece.head_slots}});

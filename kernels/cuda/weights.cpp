@@ -1,6 +1,8 @@
 #include "kernels/cuda/weights.hpp"
 
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -35,7 +37,7 @@ std::size_t code_bytes(const weight_part& part) {
 std::size_t scale_bytes(const weight_part& part) {
   if (part.kind == weight_kind::fp8)
     return part.tiles * tile_outputs * sizeof(float);
-  return is_grouped(part.kind) ? part.tiles * part.chunks() * scale_bytes(part.kind) : 0;
+  return is_grouped(part.kind) ? part.tiles * part.chunks() * cuda::scale_bytes(part.kind) : 0;
 }
 
 struct source_row {
@@ -106,18 +108,9 @@ std::uint16_t to_bf16(float x) {
 
 /// The kind in which a matrix stays quantised; else bf16, which stands for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
-  switch (m.format) {
-    case weight_format::q8_0:
-    case weight_format::q5_0: return weight_kind::q8;
-    case weight_format::q5_1: return weight_kind::q8_min;
-    case weight_format::q4_0: return weight_kind::q4;
-    case weight_format::q4_1: return weight_kind::q4_min;
-    case weight_format::q4_k: return weight_kind::q4_k;
-    case weight_format::q5_k: return weight_kind::q5_k;
-    case weight_format::q6_k: return weight_kind::q6_k;
-    case weight_format::fp8: return weight_kind::fp8;
-    default: break;
-  }
+  const auto stored = traits_of(m.format).on_gpu;
+  if (is_grouped(stored) || stored == weight_kind::fp8)
+    return stored;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
@@ -131,7 +124,7 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
 weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   const auto format = stacked.front().format;
   const bool same = std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; });
-  return same && is_float(format) ? static_cast<weight_kind>(format) : weight_kind::f32;
+  return same && is_float(format) ? traits_of(format).on_gpu : weight_kind::f32;
 }
 
 /// Fills the memory of a part, tile by tile; `fill_tile` gets the tile and where its codes and its scales go.
@@ -150,7 +143,6 @@ void fill_tiles(uploader& to, weight_part& part, const F& fill_tile) {
 
 void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
   const std::size_t size = element_bytes(part.kind);
-  const auto as_stored = static_cast<weight_format>(part.kind);
   const row_map rows(stacked, part.gated);
   fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t*) {
     std::vector<float> wide;
@@ -159,7 +151,7 @@ void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix>
       auto* at = codes + r * part.stride * size;
       if (row.data == nullptr)
         continue;
-      if (row.format == as_stored) {
+      if (is_float(row.format) && traits_of(row.format).on_gpu == part.kind) {
         std::memcpy(at, row.data, part.inputs * size);
         continue;
       }
@@ -254,7 +246,7 @@ void pack_codes(uploader& to, weight_part& part, std::span<const stored_matrix> 
       for (std::size_t group = 0; from.data != nullptr && group * group_inputs < part.inputs; ++group) {
         const std::size_t chunk = group / chunk_groups;
         place(part.kind, group_of(from, group, part.inputs, how), r, group % chunk_groups,
-              codes + chunk * chunk_code_bytes(part.kind), scales + chunk * scale_bytes(part.kind));
+              codes + chunk * chunk_code_bytes(part.kind), scales + chunk * cuda::scale_bytes(part.kind));
       }
     }
   });

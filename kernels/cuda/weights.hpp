@@ -11,13 +11,6 @@
 
 namespace troupe::kernels::cuda {
 
-/// f32 and f16 only where activations are f32. Names as those of formats; fp8 has a scale per output; q8 and q4 have a
-/// scale per 32 inputs, `_min` a minimum beside it, the `_k` kinds scale and minimum (or two scales, q6_k) of 8 bits under
-/// f16 factors.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, fp8, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
-
-/// Whether groups of inputs have scales.
-constexpr bool is_grouped(weight_kind k) { return k >= weight_kind::q8; }
 constexpr int code_bits(weight_kind k) {
   return k == weight_kind::q4 || k == weight_kind::q4_min || k == weight_kind::q4_k ? 4 : 8;
 }

@@ -108,7 +108,8 @@ std::size_t bytes_of(const weight_part& part) {
 }
 
 const char* name(weight_kind kind) {
-  constexpr const char* names[] = {"f32", "f16", "bf16", "fp8", "int8", "q5_1", "q4_0", "int4", "q4_k", "q5_k", "q6_k"};
+  constexpr const char* names[] = {"f32", "f16",    "bf16", "bf16_pairs", "fp8",  "int8", "q5_1",
+                                   "q5",  "q5_min", "q4_0", "int4",       "q4_k", "q5_k", "q6_k"};
   return names[static_cast<std::size_t>(kind)];
 }
 
