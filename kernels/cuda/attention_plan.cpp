@@ -22,16 +22,16 @@ struct segment {
 
 class planner {
 public:
-  planner(const batch& who, const attention_options& options) : who_(who), options_(options) {}
+  planner(const batch& step, const attention_options& options) : step_(step), options_(options) {}
 
   attention_plan plan() {
-    for (const auto& s : who_.sequences)
+    for (const auto& s : step_.sequences)
       for (int i = 0; i < s.rows; ++i) {
         const int position = s.first_position + i;
         plan_.rows.push_back({position, first_partition_of(position, options_.window), 0});
         plan_.list.push_back(s.first_row + i);
       }
-    for (const auto& s : who_.sequences) {
+    for (const auto& s : step_.sequences) {
       if (options_.flash && s.rows * options_.group >= flash_least)
         add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block}, flash_tile, s.first_block, 0);
       else
@@ -112,8 +112,8 @@ private:
         const bool whole = (p + 1) * partition_tokens <= s.first_position + 1 &&
           first_partition_of(s.last_position(), options_.window) <= p;
         if (options_.share && whole && segments_.size() > 1) {
-          const auto blocks = who_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
-                                                        partition_blocks);
+          const auto blocks = step_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
+                                                         partition_blocks);
           std::vector<std::int32_t> key(blocks.begin(), blocks.end());
           key.push_back(p);
           const auto [found, added] = known.try_emplace(std::move(key), result.size());
@@ -140,7 +140,7 @@ private:
       to.push_back({rows.first_row, first, std::min(tile, packed - first), table, partition});
   }
 
-  const batch& who_;
+  const batch& step_;
   const attention_options& options_;
   attention_plan plan_;
   std::vector<segment> segments_;
@@ -149,8 +149,8 @@ private:
 
 } // namespace
 
-attention_plan plan_attention(const batch& who, const attention_options& options) {
-  return planner(who, options).plan();
+attention_plan plan_attention(const batch& step, const attention_options& options) {
+  return planner(step, options).plan();
 }
 
 } // namespace troupe::kernels::cuda

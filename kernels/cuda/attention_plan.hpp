@@ -2,7 +2,7 @@
 // once per step and serves all layers with the same window.
 #pragma once
 
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/ops.hpp"
 
 #include <vector>
@@ -33,6 +33,6 @@ struct attention_plan {
   std::size_t slots = 0; // of the largest slab
 };
 
-attention_plan plan_attention(const batch& who, const attention_options& options);
+attention_plan plan_attention(const batch& step, const attention_options& options);
 
 } // namespace troupe::kernels::cuda

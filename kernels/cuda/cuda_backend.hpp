@@ -28,7 +28,7 @@ struct cuda_options {
 /// What a forward pass reads from the host.
 struct step_inputs {
   std::span<const std::int32_t> tokens; // [rows]; -1 - s: the token that is in slot s when the step begins
-  batch who;
+  batch rows;
   std::span<const std::int32_t> logit_rows;
   bool repeatable = false; // plan so that steps like it can replay its launches
 };

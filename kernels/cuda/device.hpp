@@ -16,15 +16,18 @@ struct device_info {
   std::string name;
   int major = 0, minor = 0; // compute capability
   int multiprocessors = 0;
-  std::size_t memory = 0;    // bytes, of which
-  std::size_t available = 0; // are free now
+  std::size_t memory = 0;    // bytes
+  std::size_t available = 0; // bytes of it that are free now
+  /// Bytes that are not counted as allocations: of the driver, recorded graphs, the library and its workspace, and what
+  /// allocations are rounded up by. An estimate.
+  std::size_t overhead = 0;
+  /// Sizes at which measurements of the device's peaks are long enough to be exact: bytes to copy, and the order of the
+  /// matrices to multiply.
+  std::size_t peak_copy_bytes = 0, peak_product_size = 0;
 };
 
 /// 0 where there is no GPU or no driver; then `why_none`, if given, says what the driver says.
 int device_count(std::string* why_none = nullptr);
-
-/// Whether kernels run on the host.
-bool is_emulated();
 
 /// Makes device `index` the calling thread's; every thread that calls what is below does this once.
 device_info select_device(int index);

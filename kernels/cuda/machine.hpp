@@ -17,8 +17,8 @@ struct gpu_peaks {
   std::size_t product_size = 0; // rows, outputs and inputs
 };
 
-/// Takes about a second, and at most half of the memory that is free: 2 GiB are copied and matrices of 8192 x 8192
-/// multiplied, where there is room; on the emulated device a few KiB. Throws device_error.
+/// Takes about a second, and at most half of the free memory: copies and products have the sizes that device_info names,
+/// or as much of them as there is room for. Throws device_error.
 gpu_peaks measure_gpu(int device);
 
 /// Seconds of one call of `work`, which gets the number of the call: `calls` of them are recorded, and replayed

@@ -1,6 +1,7 @@
 #include "kernels/cuda/scratch_plan.hpp"
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device/common.hpp"
 #include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
@@ -8,8 +9,6 @@
 namespace troupe::kernels::cuda {
 
 namespace {
-
-std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 template <class... Sizes>
 std::size_t reserved(Sizes... bytes) {
@@ -29,7 +28,7 @@ struct linear_bytes {
     if (is_grouped(part.kind) || fp8)
       raise(expanded, expanded_tiles(part, expanded_memory) * expanded_tile_bytes(part));
     if (part.gated || fp8)
-      raise(products, std::min(rows, passing_rows) * part.tiles * tile_outputs * sizeof(float));
+      raise(products, std::min(rows, product_scratch_rows) * part.tiles * tile_outputs * sizeof(float));
     if (fp8) {
       raise(codes, rows * part.stride);
       raise(row_scales, rows * sizeof(float));
@@ -47,7 +46,7 @@ struct linear_bytes {
 /// What steps' inputs and attention take.
 std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
-                    partitions = ceil_div(steps.context, partition_tokens),
+                    partitions = ceil_div<std::size_t>(steps.context, partition_tokens),
                     group = static_cast<std::size_t>(steps.heads / steps.cache.kv_heads),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
@@ -61,7 +60,7 @@ std::size_t step_bytes(const planned_steps& steps) {
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
                     places = rows * sizeof(row_place),
-                    tables = sequences * ceil_div(steps.context, block_tokens) * sizeof(std::int32_t);
+                    tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   const auto plans = steps.windows.size();
   const auto data = tokens + gathered + places + tables + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 4 + 3 * plans;

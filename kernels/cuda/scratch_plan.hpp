@@ -12,14 +12,14 @@ namespace troupe::kernels::cuda {
 inline constexpr std::size_t state_memory = std::size_t(256) << 20;
 
 /// Rows of a product that is kept in f32 before it is gated or scaled, at a time.
-inline constexpr std::size_t passing_rows = 1024;
+inline constexpr std::size_t product_scratch_rows = 1024;
 
 /// Steps whose inputs are on their way or in use at a time.
 inline constexpr std::size_t step_stagings = 3;
 
 /// Rows of a product at a time where products pass through memory before they are finished: pieces of similar size.
-constexpr std::size_t piece_of(std::size_t rows) {
-  const std::size_t pieces = std::max<std::size_t>(1, (rows + passing_rows - 1) / passing_rows);
+constexpr std::size_t rows_at_once(std::size_t rows) {
+  const std::size_t pieces = std::max<std::size_t>(1, (rows + product_scratch_rows - 1) / product_scratch_rows);
   return (rows + pieces - 1) / pieces;
 }
 

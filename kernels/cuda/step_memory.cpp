@@ -75,7 +75,7 @@ void step_memory::stage(const stream& aside, const stream& current, const step_i
   std::vector<attention_options> wanted; // by the steps before
   for (std::size_t i = 0; i < planned_; ++i)
     wanted.push_back(plans_[i]->options);
-  take(inputs.who);
+  set_batch(inputs.rows);
   image all;
   staged_tokens_.assign(inputs.tokens.begin(), inputs.tokens.end());
   tokens_ = all.add(tokens_memory_, staged_tokens_, true);
@@ -147,9 +147,9 @@ std::uint64_t step_memory::growths() const {
 
 // -- when first seen --------------------------------------------------------------------------------------------------
 
-void step_memory::take(const batch& who) {
-  sequences_.assign(who.sequences.begin(), who.sequences.end());
-  block_tables_.assign(who.block_tables.begin(), who.block_tables.end());
+void step_memory::set_batch(const batch& rows) {
+  sequences_.assign(rows.sequences.begin(), rows.sequences.end());
+  block_tables_.assign(rows.block_tables.begin(), rows.block_tables.end());
   planned_ = 0;
   staged_ = false;
   host_places_.clear();
@@ -159,11 +159,11 @@ void step_memory::take(const batch& who) {
   row_count_ = host_places_.size();
 }
 
-void step_memory::enter(const stream& on, const batch& who) {
-  if (std::ranges::equal(who.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
-      same(who.block_tables, block_tables_))
+void step_memory::enter(const stream& on, const batch& rows) {
+  if (std::ranges::equal(rows.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
+      same(rows.block_tables, block_tables_))
     return;
-  take(who);
+  set_batch(rows);
   places_ = places_memory_.upload(on, host_places_.data(), host_places_.size());
   tables_ = tables_memory_.upload(on, block_tables_.data(), block_tables_.size());
 }

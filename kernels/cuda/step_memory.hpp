@@ -33,8 +33,8 @@ public:
   /// Puts what was staged in place, on the stream of the ops.
   void begin(const stream& on, const std::int32_t* slot_tokens);
 
-  /// Makes `who` the batch that is asked for below.
-  void enter(const stream& on, const batch& who);
+  /// Makes `rows` the batch that is asked for below.
+  void enter(const stream& on, const batch& rows);
 
   /// Device copies of ids in host memory.
   const std::int32_t* tokens(const stream& on, const std::int32_t* ids, std::size_t count);
@@ -72,7 +72,7 @@ private:
     const T* add(device_scratch& to, const std::vector<T>& values, bool tokens = false);
   };
 
-  void take(const batch& who);
+  void set_batch(const batch& rows);
   planned_attention& plan(const attention_options& options);
   void upload(const stream& aside, const stream& current, const image& all);
 

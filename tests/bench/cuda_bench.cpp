@@ -2,9 +2,9 @@
 // are the ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph
 // replays.
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/device/attention.hpp"
-#include "kernels/cuda/device/fp8.hpp"
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/machine.hpp"
@@ -87,8 +87,8 @@ weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs,
   part.inputs = part.stride = inputs;
   part.tiles = outputs / tile_outputs;
   if (is_grouped(kind)) {
-    part.codes = random_memory(on, part.tiles * part.chunks() * 256 * code_bits(kind), random_code);
-    part.scales = random_memory(on, part.tiles * part.chunks() * scale_bytes(kind), random_scale);
+    part.codes = random_memory(on, part.tiles * part.chunks() * chunk_code_bytes(kind), random_code);
+    part.scales = random_memory(on, part.tiles * part.chunks() * chunk_scale_bytes(kind), random_scale);
   } else if (kind == weight_kind::fp8) {
     part.stride = part.chunks() * chunk_inputs;
     part.codes = random_memory(on, outputs * part.stride, random_code);
@@ -103,14 +103,11 @@ std::size_t bytes_of(const weight_part& part) {
   const std::size_t chunks = part.tiles * part.chunks();
   if (part.kind == weight_kind::fp8)
     return part.outputs * (part.stride + sizeof(float));
-  return is_grouped(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
+  return is_grouped(part.kind) ? chunks * (chunk_code_bytes(part.kind) + chunk_scale_bytes(part.kind))
                                : part.outputs * part.stride * 2;
 }
 
-const char* name(weight_kind kind) {
-  constexpr const char* names[] = {"f32", "f16", "bf16", "fp8", "int8", "q5_1", "q4_0", "int4", "q4_k", "q5_k", "q6_k"};
-  return names[static_cast<std::size_t>(kind)];
-}
+const char* name(weight_kind kind) { return traits_of(kind).name; }
 
 /// All products of a layer of the llama-8b shape, one kind of weights, a few rows: share of copy bandwidth over the
 /// weights.

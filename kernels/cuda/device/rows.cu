@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/rows.hpp"
 
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {

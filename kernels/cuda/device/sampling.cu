@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/sampling.hpp"
 
 #include "kernels/cuda/device/launch.hpp"
-#include "kernels/cuda/device/sampling_numbers.hpp"
+#include "kernels/cuda/device/sampling_arithmetic.hpp"
 
 namespace troupe::kernels::cuda {
 

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
-#include "kernels/cuda/device/simt.hpp"
 
 namespace troupe::kernels::cuda {
 

@@ -56,8 +56,8 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   const auto rows = static_cast<int>(plan.tokens.size());
   const bool decode = graphs_wanted_ && decodes_only(plan);
   lay_out(plan, decode ? bucket_of(rows) : rows);
-  const kernels::batch who{sequences_, tables_};
-  backend_->stage({slots_or_tokens_, who, logit_rows_, decode});
+  const kernels::batch batch{sequences_, tables_};
+  backend_->stage({slots_or_tokens_, batch, logit_rows_, decode});
   move_blocks(plan);
   if (plan.after_tokens_of > 0)
     cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
@@ -73,7 +73,7 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   logits.data = shape.empty() ? lent.get() : decode_logits_.get();
   logits.rows = logit_rows_.size();
   logits.cols = logits.stride = vocab_;
-  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, who, logit_rows_, *cache_, logits); });
+  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, batch, logit_rows_, *cache_, logits); });
   if (!shape.empty())
     cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
 

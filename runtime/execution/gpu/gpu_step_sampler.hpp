@@ -35,7 +35,7 @@ public:
 private:
   struct sequence {
     sequence_state state;
-    std::int32_t under_way = 0; // samples
+    std::int32_t in_flight = 0; // samples
   };
 
   struct sample_in_flight {
@@ -75,7 +75,7 @@ private:
   kernels::cuda::device_scratch inputs_;
   std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
   std::map<sequence_id, sequence> sequences_;
-  std::deque<sample_in_flight> under_way_;
+  std::deque<sample_in_flight> in_flight_;
 };
 
 } // namespace troupe

@@ -71,7 +71,7 @@ public:
 
   void push(queue& q, step s) {
     std::unique_lock lock(mutex_);
-    complain();
+    throw_if_failed();
     if (q.recorded) {
       if (s.after) { // it would be of this recording only if it had been recorded in it
         q.recorded->broken = true;
@@ -91,11 +91,11 @@ public:
 
   void start_recording(queue& q) {
     std::lock_guard lock(mutex_);
-    complain();
+    throw_if_failed();
     q.recorded = recording{{}, std::this_thread::get_id()};
   }
 
-  std::vector<work> take_recording(queue& q) {
+  std::vector<work> finish_recording(queue& q) {
     std::lock_guard lock(mutex_);
     auto taken = std::move(q.recorded).value();
     q.recorded.reset();
@@ -104,7 +104,7 @@ public:
     return std::move(taken.steps);
   }
 
-  void drop_recording(queue& q) {
+  void discard_recording(queue& q) {
     std::lock_guard lock(mutex_);
     q.recorded.reset();
   }
@@ -115,7 +115,7 @@ public:
   }
 
   /// Spoils what the calling thread records, and what is recorded of `q`, if anything; whether there is such.
-  bool spoil_recordings(const queue* q = nullptr) {
+  bool break_recordings(const queue* q = nullptr) {
     std::lock_guard lock(mutex_);
     bool any = false;
     for (auto* one : queues_)
@@ -126,7 +126,7 @@ public:
 
   /// For calls that wait or allocate: refused to a thread that is recording, and for a stream that is being recorded.
   void refuse_while_recording(const char* call, const queue* q = nullptr) {
-    if (spoil_recordings(q))
+    if (break_recordings(q))
       throw device_error(call + std::string(while_recording));
   }
 
@@ -139,7 +139,7 @@ public:
     wake_.notify_one();
     idle_.wait(lock, [&] { return done() || failed_; });
     --waiting_;
-    complain();
+    throw_if_failed();
   }
 
   void wait_for_all() {
@@ -178,14 +178,14 @@ public:
 
   void check() {
     std::lock_guard lock(mutex_);
-    complain();
+    throw_if_failed();
   }
 
   watched_memory memory; // and pinned memory
   std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
 
 private:
-  void complain() const {
+  void throw_if_failed() const {
     if (failed_)
       throw device_error("cudaLaunchKernel: " + why_, true);
   }
@@ -274,12 +274,12 @@ buffer allocate_known(std::size_t bytes, const char* call) {
     throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
   ++device().allocations;
   return {at, [](void* memory) {
-            device().spoil_recordings(); // may not be called then; nobody looks at what it returns
+            device().break_recordings(); // may not be called then; nobody looks at what it returns
             try {
               device().wait_for_all();      // as cudaFree does
             } catch (const device_error&) { // whoever uses the device hears of it
             }
-            device().memory.give_back(memory);
+            device().memory.free(memory);
           }};
 }
 
@@ -292,11 +292,11 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
   };
-  if (!device().memory.knows(from) && device().is_recorded(of(on)))
+  if (!device().memory.owns(from) && device().is_recorded(of(on)))
     throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
-  if (device().memory.knows(from)) {
+  if (device().memory.owns(from)) {
     enqueue(on, [=] { rows_copied(from, from_pitch); });
-    if (!device().memory.knows(to))
+    if (!device().memory.owns(to))
       on.synchronise();
     return;
   }
@@ -312,13 +312,13 @@ void enqueue(const stream& on, work what) { device().push(of(on), {std::move(wha
 
 void start_recording(const stream& on) { device().start_recording(of(on)); }
 
-std::vector<work> take_recording(const stream& on) { return device().take_recording(of(on)); }
+std::vector<work> finish_recording(const stream& on) { return device().finish_recording(of(on)); }
 
-void drop_recording(const stream& on) { device().drop_recording(of(on)); }
+void discard_recording(const stream& on) { device().discard_recording(of(on)); }
 
-void check_memory() { device().memory.look_everywhere(); }
+void check_memory() { device().memory.check_everything(); }
 
-void forget_what_was_written() { device().memory.forget_what_was_written(); }
+void forget_writes() { device().memory.forget_writes(); }
 
 deferred_work::deferred_work(std::uint64_t seed) { device().defer(seed); }
 deferred_work::~deferred_work() { device().undefer(); }
@@ -345,9 +345,17 @@ using emulated::device;
 
 int device_count(std::string*) { return 1; }
 
-bool is_emulated() { return true; }
-
-device_info select_device(int) { return {"emulated", 9, 0, 4, emulated::memory_size, emulated::available_memory()}; }
+device_info select_device(int) {
+  return {.name = emulated::device_name,
+          .major = 9,
+          .minor = 0,
+          .multiprocessors = 4,
+          .memory = emulated::memory_size,
+          .available = emulated::available_memory(),
+          .overhead = 0,
+          .peak_copy_bytes = 64 << 10,
+          .peak_product_size = 16};
+}
 
 stream::stream() {
   auto* made = new emulated::queue;
@@ -365,7 +373,7 @@ void stream::synchronise() const {
   ++device().waits;
   device().refuse_while_recording("cudaStreamSynchronize", &emulated::of(*this));
   device().wait_until([&] { return emulated::of(*this).steps.empty(); });
-  device().memory.look_behind_all();
+  device().memory.check_guards();
 }
 
 void stream::start_timer() {

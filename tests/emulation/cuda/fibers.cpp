@@ -24,15 +24,15 @@ constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
 constexpr std::size_t copy_bytes = 16;
 
-/// A stack's place. The first time it is entered as a ucontext, from then on by a jump, which needs no system call; under
+/// A stack's stack_context. The first time it is entered as a ucontext, from then on by a jump, which needs no system call; under
 /// AddressSanitizer, which watches jumps, always as a ucontext.
-struct place {
+struct stack_context {
   ucontext_t context;
   std::jmp_buf jump;
   bool entered = false;
 };
 
-struct fiber : place {
+struct fiber : stack_context {
   std::unique_ptr<char[]> stack;
   bool done = false;
   const unsigned* watched = nullptr; // waits while this is `value`
@@ -192,7 +192,7 @@ private:
 
 #if defined(__SANITIZE_ADDRESS__)
   // ASan must know on which stack the program runs.
-  void switch_from(place& from, place& to) {
+  void switch_from(stack_context& from, stack_context& to) {
     void* fake = nullptr;
     if (&to == &main_)
       __sanitizer_start_switch_fiber(&fake, main_stack_, main_stack_bytes_);
@@ -202,7 +202,7 @@ private:
     finish_switch(fake);
   }
 #else
-  void switch_from(place& from, place& to) {
+  void switch_from(stack_context& from, stack_context& to) {
     from.entered = true;
     if (_setjmp(from.jump) != 0)
       return;
@@ -224,7 +224,7 @@ private:
 #endif
   }
 
-  place main_{};
+  stack_context main_{};
   std::vector<std::unique_ptr<fiber>> fibers_;
   std::vector<warp_state> warps_;
   std::vector<two_words> shared_;

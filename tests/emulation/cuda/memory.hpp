@@ -8,6 +8,7 @@
 
 namespace troupe::kernels::cuda::emulated {
 
+inline constexpr const char* device_name = "emulated GPU";
 inline constexpr std::size_t memory_size = std::size_t(1) << 34; // bytes
 
 /// What can still be allocated.

@@ -20,8 +20,8 @@ void enqueue(const stream& on, work what);
 /// What is queued on the stream from now on is kept instead of done, until the recording is taken. Meanwhile the thread
 /// may not allocate, free or wait, nor anyone wait for the stream: such calls throw, and so does taking what they spoilt.
 void start_recording(const stream& on);
-std::vector<work> take_recording(const stream& on);
-void drop_recording(const stream& on);
+std::vector<work> finish_recording(const stream& on);
+void discard_recording(const stream& on);
 
 /// While one lives, work is done later, in an order that `seed` chooses. Its end waits for all of it. Work that throws
 /// fails the device, as on a GPU: all that is queued is dropped, and whatever is asked of it throws device_error.
@@ -39,7 +39,7 @@ public:
 /// Throws device_error where, since the program's start, something was written behind a piece of device or pinned memory
 /// or to one of those last freed. Waiting for a stream looks behind pieces, too.
 void check_memory();
-void forget_what_was_written();
+void forget_writes();
 
 /// What the host has done so far, in all threads.
 struct host_counts {

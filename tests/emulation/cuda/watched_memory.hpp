@@ -22,16 +22,16 @@ public:
   void* allocate(std::size_t bytes);
 
   /// What was given back last stays for a while, forbidden to all.
-  void give_back(void* memory);
+  void free(void* memory);
 
   /// Whether it is memory that `allocate` gave.
-  bool knows(const void* at);
+  bool owns(const void* at);
 
   /// Behind every piece, or there and into what was given back. Throws device_error where something was written since
   /// the memory was allocated, until that is forgotten.
-  void look_behind_all();
-  void look_everywhere();
-  void forget_what_was_written();
+  void check_guards();
+  void check_everything();
+  void forget_writes();
 
 private:
   /// Memory as it came from the host, and what was given of it.
@@ -42,14 +42,14 @@ private:
   };
 
   static void release(const piece& p);
-  void look_behind(const piece& p);
-  void look_into(const piece& p);
-  void say_what_was_written() const;
+  void check_guard(const piece& p);
+  void check_freed(const piece& p);
+  void throw_if_written() const;
 
   std::mutex mutex_;
-  std::map<const unsigned char*, piece> known_;
-  std::deque<piece> returned_;
-  std::size_t returned_bytes_ = 0;
+  std::map<const unsigned char*, piece> pieces_;
+  std::deque<piece> freed_;
+  std::size_t freed_bytes_ = 0;
   std::string written_; // where it must not be
 };
 

@@ -281,7 +281,7 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
   for (const shape& s : {shape{4, 2, 16}, shape{8, 2, 64}})
     for (const kv_type type : all_kv_types)
       for (const int window : {0, 32, 270}) {
-        if (cuda::is_emulated() &&
+        if (is_emulated() &&
             (window == 32 || (type == kv_type::f32) == on_tensor_cores(s, kv_type::bf16) ||
              (is_scaled(type) && window == 0)))
           continue; // slow: few cases for each kernel

@@ -52,8 +52,8 @@ struct engine {
   }
 };
 
-/// Where the program was built; elsewhere, where the environment says.
-std::filesystem::path test_data() {
+/// tests/data: where the program was built, or where the environment says.
+std::filesystem::path data_folder() {
   const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
   return elsewhere ? elsewhere : test_data();
 }
@@ -97,13 +97,13 @@ double bf16_rounding(const model_config& config) {
 void check(const std::string& model, dtype compute, bool deterministic) {
   CAPTURE(model);
   CAPTURE(deterministic);
-  const auto folder = test_data() / "golden" / model;
+  const auto folder = data_folder() / "golden" / model;
   const auto source = open_model(folder.string());
   engine e(source, compute, deterministic);
   const auto document = json::document::load(folder / "expected.json");
   json::array cases;
   REQUIRE(!document.root()["cases"].get(cases));
-  std::size_t left = cuda::is_emulated() ? 2 : 1000;
+  std::size_t left = cuda::testing::is_emulated() ? 2 : 1000;
   for (json::value c : cases) {
     if (left-- == 0)
       break;
@@ -113,7 +113,7 @@ void check(const std::string& model, dtype compute, bool deterministic) {
     auto logits = e.step(ids, 0);
     const double bound = compute == dtype::f32 ? 2e-4 : bf16_rounding(source.config) * root_mean_square(expected);
     CHECK(largest_difference(logits, expected) < bound);
-    const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::is_emulated() ? 3 : 1000);
+    const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::testing::is_emulated() ? 3 : 1000);
     for (std::size_t i = 0; i < steps; ++i) {
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
       CHECK((best == greedy[i] || margins[i] <= 5 * bound));
@@ -138,7 +138,7 @@ TEST_CASE("CUDA: golden checkpoints stay within what rounding explains in bf16, 
 }
 
 TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the numbers that its codes stand for") {
-  const auto source = open_model((test_data() / "golden/llama-gqa").string());
+  const auto source = open_model((data_folder() / "golden/llama-gqa").string());
   const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);
   const std::vector<token_id> prompt{1, 5, 9, 200, 3, 77};
   engine exact(expanded, source.config, dtype::f32, true);

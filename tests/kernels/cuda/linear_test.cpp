@@ -177,7 +177,7 @@ TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, t
                                                     {13, 64, 5},
                                                     {40, 33, 300}}) {
           const bool chosen = compute == dtype::bf16 && rows > 8; // between two methods, unless deterministic
-          if (cuda::is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
+          if (is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
             continue; // the same kernels, slowly
           if (is_sanitized && (compute == dtype::f32 || inputs < 1024))
             continue; // where each warp has several chunks
@@ -209,7 +209,7 @@ TEST_CASE("CUDA: a gated layer is the product of its two halves, for every forma
     for (const dtype compute : {dtype::f32, dtype::bf16})
       for (const auto& [rows, outputs, inputs] :
            {std::array<std::size_t, 3>{1, 24, 64}, {3, 21, 160}, {9, 5, 40}, {520, 11, 32}}) {
-        if (cuda::is_emulated() && compute == dtype::f32 && rows > 9)
+        if (is_emulated() && compute == dtype::f32 && rows > 9)
           continue; // slow
         generator random;
         const random_weights gate(random, k.format, k.how, outputs, fitting(k, inputs));
@@ -247,7 +247,7 @@ TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the
     for (std::size_t k = 0; k < inputs; ++k)
       in.narrow[k] = 0; // a row of zeros
     // As the backend rounds them: where the emulated library has no fp8 (rows % 4 == 3), not at all.
-    const bool coded = !cuda::is_emulated() || rows % 4 != 3;
+    const bool coded = !is_emulated() || rows % 4 != 3;
     std::vector<double> rounded = in.values();
     for (std::size_t r = 1; r < rows && coded; ++r) {
       double largest = 0;
@@ -273,7 +273,7 @@ TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the
           }
           sums.push_back(sum);
           // Hopper's tensor cores keep 14 bits of an addend of fp8; weights may have been rounded to bf16.
-          tolerance.push_back(magnitude * (!coded ? unit(dtype::bf16) : cuda::is_emulated() ? 1e-5 : 0x1p-10) + 1e-6);
+          tolerance.push_back(magnitude * (!coded ? unit(dtype::bf16) : is_emulated() ? 1e-5 : 0x1p-10) + 1e-6);
         }
       return sums;
     };

@@ -135,7 +135,7 @@ TEST_CASE(
     for (int i = 0; i < vocab; ++i)
       logits[std::size_t(2 * vocab + i)] *= 0.01f;
     std::vector<sample> samples;
-    for (int i = 0; i < (is_sanitized ? 8 : cuda::is_emulated() ? 24 : 200); ++i) {
+    for (int i = 0; i < (is_sanitized ? 8 : is_emulated() ? 24 : 200); ++i) {
       sample d;
       d.logit_row = random.below(int(rows));
       d.index = static_cast<std::uint32_t>(random.below(3));
@@ -202,7 +202,7 @@ TEST_CASE("CUDA: samples over many seeds and positions are those of runtime's Ph
   const std::size_t vocab = 64;
   const std::vector<float> logits(vocab, 0.25f); // a sample shows six bits
   std::vector<sample> samples;
-  for (std::uint32_t i = 0; i < (cuda::is_emulated() ? 100u : 2000u); ++i) {
+  for (std::uint32_t i = 0; i < (is_emulated() ? 100u : 2000u); ++i) {
     sample d;
     d.params.seed = i * 0x9e3779b97f4a7c15ull;
     d.prompt.assign(i % 97, 1);

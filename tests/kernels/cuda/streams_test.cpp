@@ -71,7 +71,7 @@ TEST_CASE("CUDA: what is filled in pieces by several threads arrives whole, with
 TEST_CASE("CUDA: blocks of a cache whose layers lie further apart than rows of a copy may are saved and restored") {
   const kv_shape shape{2, 8, 256, kv_type::bf16, 16400}; // 2.1 GB each
   const auto device = make_device();
-  if (!cuda::is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
+  if (!is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
     MESSAGE("left out: the GPU has too little memory");
     return;
   }

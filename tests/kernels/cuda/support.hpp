@@ -13,6 +13,12 @@ using namespace troupe::kernels::testing;
 
 inline bool no_device() { return device_count() == 0; }
 
+/// Whether the tests run in the emulation (tests/emulation/cuda), which is slow and whose library has gaps of its own.
+inline bool is_emulated() {
+  static const bool result = !no_device() && select_device(0).name == "emulated GPU";
+  return result;
+}
+
 /// Under AddressSanitizer threads are so slow that few cases must do.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool is_sanitized = true;

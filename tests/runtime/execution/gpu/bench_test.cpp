@@ -1,5 +1,5 @@
 // `bench model` on the emulated GPU: what it counts and measures beside rates.
-#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "api/cli/model_bench.hpp"
 #include "tests/emulation/cuda/memory.hpp"
@@ -19,14 +19,14 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   o.generate = 3;
   o.repeat = 2;
   o.ceilings = true;
-  std::vector<std::string> said;
-  cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { said.push_back(std::move(line)); });
-  REQUIRE(said.size() == 1);
-  CHECK(said[0].starts_with("measuring what cuda, emulated"));
-  CHECK(bench.device_peaks().bandwidth > 0);
-  CHECK(bench.device_peaks().bandwidth_of == "device copy");
-  CHECK(bench.device_peaks().operations > 0);
-  CHECK(bench.device_peaks().operations_of == "cuBLASLt bf16");
+  std::vector<std::string> logged;
+  cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { logged.push_back(std::move(line)); });
+  REQUIRE(logged.size() == 1);
+  CHECK(logged[0].starts_with("measuring what cuda:0, emulated GPU"));
+  CHECK(bench.peaks().bandwidth > 0);
+  CHECK(bench.peaks().bandwidth_of == "device copy");
+  CHECK(bench.peaks().operations > 0);
+  CHECK(bench.peaks().operations_of == "cuBLASLt bf16");
   CHECK(bench.times_steps());
 
   const auto r = bench.measure(2);
@@ -37,9 +37,9 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   CHECK(r.prefill_operations == 2 * prefill_operations(c, 20));
   const double seconds = 2 * 3 / r.decode_tps; // of all three steps
   CHECK(r.decode_bandwidth_share ==
-        doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.device_peaks().bandwidth));
+        doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
   CHECK(r.prefill_peak_share ==
-        doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.device_peaks().operations));
+        doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.peaks().operations));
   CHECK(r.device_ms_per_step > 0);
   CHECK(r.step_overhead_share > 0);
   CHECK(r.step_overhead_share < 1);

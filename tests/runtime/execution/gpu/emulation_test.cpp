@@ -35,7 +35,7 @@ struct copying_kernel {
   }
 };
 
-/// What is said where it is refused to do something.
+/// What is logged where it is refused to do something.
 template <class F>
 std::string refusal(const F& f) {
   try {
@@ -128,7 +128,7 @@ TEST_CASE("what is written behind a piece of device memory, or after it was free
   launch(on, {1}, 0, writing_kernel{words + 1});
   CHECK(refusal([&] { on.synchronise(); }) == "something was written beyond the 128 bytes of a piece of device memory");
   words[32] = ~0u; // as it was
-  emulated::forget_what_was_written();
+  emulated::forget_writes();
 
   buffer gone = allocate(128);
   auto* freed = static_cast<std::uint32_t*>(gone.get());
@@ -136,6 +136,6 @@ TEST_CASE("what is written behind a piece of device memory, or after it was free
   launch(on, {1}, 0, writing_kernel{freed});
   CHECK(refusal(emulated::check_memory) == "something was written to 128 bytes of device memory that had been freed");
   std::memset(freed, 0xff, 128);
-  emulated::forget_what_was_written();
+  emulated::forget_writes();
   emulated::check_memory();
 }

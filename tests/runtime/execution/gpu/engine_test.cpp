@@ -1,6 +1,6 @@
-// The whole company on the emulated GPU: whatever the order in which streams get on, tokens are the same.
+// The whole gpu_engine on the emulated GPU: whatever the order in which streams get on, tokens are the same.
 #include "tests/actors/faulty_device.hpp"
-#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include <doctest/doctest.h>
 
@@ -54,7 +54,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
     std::vector<heard> expected_of_turns;
     std::size_t block_bytes = 0;
     {
-      company reference(alone); // work is done when it is queued
+      gpu_engine reference(alone); // work is done when it is queued
       REQUIRE(reference.status().now == load_status::stage::ready);
       block_bytes = alone.kv_cache_bytes / reference.stats().blocks_total;
       for (int i = 0; i < 5; ++i) {
@@ -85,7 +85,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
         options.kv_cache_bytes = 5 * block_bytes;
         options.swap_bytes = 1 << 20;
       }
-      company crowd(options);
+      gpu_engine crowd(options);
       REQUIRE(crowd.status().now == load_status::stage::ready);
       std::vector<listener> listeners(work.size());
       for (std::size_t i = 0; i < work.size(); ++i)
@@ -112,7 +112,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
 
 TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and launches whole steps") {
   deferred_work later(1);
-  company crowd(on_gpu());
+  gpu_engine crowd(on_gpu());
   REQUIRE(crowd.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 56);
   g.sampling.ignore_eos = true;
@@ -131,7 +131,7 @@ TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and lau
 
 TEST_CASE("a GPU that fails ends what runs on it with a sentence that names the call") {
   deferred_work later(3);
-  company crowd(on_gpu());
+  gpu_engine crowd(on_gpu());
   REQUIRE(crowd.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 200);
   g.sampling.ignore_eos = true;
@@ -159,7 +159,7 @@ TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the 
   g.sampling.repetition_penalty = 1.2f;
   heard expected;
   {
-    company undisturbed(on_gpu());
+    gpu_engine undisturbed(on_gpu());
     expected = undisturbed.run(g);
     REQUIRE(expected.done.has_value());
   }
@@ -171,7 +171,7 @@ TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the 
   };
   auto options = on_gpu();
   options.open_gpu = [&](const gpu_options& gpu) { return std::make_shared<faulty_device>(open_gpu(gpu), script); };
-  company restarted(options);
+  gpu_engine restarted(options);
   REQUIRE(restarted.status().now == load_status::stage::ready);
   CHECK(same(restarted.run(g), expected));
   CHECK(script->runners == 3);
@@ -181,12 +181,12 @@ TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the 
 TEST_CASE("a GPU that is not there, and memory that it does not have, are one sentence each") {
   auto options = on_gpu();
   options.compute.device = "cuda:3";
-  company elsewhere(options);
+  gpu_engine elsewhere(options);
   REQUIRE(elsewhere.status().now == load_status::stage::failed);
   CHECK(elsewhere.status().why->message == "there is no device `cuda:3`: the last is cuda:0");
   options = on_gpu();
   options.kv_cache_bytes = std::size_t(1) << 40;
-  company large(options);
+  gpu_engine large(options);
   REQUIRE(large.status().now == load_status::stage::failed);
   CHECK(large.status().why->code == errc::out_of_memory);
 }

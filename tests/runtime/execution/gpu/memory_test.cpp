@@ -1,5 +1,5 @@
 // The memory plan of a GPU: what it counts is all that steps take.
-#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "runtime/engine/memory_plan.hpp"

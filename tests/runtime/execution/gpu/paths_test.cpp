@@ -1,7 +1,7 @@
 // The engine on the emulated GPU where a model's head_dim is one that tensor cores take: split attention over several
 // partitions with a shared prefix and, where results may depend on the schedule, flash attention, cuBLASLt's products and
 // the choice between them, all with recorded steps whose memory grows meanwhile.
-#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cmath>
@@ -117,7 +117,7 @@ std::vector<std::vector<generation>> turns() {
 }
 
 std::vector<heard> run(const engine_options& options) {
-  company engine(options);
+  gpu_engine engine(options);
   REQUIRE(engine.status().now == load_status::stage::ready);
   std::vector<heard> result;
   for (const auto& turn : turns()) {

@@ -19,7 +19,7 @@ constexpr int partition_blocks = 16, pool = 700;
 
 /// Decoding rows, one of each sequence.
 struct rows {
-  std::vector<sequence_rows> who;
+  std::vector<sequence_rows> sequences;
   std::vector<std::int32_t> tables;
 
   /// `share` rows each have `partitions` whole partitions in common, and some tokens of their own.
@@ -27,7 +27,8 @@ struct rows {
     rows result;
     std::int32_t own = pool;
     for (int i = 0; i < count; ++i) {
-      result.who.push_back({i, 1, partitions * partition_tokens + 5, static_cast<std::int32_t>(result.tables.size())});
+      result.sequences.push_back(
+        {i, 1, partitions * partition_tokens + 5, static_cast<std::int32_t>(result.tables.size())});
       for (int b = 0; b < partitions * partition_blocks; ++b)
         result.tables.push_back(i / share * partitions * partition_blocks + b);
       result.tables.push_back(--own);
@@ -56,17 +57,17 @@ public:
   }
 
   std::vector<float> run(const rows& r) {
-    const batch who{r.who, r.tables};
-    const auto count = r.who.size();
+    const batch step{r.sequences, r.tables};
+    const auto count = r.sequences.size();
     const std::vector<std::int32_t> tokens(count, 0);
     std::vector<std::int32_t> logit_rows;
     for (std::size_t i = 0; i < count; ++i)
       logit_rows.push_back(static_cast<std::int32_t>(i));
-    device_->stage({tokens, who, logit_rows, true});
+    device_->stage({tokens, step, logit_rows, true});
     device_->begin_step(nullptr);
     graphs_.run(*device_, records_ ? device_->launch_shape() : std::vector<std::uint64_t>{}, [&] {
       device_->attention({out_.get(), dtype::f32, count, heads * dim, heads * dim},
-                         {qkv_.get(), dtype::f32, count, columns, columns}, heads, 0.125f, 0, *cache_, 0, who);
+                         {qkv_.get(), dtype::f32, count, columns, columns}, heads, 0.125f, 0, *cache_, 0, step);
     });
     std::vector<float> result(count * heads * dim);
     cuda::copy_to_host(device_->queue(), result.data(), out_.get(), result.size() * sizeof(float));
@@ -121,7 +122,7 @@ TEST_CASE("steps of nearly the same size replay one recording") {
   std::uint64_t replays = 0;
   for (int step = 0; step < 6; ++step) {
     auto r = rows::make(9, 1, 1); // 18 works and as many states, for which there are 20
-    r.who[0].first_position = step % 3 == 0 ? 5 : partition_tokens + 5;
+    r.sequences[0].first_position = step % 3 == 0 ? 5 : partition_tokens + 5;
     const auto before = counted().replays;
     CHECK(recording.run(r) == plain.run(r));
     replays += counted().replays - before;

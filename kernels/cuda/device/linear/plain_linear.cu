@@ -1,6 +1,6 @@
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
-#include "kernels/cuda/device/kv_layout.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/device/code_pairs.hpp"
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -16,12 +16,13 @@ struct group_operand {
 /// A lane's share, which can be loaded while that of another chunk is computed with.
 template <weight_kind Kind>
 struct weight_chunk {
-  static constexpr bool four_bits = code_bits(Kind) == 4;
-  static constexpr bool has_minimum = Kind == weight_kind::q8_min || Kind == weight_kind::q4_min ||
-    Kind == weight_kind::q4_k || Kind == weight_kind::q5_k;
-  static constexpr bool is_super = Kind == weight_kind::q4_k || Kind == weight_kind::q5_k || Kind == weight_kind::q6_k;
-  static constexpr bool scale_per_step = Kind == weight_kind::q6_k;
-  static constexpr int scale_words = static_cast<int>(scale_bytes(Kind)) / tile_outputs / 4;
+  static constexpr scale_layout layout = traits_of(Kind).scales;
+  static constexpr bool four_bits = traits_of(Kind).code_bits == 4;
+  static constexpr bool has_minimum = layout == scale_layout::with_minima || layout == scale_layout::factors_and_minima;
+  static constexpr bool scale_per_step = layout == scale_layout::factors_and_halves;
+  static constexpr bool has_factors = layout == scale_layout::factors_and_minima || scale_per_step;
+  static constexpr std::size_t scale_bytes = chunk_scale_bytes(Kind);
+  static constexpr int scale_words = static_cast<int>(scale_bytes) / tile_outputs / 4;
   static constexpr int code_units = four_bits ? 2 : 4;
 
   words4 codes[code_units];
@@ -32,11 +33,10 @@ struct weight_chunk {
     const auto* from = static_cast<const words4*>(p.codes) + at * code_units * warp_lanes;
     for (int i = 0; i < code_units; ++i)
       codes[i] = simt::load_streamed(from + i * static_cast<int>(warp_lanes) + simt::lane());
-    const auto* words = reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(p.scales) +
-                                                               at * scale_bytes(Kind));
+    const auto* words = reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(p.scales) + at * scale_bytes);
     for (int half = 0; half < 2; ++half) {
       const unsigned row = simt::lane() / 4 + 8 * half;
-      if constexpr (is_super)
+      if constexpr (has_factors)
         for (int i = 0; i < scale_words; ++i)
           scales[half][i] = words[i * tile_outputs + row];
       else if constexpr (scale_words == 2) {
@@ -80,7 +80,7 @@ struct weight_chunk {
     const auto& s = scales[half];
     if constexpr (scale_per_step)
       return half_of(s[0], 0) * byte_of(s[1 + group / 2], group % 2 * 2 + step);
-    else if constexpr (is_super)
+    else if constexpr (has_factors)
       return half_of(s[0], 0) * byte_of(s[1], group);
     else if constexpr (has_minimum)
       return half_of(s[group % scale_words], 0);
@@ -90,7 +90,7 @@ struct weight_chunk {
 
   TROUPE_DEVICE float minimum(int half, int group) const {
     const auto& s = scales[half];
-    if constexpr (is_super)
+    if constexpr (has_factors)
       return half_of(s[0], 1) * byte_of(s[2], group);
     else
       return half_of(s[group % scale_words], 1);

@@ -1,6 +1,7 @@
 // The merge of partitions' states, a warp for each row and head. States are loaded many at a time, as they come from far
 // away, and fold in order.
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {

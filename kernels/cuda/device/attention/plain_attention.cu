@@ -1,5 +1,6 @@
 // Attention by plain arithmetic.
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {

@@ -5,7 +5,7 @@
 // of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
 #pragma once
 
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/cuda/device/code_pairs.hpp"
 #include "kernels/cuda/device/launch.hpp"
 

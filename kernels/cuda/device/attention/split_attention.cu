@@ -1,5 +1,5 @@
 // A partition's states on tensor cores (attention_tensor.hpp).
-#include "kernels/cuda/device/attention_tensor.hpp"
+#include "kernels/cuda/device/attention/tensor_attention.hpp"
 
 namespace troupe::kernels::cuda {
 

@@ -1,6 +1,7 @@
 // Long chunks on tensor cores (attention_tensor.hpp), in one pass with a running maximum (FlashAttention-2; Dao 2023): K
 // and V pass through shared memory, once for the 128 queries of a block, while the tokens before them are computed with.
-#include "kernels/cuda/device/attention_tensor.hpp"
+#include "kernels/cuda/device/attention/tensor_attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 
 namespace troupe::kernels::cuda {
 

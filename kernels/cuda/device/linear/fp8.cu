@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/fp8.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
 
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/formats/e4m3.hpp"

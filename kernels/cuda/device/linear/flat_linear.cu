@@ -1,8 +1,8 @@
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
-#include "kernels/cuda/device/fp8.hpp"
 #include "kernels/cuda/device/launch.hpp"
-#include "kernels/cuda/device/weight_fragments.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
+#include "kernels/cuda/device/linear/weight_fragments.hpp"
 
 namespace troupe::kernels::cuda {
 

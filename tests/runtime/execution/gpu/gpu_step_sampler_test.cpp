@@ -135,7 +135,7 @@ TEST_CASE("samples that are queued before the last token is known are those of t
       auto ready = std::make_shared<cuda::event>();
       ready->record(compute);
       tokens.push_back(on_device.sample(plans[static_cast<std::size_t>(step)], {memory, vocab, ready}));
-      if (step % 12 == 11) { // a new company of requests begins when all is known
+      if (step % 12 == 11) { // a new gpu_engine of requests begins when all is known
         collect(step - 1);
         collect(step);
       } else if (step % 12 > 0 && step != 5) {
