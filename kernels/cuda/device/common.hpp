@@ -37,4 +37,7 @@ constexpr T ceil_div(T a, T b) {
   return (a + b - 1) / b;
 }
 
+constexpr int at_least(int x, int least) { return x < least ? least : x; }
+constexpr int at_most(int x, int most) { return x > most ? most : x; }
+
 } // namespace troupe::kernels::cuda

@@ -7,9 +7,6 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-TROUPE_DEVICE int at_least(int x, int least) { return x < least ? least : x; }
-TROUPE_DEVICE int at_most(int x, int most) { return x > most ? most : x; }
-
 /// A block takes the queries of a tile in turn.
 struct plain_attention_kernel {
   static constexpr const char* name = "plain attention";

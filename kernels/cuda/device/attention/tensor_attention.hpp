@@ -236,31 +236,28 @@ struct tensor_attention {
   }
 };
 
-TROUPE_DEVICE int at_least(int x, int least) { return x < least ? least : x; }
-TROUPE_DEVICE int at_most(int x, int most) { return x > most ? most : x; }
-
-/// Calls f with the type of a cache's cells and its head_dim as a type; false where there is no kernel for them.
+/// Calls f with head_dim as a type; false if there is no kernel for it. A multiple of 16 up to 256 needs a line here.
 template <class F>
-bool with_shape(kv_type type, int head_dim, const F& f) {
-  const auto with_dim = [&](auto cells) {
-    switch (head_dim) {
-      case 32: f(cells, std::integral_constant<int, 32>()); return true;
-      case 64: f(cells, std::integral_constant<int, 64>()); return true;
-      case 80: f(cells, std::integral_constant<int, 80>()); return true;
-      case 96: f(cells, std::integral_constant<int, 96>()); return true;
-      case 128: f(cells, std::integral_constant<int, 128>()); return true;
-      case 256: f(cells, std::integral_constant<int, 256>()); return true;
-      default: return false;
-    }
-  };
-  switch (type) {
-    case kv_type::bf16: return with_dim(bf16_cells());
-    case kv_type::int8: return with_dim(int8_cells());
-    case kv_type::fp8: return with_dim(fp8_cells());
-    case kv_type::f32: break;
+bool with_dim(int head_dim, const F& f) {
+  switch (head_dim) {
+    case 32: f(std::integral_constant<int, 32>()); return true;
+    case 64: f(std::integral_constant<int, 64>()); return true;
+    case 80: f(std::integral_constant<int, 80>()); return true;
+    case 96: f(std::integral_constant<int, 96>()); return true;
+    case 128: f(std::integral_constant<int, 128>()); return true;
+    case 256: f(std::integral_constant<int, 256>()); return true;
+    default: return false;
   }
-  return false;
 }
+
+/// `attend` and `attend_flash` for one type of cells. Each type is instantiated in a unit of its own, because together
+/// they take nvcc minutes.
+template <class Cells>
+void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+                  int tile);
+template <class Cells>
+void attend_flash_cells(const stream& on, const attention_params& params, const attention_work* works,
+                        std::size_t count);
 
 /// Dynamic shared memory that a block can have on every GPU that is built for; 8.6 and 8.9 have the least.
 inline constexpr std::size_t most_shared_bytes = 99 << 10;

@@ -1,11 +1,11 @@
-// Long chunks on tensor cores (attention_tensor.hpp), in one pass with a running maximum (FlashAttention-2; Dao 2023): K
-// and V pass through shared memory, once for the 128 queries of a block, while the tokens before them are computed with.
+// Long chunks on tensor cores in one pass with a running maximum (FlashAttention-2; Dao 2023). K and V pass through shared
+// memory once for the 128 queries of a block, copied while the tokens before them are processed. Only for kernels.
+#pragma once
+
 #include "kernels/cuda/device/attention/tensor_attention.hpp"
 #include "kernels/cuda/device/elements.hpp"
 
 namespace troupe::kernels::cuda {
-
-namespace {
 
 /// A block has 128 packed queries, each warp 32 or, where registers do not hold their sums, 16; they go through the
 /// context a stage of 32 tokens, or of as many as fit beside q, at a time.
@@ -135,11 +135,11 @@ struct flash_attention_kernel {
   }
 };
 
-} // namespace
-
-void attend_flash(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
-  with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
-    launch_works(on, flash_attention_kernel<decltype(cells), dim.value>{params, works}, count);
+template <class Cells>
+void attend_flash_cells(const stream& on, const attention_params& params, const attention_work* works,
+                        std::size_t count) {
+  with_dim(params.cache.head_dim, [&](auto dim) {
+    launch_works(on, flash_attention_kernel<Cells, dim.value>{params, works}, count);
   });
 }
 

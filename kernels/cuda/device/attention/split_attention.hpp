@@ -1,9 +1,9 @@
-// A partition's states on tensor cores (attention_tensor.hpp).
+// The states of a partition on tensor cores, for decode and short chunks. Only for kernels.
+#pragma once
+
 #include "kernels/cuda/device/attention/tensor_attention.hpp"
 
 namespace troupe::kernels::cuda {
-
-namespace {
 
 inline constexpr int warp_blocks = 4; // of tokens, that a warp has at once
 inline constexpr int warp_tokens = warp_blocks * block_tokens;
@@ -146,17 +146,12 @@ struct split_attention_kernel {
   }
 };
 
-} // namespace
-
-bool has_tensor_attention(kv_type type, int head_dim) {
-  return with_shape(type, head_dim, [](auto, auto) {});
-}
-
-void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
-            int tile) {
-  with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
-    using small = split_attention_kernel<decltype(cells), dim.value, 1>;
-    using large = split_attention_kernel<decltype(cells), dim.value, has_large_tiles(dim.value) ? 2 : 1>;
+template <class Cells>
+void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+                  int tile) {
+  with_dim(params.cache.head_dim, [&](auto dim) {
+    using small = split_attention_kernel<Cells, dim.value, 1>;
+    using large = split_attention_kernel<Cells, dim.value, has_large_tiles(dim.value) ? 2 : 1>;
     const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
     if (tile == small_tile)
       launch_works(on, small{params, works, parts}, count * parts);
