@@ -30,7 +30,7 @@ public:
     data_ = cuda::allocate(shape.block_bytes() * shape.blocks);
   }
 
-  /// [layers][blocks], then as kv_layout.hpp says.
+  /// [layers][blocks], then as in kv_layout.hpp.
   std::size_t block_bytes() const { return shape.block_bytes() / static_cast<std::size_t>(shape.layers); }
   std::size_t layer_bytes() const { return block_bytes() * shape.blocks; }
   unsigned char* data() const { return static_cast<unsigned char*>(data_.get()); }
@@ -221,7 +221,7 @@ public:
   }
 
   void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) override {
-    // Copies that read what an earlier one writes, or write what an earlier one reads or writes, wait for it.
+    // Copies run concurrently up to the first that depends on an earlier one.
     std::set<std::int32_t> read, written;
     std::size_t first = 0;
     for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -272,7 +272,7 @@ private:
     return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
   }
 
-  /// All at once, unless the cache is so large that its layers lie further apart than such copies may step.
+  /// One copy, unless the cache is so large that the distance of its layers exceeds the largest pitch.
   static void copy_layers(const stream& on, unsigned char* to, std::size_t to_pitch, const unsigned char* from,
                           std::size_t from_pitch, std::size_t bytes, int layers) {
     const auto count = static_cast<std::size_t>(layers);

@@ -56,7 +56,8 @@ bool linear_layers::wants_library(const weight_part& part, const linear_params& 
   if (!library_ || params.rows == 0)
     return false;
   const auto measure = [&](linear_method method) {
-    auto p = params; // results go elsewhere: the real ones may be added to what is there
+    auto p = params;
+    // Into scratch memory, because real products may be added to their output.
     p.out_stride = part.outputs;
     p.out = trial_.reserve(p.rows * p.out_stride * sizeof(float));
     constexpr int runs = 5;

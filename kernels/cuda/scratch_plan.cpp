@@ -15,7 +15,7 @@ std::size_t reserved(Sizes... bytes) {
   return (device_scratch::reserved(bytes) + ...);
 }
 
-/// Of linear layers that go through the library; 0: not taken.
+/// Scratch of linear layers that go through the library. 0: not allocated.
 struct linear_bytes {
   std::size_t trial = 0, expanded = 0, products = 0, codes = 0, row_scales = 0;
 
@@ -43,7 +43,7 @@ struct linear_bytes {
   }
 };
 
-/// What steps' inputs and attention take.
+/// Scratch of steps' inputs and of attention.
 std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
                     partitions = ceil_div<std::size_t>(steps.context, partition_tokens),
@@ -51,9 +51,9 @@ std::size_t step_bytes(const planned_steps& steps) {
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
   const auto slots = rows * partitions,
-             slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
-  // Every sequence has at most one more tile in a partition than its rows fill, in every slab that it is in. Plans of
-  // steps to be repeated are padded by up to a quarter, tiles and slots.
+             slabs = 2 * slots / most_slots + 1; // two consecutive slabs hold more than most_slots
+  // In every slab and partition a sequence has at most one partly filled tile. Plans of repeatable steps pad tiles and
+  // slots by up to a quarter.
   const auto tiles = partitions * (rows * group / large_tile + sequences + slabs);
   const auto flash = rows * group / flash_tile + sequences;
   const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),

@@ -27,14 +27,14 @@ std::vector<attention_work> works_of(const attention_plan& plan) {
   return works;
 }
 
-/// Four sizes for each doubling: at most a quarter is empty.
+/// Rounds up to one of four sizes per power of two, so that at most a quarter is unused.
 std::size_t rounded(std::size_t n) {
   const std::size_t step = n < 8 ? 1 : std::bit_floor(n) / 4;
   return (n + step - 1) / step * step;
 }
 
-/// Adds works that do nothing and slots that nobody uses, so that plans of nearly the same size make the same launches,
-/// with the same memory for states.
+/// Adds empty works and unused slots, so that plans of similar size make the same launches with the same memory for
+/// states.
 void pad(attention_plan& plan, std::size_t most_slots) {
   if (plan.slabs.size() != 1)
     return;
@@ -72,7 +72,7 @@ const T* step_memory::image::add(device_scratch& to, const std::vector<T>& value
 }
 
 void step_memory::stage(const stream& aside, const stream& current, const step_inputs& inputs) {
-  std::vector<attention_options> wanted; // by the steps before
+  std::vector<attention_options> wanted; // by the previous step
   for (std::size_t i = 0; i < planned_; ++i)
     wanted.push_back(plans_[i]->options);
   set_batch(inputs.rows);
@@ -102,7 +102,7 @@ void step_memory::upload(const stream& aside, const stream& current, const image
   current_ = &stagings_[next_staging_++ % stagings_.size()];
   const auto header = all.chunks.size() * sizeof(unpack_chunk), data = all.words.size() * sizeof(std::uint32_t);
   if (!current_->uploaded.happened())
-    current_->uploaded.synchronise(); // never, where no more steps are under way than there are stagings
+    current_->uploaded.synchronise(); // only if more steps are in flight than there are stagings
   if (current_->host_bytes < header + data) {
     current_->host_bytes = std::bit_ceil(header + data);
     current_->host = allocate_pinned(current_->host_bytes);

@@ -19,7 +19,7 @@ int device_count(std::string* why_none) {
   if (status == cudaSuccess && count > 0)
     return count;
   if (why_none != nullptr) {
-    int driver = 0; // 0: there is none; without one, the status speaks of an insufficient version
+    int driver = 0; // stays 0 without a driver, for which the status would report an insufficient version
     cudaDriverGetVersion(&driver);
     const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
     if (driver == 0)
@@ -133,7 +133,7 @@ void call_on_host(const stream& on, std::function<void()> f) {
     (*mine)();
   };
   check(cudaLaunchHostFunc(handle(on), run, call.get()), "cudaLaunchHostFunc");
-  call.release(); // the driver's; lost where the device fails first
+  call.release(); // owned by the driver; leaks if the device fails first
 }
 
 buffer allocate(std::size_t bytes) {
@@ -141,7 +141,7 @@ buffer allocate(std::size_t bytes) {
   const auto size = std::to_string(bytes) + " bytes";
   check(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc", size.c_str());
   buffer owner(memory, [](void* p) { cudaFree(p); });
-  const stream clearing; // of its own: no other stream is waited for, which somebody may be recording
+  const stream clearing; // its own, because waiting for another stream is refused while that is being recorded
   fill_zero(clearing, memory, bytes);
   clearing.synchronise();
   return owner;
