@@ -16,7 +16,7 @@ struct source_row {
   weight_format format = weight_format::f32;
 };
 
-/// Packed row -> stored row.
+/// Maps a packed row to its stored row.
 class row_map {
 public:
   row_map(std::span<const stored_matrix> stacked, bool gated) : stacked_(stacked), gated_(gated) {}
@@ -59,7 +59,7 @@ float element(const source_row& row, std::size_t index) {
   return x;
 }
 
-/// `n` inputs from `first`, a multiple of 32.
+/// `n` inputs in f32 from `first` on, a multiple of 32.
 void widen(const source_row& row, std::size_t first, std::size_t n, float* to) {
   if (is_float(row.format)) {
     for (std::size_t i = 0; i < n; ++i)
@@ -69,7 +69,7 @@ void widen(const source_row& row, std::size_t first, std::size_t n, float* to) {
   expand(row.format, row.data, first, n, to);
 }
 
-/// Fills the memory of a part, tile by tile; `fill_tile` gets the tile and where its codes and its scales go.
+/// Fills the memory of a part by calls of fill_tile(tile, codes, scales), whose memory is zeroed.
 template <class F>
 void fill_tiles(uploader& to, weight_part& part, const F& fill_tile) {
   const std::size_t codes = code_bytes(part), scales = scale_bytes(part);
@@ -108,7 +108,7 @@ void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix>
   });
 }
 
-/// Codes and scale of one row. One that is not finite has a scale of NaN.
+/// Codes and scale of one row. The scale of a row that is not finite is NaN.
 void pack_fp8_row(const source_row& row, std::size_t inputs, std::uint8_t* codes, float& scale) {
   if (row.format == weight_format::fp8) {
     std::memcpy(&scale, row.data, sizeof scale);
@@ -148,7 +148,7 @@ weight_group group_of(const source_row& row, std::size_t index, std::size_t inpu
   return how == quantization::int8 ? quantise_int8(wide) : quantise_int4(wide);
 }
 
-/// One group of row r of a tile, into the tile's chunk.
+/// Stores group `index` of row r of a tile in the tile's chunk. See weight_part for the layout.
 void place(weight_kind kind, const weight_group& group, std::size_t r, std::size_t index, std::uint8_t* codes,
            std::uint8_t* scales) {
   const std::size_t half = r / 8, g = r % 8;

@@ -16,7 +16,7 @@ void expect(bool holds, const char* message) {
     throw std::invalid_argument(message);
 }
 
-/// The kind in which a matrix stays quantised; else bf16, which stands for floats.
+/// The kind that a matrix is packed as: a quantised one, or bf16 for floats. A new weight_format needs a line here.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
   switch (m.format) {
     case weight_format::q8_0:
@@ -39,7 +39,7 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
   return weight_kind::bf16;
 }
 
-/// Of floats for f32 activations: as stored where all are stored alike, else f32.
+/// The kind for activations in f32: floats as stored if all matrices are stored alike, else f32.
 weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   const auto format = stacked.front().format;
   const bool same = std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; });
@@ -103,7 +103,7 @@ std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stack
       part.outputs += m.rows;
     if (gated)
       part.outputs /= 2;
-    part.tiles = gated ? ceil_div<std::size_t>(part.outputs, tile_outputs / 2) // rows of both lie in tiles of 8
+    part.tiles = gated ? ceil_div<std::size_t>(part.outputs, tile_outputs / 2)
                        : ceil_div<std::size_t>(part.outputs, tile_outputs);
     const bool differ = gated && kind(same[0]) != kind(same[1]);
     part.kind = compute == dtype::f32 ? wide_kind(same) : differ ? weight_kind::bf16 : kind(same.front());

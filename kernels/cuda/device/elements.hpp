@@ -15,7 +15,7 @@ TROUPE_DEVICE float load_float(const void* data, dtype type, std::size_t index) 
   return type == dtype::bf16 ? simt::bf16_to_float(bits) : simt::f16_to_float(bits);
 }
 
-/// To f32 or bf16.
+/// Stores f32 or bf16.
 TROUPE_DEVICE void store_float(void* data, dtype type, std::size_t index, float x) {
   if (type == dtype::f32)
     static_cast<float*>(data)[index] = x;
@@ -34,19 +34,19 @@ TROUPE_DEVICE float load_cell(const unsigned char* data, kv_type type, std::size
   return 0;
 }
 
-/// `inverse`: of its token's scale, used by int8 and fp8 only.
+/// `inverse`: of the token's scale; used by int8 and fp8 only.
 TROUPE_DEVICE void store_cell(unsigned char* data, kv_type type, std::size_t index, float x, float inverse) {
   switch (type) {
     case kv_type::f32: reinterpret_cast<float*>(data)[index] = x; return;
     case kv_type::bf16: reinterpret_cast<std::uint16_t*>(data)[index] = simt::float_to_bf16(x); return;
-    case kv_type::int8: // the sum's last byte is the nearest integer
+    case kv_type::int8: // the last byte of the sum is the nearest integer
       data[index] = static_cast<unsigned char>(simt::float_to_bits(simt::fused(x, inverse, 0x1.8p23f)));
       return;
     case kv_type::fp8: data[index] = to_e4m3(simt::mul(x, inverse)); return;
   }
 }
 
-/// The code of the largest magnitude.
+/// The largest code.
 TROUPE_DEVICE float largest_code(kv_type type) { return type == kv_type::int8 ? 127 : largest_e4m3; }
 
 } // namespace troupe::kernels::cuda

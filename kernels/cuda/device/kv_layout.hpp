@@ -1,6 +1,6 @@
-// Where K and V of a token lie in the paged cache. In a layer: [blocks][kv_heads], then K as [16 tokens][head_dim] and
-// V transposed, [head_dim][16 tokens]: both are what tensor cores want as their second operand, straight from memory.
-// With int8 and fp8, scales follow: of K [16 tokens], of V [16 tokens], f32.
+// The layout of the paged cache. In a layer: [blocks][kv_heads], then K as [16 tokens][head_dim] and V transposed,
+// [head_dim][16 tokens], so that both can be loaded directly as second operands of the tensor cores. With int8 and fp8,
+// f32 scales follow: of K [16 tokens], of V [16 tokens].
 #pragma once
 
 #include "kernels/cuda/device/common.hpp"
@@ -18,7 +18,7 @@ struct head_block {
   TROUPE_DEVICE std::size_t value(int token, int d) const {
     return std::size_t(block_tokens) * head_dim + std::size_t(d) * block_tokens + token;
   }
-  /// K's, then V's; only of types that have them.
+  /// K's, then V's. Only for types with scales.
   TROUPE_DEVICE float* scales() const {
     return reinterpret_cast<float*>(data + std::size_t(2) * block_tokens * head_dim);
   }

@@ -19,7 +19,7 @@ TROUPE_DEVICE T larger(T a, T b) {
   return a > b ? a : b;
 }
 
-/// The same sum, in the same order, in every lane.
+/// The sum over the warp, added in the same order in every lane.
 template <class T>
 TROUPE_DEVICE T warp_sum(T value) {
   for (int mask = 16; mask > 0; mask /= 2)
@@ -34,8 +34,8 @@ TROUPE_DEVICE T warp_max(T value) {
   return value;
 }
 
-/// Combines a value of every warp, in the order of the warps, by all threads; `scratch`: an element of shared memory
-/// per warp. Ends with a barrier, so that the scratch may be used again.
+/// Combines a value of every warp, in the order of the warps; all threads receive the result. `scratch`: an element of
+/// shared memory per warp, which may be reused after the call.
 template <class T, class Combine>
 TROUPE_DEVICE T across_warps(T value, T* scratch, const Combine& combine) {
   if (lane() == 0)

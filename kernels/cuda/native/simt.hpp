@@ -35,7 +35,7 @@ TROUPE_DEVICE T atomic_add(T* at, T value) {
     return atomicAdd(at, value);
 }
 
-/// Loads what is read once: it does not displace what is in the first-level cache.
+/// Loads data that is read once, without evicting data from the first-level cache.
 TROUPE_DEVICE words4 load_streamed(const void* from) {
   words4 v;
   asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -44,7 +44,8 @@ TROUPE_DEVICE words4 load_streamed(const void* from) {
   return v;
 }
 
-/// 16 bytes to shared memory, which are there for the thread when it has waited, and for others after a barrier then.
+/// Copies 16 bytes to shared memory. They are visible to the thread after wait_for_copies, to others after a barrier that
+/// follows it.
 TROUPE_DEVICE void copy_async(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
@@ -53,7 +54,7 @@ TROUPE_DEVICE void copy_async(void* to, const void* from) {
 }
 TROUPE_DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// d += a * b of a warp: a is 16 x 16, b 16 x 8, both bf16 in pairs, d 16 x 8 in f32. With g = lane / 4, t = lane % 4:
+/// d += a * b by a warp: a is 16 x 16, b 16 x 8, both bf16 in pairs, d 16 x 8 in f32. With g = lane / 4, t = lane % 4:
 /// a[0] is row g, columns 2t and 2t+1; a[1] row g+8; a[2], a[3] the same rows, columns 8 later; b[0] is rows 2t and
 /// 2t+1 of column g, b[1] 8 rows later; d[0], d[1] are row g, columns 2t and 2t+1; d[2], d[3] row g+8.
 TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
@@ -63,7 +64,7 @@ TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Single-rounded: never contracted into a fused operation.
+// Each rounds once: never contracted into a fused operation.
 TROUPE_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 TROUPE_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 TROUPE_DEVICE float sub(float a, float b) { return __fsub_rn(a, b); }
@@ -92,7 +93,7 @@ TROUPE_DEVICE std::uint32_t subtract_bf16_pair(std::uint32_t a, std::uint32_t b)
                                    *reinterpret_cast<const __nv_bfloat162*>(&b));
   return *reinterpret_cast<const std::uint32_t*>(&d);
 }
-/// Both halves of a * b, rounded to bf16; subnormal numbers count.
+/// Both halves of a * b, rounded to bf16, without flushing subnormal values.
 TROUPE_DEVICE std::uint32_t multiply_bf16_pair(std::uint32_t a, std::uint32_t b) {
   const __nv_bfloat162 d = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a),
                                    *reinterpret_cast<const __nv_bfloat162*>(&b));

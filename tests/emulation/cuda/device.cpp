@@ -26,7 +26,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr const char* while_recording = ": operation not permitted when stream is capturing";
 
-/// What an event was last recorded as: whether the stream has come there, and when.
+/// The last recording of an event: whether and when the stream reached it.
 struct event_state : std::atomic<bool> {
   using std::atomic<bool>::atomic;
   void operator=(bool) {
@@ -42,11 +42,11 @@ struct step {
   moment after; // or null
 };
 
-/// What is recorded of a stream, by whom.
+/// Work recorded of a stream, and the thread that records.
 struct recording {
   std::vector<work> steps;
   std::thread::id by;
-  bool broken = false; // by a call that may not be made meanwhile
+  bool broken = false; // by a call that is not permitted while recording
 };
 
 struct queue {
@@ -55,7 +55,7 @@ struct queue {
   clock::time_point timer;
 };
 
-/// The device: all streams, its memory, and the thread that works where work is deferred.
+/// The device: its streams, its memory, and the thread that runs deferred work.
 class machine {
 public:
   void add(queue* q) {
@@ -73,14 +73,14 @@ public:
     std::unique_lock lock(mutex_);
     throw_if_failed();
     if (q.recorded) {
-      if (s.after) { // it would be of this recording only if it had been recorded in it
+      if (s.after) { // permitted only for events of the same recording, which are not emulated
         q.recorded->broken = true;
         throw device_error(std::string("cudaStreamWaitEvent") + while_recording);
       }
       return q.recorded->steps.push_back(std::move(s.run));
     }
     if (!deferring_) {
-      std::lock_guard one(running_); // several threads may call
+      std::lock_guard one(running_); // other threads may push at the same time
       lock.unlock();
       return s.run();
     }
@@ -114,7 +114,7 @@ public:
     return q.recorded.has_value();
   }
 
-  /// Spoils what the calling thread records, and what is recorded of `q`, if anything; whether there is such.
+  /// Breaks the recordings of the calling thread and of `q`; returns whether there are any.
   bool break_recordings(const queue* q = nullptr) {
     std::lock_guard lock(mutex_);
     bool any = false;
@@ -124,7 +124,7 @@ public:
     return any;
   }
 
-  /// For calls that wait or allocate: refused to a thread that is recording, and for a stream that is being recorded.
+  /// Waiting and allocating are refused on a thread that is recording, and for a stream that is being recorded.
   void refuse_while_recording(const char* call, const queue* q = nullptr) {
     if (break_recordings(q))
       throw device_error(call + std::string(while_recording));
@@ -133,7 +133,7 @@ public:
   template <class Done>
   void wait_until(const Done& done) {
     if (std::this_thread::get_id() == worker_.get_id())
-      return; // memory that its last work lets go of
+      return; // its own work frees memory
     std::unique_lock lock(mutex_);
     ++waiting_;
     wake_.notify_one();
@@ -194,7 +194,7 @@ private:
     std::unique_lock lock(mutex_);
     queue* favourite = nullptr;
     for (;;) {
-      // Late, so that whoever did not wait for work is ahead of it: once the host waits, or has had nothing to queue for a
+      // Run work late, so that a host that forgot to wait overtakes it: once the host waits, or has queued nothing for a
       // while.
       const bool patient = !stopping_ && waiting_ == 0 && random_() % 16 != 0;
       if (patient && clock::now() - last_push_ < std::chrono::microseconds(300)) {
@@ -274,16 +274,16 @@ buffer allocate_known(std::size_t bytes, const char* call) {
     throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
   ++device().allocations;
   return {at, [](void* memory) {
-            device().break_recordings(); // may not be called then; nobody looks at what it returns
+            device().break_recordings(); // cudaFree is not permitted then, but the status is not checked
             try {
               device().wait_for_all();      // as cudaFree does
-            } catch (const device_error&) { // whoever uses the device hears of it
+            } catch (const device_error&) { // reported to the next call that uses the device
             }
             device().memory.free(memory);
           }};
 }
 
-/// As the run-time library does, reads what is in pageable memory before it returns, and has written there by then.
+/// Like the run-time library, reads or writes pageable memory before it returns.
 void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
           std::size_t rows) {
   if (bytes == 0)
@@ -390,7 +390,7 @@ event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::eve
 event::~event() { delete &emulated::of(*this); }
 
 void event::record(const stream& on) {
-  if (device().is_recorded(emulated::of(on))) // that would be a fork within the recording
+  if (device().is_recorded(emulated::of(on))) // would fork the recording
     throw device_error("cudaEventRecord: into a recording, which this emulation does not know");
   auto now = std::make_shared<emulated::event_state>(false);
   emulated::of(*this) = now;

@@ -7,7 +7,7 @@ namespace troupe::kernels::cuda::emulated {
 
 namespace {
 
-/// Of any thread.
+/// Used by any thread.
 class account {
 public:
   bool reserve(std::size_t bytes) {

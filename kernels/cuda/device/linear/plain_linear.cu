@@ -7,7 +7,7 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A warp has one output (or gate and up of one) and four rows; its lanes take inputs in turn.
+/// A warp has one output (gated: gate and up) and four rows; its lanes process inputs in turn.
 struct plain_linear_kernel {
   static constexpr const char* name = "linear_plain";
   static constexpr unsigned threads = 128;

@@ -1,6 +1,6 @@
-// How a lane reads its share of a tile of 16 outputs over a chunk of 128 inputs, and turns it into operands of the
-// tensor cores: bf16 as stored, codes as the integers that they are, exact in bf16; scales apply to the sums. See
-// weights.hpp for the layouts. Only for kernels.
+// Loads a lane's share of a tile of 16 outputs over a chunk of 128 inputs, and converts it to operands of the tensor cores:
+// bf16 as stored, codes as integers, which are exact in bf16. Scales apply to the sums. See weights.hpp for the layouts.
+// Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/code_pairs.hpp"
@@ -8,12 +8,12 @@
 
 namespace troupe::kernels::cuda {
 
-/// Both steps of a group, for the first operand.
+/// The first operand for both steps of a group.
 struct group_operand {
   std::uint32_t step[2][4];
 };
 
-/// A lane's share, which can be loaded while that of another chunk is computed with.
+/// A lane's share of a chunk, which can be loaded while another chunk is multiplied.
 template <weight_kind Kind>
 struct weight_chunk {
   static constexpr scale_layout layout = traits_of(Kind).scales;
@@ -26,7 +26,7 @@ struct weight_chunk {
   static constexpr int code_units = four_bits ? 2 : 4;
 
   words4 codes[code_units];
-  std::uint32_t scales[2][scale_words]; // of the lane's two outputs
+  std::uint32_t scales[2][scale_words]; // for the lane's two outputs
 
   TROUPE_DEVICE void load(const linear_params& p, std::size_t tile, std::size_t chunk) {
     const std::size_t at = tile * p.chunks + chunk;
@@ -49,7 +49,7 @@ struct weight_chunk {
     }
   }
 
-  /// Operands of group `group`; an unrolled loop's constant.
+  /// Operands of a group. `group` must be the constant of an unrolled loop.
   TROUPE_DEVICE void operand(int group, group_operand& to) const {
     for (int half = 0; half < 2; ++half)
       for (int step = 0; step < 2; ++step)
@@ -62,7 +62,7 @@ struct weight_chunk {
     return word_of(codes[four_bits ? 0 : 2 * half + group / 2], group % 2 * 2 + step);
   }
 
-  /// 128 + code in bf16, less what makes it the code: 0x4300 is 128, and its last bit is worth 1.
+  /// bf16 0x4300 is 128 and its last bit is worth 1: inserts the code there, then subtracts 128 (q4: 136).
   TROUPE_DEVICE static std::uint32_t four_bit_pair(std::uint32_t word, int pair) {
     constexpr std::uint32_t zero = Kind == weight_kind::q4 ? 0x43084308u : 0x43004300u;
     return simt::subtract_bf16_pair((word >> 4 * pair & 0x000f000fu) | 0x43004300u, zero);
@@ -97,7 +97,7 @@ struct weight_chunk {
   }
 };
 
-/// Row by row: 8 inputs of two outputs at a time. Rows may end within the last chunk.
+/// Rows: 8 inputs of two outputs at a time. Rows may end within the last chunk.
 template <>
 struct weight_chunk<weight_kind::bf16> {
   words4 w[chunk_groups][2];
@@ -113,7 +113,7 @@ struct weight_chunk<weight_kind::bf16> {
   }
 };
 
-/// Row by row: 16 inputs of two outputs at a time.
+/// Rows: 16 inputs of two outputs at a time.
 template <>
 struct weight_chunk<weight_kind::fp8> {
   static constexpr int halves = chunk_inputs / 64;
