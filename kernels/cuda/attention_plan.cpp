@@ -101,8 +101,8 @@ private:
     std::vector<std::size_t> members; // segments
   };
 
-  /// The partitions with their segments. Segments share a partition if it consists of the same blocks and all their rows
-  /// see all of it.
+  /// The partitions with their segments. Segments share a partition if it consists of the same blocks and all their
+  /// rows see all of it.
   std::vector<group> groups() const {
     std::vector<group> result;
     std::map<std::vector<std::int32_t>, std::size_t> known; // partition and blocks → group

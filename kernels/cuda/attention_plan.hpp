@@ -1,5 +1,5 @@
-// Divides a step's attention into tiles, partitions and states. Pure; runs on the host. A plan is uploaded once per step
-// and serves all layers with the same window.
+// Divides a step's attention into tiles, partitions and states. Pure; runs on the host. A plan is uploaded once per
+// step and serves all layers with the same window.
 #pragma once
 
 #include "kernels/cuda/device/attention/attention.hpp"

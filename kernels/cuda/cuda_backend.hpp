@@ -1,7 +1,7 @@
 // The op interface on one NVIDIA GPU. Ops queue their work on the backend's own stream and return; only `download` and
-// allocations wait. Adds what an executor on a GPU needs: a second stream for copies, upload of a step's inputs ahead of
-// time, block moves to and from host memory. Sampling is separate (device/sampling.hpp). Used by one thread, which has
-// selected the device.
+// allocations wait. Adds what an executor on a GPU needs: a second stream for copies, upload of a step's inputs ahead
+// of time, block moves to and from host memory. Sampling is separate (device/sampling.hpp). Used by one thread, which
+// has selected the device.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -18,8 +18,8 @@ struct cuda_options {
   /// Fixed kernels and splits, so that a row's bits do not depend on the other rows. Slower for long chunks and many
   /// rows.
   bool deterministic = false;
-  /// A number close to all attention scores of the model. Partitions then sum exponentials relative to it instead of their
-  /// own largest score. Rows whose scores differ by more than about 40 are computed twice. None: off.
+  /// A number close to all attention scores of the model. Partitions then sum exponentials relative to it instead of
+  /// their own largest score. Rows whose scores differ by more than about 40 are computed twice. None: off.
   std::optional<float> unified_maximum = {};
   /// Bytes of weights that are expanded to bf16 at a time for products that go through the library.
   std::size_t expanded_memory = std::size_t(128) << 20;
@@ -40,8 +40,8 @@ public:
   virtual const stream& copy_queue() const = 0;
   virtual bool deterministic() const = 0;
 
-  /// Queues the upload of a step's inputs on the copy stream, after all ops of the previous step have been called. The ops
-  /// that follow use the uploaded inputs if called with the same batch, rows and tokens (0 for tokens in slots).
+  /// Queues the upload of a step's inputs on the copy stream, after all ops of the previous step have been called. The
+  /// ops that follow use the uploaded inputs if called with the same batch, rows and tokens (0 for tokens in slots).
   virtual void stage(const step_inputs& inputs) = 0;
 
   /// Begins the staged step on the stream of the ops. `slot_tokens`: device memory.
@@ -62,8 +62,8 @@ public:
 };
 
 /// Throws device_error if there is no such device. Unlike the CPU backend, it does not quantise activations: bf16
-/// activations are multiplied with the codes and only sums are rounded, or, for many rows through the library, weights are
-/// rounded to bf16 (in fp8, activations become fp8). With f32 activations, quantised weights are expanded at load.
+/// activations are multiplied with the codes and only sums are rounded, or, for many rows through the library, weights
+/// are rounded to bf16 (in fp8, activations become fp8). With f32 activations, quantised weights are expanded at load.
 std::unique_ptr<cuda_backend> make_cuda_backend(const cuda_options& options = {});
 
 } // namespace troupe::kernels::cuda

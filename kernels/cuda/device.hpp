@@ -1,6 +1,6 @@
-// A GPU as the CUDA backend sees it: memory, streams, copies, events. native/ implements it over CUDA's run-time library;
-// tests link an implementation over host memory instead (tests/emulation/cuda). Every failure throws device_error that
-// names the call.
+// A GPU as the CUDA backend sees it: memory, streams, copies, events. native/ implements it over CUDA's run-time
+// library; tests link an implementation over host memory instead (tests/emulation/cuda). Every failure throws
+// device_error that names the call.
 #pragma once
 
 #include "kernels/device_event.hpp"
@@ -87,7 +87,8 @@ void wait_for(const stream& on, const event& e);
 /// device.
 void call_on_host(const stream& on, std::function<void()> f);
 
-/// Zeroed device memory, aligned to 256 bytes. Waits for nothing but the zeroing, so that other threads may be recording.
+/// Zeroed device memory, aligned to 256 bytes. Waits for nothing but the zeroing, so that other threads may be
+/// recording.
 buffer allocate(std::size_t bytes);
 
 /// Page-locked host memory, which the device copies to and from directly.

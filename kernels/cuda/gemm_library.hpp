@@ -9,9 +9,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// out [rows][outputs], f32 = in [rows][inputs] · weights [outputs][inputs]ᵀ, or out += that; in and weights both in bf16
-/// or both in fp8 (E4M3; inputs and strides multiples of 16). fp8 products may be multiplied by a scale per row and per
-/// output.
+/// out [rows][outputs], f32 = in [rows][inputs] · weights [outputs][inputs]ᵀ, or out += that; in and weights both in
+/// bf16 or both in fp8 (E4M3; inputs and strides multiples of 16). fp8 products may be multiplied by a scale per row
+/// and per output.
 struct product {
   float* out = nullptr;
   std::size_t out_stride = 0;

@@ -1,6 +1,6 @@
 // Chooses between two implementations of a product: own kernel or library (which needs quantised weights expanded). Few
-// rows go to the own kernel, many to the library; in between both are measured once per shape on this GPU (the heuristic
-// data flow of FlashDecoding++; Hong et al. 2024). Plain logic: linear_layers does the measuring.
+// rows go to the own kernel, many to the library; in between both are measured once per shape on this GPU (the
+// heuristic data flow of FlashDecoding++; Hong et al. 2024). Plain logic: linear_layers does the measuring.
 #pragma once
 
 #include "kernels/cuda/weights.hpp"

@@ -1,5 +1,6 @@
 // Measures the peaks of a GPU: the bandwidth of a memory copy, and the rate of the library's bf16 products. Kernels and
-// models are compared with peaks of the same run. Called by a thread that has selected the device, which should be idle.
+// models are compared with peaks of the same run. Called by a thread that has selected the device, which should be
+// idle.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -21,8 +22,8 @@ struct gpu_peaks {
 /// device_error.
 gpu_peaks measure_gpu(int device);
 
-/// Seconds of one call of work(i). Records work(0) to work(calls - 1), replays them three times to warm up, then `replays`
-/// times; returns the median.
+/// Seconds of one call of work(i). Records work(0) to work(calls - 1), replays them three times to warm up, then
+/// `replays` times; returns the median.
 template <class F>
 double seconds_per_call(stream& on, int calls, const F& work, int replays = 20) {
   work(0); // uploads plans and makes choices, which a recording cannot

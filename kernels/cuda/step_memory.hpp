@@ -1,6 +1,6 @@
-// Device copies of a step's inputs: token ids, positions of rows, block tables, attention plans. They are uploaded when an
-// op first sees a batch and reused by all layers, or staged ahead: one upload on the copy stream while the previous step
-// still computes, and one kernel that distributes it.
+// Device copies of a step's inputs: token ids, positions of rows, block tables, attention plans. They are uploaded when
+// an op first sees a batch and reused by all layers, or staged ahead: one upload on the copy stream while the previous
+// step still computes, and one kernel that distributes it.
 #pragma once
 
 #include "kernels/cuda/attention_plan.hpp"
@@ -26,8 +26,8 @@ struct planned_attention {
 
 class step_memory {
 public:
-  /// Queues on `aside` the upload of a step's inputs, and of the attention plans that the previous step needed. `current`
-  /// is the stream of the ops; all ops of the previous step are queued there.
+  /// Queues on `aside` the upload of a step's inputs, and of the attention plans that the previous step needed.
+  /// `current` is the stream of the ops; all ops of the previous step are queued there.
   void stage(const stream& aside, const stream& current, const step_inputs& inputs);
 
   /// Distributes the staged inputs, on the stream of the ops.

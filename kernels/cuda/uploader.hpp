@@ -1,5 +1,5 @@
-// Uploads data that several host threads produce, piece by piece through pinned memory: while the device copies one piece,
-// the next is filled. For weights, which come from a mapped file. Owned by a backend.
+// Uploads data that several host threads produce, piece by piece through pinned memory: while the device copies one
+// piece, the next is filled. For weights, which come from a mapped file. Owned by a backend.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -20,8 +20,8 @@ public:
     std::size_t unit_bytes = 0;
   };
 
-  /// Writes units `first` to `first + count` of target i to to[i], which holds zeros. Called by several threads at once;
-  /// must not throw.
+  /// Writes units `first` to `first + count` of target i to to[i], which holds zeros. Called by several threads at
+  /// once; must not throw.
   using filler = std::function<void(std::size_t first, std::size_t count, std::span<std::uint8_t* const> to)>;
 
   /// Fills all targets with `units` units each; returns when they have arrived.

@@ -12,9 +12,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// How weights are kept. f32 and f16 occur only with activations in f32. fp8 has a scale per output. The others are codes
-/// in groups of 32 inputs: q8 and q4 with a scale, `_min` with a minimum as well, the `_k` kinds with 8-bit scales and
-/// minima (q6_k: two scales) under f16 factors.
+/// How weights are kept. f32 and f16 occur only with activations in f32. fp8 has a scale per output. The others are
+/// codes in groups of 32 inputs: q8 and q4 with a scale, `_min` with a minimum as well, the `_k` kinds with 8-bit
+/// scales and minima (q6_k: two scales) under f16 factors.
 enum class weight_kind : std::uint8_t { f32, f16, bf16, fp8, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 enum class scale_layout : std::uint8_t {
@@ -54,7 +54,8 @@ constexpr const weight_traits& traits_of(weight_kind kind) { return weight_kinds
 /// Whether weights are codes whose scales belong to groups of inputs.
 constexpr bool is_grouped(weight_kind kind) { return traits_of(kind).element_bytes == 0; }
 
-/// Position of input k in a row of fp8: of every four inputs the second and third are exchanged (device/code_pairs.hpp).
+/// Position of input k in a row of fp8: of every four inputs the second and third are exchanged
+/// (device/code_pairs.hpp).
 constexpr std::size_t fp8_place(std::size_t k) { return (k & ~std::size_t(3)) | (k & 1) << 1 | (k >> 1 & 1); }
 
 inline constexpr int tile_outputs = 16, chunk_inputs = 128, chunk_groups = 4;
@@ -75,12 +76,13 @@ constexpr std::size_t chunk_scale_bytes(weight_kind kind) {
   return 0;
 }
 
-/// A range of a matrix's outputs of one kind, in tiles of 16 rows. A gated tile has 8 rows of gate, then the same 8 of up.
+/// A range of a matrix's outputs of one kind, in tiles of 16 rows. A gated tile has 8 rows of gate, then the same 8 of
+/// up.
 ///
 /// Floats: [tiles * 16][stride], padded with zeros. fp8: the same with rows of whole chunks, inputs at fp8_place, and
-/// scales [tiles * 16] in f32. Groups, per tile and chunk of 128 inputs: codes, 16 bytes per lane, and scales. Lane 4g + t
-/// has outputs g and g + 8; of a group's 32 inputs it has 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3, for the two steps of
-/// the tensor cores.
+/// scales [tiles * 16] in f32. Groups, per tile and chunk of 128 inputs: codes, 16 bytes per lane, and scales. Lane 4g
+/// + t has outputs g and g + 8; of a group's 32 inputs it has 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3, for the two
+/// steps of the tensor cores.
 ///   8-bit codes, signed: words [row half][pair of groups][lane][group][step], inputs 0, 2, 1, 3 from the lowest byte.
 ///   4-bit codes: words [row half][lane][group], a pair of inputs in nibbles j and j + 4.
 ///   Scales per group: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16; with factors three arrays of

@@ -159,8 +159,9 @@ void few_rows(stream& on, double bandwidth) {
   }
 }
 
-/// One product, own kernel against the library (which expands groups first, and in fp8 multiplies codes, also activations'): what the chooser decides
-/// between, and what the deterministic mode, which always takes the own kernel, costs.
+/// One product, own kernel against the library (which expands groups first, and in fp8 multiplies codes, also
+/// activations'): what the chooser decides between, and what the deterministic mode, which always takes the own kernel,
+/// costs.
 void many_rows(stream& on, gemm_library& library) {
   const std::size_t outputs = 14336, inputs = 4096, most = 2048;
   const auto in = random_memory(on, most * inputs * 2, random_bf16);

@@ -1,5 +1,5 @@
-// Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is the code of a thread, `threads` the
-// size of a block, `name` what errors call it.
+// Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is the code of a thread, `threads`
+// the size of a block, `name` what errors call it.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

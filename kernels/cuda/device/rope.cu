@@ -67,8 +67,8 @@ struct rope_kernel {
       }
   }
 
-  /// Writes to the cache. Values are clamped to the finite range of bf16 and NaN becomes its lowest, so that the cache never
-  /// holds a value that is not finite. Codes are those of the CPU (cpu/isa/row_kernels.hpp).
+  /// Writes to the cache. Values are clamped to the finite range of bf16 and NaN becomes its lowest, so that the cache
+  /// never holds a value that is not finite. Codes are those of the CPU (cpu/isa/row_kernels.hpp).
   TROUPE_DEVICE void keep(float (&a)[most_pairs], float (&b)[most_pairs], const row_place& place, int head,
                           bool is_v) const {
     const auto to = p.cache.head(p.tables[place.first_block + place.position / block_tokens], head);

@@ -25,9 +25,9 @@ TROUPE_DEVICE sampling_shared& shared() { return *reinterpret_cast<sampling_shar
 
 TROUPE_DEVICE std::uint64_t sum_of_block(std::uint64_t value) { return simt::block_sum(value, shared().warps); }
 
-/// The index at which the running sum of amount(0), amount(1), ... first exceeds `mark`, which must be less than the total.
-/// `mark` becomes the offset into that amount. Every warp sums a part of the range; the part in which the sum exceeds the
-/// mark is the next range.
+/// The index at which the running sum of amount(0), amount(1), ... first exceeds `mark`, which must be less than the
+/// total. `mark` becomes the offset into that amount. Every warp sums a part of the range; the part in which the sum
+/// exceeds the mark is the next range.
 template <class Amount>
 TROUPE_DEVICE std::int32_t find(std::int32_t count, const Amount& amount, std::uint64_t& mark) {
   std::int32_t begin = 0, end = count;
@@ -106,8 +106,8 @@ struct candidate_row {
     return sum_of_block(sum);
   }
 
-  /// The order of the logit at which the running sum of amounts, by descending logits, exceeds `mark`. `mark` becomes the
-  /// offset into the amounts of equal logits.
+  /// The order of the logit at which the running sum of amounts, by descending logits, exceeds `mark`. `mark` becomes
+  /// the offset into the amounts of equal logits.
   template <class Amount>
   TROUPE_DEVICE std::uint32_t order_at(const Amount& amount, std::uint64_t& mark) const {
     std::uint32_t prefix = 0, known = 0;
@@ -201,8 +201,8 @@ struct sample_kernel {
     return tokens.sample(philox_bits(row.seed, row.position, row.index));
   }
 
-  /// The logits after all edits: the original row, or an edited copy. `pending`: a generated token that `counts` does not
-  /// include yet, or -1.
+  /// The logits after all edits: the original row, or an edited copy. `pending`: a generated token that `counts` does
+  /// not include yet, or -1.
   TROUPE_DEVICE const float* edit(const sampling_row& row, const float* raw, std::int32_t pending) const {
     const float scale = row.greedy ? 1 : row.inverse_temperature;
     const bool edits = row.bias_count + row.counted + row.masked_count > 0 || pending >= 0;

@@ -1,7 +1,7 @@
-// Samples tokens from logits on the device, bit-equal to runtime/sampling/sampler.hpp: integer weights, whose sums do not
-// depend on order, Philox numbers by seed and position, tokens ordered by id. Nothing is sorted: thresholds are found digit
-// by digit of the logits' order (radix selection), tokens by narrowing the range in which a running sum passes a mark. One
-// block per row.
+// Samples tokens from logits on the device, bit-equal to runtime/sampling/sampler.hpp: integer weights, whose sums do
+// not depend on order, Philox numbers by seed and position, tokens ordered by id. Nothing is sorted: thresholds are
+// found digit by digit of the logits' order (radix selection), tokens by narrowing the range in which a running sum
+// passes a mark. One block per row.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -52,7 +52,8 @@ struct sampled_row {
   float top_logits[most_top_logprobs] = {};
 };
 
-/// `rows` and `out` are in device memory. `edited`: scratch, [count][vocab] floats, used only by rows that change logits.
+/// `rows` and `out` are in device memory. `edited`: scratch, [count][vocab] floats, used only by rows that change
+/// logits.
 struct sampling_params {
   const float* logits = nullptr; // [logit rows][stride], not changed
   std::size_t stride = 0;

@@ -1,5 +1,5 @@
-// The primitives of kernels (device/simt.hpp) as GPU instructions. The emulated build shadows this header with one of the
-// same path (tests/emulation).
+// The primitives of kernels (device/simt.hpp) as GPU instructions. The emulated build shadows this header with one of
+// the same path (tests/emulation).
 #pragma once
 
 #include "kernels/cuda/device/common.hpp"
@@ -44,8 +44,8 @@ TROUPE_DEVICE words4 load_streamed(const void* from) {
   return v;
 }
 
-/// Copies 16 bytes to shared memory. They are visible to the thread after wait_for_copies, to others after a barrier that
-/// follows it.
+/// Copies 16 bytes to shared memory. They are visible to the thread after wait_for_copies, to others after a barrier
+/// that follows it.
 TROUPE_DEVICE void copy_async(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :

@@ -9,9 +9,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// Whether the context is lost, so that nothing works any more in this process: errors for which the documentation of enum
-/// cudaError demands that "the process must be terminated and relaunched", hardware failures, and a missing context. All
-/// other errors concern a single call and leave the context intact.
+/// Whether the context is lost, so that nothing works any more in this process: errors for which the documentation of
+/// enum cudaError demands that "the process must be terminated and relaunched", hardware failures, and a missing
+/// context. All other errors concern a single call and leave the context intact.
 inline bool is_lost(cudaError_t status) {
   switch (static_cast<int>(status)) {
     case cudaErrorCudartUnloading:

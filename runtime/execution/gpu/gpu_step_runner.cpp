@@ -11,7 +11,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-/// Whether every row is one sequence's next token, and samples.
+/// Whether every row is the next token of one sequence and is sampled.
 bool decodes_only(const step_plan& plan) {
   if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size())
     return false;
@@ -46,9 +46,9 @@ gpu_step_runner::gpu_step_runner(std::shared_ptr<const loaded_model> model, std:
 
 gpu_step_runner::~gpu_step_runner() {
   try {
-    backend_->queue().synchronise(); // what is under way uses what goes now
+    backend_->queue().synchronise(); // work in flight uses memory that is freed now
     backend_->copy_queue().synchronise();
-  } catch (const kernels::device_error&) { // then nothing is under way
+  } catch (const kernels::device_error&) { // the device has failed, so nothing is in flight
   }
 }
 
@@ -108,7 +108,7 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   std::ranges::transform(tokens_, tokens_.begin(), [](token_id t) { return std::max(t, 0); });
 }
 
-// On the copy stream, beside the steps under way, unless one of these uses a block that is read or written here.
+// On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved.
 void gpu_step_runner::move_blocks(const step_plan& plan) {
   using kind = block_move::kind;
   if (plan.moves.empty())

@@ -16,7 +16,7 @@ namespace {
 namespace cuda = kernels::cuda;
 
 constexpr std::size_t max_in_flight = 2;          // samples
-constexpr std::size_t usual_list_bytes = 8 << 10; // of a sequence: some thousand tokens to penalise, bias or mask
+constexpr std::size_t usual_list_bytes = 8 << 10; // per sequence: about a thousand tokens to penalise, bias or mask
 
 template <class T>
 std::size_t bytes_of(const std::vector<T>& v) {
@@ -55,8 +55,8 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
 
 gpu_step_sampler::~gpu_step_sampler() {
   try {
-    stream_.synchronise();                 // what is under way uses what goes now
-  } catch (const kernels::device_error&) { // then nothing is under way
+    stream_.synchronise();                 // work in flight uses memory that is freed now
+  } catch (const kernels::device_error&) { // the device has failed, so nothing is in flight
   }
 }
 
@@ -72,7 +72,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
         sequence{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index), 0});
     const auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
-      continue; // it has ended: nobody wants this token
+      continue; // it has ended, so this token is not needed
     add(inputs, demand, found->second);
     d.demands.push_back(&demand);
   }
@@ -208,7 +208,7 @@ void gpu_step_sampler::check() const {
     in_flight_.front().done->happened();
 }
 
-// Pinned memory takes long to get: what a sample has given back serves the next.
+// Allocating pinned memory is slow, so buffers are reused.
 kernels::buffer gpu_step_sampler::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
   for (auto& p : pool)
     if (p.memory.use_count() == 1 && p.bytes >= bytes)

@@ -194,8 +194,8 @@ private:
     std::unique_lock lock(mutex_);
     queue* favourite = nullptr;
     for (;;) {
-      // Run work late, so that a host that forgot to wait overtakes it: once the host waits, or has queued nothing for a
-      // while.
+      // Run work late, so that a host that forgot to wait overtakes it: once the host waits, or has queued nothing for
+      // a while.
       const bool patient = !stopping_ && waiting_ == 0 && random_() % 16 != 0;
       if (patient && clock::now() - last_push_ < std::chrono::microseconds(300)) {
         wake_.wait_for(lock, std::chrono::microseconds(100));

@@ -24,8 +24,8 @@ constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
 constexpr std::size_t copy_bytes = 16;
 
-/// A stack's stack_context. The first time it is entered as a ucontext, from then on by a jump, which needs no system call; under
-/// AddressSanitizer, which watches jumps, always as a ucontext.
+/// Where a stack continues. It is entered as a ucontext the first time and by longjmp afterwards, which needs no system
+/// call; under AddressSanitizer, which intercepts longjmp, always as a ucontext.
 struct stack_context {
   ucontext_t context;
   std::jmp_buf jump;

@@ -14,7 +14,8 @@ inline constexpr std::size_t memory_size = std::size_t(1) << 34; // bytes
 /// Bytes that can still be allocated.
 std::size_t available_memory();
 
-/// The result of `allocate`, counted as `bytes` of device memory while it lives. Throws device_error if there is no room.
+/// The result of `allocate`, counted as `bytes` of device memory while it lives. Throws device_error if there is no
+/// room.
 buffer count_memory(std::size_t bytes, const std::function<buffer()>& allocate);
 
 /// While it lives, the device has room for `bytes` in addition to earlier allocations.

@@ -1,6 +1,6 @@
-// Streams of the emulated device. By default work runs when it is queued, on the calling thread. A test may defer it to a
-// thread of the device, which runs it late and in any order that streams and events allow: copies then access host memory
-// long after they were queued, streams overtake each other, and code that forgot to wait reads stale data.
+// Streams of the emulated device. By default work runs when it is queued, on the calling thread. A test may defer it to
+// a thread of the device, which runs it late and in any order that streams and events allow: copies then access host
+// memory long after they were queued, streams overtake each other, and code that forgot to wait reads stale data.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -17,9 +17,9 @@ using work = std::function<void()>;
 /// Queues `what`. On a stream that is being recorded, it becomes part of the recording.
 void enqueue(const stream& on, work what);
 
-/// Records the work queued on the stream from now on instead of running it, until the recording is finished. Meanwhile the
-/// thread must not allocate, free or wait, and no thread may wait for the stream: such calls throw and break the recording,
-/// so that finish_recording throws, too.
+/// Records the work queued on the stream from now on instead of running it, until the recording is finished. Meanwhile
+/// the thread must not allocate, free or wait, and no thread may wait for the stream: such calls throw and break the
+/// recording, so that finish_recording throws, too.
 void start_recording(const stream& on);
 std::vector<work> finish_recording(const stream& on);
 void discard_recording(const stream& on);

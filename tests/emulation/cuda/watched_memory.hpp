@@ -9,8 +9,8 @@
 
 namespace troupe::kernels::cuda::emulated {
 
-/// Writes beyond a piece or to a freed piece are found at the next check; AddressSanitizer reports reads and writes there
-/// immediately. Used by any thread.
+/// Writes beyond a piece or to a freed piece are found at the next check; AddressSanitizer reports reads and writes
+/// there immediately. Used by any thread.
 class watched_memory {
 public:
   watched_memory() = default;

@@ -1,4 +1,4 @@
-// Tokens sampled on the device are those that runtime/'s sampler samples, bit for bit.
+// Tokens sampled on the device are bit-equal to those of the sampler in runtime/sampling.
 #include "kernels/cuda/device/sampling.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -61,7 +61,7 @@ cuda::sampling_row row_of(const sample& d, const cuda::stream& on, std::vector<b
   return row;
 }
 
-/// Draws all and compares each with the sampler's.
+/// Samples all rows and compares each with the sampler's.
 void check_samples(const std::vector<sample>& samples, const std::vector<float>& logits, std::size_t vocab) {
   const cuda::stream on;
   std::vector<buffer> owner;
@@ -123,14 +123,13 @@ std::vector<token_id> some_ids(generator& random, int vocab, int count) {
 
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
-TEST_CASE(
-  "CUDA: samples, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
+TEST_CASE("CUDA: samples and log-probabilities equal the sampler's for every parameter and odd vocabularies") {
   generator random(4);
   for (const int vocab : {1, 7, 111, 989, 4096 + 13}) {
     CAPTURE(vocab);
     const std::size_t rows = 3;
     auto logits = random.normal(rows * std::size_t(vocab), 3);
-    for (int i = 0; i < vocab; ++i) // the second row is full of equal logits, the third nearly flat
+    for (int i = 0; i < vocab; ++i) // row 1 has many equal logits, row 2 is nearly flat
       logits[std::size_t(vocab + i)] = float(random.below(6));
     for (int i = 0; i < vocab; ++i)
       logits[std::size_t(2 * vocab + i)] *= 0.01f;
@@ -198,9 +197,9 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
   check_samples(samples, logits, vocab);
 }
 
-TEST_CASE("CUDA: samples over many seeds and positions are those of runtime's Philox") {
+TEST_CASE("CUDA: samples over many seeds and positions use the same Philox numbers as runtime/sampling") {
   const std::size_t vocab = 64;
-  const std::vector<float> logits(vocab, 0.25f); // a sample shows six bits
+  const std::vector<float> logits(vocab, 0.25f); // a sample reveals six bits
   std::vector<sample> samples;
   for (std::uint32_t i = 0; i < (is_emulated() ? 100u : 2000u); ++i) {
     sample d;

@@ -1,8 +1,8 @@
-// Launchers of attention over the paged cache, as planned by attention_plan.hpp. The context of a row is cut at absolute
-// multiples of partition_tokens. Each partition yields a state {o, m, l} (weighted sum of V, largest score, sum of
-// exponentials); states merge in order (Flash-Decoding; Dao et al. 2023). Tiles pack rows and the query heads that share a
-// KV head; a tile may hold rows of several sequences that share the partition's blocks (Hydragen; Juravsky et al. 2024).
-// Long prefill chunks use one pass with a running softmax instead (FlashAttention-2).
+// Launchers of attention over the paged cache, as planned by attention_plan.hpp. The context of a row is cut at
+// absolute multiples of partition_tokens. Each partition yields a state {o, m, l} (weighted sum of V, largest score,
+// sum of exponentials); states merge in order (Flash-Decoding; Dao et al. 2023). Tiles pack rows and the query heads
+// that share a KV head; a tile may hold rows of several sequences that share the partition's blocks (Hydragen; Juravsky
+// et al. 2024). Long prefill chunks use one pass with a running softmax instead (FlashAttention-2).
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -17,7 +17,8 @@ struct attention_row {
   std::int32_t slot = 0;            // of that partition's state; the states of later partitions follow
 };
 
-/// Packed queries of a tile: query i is head i % group, of the heads that share a KV head, of row list[first + i / group].
+/// Packed queries of a tile: query i is head i % group, of the heads that share a KV head, of row list[first + i /
+/// group].
 struct attention_work {
   std::int32_t first = 0;  // in the list of rows
   std::int32_t packed = 0; // the first packed query
@@ -39,8 +40,8 @@ struct attention_params {
   float scale = 1;
   int window = 0;
   /// States made on tensor cores use `maximum` instead of their largest score, so that sums need no rescaling
-  /// (FlashDecoding++; Hong et al. 2024). A row for which it loses precision is recomputed with a running maximum when its
-  /// states merge.
+  /// (FlashDecoding++; Hong et al. 2024). A row for which it loses precision is recomputed with a running maximum when
+  /// its states merge.
   bool unified = false;
   float maximum = 0;
   layer_cache cache;

@@ -1,5 +1,6 @@
-// Long chunks on tensor cores in one pass with a running maximum (FlashAttention-2; Dao 2023). K and V pass through shared
-// memory once for the 128 queries of a block, copied while the tokens before them are processed. Only for kernels.
+// Long chunks on tensor cores in one pass with a running maximum (FlashAttention-2; Dao 2023). K and V pass through
+// shared memory once for the 128 queries of a block, copied while the tokens before them are processed. Only for
+// kernels.
 #pragma once
 
 #include "kernels/cuda/device/attention/tensor_attention.hpp"
@@ -7,8 +8,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// A block has 128 packed queries, a warp 32, or 16 if registers do not hold the sums of 32. Queries pass over the context
-/// in stages of 32 tokens, or 16 if shared memory does not hold more beside q.
+/// A block has 128 packed queries, a warp 32, or 16 if registers do not hold the sums of 32. Queries pass over the
+/// context in stages of 32 tokens, or 16 if shared memory does not hold more beside q.
 template <class Cells, int Dim>
 struct flash_attention_kernel {
   static constexpr const char* name = "flash attention";

@@ -1,5 +1,5 @@
-// Merges partitions' states, one warp per row and head. Many states are loaded at a time to hide memory latency; they fold
-// in order.
+// Merges partitions' states, one warp per row and head. Many states are loaded at a time to hide memory latency; they
+// fold in order.
 #include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"

@@ -9,8 +9,8 @@ inline constexpr int warp_blocks = 4; // of tokens, per warp
 inline constexpr int warp_tokens = warp_blocks * block_tokens;
 inline constexpr int most_warps = partition_tokens / warp_tokens;
 
-/// Whether there is also a kernel for tiles of 32 queries; each takes seconds to compile. Otherwise two blocks share such
-/// a tile, and K and V are read twice.
+/// Whether there is also a kernel for tiles of 32 queries; each takes seconds to compile. Otherwise two blocks share
+/// such a tile, and K and V are read twice.
 constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
 
 /// A block has a tile and a partition, each of its four warps a quarter of the partition. Quarters merge in order.

@@ -1,8 +1,8 @@
 // Attention on tensor cores: the operations of a warp on 16 or 32 packed queries and some blocks of tokens. These are
-// scores, their softmax, and the weighted sum of V. K and V are loaded from global or shared memory directly as operands
-// (kv_layout.hpp), codes are converted to bf16 in registers; q is in shared memory. The tokens of a block of 16 are
-// numbered so that the scores a lane receives are its operand of the second product: column n of tile j (0 or 1) of 8
-// columns is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
+// scores, their softmax, and the weighted sum of V. K and V are loaded from global or shared memory directly as
+// operands (kv_layout.hpp), codes are converted to bf16 in registers; q is in shared memory. The tokens of a block of
+// 16 are numbered so that the scores a lane receives are its operand of the second product: column n of tile j (0 or 1)
+// of 8 columns is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/attention/attention.hpp"
@@ -13,8 +13,8 @@
 
 namespace troupe::kernels::cuda {
 
-// Cells: how the cache stores elements. `eight` and `four` load that many as bf16 pairs for the tensor cores; `place` is
-// the position of dimension d of q that matches the order of K's pairs.
+// Cells: how the cache stores elements. `eight` and `four` load that many as bf16 pairs for the tensor cores; `place`
+// is the position of dimension d of q that matches the order of K's pairs.
 
 struct bf16_cells {
   static constexpr int bytes = 2;
@@ -41,8 +41,8 @@ struct code_cells {
 using int8_cells = code_cells<int8_pair>;
 using fp8_cells = code_cells<fp8_pair>;
 
-/// Shared by both kernels: `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of functions
-/// returns the head_block of block i.
+/// Shared by both kernels: `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of
+/// functions returns the head_block of block i.
 template <class Cells, int Dim, int Tiles, int Blocks>
 struct tensor_attention {
   static_assert(Dim % 16 == 0);
@@ -147,8 +147,8 @@ struct tensor_attention {
             scores[i][c][j] *= simt::bits_to_float(word_of(scales[c / 2], c % 2 * 2 + j % 2));
   }
 
-  /// Scales the scores of query row `half` and masks tokens outside [from, to), relative to the first token. Returns the
-  /// lane's largest score.
+  /// Scales the scores of query row `half` and masks tokens outside [from, to), relative to the first token. Returns
+  /// the lane's largest score.
   TROUPE_DEVICE float limit(float (&scores)[columns][4], int half, int from, int to) const {
     float highest = -simt::infinity();
 #pragma unroll
@@ -185,7 +185,8 @@ struct tensor_attention {
   }
 
   /// o += scores * V for 8 * Eights dimensions from `first_dim` on. Tokens from `last` on were never written for this
-  /// sequence, so V may be NaN there and is replaced by zero. Codes are always finite, so their scales are replaced instead.
+  /// sequence, so V may be NaN there and is replaced by zero. Codes are always finite, so their scales are replaced
+  /// instead.
   template <class Heads, int Eights>
   TROUPE_DEVICE void add_values(const Heads& heads, int first_dim, int last, const float (&scores)[Tiles][columns][4],
                                 float (&o)[Tiles][Eights][4]) const {

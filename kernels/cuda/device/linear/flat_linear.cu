@@ -10,8 +10,8 @@ namespace {
 
 using weights = weight_kind;
 
-/// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in order,
-/// so that the sum of an output and a row does not depend on the other rows.
+/// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
+/// order, so that the sum of an output and a row does not depend on the other rows.
 template <weight_kind Kind, int Columns>
 struct flat_kernel {
   static constexpr const char* name = "linear_flat";
@@ -36,8 +36,8 @@ struct flat_kernel {
       finish(shared, i / outputs, i % outputs);
   }
 
-  /// Adds the warp's chunks. Each is loaded while the one before is multiplied, because a chunk (1 KiB of 4-bit codes, 4 KiB
-  /// of bf16) is too small to hide the latency of memory.
+  /// Adds the warp's chunks. Each is loaded while the one before is multiplied, because a chunk (1 KiB of 4-bit codes,
+  /// 4 KiB of bf16) is too small to hide the latency of memory.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
     weight_chunk<Kind> now, next;
     if (simt::warp() < p.chunks)

@@ -1,5 +1,5 @@
-// Launchers for fp8 products of many rows: activations become E4M3 with a scale per row, as weights have one per output,
-// and the library multiplies the codes.
+// Launchers for fp8 products of many rows: activations become E4M3 with a scale per row, as weights have one per
+// output, and the library multiplies the codes.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -7,8 +7,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// Quantises rows of bf16. Codes are ordered as in weights (fp8_place) and padded with zeros up to `stride`, a multiple of
-/// 4. The largest magnitude of a row becomes 448. The scale of a row that is not finite is NaN.
+/// Quantises rows of bf16. Codes are ordered as in weights (fp8_place) and padded with zeros up to `stride`, a multiple
+/// of 4. The largest magnitude of a row becomes 448. The scale of a row that is not finite is NaN.
 struct quantise_rows_params {
   std::uint8_t* codes = nullptr; // [rows][stride]
   float* scales = nullptr;       // [rows]

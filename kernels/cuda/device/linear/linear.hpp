@@ -1,6 +1,6 @@
-// Launchers for products of activations with weights. `flat` uses tensor cores and reads each weight once, directly into
-// registers: for few rows, and for any number in deterministic mode, because a row's sums do not depend on other rows.
-// `plain` computes in f32.
+// Launchers for products of activations with weights. `flat` uses tensor cores and reads each weight once, directly
+// into registers: for few rows, and for any number in deterministic mode, because a row's sums do not depend on other
+// rows. `plain` computes in f32.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,6 +1,6 @@
-// Loads a lane's share of a tile of 16 outputs over a chunk of 128 inputs, and converts it to operands of the tensor cores:
-// bf16 as stored, codes as integers, which are exact in bf16. Scales apply to the sums. See weights.hpp for the layouts.
-// Only for kernels.
+// Loads a lane's share of a tile of 16 outputs over a chunk of 128 inputs, and converts it to operands of the tensor
+// cores: bf16 as stored, codes as integers, which are exact in bf16. Scales apply to the sums. See weights.hpp for the
+// layouts. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/code_pairs.hpp"

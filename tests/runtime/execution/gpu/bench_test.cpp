@@ -1,4 +1,4 @@
-// `bench model` on the emulated GPU: what it counts and measures beside rates.
+// `bench model` on the emulated GPU: its counts and measurements besides rates.
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "api/cli/model_bench.hpp"
@@ -9,7 +9,7 @@
 using namespace troupe;
 using namespace troupe::testing;
 
-TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time between steps") {
+TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time between steps") {
   cli::model_bench_options o;
   o.model = golden("llama-gqa");
   o.device = "cuda:0";
@@ -35,9 +35,8 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   const double kv = 2.0 * c.layers * c.kv_heads * c.head_dim * 4;
   CHECK(r.decode_bytes_per_step == static_cast<double>(bench.work_per_token().bytes) + 2 * 22 * kv);
   CHECK(r.prefill_operations == 2 * prefill_operations(c, 20));
-  const double seconds = 2 * 3 / r.decode_tps; // of all three steps
-  CHECK(r.decode_bandwidth_share ==
-        doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
+  const double seconds = 2 * 3 / r.decode_tps; // three steps
+  CHECK(r.decode_bandwidth_share == doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
   CHECK(r.prefill_peak_share ==
         doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.peaks().operations));
   CHECK(r.device_ms_per_step > 0);
@@ -45,7 +44,7 @@ TEST_CASE("bench model on a GPU measures ceilings, shares of them, and the time 
   CHECK(r.step_overhead_share < 1);
 }
 
-TEST_CASE("bench model refuses a batch for which a GPU has no memory, its steps counted") {
+TEST_CASE("bench model refuses a batch that exceeds the memory of a GPU, including that of its steps") {
   cli::model_bench_options o;
   o.model = golden("llama-gqa");
   o.device = "cuda:0";
