@@ -1,5 +1,5 @@
-// A point in the work of a device that works on by itself: whoever holds it can ask whether that is reached, or wait.
-// Carried in messages between the actors that own the device's streams, which do not wait.
+// A point in the work of an asynchronous device, to poll or wait for. Actors that own the device's streams pass events in
+// messages instead of waiting.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ class device_event {
 public:
   virtual ~device_event() = default;
 
-  // Both throw device_error where the device failed before it.
+  // Both throw device_error if the device failed before this point.
   virtual bool happened() const = 0;
   virtual void synchronise() const = 0;
 };

@@ -1,10 +1,10 @@
-// The op interface: everything that the decoder graph (runtime/) asks of a device. A backend (kernels/cpu, kernels/cuda)
-// implements it; nothing above knows which. A backend is used by one thread at a time (its executor); the ops of one backend
-// happen in call order. Packed matrices and tables are immutable and may be lent to several backends of the same kind.
+// The op interface: everything that the decoder (runtime/model) asks of a device. Backends (kernels/cpu, kernels/cuda)
+// implement it. A backend is used by one thread at a time (its executor) and runs its ops in call order. Packed matrices
+// and tables are immutable; several backends of the same kind may share them.
 //
-// Schedule invariance. For every op, the bits of one row's result depend on that row's inputs alone: not on the number of
-// rows, the threads, the chunking of a prompt or on who else is in the batch. Sums over K run in one fixed order, attention
-// is cut at absolute multiples of `partition_tokens`, partials merge in order.
+// Schedule invariance: for every op, the bits of a row's result depend on that row's inputs alone, not on the number of
+// rows, the threads, the chunking of a prompt or the rest of the batch. Sums over K run in one fixed order, attention is
+// cut at absolute multiples of `partition_tokens`, and partials merge in order.
 #pragma once
 
 #include "kernels/formats/kv_type.hpp"
@@ -22,15 +22,15 @@ namespace troupe::kernels {
 /// Tokens in one block of the paged KV cache.
 inline constexpr int block_tokens = 16;
 
-/// Attention over a context is computed in partitions of this many absolute positions, whatever the schedule.
+/// Attention over a context is computed in partitions of this many absolute positions under every schedule.
 inline constexpr int partition_tokens = 256;
 
-/// A device that failed: allocation, launch, lost context. The message names the call.
+/// A device failure: allocation, launch, lost context. The message names the call.
 struct device_error : std::runtime_error {
   explicit device_error(const std::string& what, bool context_lost = false)
     : std::runtime_error(what), context_lost(context_lost) {}
 
-  bool context_lost; // nothing on the device can be used any more by this process
+  bool context_lost; // this process can no longer use the device
 };
 
 /// Activations in device memory: [rows, cols], `stride` elements from one row to the next.
@@ -58,7 +58,7 @@ struct stored_matrix {
   const void* row(std::size_t index) const { return static_cast<const char*>(data) + index * row_bytes(format, cols); }
 };
 
-/// A weight matrix in the layout that a backend's kernels want. Opaque; made by `backend::pack`.
+/// A weight matrix in the layout of a backend's kernels. Opaque; made by `backend::pack`.
 class matrix {
 public:
   virtual ~matrix() = default;
@@ -97,19 +97,19 @@ struct sequence_rows {
   std::int32_t first_block = 0;
 };
 
-/// Who is in a step. Both arrays are in host memory and stay valid until the step's last op has been called.
+/// The sequences of a step. Both arrays are in host memory and stay valid until the step's last op has been called.
 struct batch {
   std::span<const sequence_rows> sequences;
   std::span<const std::int32_t> block_tables;
 };
 
-/// A whole block to copy, K and V of all layers, before a step writes to `to` (copy-on-write).
+/// A whole block to copy (K and V of all layers) before a step writes to `to`: copy-on-write.
 struct block_copy {
   std::int32_t from = 0;
   std::int32_t to = 0;
 };
 
-/// Per-head RMS norm of q and k (Qwen 3); null weights: none. Weights are f32 [head_dim].
+/// Per-head RMS norm of q and k (Qwen 3). Weights are f32 [head_dim], or null for no norm.
 struct head_norm {
   const float* q = nullptr;
   const float* k = nullptr;
@@ -130,7 +130,7 @@ public:
   /// Zeroed device memory, aligned to 64 bytes. Throws device_error naming the size.
   virtual buffer allocate(std::size_t bytes) = 0;
 
-  /// A copy in device memory of `values`, for vectors such as norm weights and biases.
+  /// Copies `values` to device memory; for vectors such as norm weights and biases.
   virtual buffer upload(std::span<const float> values) = 0;
 
   virtual std::unique_ptr<kv_cache> make_kv_cache(const kv_shape& shape) = 0;
@@ -138,22 +138,22 @@ public:
   // -- weights ------------------------------------------------------------------------------------------------------
 
   /// Packs matrices that share their input, stacked along the outputs (q, k and v become one). Activations will come as
-  /// `compute` (f32 or bf16): with f32, stored values are used exactly; with bf16, rounded to it (on a CPU not from f16).
-  /// Matrices in GGUF's blocks keep their codes and scales exactly, those stored as floats are quantised as `how` says.
-  /// On a CPU both are multiplied with activations that are rounded to int8 with one f32 scale for 32 inputs,
-  /// symmetrically, to nearest even; on a GPU activations stay as they are, and where rows are many, weights are
-  /// rounded to bf16, or, in fp8, activations too, with a scale for each row. Those stored in fp8 are expanded on a CPU,
-  /// whose `how` applies to them, too. Throws std::invalid_argument for what cannot be packed together.
+  /// `compute` (f32 or bf16). With f32, stored values are used exactly; with bf16 they are rounded to it, except that a
+  /// CPU keeps f16 exact. Matrices in GGUF's blocks keep their codes and scales exactly; floats are quantised to `how`.
+  /// For both, a CPU rounds activations to int8, symmetrically and to nearest even, with one f32 scale per 32 inputs. A
+  /// GPU keeps activations as they are; for many rows it rounds weights to bf16 or, in fp8, activations too, with one
+  /// scale per row. A CPU treats matrices stored in fp8 as floats. Throws std::invalid_argument for matrices that cannot
+  /// be packed together.
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 
-  /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`. Two that are in
-  /// different formats are multiplied as floats.
+  /// Packs the gate and up projections of a gated MLP, each [ffn, hidden], for `linear_silu_gate`. If their formats
+  /// differ, both are multiplied as floats.
   virtual std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                                quantization how = quantization::none) = 0;
 
-  /// Bytes of device memory that packed matrices of these formats and shapes take; their data may be null. `gated`:
-  /// gate and up. For plans: a backend that does not say takes what is stored.
+  /// Bytes of device memory that packed matrices of these formats and shapes take, for memory plans. Their data may be
+  /// null. `gated`: gate and up. By default, the stored size.
   virtual std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype /*compute*/, quantization /*how*/,
                                    bool /*gated*/) const {
     std::size_t bytes = 0;
@@ -162,7 +162,7 @@ public:
     return bytes;
   }
 
-  /// A table whose rows `embed` gathers. On a CPU it refers to the caller's memory, which must outlive it.
+  /// A table for `embed`. On a CPU it refers to the caller's memory, which must outlive it.
   virtual std::unique_ptr<matrix> load_table(const stored_matrix& table) = 0;
 
   // -- ops ----------------------------------------------------------------------------------------------------------
@@ -170,22 +170,22 @@ public:
   /// out[r] = table[tokens[r]], as f32. `tokens` [out.rows], host memory.
   virtual void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) = 0;
 
-  /// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = rows[i], or r = i where `rows` is null (host memory).
+  /// out[i] = x[r] / sqrt(mean(x[r]^2) + eps) * weight, with r = rows[i] (host memory), or r = i if `rows` is null.
   /// x is f32; out is f32 or bf16.
   virtual void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps,
                         const std::int32_t* rows = nullptr) = 0;
 
-  /// out = in · wᵀ + bias, or out += that. `in` is of the type that w was packed for; out is f32; bias f32 or null.
+  /// out = in · wᵀ + bias, or out += that. `in` has the type that w was packed for; out is f32; bias f32 or null.
   virtual void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias = nullptr,
                       store how = store::set) = 0;
 
-  /// out = silu(in · gateᵀ + bias_gate) * (in · upᵀ + bias_up). `bias`, or null: gate's then up's, f32 [2 * ffn].
-  /// out is of the same type as in.
+  /// out = silu(in · gateᵀ + bias_gate) * (in · upᵀ + bias_up). `bias`: gate's then up's, f32 [2 * ffn], or null.
+  /// `out` has the type of `in`.
   virtual void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up,
                                 const float* bias = nullptr) = 0;
 
-  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head where asked, rotates both
-  /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and v
+  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both by
+  /// the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and v
   /// to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
   virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache,
                              int layer, const batch& who) = 0;
@@ -196,10 +196,10 @@ public:
   virtual void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window,
                          const kv_cache& cache, int layer, const batch& who) = 0;
 
-  /// Done in order, before anything that later ops read or write.
+  /// Copies in order, before any later op reads or writes.
   virtual void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) = 0;
 
-  /// Copies f32 rows from device to host memory and waits for them.
+  /// Copies f32 rows from device to host memory, synchronously.
   virtual void download(float* to, const tensor& from) = 0;
 };
 

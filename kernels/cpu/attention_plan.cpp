@@ -7,8 +7,8 @@ namespace troupe::kernels {
 
 namespace {
 
-constexpr int pieces_per_thread = 8; // at least, so that threads end together
-constexpr int most_shared_rows = 8;  // of a sequence; more fill tiles by themselves
+constexpr int pieces_per_thread = 8; // the least, so that threads finish together
+constexpr int most_shared_rows = 8;  // rows of a sequence that shares blocks; more rows fill tiles alone
 constexpr int partition_blocks = partition_tokens / block_tokens;
 
 int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -87,8 +87,8 @@ bool attention_plan::same_blocks(int a, int b, int partition) const {
   return std::equal(blocks(a), blocks(a) + partition_blocks, blocks(b));
 }
 
-/// Finds what runs share from partition `first` on, where they share all before. They share a tree: its stem is a range,
-/// then every branch that has more than one run is a tree.
+/// Finds the partitions that runs share from partition `first` on, given that they share all before it. Shared prefixes
+/// form a tree: its stem becomes a range, and every branch with more than one run is again a tree.
 void attention_plan::share(std::span<int> runs, int first) {
   int last = first;
   while (std::all_of(runs.begin(), runs.end(),
@@ -137,7 +137,7 @@ void attention_plan::add_piece(const range& what, int first, int last) {
     piece.slot = slots_;
     piece.head_slots = std::size_t(piece.queries) * kept;
     slots_ += piece.head_slots * shape_.kv_heads;
-    int before = 0; // queries of earlier runs
+    int before = 0; // queries in earlier runs
     for (const int run : runs_of(piece)) {
       for (int p = 0; p < kept; ++p)
         parts_.push_back({run, {piece.slot + std::size_t(p) * piece.queries + before, piece.head_slots}});

@@ -1,6 +1,6 @@
-// Cuts the attention of a step into pieces of work: which queries go over which partitions of the context together, and
-// where what they have seen is kept until it is merged. Sequences whose block tables begin with the same blocks read
-// those once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it. Belongs to a CPU backend.
+// Cuts the attention of a step into pieces of work: the queries that visit the same partitions of the context together,
+// and the slots that hold their partial states until they are merged. Sequences whose block tables begin with the same
+// blocks read those once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -15,34 +15,34 @@ struct attention_shape {
   int kv_heads = 0;
   int group = 0; // query heads of a KV head
   int window = 0;
-  int tile_queries = 0; // that a kernel takes at once
+  int tile_queries = 0; // the most that a kernel takes at once
 };
 
-/// Queries of one sequence for a KV head: query i is row i / group, and head i % group of the KV head's.
+/// Queries of one sequence for a KV head: query i is row i / group, and head i % group within the KV head.
 struct query_run {
   const sequence_rows* sequence = nullptr;
   int first = 0;
   int count = 0;
 };
 
-/// Some runs over consecutive partitions. What they have seen goes to slots, which hold the state of one query: from
-/// `slot` on, those of all queries for the first partition, then for the next. With `fold`, the partitions are merged
-/// in the first one's slots. With `finish` it is all there is to see, and no slots are used. For KV head h, slots are
-/// h * head_slots further on.
+/// Some runs over consecutive partitions. Each slot holds the state of one query: from `slot` on, those of all queries for
+/// the first partition, then for the next. With `fold`, the partitions are merged in the first one's slots. With
+/// `finish`, the piece covers all that its queries see, and uses no slots. For KV head h, slots are h * head_slots
+/// further on.
 struct attention_piece {
   std::size_t first_member = 0, members = 0; // the runs, see `runs_of`
-  int queries = 0;                           // of all runs
+  int queries = 0;                           // total over the runs
   int first_partition = 0, partitions = 0;
   bool fold = false, finish = false;
   std::size_t slot = 0, head_slots = 0;
 };
 
-/// Where a run's part of a piece is kept: the slot of its first query.
+/// The slot of a run's first query in a piece.
 struct attention_part {
   std::size_t slot = 0, head_slots = 0;
 };
 
-/// Parts of a run, which are merged in this order.
+/// The parts of a run, to be merged in order.
 struct attention_merge {
   int run = 0;
   std::size_t first_part = 0, parts = 0;
@@ -52,7 +52,7 @@ class attention_plan {
 public:
   explicit attention_plan(int threads) : threads_(threads) {}
 
-  /// Plans a step, for every KV head alike. `who` must stay valid while the plan is used.
+  /// Plans a step; the plan is the same for every KV head. `who` must stay valid while the plan is used.
   void make(const attention_shape& shape, const batch& who);
 
   const std::vector<attention_piece>& pieces() const { return pieces_; }
@@ -70,8 +70,8 @@ private:
     std::size_t first_member, members;
     int queries;
     int first, last;
-    bool start; // of what they see
-    bool all;   // of it
+    bool start; // the first partitions that the runs see
+    bool all;   // and the last
   };
   struct run_part {
     int run;
@@ -90,7 +90,7 @@ private:
   attention_shape shape_;
   const batch* who_ = nullptr;
   std::vector<query_run> runs_;
-  std::vector<int> unshared_from_; // of each run: the first partition that it does not read with others
+  std::vector<int> unshared_from_; // per run: the first partition that it does not read with others
   std::vector<int> candidates_;
   std::vector<int> members_;
   std::vector<range> ranges_;

@@ -1,4 +1,4 @@
-// The CPU backend: run-time dispatch over instruction sets, a thread pool of its own whose idle threads sleep.
+// The CPU backend: run-time dispatch over instruction sets, and its own thread pool whose idle threads sleep.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -13,19 +13,19 @@
 
 namespace troupe::kernels {
 
-/// Dispatch targets, slowest first. Results differ between targets; within one they are schedule-invariant.
+/// Dispatch targets, slowest first. Results differ between targets; on each they are schedule-invariant.
 enum class isa : std::uint8_t { portable, avx2, avx_vnni, avx512, avx512_vnni, avx512_bf16, avx512_amx };
 
 std::string_view to_string(isa target);
 
-/// The targets that this machine can run, slowest first; never empty. The first call asks the system for the tile
-/// registers, where the processor has some: for the whole process, threads that run already included.
+/// The targets that this machine can run, slowest first; never empty. On processors with tile registers, the first call
+/// requests them from the system for the whole process, including threads that are already running.
 std::vector<isa> available_isas();
 
 struct cpu_options {
   int threads = 0; // 0: one per core that this process may use
   isa target = available_isas().back();
-  std::size_t cache = 0; // bytes of a core's L2, which blocks are cut to; 0: as the system says. changes no bit
+  std::size_t cache = 0; // bytes of a core's L2, to size blocks; 0: ask the system. Changes no bit
 };
 
 /// What a CPU backend does beside the ops (dynamic_cast finds it): its packed matrices are plain bytes, which a file can

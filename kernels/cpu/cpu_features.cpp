@@ -12,8 +12,8 @@ namespace troupe::kernels {
 
 namespace {
 
-/// AMX with bf16 and int8, and a system that lets this process use it. Linux grants the 8 KiB of tile registers on
-/// request only (arch_prctl, "Using XSTATE features in user space applications").
+/// Whether there is AMX with bf16 and int8, and the system lets this process use it. Linux grants the 8 KiB of tile
+/// registers only on request (arch_prctl, "Using XSTATE features in user space applications").
 bool request_amx() {
   constexpr unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
   constexpr long request_permission = 0x1023, tile_data = 18;

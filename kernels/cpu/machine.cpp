@@ -10,7 +10,7 @@
 #include <vector>
 
 #if defined(__x86_64__)
-#include "kernels/cpu/isa/amx.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 
 #include <immintrin.h>
 #endif
@@ -42,7 +42,7 @@ timing measure(bool one_thread, const F& f) {
   return {times.front(), times[times.size() / 2]};
 }
 
-constexpr int loops = 500'000; // of 16 instructions
+constexpr int loops = 500'000; // each of 16 instructions
 
 /// A loop that keeps one instruction busy, and the operations of one such instruction.
 struct dot_loop {
@@ -55,7 +55,7 @@ struct dot_loop {
 [[gnu::target("avx2,fma")]] void fma_256() {
   __m256 sums[8] = {};
   for (auto& sum : sums)
-    asm volatile("" : "+x"(sum)); // else they are all the same to the compiler
+    asm volatile("" : "+x"(sum)); // keeps the compiler from merging equal sums
   __m256 x = _mm256_set1_ps(0.5f);
   for (int i = 0; i < 2 * loops; ++i) {
 #pragma GCC unroll 8
@@ -67,7 +67,7 @@ struct dot_loop {
     asm volatile("" : : "x"(sum));
 }
 
-/// What a dot of four 8-bit products is without VNNI.
+/// A dot of four 8-bit products without VNNI.
 [[gnu::target("avx2")]] void int8_256() {
   __m256i sums[8] = {};
   for (auto& sum : sums)
@@ -77,7 +77,7 @@ struct dot_loop {
 #pragma GCC unroll 8
     for (auto& sum : sums) {
       sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(x, x), ones));
-      asm volatile("" : "+x"(x), "+x"(ones)); // else the products are made once
+      asm volatile("" : "+x"(x), "+x"(ones)); // keeps the compiler from hoisting the products
     }
   }
   for (auto& sum : sums)
@@ -227,11 +227,11 @@ machine_peaks measure_machine(int threads, unsigned long read_bytes) {
   else if (best >= isa::avx2)
     read = read_256;
 #endif
-  constexpr std::size_t parts = 64, unit = 512; // bytes that a reading loop takes at a time
+  constexpr std::size_t parts = 64, unit = 512; // bytes per iteration of a reading loop
   const std::size_t part = (read_bytes + parts * unit - 1) / (parts * unit) * unit;
   const auto memory = allocate_zeroed(part * parts);
   char* p = static_cast<char*>(memory.get());
-  std::fill(p, p + part * parts, 1); // pages of its own, not the zero page
+  std::fill(p, p + part * parts, 1); // real pages, not the shared zero page
   const auto t = measure(alone, [&] {
     pool.parallel_for(parts, [&](std::size_t i, int) {
       read(reinterpret_cast<const std::uint64_t*>(p + part * i), part / sizeof(std::uint64_t));

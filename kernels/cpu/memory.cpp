@@ -25,7 +25,7 @@ buffer allocate_zeroed(std::size_t bytes) {
       throw failed();
     return {std::memset(memory, 0, rounded), std::free};
   }
-  const std::size_t mapped = bytes + huge_page; // to align it
+  const std::size_t mapped = bytes + huge_page; // room for alignment
   void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
     throw failed();

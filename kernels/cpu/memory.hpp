@@ -1,14 +1,15 @@
-// Memory of the CPU backend: zeroed, aligned to 64 bytes, in huge pages where it is large.
+// Memory of the CPU backend: zeroed, aligned to 64 bytes, in huge pages if it is large.
 #pragma once
 
 #include "kernels/ops.hpp"
 
 namespace troupe::kernels {
 
-/// Throws device_error naming the size. Large regions are touched (and so take memory) page by page as they are used.
+/// Throws device_error naming the size. Large regions are not touched here: they take memory page by page as they are
+/// used.
 buffer allocate_zeroed(std::size_t bytes);
 
-/// Scratch that grows to the largest size asked for and is then reused; its contents do not survive growing.
+/// Scratch memory that grows to the largest size asked for and is then reused. Growing discards the contents.
 template <class T>
 class scratch {
 public:

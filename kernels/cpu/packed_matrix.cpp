@@ -34,7 +34,7 @@ stored_row find_row(std::span<const stored_matrix> stacked, std::size_t output) 
   return {};
 }
 
-/// The stored row that column `column` of a panel holds.
+/// The stored row in column `column` of a panel.
 stored_row find_column(const packed_matrix& to, std::span<const stored_matrix> stacked, std::size_t panel,
                        std::size_t column) {
   if (!to.gated)
@@ -44,21 +44,21 @@ stored_row find_column(const packed_matrix& to, std::span<const stored_matrix> s
   return output < to.outputs ? find_row(stacked, output + (column < half ? 0 : to.outputs)) : stored_row{};
 }
 
-/// Column `column` of a panel: `panel` [words][panel_outputs].
+/// Writes column `column` of `panel`, [words][panel_outputs].
 template <class Element>
 void place(Element* panel, std::size_t column, std::size_t first_word, const Element* from, std::size_t words) {
   for (std::size_t k = 0; k < words; ++k)
     panel[(first_word + k) * panel_outputs + column] = from[k];
 }
 
-/// n inputs from `first`, a multiple of the group, of one row in f32.
+/// Widens n inputs of one row to f32, from `first`, a multiple of the group.
 void widen(const target& kernels, const stored_row& row, float* to, std::size_t first, std::size_t n) {
   if (is_float(row.format))
     return kernels.widen(exact_kind(dtype_of(row.format)), to, row.data + row_bytes(row.format, first), n);
   expand(row.format, row.data, first, n, to);
 }
 
-/// n inputs from `first` of one row.
+/// Packs n inputs of one row from `first`.
 void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row& row, char* panel, std::size_t column,
                 std::size_t first, std::size_t n) {
   const bool as_stored = is_float(row.format) && exact_kind(dtype_of(row.format)) == to.kind;
@@ -82,7 +82,7 @@ void pack_chunk(const packed_matrix& to, const target& kernels, const stored_row
   place(reinterpret_cast<std::uint32_t*>(panel), column, first / 2, pairs, (n + 1) / 2);
 }
 
-/// Group `index` of all rows of a panel; padding stays as it is. Inputs that a matrix of floats lacks in its last group
+/// Group `index` of all rows of a panel, without padding rows. In the last group of a matrix of floats, missing inputs
 /// are zero.
 void make_groups(const target& kernels, std::span<const stored_row> rows, weight_kind kind, std::size_t index,
                  std::size_t inputs, weight_group* to) {
@@ -95,7 +95,7 @@ void make_groups(const target& kernels, std::span<const stored_row> rows, weight
       floats = true;
     }
   if (floats && kind != weight_kind::q8)
-    quantise_int4(wide[0], rows.size(), to); // of all columns; those of others are replaced below
+    quantise_int4(wide[0], rows.size(), to); // all columns; those in blocks are replaced below
   for (std::size_t column = 0; column < rows.size(); ++column) {
     const auto& row = rows[column];
     if (row.data != nullptr && has_groups(row.format))
@@ -105,7 +105,7 @@ void make_groups(const target& kernels, std::span<const stored_row> rows, weight
   }
 }
 
-/// Column `column` of group `index` of a panel.
+/// Writes column `column` of group `index` of a panel.
 void place(char* panel, const quantised_layout& layout, std::size_t index, std::size_t column,
            const weight_group& group) {
   constexpr std::size_t n = quantised_panel_outputs;
@@ -124,7 +124,7 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
       continue;
     }
     put(i / 4 % 4, i, (code & 15) << i / 16 * 4);
-    const std::size_t bit = i / 4 * (layout.code_bits - 4); // of the bits above
+    const std::size_t bit = i / 4 * (layout.code_bits - 4); // position of the bits above the nibble
     if (layout.code_bits > 4)
       put(4 + bit / 8, i, code >> 4 << bit % 8);
   }
@@ -142,13 +142,13 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {
-  const std::size_t in_word = kind >= weight_kind::q8 ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
+  const std::size_t in_word = is_grouped(kind) ? group_inputs : kind == weight_kind::bf16_pairs ? 2 : 1;
   return (inputs + in_word - 1) / in_word;
 }
 
 bool in_f16(const stored_matrix& m) { return m.format == weight_format::f16; }
 
-/// What is stored in f16 is never rounded to bf16.
+/// f16 weights are never rounded to bf16: they would lose bits.
 weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, const target& kernels) {
   if (compute == dtype::bf16 && std::none_of(stacked.begin(), stacked.end(), in_f16))
     return kernels.pairs ? weight_kind::bf16_pairs : weight_kind::bf16;
@@ -157,7 +157,7 @@ weight_kind float_kind(std::span<const stored_matrix> stacked, dtype compute, co
   return same && is_float(format) ? exact_kind(dtype_of(format)) : weight_kind::f32;
 }
 
-/// Parts of a stack that are packed as one.
+/// Cuts a stack into neighbours that are packed as one.
 std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const stored_matrix> stacked,
                                                                  quantization how, bool gated) {
   if (stacked.empty())
@@ -180,7 +180,7 @@ std::vector<std::span<const stored_matrix>> neighbours_of_a_kind(std::span<const
   return parts;
 }
 
-/// `make` makes a packed_matrix of each part.
+/// Calls `make` for a packed_matrix of each part.
 template <class Make>
 std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quantization how, bool gated,
                                    const Make& make) {
@@ -199,27 +199,9 @@ std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quant
 
 } // namespace
 
-weight_kind exact_kind(dtype stored) {
-  switch (stored) {
-    case dtype::f16: return weight_kind::f16;
-    case dtype::bf16: return weight_kind::bf16;
-    case dtype::f32: break;
-  }
-  return weight_kind::f32;
-}
-
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
-  switch (m.format) {
-    case weight_format::q8_0: return weight_kind::q8;
-    case weight_format::q5_0: return weight_kind::q5;
-    case weight_format::q5_1: return weight_kind::q5_min;
-    case weight_format::q4_0: return weight_kind::q4;
-    case weight_format::q4_1: return weight_kind::q4_min;
-    case weight_format::q4_k: return weight_kind::q4_k;
-    case weight_format::q5_k: return weight_kind::q5_k;
-    case weight_format::q6_k: return weight_kind::q6_k;
-    default: break;
-  }
+  if (const auto kind = traits_of(m.format).on_cpu; is_grouped(kind))
+    return kind;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;

@@ -1,10 +1,11 @@
-// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of one
-// dispatch target, each a translation unit compiled for its instruction set. Plain structs and functions on one tile of
-// work, called on any thread of the pool. Target units include nothing but this, simd.hpp and their kernels: an inline
-// function of a standard header, compiled there, could be the copy that the linker keeps for everyone.
+// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of a dispatch
+// target, one translation unit compiled for its instruction set. Plain structs, and functions on one tile of work that
+// are called on any thread of the pool. Target units include only this, simd.hpp and their kernels: the linker might keep
+// their copy of a standard header's inline function for the whole program.
 #pragma once
 
 #include "kernels/formats/kv_type.hpp"
+#include "kernels/formats/weight_kind.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,6 @@
 namespace troupe::kernels {
 
 // -- linear -----------------------------------------------------------------------------------------------------------
-
-/// How packed weights are stored. The first three multiply f32 activations, exactly widened; `bf16_pairs` are two
-/// consecutive inputs in a word, for instructions that multiply and add pairs. The others are quantised, see
-/// `quantised_layout`.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, bf16_pairs, q8, q5, q5_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 /// Packed weights are panels of this many outputs, [words of K][panel_outputs], zero-padded.
 inline constexpr std::size_t panel_outputs = 64;
@@ -27,30 +23,30 @@ inline constexpr std::size_t k_block = 256;
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
 
-// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines
-// of codes, then scales. A line has 4 consecutive inputs of 16 outputs, as integer dot instructions want them;
-// of narrower codes, the lower 4 bits, and in the upper halves of its bytes those of the inputs 16 further on:
-// [8 or 4 lines][2 vectors][16 outputs][4 inputs]. The fifth or fifth and sixth bits follow in lines of the same kind,
-// of which each byte holds those of 8 or 4 codes, lowest bits first: inputs 4 apart.
+// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines of
+// codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16 outputs, the
+// operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16 further on in the
+// upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape, whose bytes hold those
+// of 8 or 4 codes from inputs 4 apart, lowest bits first.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
 /// Groups that share a header in super-blocks.
 inline constexpr std::size_t super_groups = 8;
 
-/// What a group takes of a panel, in bytes. Scales, then minima where there are some, are f16 [32]; in super-blocks
-/// they stand before 8 groups, as a header, and each group has int8 factors: [parts][32], then [32] for the minima.
+/// The layout of a group in a panel, in bytes. Scales, then minima if the kind has them, are f16 [32]. Super-blocks have
+/// them in a header before 8 groups, and each group has int8 factors: [parts][32], then [32] for the minima.
 struct quantised_layout {
   int code_bits = 8;
   int zero = 0;  // the code of weight 0, before the minimum is added
-  int parts = 1; // that have a scale of their own: the group, or its halves
+  int parts = 1; // scales per group: 1, or one for each half
   bool minimum = false;
   bool super = false;
   std::size_t code_bytes = 0;
   std::size_t group_bytes = 0;
   std::size_t header_bytes = 0;
 
-  /// Of the first `groups` groups, which are whole super-blocks.
+  /// Bytes of the first `groups` groups, which are whole super-blocks.
   constexpr std::size_t bytes(std::size_t groups) const {
     return groups * group_bytes + groups / super_groups * header_bytes;
   }
@@ -77,8 +73,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
   return to;
 }
 
-/// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the
-/// scale (f32), what the integer sums of its parts start at (int32 [2]), their sum times the scale (f32).
+/// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
+/// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
@@ -90,15 +86,15 @@ inline constexpr std::size_t group_block = 16;
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
-  bool gated = false;    // half of a panel are gate outputs, then come the up outputs that go with them
+  bool gated = false;    // half of a panel are gate outputs, the other half the matching up outputs
   bool add = false;      // out += instead of out =
   bool out_bf16 = false; // else f32
-  std::size_t words = 0; // of K; quantised: groups
+  std::size_t words = 0; // of K; groups if quantised
   const std::uint32_t* activations = nullptr;
   std::size_t activation_block = 0; // words from one block of K to the next
-  std::size_t cached = 0;           // words of activations that stay in L2, where weights are quantised
+  std::size_t cached = 0;           // words of activations that stay in L2; for quantised weights
   std::size_t rows = 0;
-  std::size_t row_tiles = 0; // tile t is the rows from t * tile_rows, the last tile may have fewer
+  std::size_t row_tiles = 0; // tile t has the rows from t * tile_rows; the last may have fewer
   std::size_t tile_rows = 0;
   std::size_t outputs = 0;
   const float* bias = nullptr; // [outputs], gated: [2 * outputs]; or null
@@ -126,19 +122,19 @@ struct norm_op {
 ///   f32   K [head_dim][16 tokens], V [16 tokens][head_dim]
 ///   bf16  K [head_dim / 2][16 tokens][2 dimensions], V [8 pairs of tokens][head_dim][2 tokens]
 ///   int8  as f32, but before K are the scales: of K [16 tokens], of V [16 tokens], f32
-/// Numbers are finite, whatever was written: what a query does not see may then be multiplied with 0.
+/// Stored numbers are always finite, so that tokens which a query does not see can be multiplied by 0.
 struct layer_cache {
   char* data = nullptr;
   std::size_t head_bytes = 0;   // K and V of a head, all blocks
-  std::size_t key_bytes = 0;    // of a block and head, with scales
-  std::size_t value_bytes = 0;  // the same for V
+  std::size_t key_bytes = 0;    // K of a block and head, with scales
+  std::size_t value_bytes = 0;  // V of a block and head
   std::size_t value_offset = 0; // from a head's K to its V
   int kv_heads = 0;
   int head_dim = 0;
   kv_type type = kv_type::f32;
 };
 
-/// The kernels load whole vectors and tiles: they may read as far beyond the last V.
+/// Kernels load whole vectors and tiles, so they may read this many bytes beyond the last V.
 inline constexpr std::size_t cache_slack = 1024;
 
 struct rope_op {
@@ -153,7 +149,7 @@ struct rope_op {
 // -- attention --------------------------------------------------------------------------------------------------------
 
 inline constexpr int max_head_dim = 256;
-inline constexpr int max_queries = 32; // of a tile, on any target
+inline constexpr int max_queries = 32; // per tile, on any target
 
 struct attention_op {
   layer_cache cache;
@@ -175,51 +171,51 @@ struct attention_tile {
   int count = 0;
   int kv_head = 0;
   const std::int32_t* blocks = nullptr; // block table from position 0
-  int end_block = 0;                    // of the table, which tells what may be fetched ahead
+  int end_block = 0;                    // end of the table, which limits prefetching
 };
 
-/// What a tile's queries have seen of the context: running maximum m, sum l of exp(score - m), output o weighted with
-/// it. l = 0: nothing yet. Query i has m at data[i * stride], l at [1], o at [16], with stride =
+/// The softmax state of a tile's queries: running maximum m, sum l of exp(score - m), and output o, weighted by the same
+/// exponentials. l = 0 is the empty state. Query i has m at data[i * stride], l at [1], o at [16], with stride =
 /// state_stride(head_dim).
 struct attention_state {
   float* data = nullptr; // aligned to 64 bytes
   std::size_t stride = 0;
 };
 
-/// Floats that the state of one query takes.
+/// Floats in the state of one query.
 constexpr std::size_t state_stride(int head_dim) { return 16 + (static_cast<std::size_t>(head_dim) + 15) / 16 * 16; }
 
 // -- the table of a target --------------------------------------------------------------------------------------------
 
 struct target {
   int linear_rows;    // most rows of a tile
-  int pair_rows;      // the same with weights in bf16_pairs
-  int task_rows;      // most rows of a task: their activations, sums and a block of weights stay in an L2 of 1 MiB
+  int pair_rows;      // most rows of a tile with weights in bf16_pairs
+  int task_rows;      // most rows of a task: their activations, sums and a block of weights fit an L2 of 1 MiB
   bool pairs;         // bf16 weights for bf16 activations are packed in pairs; else activations become f32
-  int wide_queries;   // most queries of a tile, <= max_queries, where K and V are f32
-  int narrow_queries; // the same where they are bf16 or int8
+  int wide_queries;   // most queries of a tile, <= max_queries, for K and V in f32
+  int narrow_queries; // most queries of a tile for K and V in bf16 or int8
 
   /// `scratch`: f32 for all rows of the task's tiles and all columns of its panels.
   void (*linear)(const linear_op&, const linear_task&, float* scratch);
 
-  /// Most rows of a tile with weights of `kind`, which is quantised.
+  /// Most rows of a tile with weights of the quantised `kind`.
   int (*quantised_rows)(weight_kind kind);
 
-  /// `groups` groups of 32 activations of one row as records for `kind`, which is quantised, `stride` words apart.
+  /// Writes `groups` groups of 32 activations of one row as records for the quantised `kind`, `stride` words apart.
   void (*quantise)(weight_kind kind, std::uint32_t* to, std::size_t stride, const float* from, std::size_t groups);
 
-  /// n stored numbers as f32; kinds f32, f16 and bf16.
+  /// Widens n numbers of kind f32, f16 or bf16 to f32.
   void (*widen)(weight_kind, float* to, const void* from, std::size_t n);
 
   void (*rms_norm)(const norm_op&, void* out, const float* x);
 
-  /// One row of q, k and v, rotated; k and v go to the position's place in `block`.
+  /// Rotates one row of q, k and v, and writes k and v to the position's place in `block`.
   void (*rope_write_kv)(const rope_op&, float* row, int position, int block);
 
-  /// One partition of the context, into `state`.
+  /// Attends to one partition of the context and stores the result in `state`.
   void (*attend_partition)(const attention_op&, const attention_tile&, int partition, attention_state state);
 
-  /// state = what state and the later `part` have seen together, for `queries` queries.
+  /// Merges the later `part` into `state`, for `queries` queries.
   void (*merge)(const attention_op&, int queries, attention_state state, attention_state part);
 
   /// Writes o / l to the queries' `out`.

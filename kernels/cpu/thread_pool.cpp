@@ -9,7 +9,7 @@ namespace troupe::kernels {
 
 namespace {
 
-// About 40 ns each; then a thread yields as often, then it sleeps.
+// About 40 ns each. A thread then yields as many times, then sleeps.
 constexpr std::uint32_t spins_before_yield = 500;
 constexpr std::uint32_t spins_before_sleep = 700;
 
@@ -31,7 +31,7 @@ thread_pool::thread_pool(int threads) {
   try {
     for (int i = 1; i < count; ++i)
       workers_.emplace_back([this, i] { worker_loop(i); });
-  } catch (...) { // no more threads are to be had
+  } catch (...) { // the system has no more threads
     end_workers();
     throw;
   }
@@ -66,7 +66,7 @@ void thread_pool::run(const job& what) {
   }
   job_ = what;
   open_ranges(false);
-  // Nobody is active and the job is closed here: the word holds only its number.
+  // The job is closed and no worker is active: the word holds only its number.
   const auto number = state_.load(std::memory_order_relaxed) + number_step;
   state_.store(number | open_bit, std::memory_order_seq_cst);
   state_.notify_all();
@@ -125,7 +125,7 @@ void thread_pool::worker_loop(int thread) {
       continue;
     done = state & ~(open_bit | active_mask);
     work(thread);
-    // The caller may be asleep, waiting for the last one out.
+    // The caller may be asleep, waiting for the last worker to leave.
     if (const auto before = state_.fetch_sub(1, std::memory_order_acq_rel);
         (before & active_mask) == 1 && !(before & open_bit))
       state_.notify_all();

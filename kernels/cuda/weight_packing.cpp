@@ -2,6 +2,9 @@
 
 #include "kernels/cuda/device/rows.hpp"
 #include "kernels/formats/bf16.hpp"
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/quantise_groups.hpp"
+#include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -84,8 +87,7 @@ void fill_tiles(uploader& to, weight_part& part, const F& fill_tile) {
 }
 
 void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
-  const std::size_t size = traits_of(part.kind).element_bytes;
-  const auto as_stored = static_cast<weight_format>(part.kind);
+  const std::size_t size = layout_of(part.kind).element_bytes;
   const row_map rows(stacked, part.gated);
   fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t*) {
     std::vector<float> wide;
@@ -94,7 +96,7 @@ void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix>
       auto* at = codes + r * part.stride * size;
       if (row.data == nullptr)
         continue;
-      if (row.format == as_stored) {
+      if (is_float(row.format) && traits_of(row.format).on_gpu == part.kind) {
         std::memcpy(at, row.data, part.inputs * size);
         continue;
       }
@@ -154,7 +156,7 @@ void place(weight_kind kind, const weight_group& group, std::size_t r, std::size
   const std::size_t half = r / 8, g = r % 8;
   for (std::size_t i = 0; i < group_inputs; ++i) {
     const std::size_t t = i % 16 / 4, step = i / 16, within = i % 4, lane = 4 * g + t;
-    if (traits_of(kind).code_bits == 8) {
+    if (layout_of(kind).code_bits == 8) {
       constexpr std::size_t byte_of[] = {0, 2, 1, 3};
       const std::size_t word = ((half * 2 + index / 2) * 32 + lane) * 4 + index % 2 * 2 + step;
       codes[4 * word + byte_of[within]] = static_cast<std::uint8_t>(group.codes[i] - group.zero);

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/device/common.hpp"
 #include "kernels/cuda/device/rows.hpp"
+#include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
 
@@ -16,20 +17,11 @@ void expect(bool holds, const char* message) {
     throw std::invalid_argument(message);
 }
 
-/// The kind that a matrix is packed as: a quantised one, or bf16 for floats. A new weight_format needs a line here.
+/// The kind that a matrix is packed as: a quantised one, or bf16 for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
-  switch (m.format) {
-    case weight_format::q8_0:
-    case weight_format::q5_0: return weight_kind::q8;
-    case weight_format::q5_1: return weight_kind::q8_min;
-    case weight_format::q4_0: return weight_kind::q4;
-    case weight_format::q4_1: return weight_kind::q4_min;
-    case weight_format::q4_k: return weight_kind::q4_k;
-    case weight_format::q5_k: return weight_kind::q5_k;
-    case weight_format::q6_k: return weight_kind::q6_k;
-    case weight_format::fp8: return weight_kind::fp8;
-    default: break;
-  }
+  const auto exact = traits_of(m.format).on_gpu;
+  if (!is_float(m.format))
+    return exact;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
@@ -43,18 +35,18 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
 weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   const auto format = stacked.front().format;
   const bool same = std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; });
-  return same && is_float(format) ? static_cast<weight_kind>(format) : weight_kind::f32;
+  return same && is_float(format) ? traits_of(format).on_gpu : weight_kind::f32;
 }
 
 } // namespace
 
 std::size_t code_bytes(const weight_part& part) {
   return is_grouped(part.kind) ? part.tiles * part.chunks() * chunk_code_bytes(part.kind)
-                               : part.tiles * tile_outputs * part.stride * traits_of(part.kind).element_bytes;
+                               : part.tiles * tile_outputs * part.stride * layout_of(part.kind).element_bytes;
 }
 
 std::size_t scale_bytes(const weight_part& part) {
-  if (traits_of(part.kind).scales == scale_layout::per_output)
+  if (layout_of(part.kind).scales == scale_layout::per_output)
     return part.tiles * tile_outputs * sizeof(float);
   return part.tiles * part.chunks() * chunk_scale_bytes(part.kind);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/formats/weight_kind.hpp"
 #include "kernels/ops.hpp"
 
 #include <memory>
@@ -11,11 +12,6 @@
 #include <vector>
 
 namespace troupe::kernels::cuda {
-
-/// How weights are kept. f32 and f16 occur only with activations in f32. fp8 has a scale per output. The others are
-/// codes in groups of 32 inputs: q8 and q4 with a scale, `_min` with a minimum as well, the `_k` kinds with 8-bit
-/// scales and minima (q6_k: two scales) under f16 factors.
-enum class weight_kind : std::uint8_t { f32, f16, bf16, fp8, q8, q8_min, q4, q4_min, q4_k, q5_k, q6_k };
 
 enum class scale_layout : std::uint8_t {
   none,
@@ -26,33 +22,34 @@ enum class scale_layout : std::uint8_t {
   factors_and_halves, // f16 factor of an output; two i8 scales per group
 };
 
-/// What kernels, packing and memory plans need to know of a kind.
-struct weight_traits {
-  const char* name;
-  std::size_t element_bytes; // of rows that lie as they are; 0: codes in groups
-  int code_bits;
-  scale_layout scales;
+/// What kernels, packing and memory plans need to know of a kind of packed weights (kernels/formats/weight_kind.hpp).
+struct packed_layout {
+  const char* name = "not packed on GPUs";
+  std::size_t element_bytes = 0; // of rows that lie as they are; 0: codes in groups
+  int code_bits = 0;
+  scale_layout scales = scale_layout::none;
 };
 
-/// In the order of weight_kind.
-inline constexpr weight_traits weight_kinds[] = {
-  {"f32", 4, 32, scale_layout::none},
-  {"f16", 2, 16, scale_layout::none},
-  {"bf16", 2, 16, scale_layout::none},
-  {"fp8", 1, 8, scale_layout::per_output},
-  {"int8", 0, 8, scale_layout::per_group},
-  {"q5_1", 0, 8, scale_layout::with_minima},
-  {"q4_0", 0, 4, scale_layout::per_group},
-  {"int4", 0, 4, scale_layout::with_minima},
-  {"q4_k", 0, 4, scale_layout::factors_and_minima},
-  {"q5_k", 0, 8, scale_layout::factors_and_minima},
-  {"q6_k", 0, 8, scale_layout::factors_and_halves},
-};
-
-constexpr const weight_traits& traits_of(weight_kind kind) { return weight_kinds[static_cast<std::size_t>(kind)]; }
-
-/// Whether weights are codes whose scales belong to groups of inputs.
-constexpr bool is_grouped(weight_kind kind) { return traits_of(kind).element_bytes == 0; }
+/// f32 and f16 occur only with activations in f32.
+constexpr packed_layout layout_of(weight_kind kind) {
+  switch (kind) {
+    case weight_kind::f32: return {"f32", 4, 32, scale_layout::none};
+    case weight_kind::f16: return {"f16", 2, 16, scale_layout::none};
+    case weight_kind::bf16: return {"bf16", 2, 16, scale_layout::none};
+    case weight_kind::fp8: return {"fp8", 1, 8, scale_layout::per_output};
+    case weight_kind::q8: return {"int8", 0, 8, scale_layout::per_group};
+    case weight_kind::q8_min: return {"q5_1", 0, 8, scale_layout::with_minima};
+    case weight_kind::q4: return {"q4_0", 0, 4, scale_layout::per_group};
+    case weight_kind::q4_min: return {"int4", 0, 4, scale_layout::with_minima};
+    case weight_kind::q4_k: return {"q4_k", 0, 4, scale_layout::factors_and_minima};
+    case weight_kind::q5_k: return {"q5_k", 0, 8, scale_layout::factors_and_minima};
+    case weight_kind::q6_k: return {"q6_k", 0, 8, scale_layout::factors_and_halves};
+    case weight_kind::bf16_pairs:
+    case weight_kind::q5:
+    case weight_kind::q5_min: break;
+  }
+  return {};
+}
 
 /// Position of input k in a row of fp8: of every four inputs the second and third are exchanged
 /// (device/code_pairs.hpp).
@@ -62,10 +59,10 @@ inline constexpr int tile_outputs = 16, chunk_inputs = 128, chunk_groups = 4;
 
 /// Bytes of the codes, and of the scales, of a tile's 16 outputs over a chunk of a grouped kind.
 constexpr std::size_t chunk_code_bytes(weight_kind kind) {
-  return static_cast<std::size_t>(tile_outputs * chunk_inputs * traits_of(kind).code_bits / 8);
+  return static_cast<std::size_t>(tile_outputs * chunk_inputs * layout_of(kind).code_bits / 8);
 }
 constexpr std::size_t chunk_scale_bytes(weight_kind kind) {
-  switch (traits_of(kind).scales) {
+  switch (layout_of(kind).scales) {
     case scale_layout::per_group: return tile_outputs * chunk_groups * 2;
     case scale_layout::with_minima: return tile_outputs * chunk_groups * 4;
     case scale_layout::factors_and_minima:

@@ -1,4 +1,4 @@
-// Rounding to bf16. In an unnamed namespace, since the target units compile it for their instruction sets.
+// Rounding to bf16. In an unnamed namespace, because each target unit compiles it for its own instruction set.
 #pragma once
 
 #include <cstdint>

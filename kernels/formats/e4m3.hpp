@@ -9,13 +9,14 @@ namespace troupe::kernels {
 
 inline constexpr float largest_e4m3 = 448;
 
-/// To nearest, ties to even; what is too large, infinities and NaN become the largest of their sign.
+/// To nearest, ties to even. Too large values, infinities and NaN become the largest number of their sign.
 constexpr std::uint8_t to_e4m3(float x) {
   const auto sign = static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(x) >> 24 & 0x80);
   const float magnitude = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7fffffffu);
   if (!(magnitude < largest_e4m3))
     return sign | 0x7e;
-  if (magnitude < 0x1p-6f) // steps of 2^-9; the largest ones become the first normal number, whose code is the next
+  // Subnormal: steps of 2^-9. Rounding up past the last one gives the code of the first normal number.
+  if (magnitude < 0x1p-6f)
     return sign | static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(magnitude + 0x1p14f));
   const auto bits = std::bit_cast<std::uint32_t>(magnitude);
   const std::uint32_t rounded = bits + 0x7ffffu + (bits >> 20 & 1);

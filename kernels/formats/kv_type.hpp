@@ -1,4 +1,4 @@
-// How K and V are stored in a paged cache. Plain, so that the units of every device's kernels can include it.
+// Storage types of K and V in a paged cache. Plain, so that the units of every device's kernels can include it.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace troupe::kernels {
 
-/// int8 and fp8 (E4M3): symmetric codes, with one f32 scale for each token's K, and one for its V, of each head. The
-/// largest magnitude becomes 127 or 448; codes are rounded to nearest even. A CPU has no fp8.
+/// int8 and fp8 (E4M3) are symmetric codes, with one f32 scale per token and head for K and one for V. The largest
+/// magnitude becomes 127 or 448; codes are rounded to nearest even. CPUs do not support fp8.
 enum class kv_type : std::uint8_t { f32, bf16, int8, fp8 };
 
 constexpr const char* to_string(kv_type type) {
@@ -22,7 +22,7 @@ constexpr const char* to_string(kv_type type) {
 
 constexpr bool is_scaled(kv_type type) { return type == kv_type::int8 || type == kv_type::fp8; }
 
-/// K and V of one head and token, with their scales.
+/// Bytes of K and V of one head and token, with their scales.
 constexpr std::size_t kv_bytes(kv_type type, int head_dim) {
   const auto elements = std::size_t(2) * static_cast<std::size_t>(head_dim);
   switch (type) {

@@ -1,23 +1,24 @@
-// How checkpoints store weights: plain floats, or the block formats of GGUF files, where 32 or 256 consecutive inputs
-// of an output share their scales, or fp8 with a scale for an output. Blocks are taken apart into groups of 32 inputs
-// here, exactly; used at load by the backends' packing, by embedding tables, by loaders that expand blocks and by tests,
-// on any thread.
-// Source of the layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
+// The formats in which checkpoints store weights, with one table of their facts that files, packing and messages read:
+// plain floats, GGUF's blocks of 32 or 256 consecutive inputs of one output, and fp8 with a scale per output.
+// weight_groups.hpp reads the blocks. README.md says how to add a format.
 #pragma once
+
+#include "kernels/formats/weight_kind.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 
 namespace troupe::kernels {
 
+/// Types of activations.
 enum class dtype : std::uint8_t { f32, f16, bf16 };
 
 constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
-const char* to_string(dtype t);
 
-/// The first three are those of dtype; the others are GGUF's blocks. Their layouts, in bytes; f16 and multi-byte
-/// integers are little-endian, byte i of a group of n bytes of nibbles holds weight i in its low half and weight i + n
-/// in its high half:
+/// The first three are those of dtype. GGUF's blocks, in bytes; f16 and multi-byte integers are little-endian, and byte i
+/// of a group of n bytes of nibbles holds weight i in its low half, weight i + n in its high half:
 ///   q4_0  32 weights, 18: f16 d; 16 of nibbles.                          w = d * (q - 8)
 ///   q4_1  32 weights, 20: f16 d; f16 m; 16 of nibbles.                   w = d * q + m
 ///   q5_0  32 weights, 22: f16 d; u32 fifth bits; 16 of nibbles.          w = d * (q - 16)
@@ -28,73 +29,95 @@ const char* to_string(dtype t);
 ///                                                                        w = (d * scale) * q - (dmin * minimum)
 ///   q6_k 256 weights, 210: 128 of low nibbles; 64 of upper bit pairs; 16 i8 scales; f16 d.
 ///                                                                        w = (d * scale) * (q - 32)
-/// And one that is ours, in which loaders hand over FP8 checkpoints:
+/// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
+/// Source of the block layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
 enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, fp8 };
+
+/// All there is to know of a format but how its blocks are read.
+struct weight_format_traits {
+  weight_format format = weight_format::f32;
+  const char* name = "";          // in options and the log
+  const char* name_in_files = ""; // ggml's, or safetensors'
+  bool in_safetensors = false;    // `name_in_files` is a dtype there, with the same bytes
+  int ggml_type = -1;             // GGUF's number; -1: none
+  std::size_t block_inputs = 1;
+  std::size_t block_bytes = 0;
+  std::size_t row_header = 0; // bytes before a row's first block
+  // The kinds that hold the weights exactly. Backends may pack floats in another.
+  weight_kind on_cpu = weight_kind::f32;
+  weight_kind on_gpu = weight_kind::f32;
+};
+
+// clang-format off
+inline constexpr weight_format_traits weight_formats[] = {
+  // format            name    in files   safetensors  ggml  inputs  bytes  header  on CPU               on GPU
+  {weight_format::f32,  "f32",  "F32",     true,        0,    1,      4,     0,      weight_kind::f32,    weight_kind::f32},
+  {weight_format::f16,  "f16",  "F16",     true,        1,    1,      2,     0,      weight_kind::f16,    weight_kind::f16},
+  {weight_format::bf16, "bf16", "BF16",    true,        30,   1,      2,     0,      weight_kind::bf16,   weight_kind::bf16},
+  {weight_format::q4_0, "q4_0", "Q4_0",    false,       2,    32,     18,    0,      weight_kind::q4,     weight_kind::q4},
+  {weight_format::q4_1, "q4_1", "Q4_1",    false,       3,    32,     20,    0,      weight_kind::q4_min, weight_kind::q4_min},
+  {weight_format::q5_0, "q5_0", "Q5_0",    false,       6,    32,     22,    0,      weight_kind::q5,     weight_kind::q8},
+  {weight_format::q5_1, "q5_1", "Q5_1",    false,       7,    32,     24,    0,      weight_kind::q5_min, weight_kind::q8_min},
+  {weight_format::q8_0, "q8_0", "Q8_0",    false,       8,    32,     34,    0,      weight_kind::q8,     weight_kind::q8},
+  {weight_format::q4_k, "q4_k", "Q4_K",    false,       12,   256,    144,   0,      weight_kind::q4_k,   weight_kind::q4_k},
+  {weight_format::q5_k, "q5_k", "Q5_K",    false,       13,   256,    176,   0,      weight_kind::q5_k,   weight_kind::q5_k},
+  {weight_format::q6_k, "q6_k", "Q6_K",    false,       14,   256,    210,   0,      weight_kind::q6_k,   weight_kind::q6_k},
+  {weight_format::fp8,  "fp8",  "F8_E4M3", false,       -1,   1,      1,     4,      weight_kind::f32,    weight_kind::fp8},
+};
+// clang-format on
+
+constexpr const weight_format_traits& traits_of(weight_format f) { return weight_formats[static_cast<std::size_t>(f)]; }
+
+static_assert(
+  [] {
+    for (std::size_t i = 0; i < std::size(weight_formats); ++i)
+      if (weight_formats[i].format != static_cast<weight_format>(i))
+        return false;
+    return true;
+  }(),
+  "the table must be in the order of weight_format");
 
 constexpr weight_format format_of(dtype t) { return static_cast<weight_format>(t); }
 constexpr bool is_float(weight_format f) { return f <= weight_format::bf16; }
-/// Whether stored_group takes it.
-constexpr bool has_groups(weight_format f) { return !is_float(f) && f != weight_format::fp8; }
-/// Of a float format.
+/// The type of a float format's elements.
 constexpr dtype dtype_of(weight_format f) { return static_cast<dtype>(f); }
-const char* to_string(weight_format f);
 
-/// Inputs in a block: 1 (floats, fp8), 32 or 256. The inputs of a matrix are a multiple of it.
-std::size_t block_inputs(weight_format f);
-/// Without the scale of an fp8 row.
-std::size_t block_bytes(weight_format f);
+constexpr const char* to_string(weight_format f) { return traits_of(f).name; }
+constexpr const char* to_string(dtype t) { return to_string(format_of(t)); }
+
+/// Inputs in a block: 1 (floats, fp8), 32 or 256. A matrix's inputs are a multiple of it.
+constexpr std::size_t block_inputs(weight_format f) { return traits_of(f).block_inputs; }
+constexpr std::size_t block_bytes(weight_format f) { return traits_of(f).block_bytes; }
+/// Whether weights come in groups that `stored_group` reads.
+constexpr bool has_groups(weight_format f) { return block_inputs(f) > 1; }
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).
-std::size_t row_bytes(weight_format f, std::size_t cols);
+constexpr std::size_t row_bytes(weight_format f, std::size_t cols) {
+  const auto& traits = traits_of(f);
+  return traits.row_header + cols / traits.block_inputs * traits.block_bytes;
+}
 
-/// What becomes of weights that are stored as floats when they are packed. int8 and int4 have groups of 32 inputs with
-/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with a scale in f32 for each
-/// output, and for GPUs only.
+/// The format with this number in GGUF files, if it is supported.
+constexpr std::optional<weight_format> format_of_ggml_type(std::uint32_t number) {
+  for (const auto& traits : weight_formats)
+    if (traits.ggml_type >= 0 && static_cast<std::uint32_t>(traits.ggml_type) == number)
+      return traits.format;
+  return std::nullopt;
+}
+
+/// How weights that are stored as floats are quantised when they are packed. int8 and int4 have groups of 32 inputs with
+/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, on
+/// GPUs only.
 enum class quantization : std::uint8_t { none, int8, int4, fp8 };
-const char* to_string(quantization how);
 
-/// Inputs that share a scale in packed matrices.
-inline constexpr std::size_t group_inputs = 32;
-
-/// 32 consecutive inputs of one output: weight i is d * scales[i / 16] * (codes[i] - zero) + m * minimum.
-struct weight_group {
-  std::uint8_t codes[group_inputs] = {};
-  int zero = 0;
-  std::uint16_t d = 0; // f16
-  std::uint16_t m = 0; // f16
-  std::int8_t scales[2] = {1, 1};
-  std::int8_t minimum = 0;
-};
-
-/// Group `index` of a row that is stored in blocks. The row may be unaligned.
-weight_group stored_group(weight_format f, const void* row, std::size_t index);
-
-/// 32 weights, as q8_0 has them: the scale is the largest magnitude / 127, rounded to f16.
-weight_group quantise_int8(const float* weights);
-
-/// 32 weights with 4-bit codes and a minimum. For each of several scales around the one that spans the range, codes and
-/// a least-squares fit of scale and minimum alternate; of all these, with scale and minimum rounded to f16, the one with
-/// the least squared error is kept. Deterministic.
-weight_group quantise_int4(const float* weights);
-
-/// The weights of a group in f32, bit for bit as ggml's reference has them: products are exact there, the sum with the
-/// minimum is rounded once.
-void dequantise(const weight_group& group, float* weights);
-
-/// The scale with which the largest magnitude of an output's weights becomes the largest of E4M3; 0 where all are 0, NaN
-/// where one is not finite.
-float fp8_scale(const float* weights, std::size_t count);
-
-/// The code of a weight under a scale that fp8_scale gave.
-std::uint8_t to_fp8(float weight, float scale);
-
-/// The f32 values of `count` weights of a row from input `first` on, both multiples of 32 where the format has groups.
-void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights);
-
-/// The exact value of an f16.
-float from_f16(std::uint16_t half);
-
-/// To nearest, ties to even; finite values that are too large become the largest.
-std::uint16_t to_f16(float x);
+constexpr const char* to_string(quantization how) {
+  switch (how) {
+    case quantization::none: return "none";
+    case quantization::int8: return "int8";
+    case quantization::int4: return "int4";
+    case quantization::fp8: return "fp8";
+  }
+  return "unknown";
+}
 
 } // namespace troupe::kernels

@@ -1,64 +1,56 @@
 #include "runtime/checkpoint/checkpoint.hpp"
 
+#include <iterator>
+
 namespace troupe {
 
+namespace {
+
+struct element_traits {
+  element_type type;
+  std::string_view name; // safetensors'
+  std::size_t bytes;
+};
+
+constexpr element_traits elements[] = {
+  {element_type::boolean, "BOOL", 1},    {element_type::u8, "U8", 1},           {element_type::i8, "I8", 1},
+  {element_type::f8_e5m2, "F8_E5M2", 1}, {element_type::f8_e4m3, "F8_E4M3", 1}, {element_type::f8_e8m0, "F8_E8M0", 1},
+  {element_type::u16, "U16", 2},         {element_type::i16, "I16", 2},         {element_type::u32, "U32", 4},
+  {element_type::i32, "I32", 4},         {element_type::u64, "U64", 8},         {element_type::i64, "I64", 8},
+  {element_type::f64, "F64", 8},         {element_type::c64, "C64", 8},
+};
+
+constexpr const element_traits& traits_of(element_type type) { return elements[static_cast<std::size_t>(type)]; }
+
+static_assert(
+  [] {
+    for (std::size_t i = 0; i < std::size(elements); ++i)
+      if (elements[i].type != static_cast<element_type>(i))
+        return false;
+    return true;
+  }(),
+  "the table must be in the order of element_type");
+
+} // namespace
+
 std::string_view to_string(tensor_type type) {
-  switch (type) {
-    case tensor_type::boolean: return "BOOL";
-    case tensor_type::u8: return "U8";
-    case tensor_type::i8: return "I8";
-    case tensor_type::f8_e5m2: return "F8_E5M2";
-    case tensor_type::f8_e4m3: return "F8_E4M3";
-    case tensor_type::f8_e8m0: return "F8_E8M0";
-    case tensor_type::u16: return "U16";
-    case tensor_type::i16: return "I16";
-    case tensor_type::f16: return "F16";
-    case tensor_type::bf16: return "BF16";
-    case tensor_type::u32: return "U32";
-    case tensor_type::i32: return "I32";
-    case tensor_type::f32: return "F32";
-    case tensor_type::u64: return "U64";
-    case tensor_type::i64: return "I64";
-    case tensor_type::f64: return "F64";
-    case tensor_type::c64: return "C64";
-    case tensor_type::q4_0: return "Q4_0";
-    case tensor_type::q4_1: return "Q4_1";
-    case tensor_type::q5_0: return "Q5_0";
-    case tensor_type::q5_1: return "Q5_1";
-    case tensor_type::q8_0: return "Q8_0";
-    case tensor_type::q4_k: return "Q4_K";
-    case tensor_type::q5_k: return "Q5_K";
-    case tensor_type::q6_k: return "Q6_K";
-    case tensor_type::fp8_rows: return "F8_E4M3";
-  }
-  return "unknown";
+  const auto format = type.format();
+  return format ? kernels::traits_of(*format).name_in_files : traits_of(type.element()).name;
+}
+
+std::optional<tensor_type> parse_safetensors_type(std::string_view dtype) {
+  for (const auto& format : kernels::weight_formats)
+    if (format.in_safetensors && dtype == format.name_in_files)
+      return format.format;
+  for (const auto& element : elements)
+    if (dtype == element.name)
+      return element.type;
+  return std::nullopt;
 }
 
 std::size_t size_of(tensor_type type) {
-  if (type <= tensor_type::f8_e8m0)
-    return 1;
-  if (type <= tensor_type::bf16)
-    return 2;
-  return type <= tensor_type::f32 ? 4 : 8;
-}
-
-std::optional<kernels::weight_format> weight_format_of(tensor_type type) {
-  using kernels::weight_format;
-  switch (type) {
-    case tensor_type::f32: return weight_format::f32;
-    case tensor_type::f16: return weight_format::f16;
-    case tensor_type::bf16: return weight_format::bf16;
-    case tensor_type::q4_0: return weight_format::q4_0;
-    case tensor_type::q4_1: return weight_format::q4_1;
-    case tensor_type::q5_0: return weight_format::q5_0;
-    case tensor_type::q5_1: return weight_format::q5_1;
-    case tensor_type::q8_0: return weight_format::q8_0;
-    case tensor_type::q4_k: return weight_format::q4_k;
-    case tensor_type::q5_k: return weight_format::q5_k;
-    case tensor_type::q6_k: return weight_format::q6_k;
-    case tensor_type::fp8_rows: return weight_format::fp8;
-    default: return std::nullopt;
-  }
+  const auto format = type.format();
+  return format ? kernels::block_bytes(*format) : traits_of(type.element()).bytes;
 }
 
 std::string to_string(const std::vector<std::size_t>& shape) {

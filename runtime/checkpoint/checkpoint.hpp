@@ -6,6 +6,7 @@
 #include "kernels/ops.hpp"
 #include "runtime/support/file_state.hpp"
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,9 +17,8 @@
 
 namespace troupe {
 
-/// Types that a checkpoint may store: single elements (safetensors' types), then formats of blocks (GGUF's, and rows of
-/// fp8 with a scale), as kernels::weight_format lists them. Weights can be f32, f16, bf16 or blocks.
-enum class tensor_type : std::uint8_t {
+/// Types of elements that safetensors files may hold beside the weight formats.
+enum class element_type : std::uint8_t {
   boolean,
   u8,
   i8,
@@ -27,35 +27,52 @@ enum class tensor_type : std::uint8_t {
   f8_e8m0,
   u16,
   i16,
-  f16,
-  bf16,
   u32,
   i32,
-  f32,
   u64,
   i64,
   f64,
-  c64,
-  q4_0,
-  q4_1,
-  q5_0,
-  q5_1,
-  q8_0,
-  q4_k,
-  q5_k,
-  q6_k,
-  fp8_rows,
+  c64
 };
 
+/// How a tensor is stored: in one of the formats that weights can have, or as elements of another type.
+class tensor_type {
+public:
+  using enum kernels::weight_format;
+  using enum element_type;
+
+  constexpr tensor_type(kernels::weight_format format) : is_weight_(true), index_(static_cast<std::uint8_t>(format)) {}
+  constexpr tensor_type(element_type type) : is_weight_(false), index_(static_cast<std::uint8_t>(type)) {}
+
+  /// Nothing for types that weights cannot have.
+  constexpr std::optional<kernels::weight_format> format() const {
+    return is_weight_ ? std::optional(static_cast<kernels::weight_format>(index_)) : std::nullopt;
+  }
+
+  /// Of a type that is no weight format.
+  constexpr element_type element() const { return static_cast<element_type>(index_); }
+
+  friend constexpr auto operator<=>(const tensor_type&, const tensor_type&) = default;
+
+private:
+  bool is_weight_;
+  std::uint8_t index_;
+};
+
+/// As safetensors and ggml call it: "BF16", "Q4_K".
 std::string_view to_string(tensor_type type);
 
-constexpr bool has_blocks(tensor_type type) { return type >= tensor_type::q4_0; }
+/// The type of a safetensors dtype, or nothing if it is unknown.
+std::optional<tensor_type> parse_safetensors_type(std::string_view dtype);
+
+/// Whether elements share scales: GGUF's blocks, and rows of fp8.
+constexpr bool has_blocks(tensor_type type) { return type.format() && !kernels::is_float(*type.format()); }
 
 /// Bytes of one element of a type without blocks.
 std::size_t size_of(tensor_type type);
 
-/// The type as kernels know it, or nothing where they do not.
-std::optional<kernels::weight_format> weight_format_of(tensor_type type);
+/// The type as kernels know it, or nothing if they do not.
+constexpr std::optional<kernels::weight_format> weight_format_of(tensor_type type) { return type.format(); }
 
 struct tensor_info {
   tensor_type type = tensor_type::f32;

@@ -38,7 +38,7 @@ public:
            "has the shape " + to_string(scales->shape) + ", expected one scale or " +
              to_string(std::vector<std::size_t>{outputs_, 1}));
     one_scale_ = count == 1;
-    info_.type = tensor_type::fp8_rows;
+    info_.type = tensor_type::fp8;
     info_.shape = codes.shape;
     info_.bytes = outputs_ * kernels::row_bytes(kernels::weight_format::fp8, codes.shape[1]);
   }

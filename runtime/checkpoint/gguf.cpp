@@ -43,32 +43,28 @@ std::string_view name_of(gguf_type type) {
   return names[static_cast<std::size_t>(type)];
 }
 
-/// The tensor type of ggml's number for it, where it is one of those that can be read.
-std::optional<tensor_type> known_type(std::uint32_t number) {
-  switch (number) {
-    case 0: return tensor_type::f32;
-    case 1: return tensor_type::f16;
-    case 2: return tensor_type::q4_0;
-    case 3: return tensor_type::q4_1;
-    case 6: return tensor_type::q5_0;
-    case 7: return tensor_type::q5_1;
-    case 8: return tensor_type::q8_0;
-    case 12: return tensor_type::q4_k;
-    case 13: return tensor_type::q5_k;
-    case 14: return tensor_type::q6_k;
-    case 30: return tensor_type::bf16;
-    default: return std::nullopt;
-  }
+/// The name of a tensor type that is not supported by its number in files, for messages.
+std::string unsupported_name(std::uint32_t number) {
+  constexpr std::pair<std::uint32_t, std::string_view> names[] = {
+    {4, "Q4_2"},     {5, "Q4_3"},        {9, "Q8_1"},        {10, "Q2_K"},       {11, "Q3_K"},     {15, "Q8_K"},
+    {16, "IQ2_XXS"}, {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},      {20, "IQ4_NL"},   {21, "IQ3_S"},
+    {22, "IQ2_S"},   {23, "IQ4_XS"},     {24, "I8"},         {25, "I16"},        {26, "I32"},      {27, "I64"},
+    {28, "F64"},     {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"}, {34, "TQ1_0"},
+    {35, "TQ2_0"},   {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"}};
+  const auto* const found = std::ranges::find(names, number, &std::pair<std::uint32_t, std::string_view>::first);
+  return found != std::end(names) ? std::string(found->second) : "the unknown type " + std::to_string(number);
 }
 
-/// ggml's name of a tensor type by its number there, for messages.
-std::string tensor_type_name(std::uint32_t number) {
-  constexpr std::string_view names[] = {
-    "F32",    "F16",      "Q4_0",     "Q4_1",     "Q4_2",  "Q4_3",  "Q5_0",       "Q5_1",       "Q8_0",       "Q8_1",
-    "Q2_K",   "Q3_K",     "Q4_K",     "Q5_K",     "Q6_K",  "Q8_K",  "IQ2_XXS",    "IQ2_XS",     "IQ3_XXS",    "IQ1_S",
-    "IQ4_NL", "IQ3_S",    "IQ2_S",    "IQ4_XS",   "I8",    "I16",   "I32",        "I64",        "F64",        "IQ1_M",
-    "BF16",   "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "TQ1_0", "TQ2_0", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "MXFP4"};
-  return number < std::size(names) ? std::string(names[number]) : "the unknown type " + std::to_string(number);
+/// "F32, F16 and Q8_0": the tensor types that can be read.
+std::string supported_names() {
+  std::vector<std::string_view> names;
+  for (const auto& format : kernels::weight_formats)
+    if (format.ggml_type >= 0)
+      names.emplace_back(format.name_in_files);
+  std::string list;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    list += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + std::string(names[i]);
+  return list;
 }
 
 /// Little-endian, as the file's.
@@ -168,20 +164,18 @@ public:
     for (std::uint32_t i = 0; i < dimensions; ++i)
       result.info.shape.insert(result.info.shape.begin(), number<std::uint64_t>("the shape of " + what));
     const auto type = number<std::uint32_t>("the type of " + what);
-    const auto known = known_type(type);
-    if (!known)
-      fail(what + " is stored as " + tensor_type_name(type) +
-             ", supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, " + "Q8_0, Q4_K, Q5_K and Q6_K",
+    const auto format = kernels::format_of_ggml_type(type);
+    if (!format)
+      fail(what + " is stored as " + unsupported_name(type) + ", supported are " + supported_names(),
            errc::unsupported);
-    result.info.type = *known;
-    result.info.bytes = bytes(result.info, what);
+    result.info.type = *format;
+    result.info.bytes = bytes(result.info, *format, what);
     result.offset = number<std::uint64_t>("the offset of " + what);
     return result;
   }
 
 private:
-  std::size_t bytes(const tensor_info& info, const std::string& what) const {
-    const auto format = *weight_format_of(info.type); // all that known_type gives have one
+  std::size_t bytes(const tensor_info& info, kernels::weight_format format, const std::string& what) const {
     const std::size_t per_block = kernels::block_inputs(format);
     std::size_t total = kernels::block_bytes(format);
     if (info.shape.back() % per_block != 0)

@@ -12,22 +12,13 @@ static_assert(std::endian::native == std::endian::little); // as files are
 
 constexpr std::size_t alignment = 32;
 
-/// ggml's number for a type that read_gguf knows.
+/// ggml's number for a type.
 std::uint32_t number_of(tensor_type type) {
-  switch (type) {
-    case tensor_type::f32: return 0;
-    case tensor_type::f16: return 1;
-    case tensor_type::q4_0: return 2;
-    case tensor_type::q4_1: return 3;
-    case tensor_type::q5_0: return 6;
-    case tensor_type::q5_1: return 7;
-    case tensor_type::q8_0: return 8;
-    case tensor_type::q4_k: return 12;
-    case tensor_type::q5_k: return 13;
-    case tensor_type::q6_k: return 14;
-    case tensor_type::bf16: return 30;
-    default: throw failure(errc::internal, "GGUF has no tensors of type " + std::string(to_string(type)));
-  }
+  const auto format = type.format();
+  const int number = format ? kernels::traits_of(*format).ggml_type : -1;
+  if (number < 0)
+    throw failure(errc::internal, "GGUF has no tensors of type " + std::string(to_string(type)));
+  return static_cast<std::uint32_t>(number);
 }
 
 template <class T>

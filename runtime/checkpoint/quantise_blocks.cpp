@@ -1,9 +1,11 @@
 #include "runtime/checkpoint/quantise_blocks.hpp"
 
+#include "kernels/formats/bf16.hpp"
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,15 +18,8 @@ using kernels::group_inputs;
 using kernels::weight_format;
 using kernels::weight_group;
 
-std::uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (std::isnan(x))
-    return 0x7fc0;
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/// Codes 0 to 15 that stand for -8 to 7 times a scale. The weight of the largest magnitude becomes about -8; scales
-/// around that are tried, each refitted to the codes that it gives.
+/// Codes 0 to 15 for -8 to 7 times a scale. The weight of the largest magnitude becomes about -8. Several scales around
+/// that are tried and refitted to their codes; the one with the least squared error is kept.
 weight_group symmetric_int4(const float* weights) {
   const float extreme = *std::max_element(weights, weights + group_inputs,
                                           [](float a, float b) { return std::abs(a) < std::abs(b); });
@@ -64,7 +59,7 @@ weight_group symmetric_int4(const float* weights) {
   return best;
 }
 
-/// One block of 32.
+/// Writes one block of 32.
 void write_block(weight_format format, const float* weights, std::uint8_t* to) {
   const auto group = format == weight_format::q8_0 ? kernels::quantise_int8(weights)
     : format == weight_format::q4_0                ? symmetric_int4(weights)
@@ -93,7 +88,7 @@ void quantise_row(weight_format format, const float* row, std::size_t cols, void
     case weight_format::f16:
     case weight_format::bf16:
       for (std::size_t i = 0; i < cols; ++i) {
-        const auto half = format == weight_format::f16 ? kernels::to_f16(row[i]) : to_bf16(row[i]);
+        const auto half = format == weight_format::f16 ? kernels::to_f16(row[i]) : kernels::to_bf16(row[i]);
         std::memcpy(bytes + i * sizeof half, &half, sizeof half);
       }
       return;

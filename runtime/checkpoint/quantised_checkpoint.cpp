@@ -1,5 +1,7 @@
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/weight_groups.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/model/config_fields.hpp"

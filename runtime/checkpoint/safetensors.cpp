@@ -15,13 +15,6 @@ namespace {
 constexpr std::size_t length_bytes = 8;
 constexpr std::size_t max_header_bytes = 100'000'000;
 
-std::optional<tensor_type> parse_type(std::string_view text) {
-  for (int i = 0; i <= static_cast<int>(tensor_type::c64); ++i)
-    if (to_string(static_cast<tensor_type>(i)) == text)
-      return static_cast<tensor_type>(i);
-  return std::nullopt;
-}
-
 /// The members of one tensor's entry in the header; `fail` adds the file and the tensor to a message.
 struct entry_reader {
   const std::string& file;
@@ -59,7 +52,7 @@ struct entry_reader {
     std::string_view type;
     if (member(entry, "dtype").get(type))
       fail("`dtype` must be a string, found " + std::string(json::kind_of(member(entry, "dtype"))));
-    const auto known = parse_type(type);
+    const auto known = parse_safetensors_type(type);
     if (!known)
       fail("unknown `dtype` " + shown(type));
     result.info.type = *known;

@@ -1,5 +1,8 @@
 #include "runtime/checkpoint/weight_values.hpp"
 
+#include "kernels/formats/f16.hpp"
+#include "kernels/formats/weight_groups.hpp"
+
 #include <bit>
 #include <cstring>
 

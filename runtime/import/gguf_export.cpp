@@ -58,7 +58,7 @@ void check_matrices(const model_source& source, const std::string& model, tensor
     if (info.shape.size() == 1 || is_outer(name) || info.type == written_type(name, info, to))
       continue;
     changes = true;
-    if (has_blocks(info.type) && info.type != tensor_type::fp8_rows) // 8 bits that GGUF has no type for
+    if (has_blocks(info.type) && info.type != tensor_type::fp8) // 8 bits that GGUF has no type for
       other = to_string(info.type);
   }
   if (is_gguf && !changes)

@@ -369,7 +369,7 @@ std::string what_quantisation_leaves(const checkpoint& tensors, const model_conf
     for (const auto& w : group.stacked) {
       const auto type = checked(tensors, w).type;
       ++all;
-      floats += !has_blocks(type) || type == tensor_type::fp8_rows;
+      floats += !has_blocks(type) || type == tensor_type::fp8;
     }
   const auto option = std::string("`quantize` ") + to_string(numbers.weights);
   return floats == all ? std::string()

@@ -1,5 +1,5 @@
-// Attention against the machine: decode against reading K and V once, prefill against the FMA peak, and what sequences
-// gain that share their prompt's blocks.
+// Measures attention: decode against reading K and V once, prefill against the FMA peak, and the gain of sequences that
+// share their prompt's blocks.
 #include "tests/bench/measure.hpp"
 
 #include <cstdio>
@@ -15,7 +15,7 @@ struct shape {
   int heads, kv_heads, dim;
 };
 
-/// Caches of several layers, so that what a step reads comes from memory, and a scattered block table.
+/// Caches of several layers, so that steps read from memory, and a scattered block table.
 class attention_bench {
 public:
   attention_bench(backend& device, const shape& s, kv_type type, int tokens)
@@ -89,7 +89,7 @@ void long_contexts(backend& device, const machine_peaks& peak, const shape& s, k
   std::printf(", rope_write_kv 2k rows %.2f ms\n", write.best * 1e3);
 }
 
-/// 32 sequences of 2k common tokens and 64 of their own, with a copy each of the common blocks, and sharing them.
+/// 32 sequences with 2k common tokens and 64 of their own: with separate copies of the common blocks, and sharing them.
 void shared_prefix(backend& device, const shape& s, kv_type type) {
   const int common = 2048 / block_tokens, own = 64 / block_tokens, sequences = 32;
   attention_bench bench(device, s, type, sequences * (common + own) * block_tokens);

@@ -106,7 +106,7 @@ std::size_t bytes_of(const weight_part& part) {
                                : part.outputs * part.stride * 2;
 }
 
-const char* name(weight_kind kind) { return traits_of(kind).name; }
+const char* name(weight_kind kind) { return layout_of(kind).name; }
 
 /// All products of a layer of the llama-8b shape with a few rows, for every kind of weights: weight bytes per second as a
 /// share of copy bandwidth.

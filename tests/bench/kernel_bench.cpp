@@ -1,6 +1,6 @@
-// Measures the CPU kernels against the machine's own peaks, taken in the same run: dot rates from registers, memory
-// reads. Prints one line per case; figures are the best and the median of several repetitions. With one thread the
-// clock is that thread's CPU time, which other processes on the machine disturb little.
+// Measures the CPU kernels against the machine's peaks from the same run: dot rates in registers and memory reads. Prints
+// one line per case with the best and the median of several repetitions. With one thread the clock is that thread's CPU
+// time, which other processes disturb little.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -54,7 +54,7 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
             quantization how = quantization::none) {
   const std::size_t inputs = 2048, outputs = 8192, most = 512;
   const auto data = random_weights(stored, outputs, inputs);
-  // Several copies, so that single rows stream from memory and not from a cache.
+  // Several copies, so that single rows stream from memory rather than from a cache.
   std::vector<std::unique_ptr<matrix>> copies;
   const stored_matrix w{data.data(), stored, outputs, inputs};
   for (int i = 0; i < 16; ++i)
@@ -94,7 +94,7 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("\n");
 }
 
-/// Each task waits for all others, so that every thread has to come.
+/// Each task waits for all others, so every thread must take one.
 void barrier(thread_pool& pool) {
   constexpr int loops = 1000;
   const auto t = measure([&] {
@@ -112,8 +112,8 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), what (default: all): attention, int4, the name
-/// of a weight format, or f32 for all that is computed in f32.
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, int4, the name of
+/// a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -137,10 +137,9 @@ int main(int argc, char** argv) {
   std::printf("%s\n", device->description().c_str());
   if (wanted("attention"))
     attention(*device, peak);
-  for (const auto stored : {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1, weight_format::q5_0,
-                            weight_format::q5_1, weight_format::q4_k, weight_format::q5_k, weight_format::q6_k})
-    if (wanted(to_string(stored)))
-      linear(*device, peak, stored, dtype::bf16);
+  for (const auto& traits : weight_formats)
+    if (has_groups(traits.format) && wanted(traits.name))
+      linear(*device, peak, traits.format, dtype::bf16);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   if (wanted("bf16"))

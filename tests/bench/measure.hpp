@@ -1,4 +1,4 @@
-// What the kernel benchmarks share: a clock, tensors with random numbers.
+// Shared by the kernel benches: a clock, and tensors of random numbers.
 #pragma once
 
 #include "kernels/cpu/machine.hpp"
@@ -11,7 +11,7 @@
 
 namespace troupe::bench {
 
-/// The clock is then the thread's CPU time.
+/// With one thread the clock is the thread's CPU time.
 inline bool one_thread = false;
 
 inline double now() {

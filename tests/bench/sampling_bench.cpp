@@ -1,4 +1,4 @@
-// Microseconds per sampled token, for one thread: medians over rows that differ, as in decoding.
+// Microseconds per sampled token on one thread: medians over different rows, as in decoding.
 #include "runtime/sampling/sampler.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::vector<std::vector<float>> random_rows(std::size_t vocab) {
   for (auto& row : rows) {
     for (auto& x : row)
       x = normal(random);
-    for (int likely = 0; likely < 20; ++likely) // a few tokens stand out, as after training
+    for (int likely = 0; likely < 20; ++likely) // a few likely tokens, as in a trained model
       row[random() % vocab] += 8;
   }
   return rows;

@@ -19,7 +19,7 @@ std::string name(isa target, const shape& s, kv_type type, int tokens, int windo
     std::to_string(window);
 }
 
-/// A sequence's q, k and v before rotation, and a rope table: cos and sin of angles like a model's.
+/// A sequence's q, k and v before rotation, and a rope table with a model's angles.
 struct sequence {
   shape s;
   int tokens;
@@ -39,7 +39,7 @@ struct sequence {
   }
 };
 
-/// A backend with a cache whose every slot was written with NaN, and a shuffled block table.
+/// A backend with a cache whose slots all hold NaN, and a shuffled block table.
 struct machine {
   std::unique_ptr<backend> device;
   std::unique_ptr<kv_cache> cache;
@@ -68,7 +68,7 @@ struct machine {
     device->rope_write_kv(t, s.heads, norm, rope.data(), *cache, layer, {{&who, 1}, table});
   }
 
-  /// Rows [first, first + rows) of a sequence: written to the cache, then attended to. `chunk` rows at a time.
+  /// Writes rows [first, first + rows) of a sequence to the cache and attends to them, `chunk` rows at a time.
   numbers run(const sequence& from, dtype out_type, int window, std::vector<int> chunks, bool norm = false) {
     numbers out(out_type, std::size_t(from.tokens) * s.heads * s.head_dim);
     const std::size_t columns = s.columns(), width = s.heads * s.head_dim;
@@ -93,7 +93,7 @@ std::vector<double> head_of(const std::vector<float>& row, std::size_t first, in
   return {row.begin() + first, row.begin() + first + dim};
 }
 
-/// The reference's answer and how far the kernels may be from it.
+/// The reference's result and the tolerance of the kernels'.
 void check_against_reference(const numbers& got, const sequence& from, kv_type stored_as, int window, bool norm,
                              const std::string& what) {
   const auto& s = from.s;
@@ -133,9 +133,9 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type s
       want.insert(want.end(), o.begin(), o.end());
     }
   }
-  // A score errs by a few units times sqrt(head_dim) times its magnitude, which is up to about 10 for normal data. A
-  // bf16 key or a code may be rounded the other way where the kernel's own rotation is on the edge; that is rare and
-  // part of the bound. Targets with bf16 tiles also round queries and weights to bf16.
+  // A score is off by a few units times sqrt(head_dim) times its magnitude, up to about 10 for normal data. The bound also
+  // covers keys and codes that round the other way because the kernel's rotation differs in the last bit. Targets with
+  // bf16 tiles also round queries and weights to bf16.
   const double relative = (stored_as == kv_type::f32 ? 200 * unit(dtype::f32) : 2 * unit(dtype::bf16)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }
@@ -192,7 +192,7 @@ TEST_CASE("attention gives the same bits at once, in chunks, row by row, with an
         }
 }
 
-TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
+TEST_CASE("a sequence's bits do not depend on the rest of the batch") {
   for (const isa target : tested_isas())
     for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
       const shape s{6, 2, 32};
@@ -253,8 +253,8 @@ TEST_CASE("a sequence's bits do not depend on who else is in the batch") {
     }
 }
 
-TEST_CASE("sequences that share blocks get the bits that they get alone") {
-  // A tree of prompts: context, rows of this step, and how many tokens come from sequence 0, or from `parent`.
+TEST_CASE("sequences that share blocks get the same bits as alone") {
+  // A tree of prompts: context, rows in this step, and the number of tokens shared with sequence 0 or with `parent`.
   struct member {
     int context, rows, parent, common;
   };
@@ -311,17 +311,17 @@ TEST_CASE("sequences that share blocks get the bits that they get alone") {
         }
 }
 
-TEST_CASE("int8 K and V cost no more than the rounding of their codes explains") {
+TEST_CASE("int8 K and V add no more error than the rounding of their codes") {
   for (const isa target : tested_isas())
     for (const shape& s : {shape{8, 2, 64}, shape{4, 4, 128}}) {
       const int tokens = 600;
       const sequence from(s, tokens, 23);
       machine exact(target, s, kv_type::f32, tokens), coarse(target, s, kv_type::int8, tokens);
       const auto want = exact.run(from, dtype::f32, 0, {tokens}), got = coarse.run(from, dtype::f32, 0, {tokens});
-      // A code is off by half a step of 1/127 of the largest of its head; a score by as much of sum |q| * largest k.
+      // A code is off by half a step, 1/127 of its head's largest number; a score by that times sum |q|.
       double largest = 0, longest = 0, error = 0, size = 0;
       for (const float x : from.qkv)
-        largest = std::max(largest, std::abs(double(x)) * std::sqrt(2.0)); // rotation mixes two
+        largest = std::max(largest, std::abs(double(x)) * std::sqrt(2.0)); // rotation combines two elements
       for (std::size_t i = 0; i + s.head_dim <= from.qkv.size(); i += s.head_dim) {
         double sum = 0;
         for (int d = 0; d < s.head_dim; ++d)
@@ -340,14 +340,14 @@ TEST_CASE("int8 K and V cost no more than the rounding of their codes explains")
     }
 }
 
-TEST_CASE("a cache never holds what is not finite, nor int8 scales that are not") {
+TEST_CASE("a cache holds only finite numbers and int8 scales") {
   for (const isa target : tested_isas())
     for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8}) {
       const shape s{2, 2, 20};
       const int tokens = 40;
       sequence from(s, tokens, 29);
       for (const float bad : {std::nanf(""), INFINITY, -INFINITY, 1e-40f, 0.0f}) {
-        // Token 39's K and V are bad. Rows before it must not notice, though they are computed together.
+        // K and V of token 39 are not finite. Earlier rows, computed in the same tile, must not change.
         auto spoilt = from;
         const std::size_t columns = s.columns();
         std::fill(spoilt.qkv.begin() + 39 * columns + s.heads * s.head_dim, spoilt.qkv.begin() + 40 * columns, bad);
@@ -367,7 +367,7 @@ TEST_CASE("a window that reaches past the context changes nothing, and skipped p
     const sequence from(s, tokens, 11);
     machine m(target, s, kv_type::f32, tokens);
     CHECK(m.run(from, dtype::f32, 0, {tokens}) == m.run(from, dtype::f32, tokens, {tokens}));
-    // With a window of 16, rows from 785 on see only positions from 770: everything before may be anything.
+    // With a window of 16, rows from 785 on see only positions from 770, so earlier ones may hold anything.
     const auto windowed = m.run(from, dtype::f32, 16, {tokens});
     auto garbled = from;
     std::fill(garbled.qkv.begin(), garbled.qkv.begin() + 770 * s.columns(), std::nanf(""));
@@ -394,7 +394,7 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
     const sequence from(s, tokens, 17);
     machine m(available_isas().back(), s, type, tokens);
     const auto want = m.run(from, dtype::f32, 0, {tokens});
-    // The last block moves by way of another; the table then names the new place.
+    // The last block moves through another; the table then refers to the new one.
     const auto last = m.table[2], by_way_of = m.table[3], to = m.table[4];
     const block_copy copies[] = {{last, by_way_of}, {by_way_of, to}};
     m.device->copy_blocks(*m.cache, copies);
@@ -410,7 +410,7 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
   }
 }
 
-TEST_CASE("a KV cache refuses shapes that its kernels cannot read") {
+TEST_CASE("a KV cache rejects shapes that its kernels cannot read") {
   const auto device = make_cpu_backend();
   CHECK_THROWS_AS(device->make_kv_cache({0, 1, 64, kv_type::f32, 1}), std::invalid_argument);
   CHECK_THROWS_AS(device->make_kv_cache({1, 1, 258, kv_type::f32, 1}), std::invalid_argument);

@@ -18,7 +18,7 @@ struct weights {
     : rows(rows), cols(cols), stored(type, random.normal(rows * cols, 1 / std::sqrt(float(cols)))) {}
   stored_matrix view() const { return {stored.data(), stored.type, rows, cols}; }
 
-  /// As they take part in a product of type `compute`.
+  /// The values that a product of type `compute` multiplies.
   numbers rounded(dtype compute) const {
     if (compute == dtype::f32 || stored.type == dtype::f16)
       return stored;
@@ -29,7 +29,7 @@ struct weights {
   }
 };
 
-/// A bound of the error of a sum over k in f32, per output: (k + 2) u times the sum of the products' magnitudes.
+/// Error bound per output of an f32 sum over k: (k + 2) u times the sum of the products' magnitudes.
 std::vector<double> sum_tolerance(const numbers& in, std::size_t rows, const numbers& w, std::size_t outputs) {
   const std::size_t k = in.size() / rows;
   std::vector<double> tolerance(rows * outputs);
@@ -38,7 +38,7 @@ std::vector<double> sum_tolerance(const numbers& in, std::size_t rows, const num
       double magnitude = 1e-30;
       for (std::size_t i = 0; i < k; ++i)
         magnitude += std::abs(in[r * k + i] * w[o * k + i]);
-      // The worst case grows with k; rounding errors that do not conspire with its root.
+      // The worst case grows with k, independent rounding errors with its root.
       tolerance[r * outputs + o] = 4 * std::sqrt(double(k + 2)) * unit(dtype::f32) * (magnitude + 1);
     }
   return tolerance;
@@ -51,7 +51,7 @@ std::string name(isa target, dtype stored, dtype compute, std::size_t rows, std:
 
 } // namespace
 
-TEST_CASE("the targets that this machine cannot run are named: nothing here tests them") {
+TEST_CASE("targets that this machine cannot run, and this program does not test, are listed") {
   const auto available = available_isas();
   CHECK(available.front() == isa::portable);
   CHECK(std::is_sorted(available.begin(), available.end()));
@@ -125,7 +125,7 @@ TEST_CASE("a gated linear layer agrees with the reference") {
   }
 }
 
-TEST_CASE("stacked matrices, also of different types, give what they give alone") {
+TEST_CASE("stacked matrices, also of different types, give the same results as alone") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     for (const dtype compute : compute_types) {
@@ -196,12 +196,13 @@ TEST_CASE("a row's bits do not depend on the other rows, their number, or the th
         }
 }
 
-TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row, whatever the cache") {
+TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row with any cache size") {
   const std::size_t inputs = 1300, outputs = 70;
   for (const isa target : tested_isas())
     for (const dtype stored : stored_types)
       for (const dtype compute : compute_types) {
-        const std::size_t rows = stored == dtype::bf16 ? 989 : 130; // 989: several tasks without a small cache
+        const std::size_t rows = stored == dtype::bf16 ? 989
+                                                       : 130; // 989 rows take several tasks even with a large cache
         generator random;
         const weights w(random, stored, outputs, inputs);
         const stored_matrix view = w.view();
@@ -223,7 +224,7 @@ TEST_CASE("many rows, in several tasks and blocks of K, give the bits of one row
       }
 }
 
-TEST_CASE("a row of infinities and NaN leaves the rows beside it alone") {
+TEST_CASE("a row of infinities and NaN does not affect its neighbours") {
   const std::size_t inputs = 70, outputs = 65, rows = 17;
   for (const isa target : tested_isas())
     for (const dtype compute : compute_types) {
@@ -269,7 +270,7 @@ TEST_CASE("a linear layer reads and writes rows with gaps between them") {
   }
 }
 
-TEST_CASE("packing refuses what it cannot multiply") {
+TEST_CASE("packing rejects matrices that it cannot multiply") {
   const auto device = make_cpu_backend();
   const std::vector<float> memory(64);
   const stored_matrix a{memory.data(), dtype::f32, 4, 8}, b{memory.data(), dtype::f32, 4, 4},

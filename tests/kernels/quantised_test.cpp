@@ -1,5 +1,5 @@
-// Quantised weights: formats are taken apart as GGUF defines them, and linear layers are tested against exact
-// arithmetic on the dequantised weights and equally quantised activations.
+// Linear layers with quantised weights, against exact arithmetic on the dequantised weights and equally quantised
+// activations.
 #include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/support.hpp"
 
@@ -12,7 +12,7 @@ namespace {
 
 const dtype compute_types[] = {dtype::f32, dtype::bf16};
 
-/// A matrix in some format: blocks with random codes, or floats that are quantised when packed.
+/// A matrix of random blocks, or of floats to quantise at packing.
 struct quantised_weights {
   weight_format format;
   quantization how;
@@ -29,19 +29,15 @@ struct quantised_weights {
     blocks.resize(rows * row_bytes(format, cols));
     for (auto& byte : blocks)
       byte = static_cast<std::uint8_t>(random.below(256));
-    // Sensible scales: 2^-8 to 2^-6 with a random mantissa and sign.
+    // Realistic scales: 2^-8 to 2^-6 with a random mantissa and sign.
     const auto scale = [&](std::uint8_t* at) {
       const int bits = random.below(2048) + (7 << 10) + random.below(2) * 0x8000;
       at[0] = static_cast<std::uint8_t>(bits);
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
-    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-      format == weight_format::q4_k || format == weight_format::q5_k;
-    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
-      scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
-      if (second)
-        scale(&blocks[at + 2]);
-    }
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
+      for (const std::size_t offset : f16_offsets(format))
+        scale(&blocks[at + offset]);
   }
 
   weight_group group(std::size_t row, std::size_t index) const {
@@ -57,7 +53,7 @@ struct quantised_weights {
     return {is_float(format) ? static_cast<const void*>(floats.data()) : blocks.data(), format, rows, cols};
   }
 
-  /// As they are multiplied: scale times code, plus the minimum. With `magnitudes`, the sum of both magnitudes.
+  /// The exact weights: scale times code, plus the minimum. `magnitudes`: the sum of both magnitudes.
   std::vector<double> values(bool magnitudes = false) const {
     std::vector<double> all(rows * cols);
     for (std::size_t r = 0; r < rows; ++r)
@@ -85,13 +81,11 @@ struct kind {
   weight_format format;
   quantization how;
 };
-const weight_format block_formats[] = {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1,
-                                       weight_format::q5_0, weight_format::q5_1, weight_format::q4_k,
-                                       weight_format::q5_k, weight_format::q6_k};
 const std::vector<kind> kinds = [] {
   std::vector<kind> all{{weight_format::f32, quantization::int8}, {weight_format::f32, quantization::int4}};
-  for (const auto format : block_formats)
-    all.push_back({format, quantization::none});
+  for (const auto& traits : weight_formats)
+    if (has_groups(traits.format))
+      all.push_back({traits.format, quantization::none});
   return all;
 }();
 
@@ -114,7 +108,7 @@ std::vector<double> quantised_activations(const numbers& in, std::size_t rows) {
   return x;
 }
 
-/// Of the sum of magnitudes: a group adds at most five roundings, the bias one.
+/// Tolerance relative to the sum of magnitudes: a group adds at most five roundings, the bias one.
 double tolerance_factor(std::size_t cols) { return (5 * double(cols / group_inputs + 1) + 1) * 0x1p-24; }
 
 struct exact_linear {
@@ -181,7 +175,7 @@ TEST_CASE("a quantised linear layer agrees with exact arithmetic for every targe
   }
 }
 
-TEST_CASE("rounding the activations costs a quantised layer no more than half a step each") {
+TEST_CASE("rounding activations in a quantised layer adds at most half a step each") {
   const auto device = make_cpu_backend();
   const std::size_t rows = 5, outputs = 70, inputs = 1024;
   for (const auto& k : kinds) {
@@ -208,7 +202,7 @@ TEST_CASE("rounding the activations costs a quantised layer no more than half a 
         bound.push_back(sum);
       }
     check_close(out.values(), want.sums, bound, w.name());
-    // Errors of many inputs cancel: the typical one is far below the bound.
+    // Errors of many inputs mostly cancel: the typical error is far below the bound.
     double squares = 0, bounds = 0;
     for (std::size_t i = 0; i < bound.size(); ++i) {
       squares += (out[i] - want.sums[i]) * (out[i] - want.sums[i]);
@@ -291,7 +285,7 @@ TEST_CASE("a row's bits with quantised weights do not depend on the other rows, 
       }
 }
 
-TEST_CASE("many rows with quantised weights, in several tasks, give the bits of one row, whatever the cache") {
+TEST_CASE("many rows with quantised weights, in several tasks, give the bits of one row with any cache size") {
   const std::size_t outputs = 70, rows = 989;
   for (const isa target : tested_isas())
     for (const auto& k : kinds) {
@@ -314,7 +308,7 @@ TEST_CASE("many rows with quantised weights, in several tasks, give the bits of 
     }
 }
 
-TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row and group") {
+TEST_CASE("activations that are zero, huge, tiny or not finite affect only their row and group") {
   const std::size_t inputs = 96, outputs = 20;
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
@@ -338,136 +332,7 @@ TEST_CASE("activations that are zero, huge, tiny or not finite keep to their row
   }
 }
 
-namespace {
-
-/// A block with f16 `scales` first (last for q6_k) and bytes from a counter, and its weights.
-struct counted_block {
-  std::vector<std::uint8_t> bytes;
-  std::vector<float> weights;
-
-  counted_block(weight_format format, std::initializer_list<float> scales) : bytes(block_bytes(format)) {
-    for (std::size_t i = 0; i < bytes.size(); ++i)
-      bytes[i] = static_cast<std::uint8_t>(i * 37 + 11);
-    std::size_t at = format == weight_format::q6_k ? 208 : 0;
-    for (const float s : scales) {
-      const auto bits = reference::to_f16(s);
-      std::memcpy(&bytes[at], &bits, 2);
-      at += 2;
-    }
-    weights.resize(block_inputs(format));
-    for (std::size_t i = 0; i < weights.size(); i += group_inputs)
-      dequantise(stored_group(format, bytes.data(), i / group_inputs), &weights[i]);
-  }
-  int bit(std::size_t index) const { return bytes[index / 8] >> index % 8 & 1; }
-};
-
-} // namespace
-
-TEST_CASE("blocks of 32 are a scale, perhaps a minimum, perhaps fifth bits, then codes") {
-  const counted_block q8(weight_format::q8_0, {0.5f}), q40(weight_format::q4_0, {0.5f}),
-    q41(weight_format::q4_1, {0.5f, 3}), q50(weight_format::q5_0, {0.5f}), q51(weight_format::q5_1, {0.5f, 3});
-  const auto nibble = [](const counted_block& b, int first, int i) {
-    return b.bytes[first + i % 16] >> i / 16 * 4 & 15;
-  };
-  for (int i = 0; i < 32; ++i) {
-    CHECK(q8.weights[i] == 0.5f * static_cast<std::int8_t>(q8.bytes[2 + i]));
-    CHECK(q40.weights[i] == 0.5f * (nibble(q40, 2, i) - 8));
-    CHECK(q41.weights[i] == 0.5f * nibble(q41, 4, i) + 3);
-    CHECK(q50.weights[i] == 0.5f * (nibble(q50, 6, i) + 16 * q50.bit(16 + i) - 16));
-    CHECK(q51.weights[i] == 0.5f * (nibble(q51, 8, i) + 16 * q51.bit(32 + i)) + 3);
-  }
-}
-
-TEST_CASE("blocks of 256 have scales of 6 or 8 bits under a common one") {
-  const counted_block q4(weight_format::q4_k, {0.5f, 2}), q5(weight_format::q5_k, {0.5f, 2}),
-    q6(weight_format::q6_k, {0.5f});
-  for (const auto* b : {&q4, &q5})
-    for (int i = 0; i < 256; ++i) {
-      const int j = i / 32;
-      const std::uint8_t* s = &b->bytes[4];
-      const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) + (s[j - 4] >> 6) * 16;
-      const int minimum = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) + (s[j] >> 6) * 16;
-      int code = b->bytes[(b == &q4 ? 16 : 48) + i / 64 * 32 + i % 32] >> j % 2 * 4 & 15;
-      if (b == &q5)
-        code += (b->bytes[16 + i % 32] >> j & 1) * 16;
-      CHECK(b->weights[i] == 0.5f * scale * code - 2.0f * minimum);
-    }
-  for (int i = 0; i < 256; ++i) {
-    const int half = i / 128, part = i % 128;
-    const int low = q6.bytes[half * 64 + part % 64] >> part / 64 * 4 & 15;
-    const int high = q6.bytes[128 + half * 32 + part % 32] >> part / 32 * 2 & 3;
-    CHECK(q6.weights[i] == 0.5f * static_cast<std::int8_t>(q6.bytes[192 + i / 16]) * (low + 16 * high - 32));
-  }
-}
-
-TEST_CASE("int8 keeps every weight to half a step, with a scale in f16") {
-  generator random;
-  for (const float size : {1e-6f, 1e-3f, 1.0f, 1e4f}) {
-    const auto x = random.normal(group_inputs, size);
-    float back[group_inputs], largest = 0;
-    dequantise(quantise_int8(x.data()), back);
-    for (const float v : x)
-      largest = std::max(largest, std::abs(v));
-    // The f16 scale is off by 2^-11 at most, or by half its smallest step: times 127 at the end of the range.
-    const float step = largest / 127, rounding = std::max(step * 0x1p-11f, 0x1p-25f);
-    for (std::size_t i = 0; i < group_inputs; ++i)
-      CHECK(std::abs(back[i] - x[i]) <= step / 2 + 127.5f * rounding);
-  }
-  float bad[group_inputs] = {1, std::nanf("")}, back[group_inputs];
-  dequantise(quantise_int8(bad), back);
-  CHECK(std::isnan(back[0]));
-}
-
-TEST_CASE("int4 has less squared error than codes spread over the range, and keeps what is on a line") {
-  generator random;
-  double searched = 0, spread = 0;
-  for (int n = 0; n < 200; ++n) {
-    const auto x = random.normal(group_inputs, 0.02f);
-    float back[group_inputs];
-    dequantise(quantise_int4(x.data()), back);
-    const auto [low, high] = std::minmax_element(x.begin(), x.end());
-    const double step = (*high - *low) / 15.0;
-    for (std::size_t i = 0; i < group_inputs; ++i) {
-      searched += std::pow(back[i] - x[i], 2);
-      spread += std::pow(*low + step * std::nearbyint((x[i] - *low) / step) - x[i], 2);
-    }
-  }
-  CHECK(searched < 0.92 * spread);
-  float line[group_inputs], back[group_inputs];
-  for (int i = 0; i < 32; ++i)
-    line[i] = static_cast<float>(i * 7 % 16) * 0.25f - 2;
-  dequantise(quantise_int4(line), back);
-  for (int i = 0; i < 32; ++i)
-    CHECK(back[i] == line[i]);
-  std::fill(std::begin(line), std::end(line), 0.5f);
-  dequantise(quantise_int4(line), back);
-  CHECK(back[7] == 0.5f);
-}
-
-TEST_CASE("int4 gives a group the same bits alone and among others, finite or not") {
-  generator random;
-  const std::size_t groups = 21;
-  auto x = random.normal(groups * group_inputs, 0.02f);
-  std::fill_n(&x[3 * group_inputs], group_inputs, 0.5f);
-  std::fill_n(&x[9 * group_inputs], group_inputs, 0.0f);
-  x[10 * group_inputs + 5] = 1e30f;
-  x[11 * group_inputs + 7] = std::nanf("");
-  x[12 * group_inputs + 31] = INFINITY;
-  std::vector<weight_group> together(groups);
-  quantise_int4(x.data(), groups, together.data());
-  for (std::size_t g = 0; g < groups; ++g) {
-    const auto alone = quantise_int4(&x[g * group_inputs]);
-    CHECK(std::equal(std::begin(alone.codes), std::end(alone.codes), together[g].codes));
-    CHECK(alone.d == together[g].d);
-    CHECK(alone.m == together[g].m);
-    CHECK(alone.minimum == together[g].minimum);
-    float back[group_inputs];
-    dequantise(together[g], back);
-    CHECK(std::isnan(back[0]) == (g == 11 || g == 12));
-  }
-}
-
-TEST_CASE("matrices of different formats are stacked, and give what they give alone") {
+TEST_CASE("stacked matrices of different formats give the same results as alone") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     generator random;
@@ -531,7 +396,7 @@ TEST_CASE("a table in blocks is dequantised row by row") {
       CHECK(out[i * 64 + k] == values[tokens[i] * 64 + k]);
 }
 
-TEST_CASE("packing refuses blocks that do not fill a row") {
+TEST_CASE("packing rejects rows that are not whole blocks") {
   const auto device = make_cpu_backend();
   const std::vector<std::uint8_t> memory(4096);
   const stored_matrix ragged{memory.data(), weight_format::q8_0, 2, 48}, q8{memory.data(), weight_format::q8_0, 2, 64};

@@ -39,7 +39,7 @@ std::uint16_t to_f16(float x) {
     return 0x7e00;
   if (magnitude >= 65520)
     return sign | 0x7c00;
-  if (magnitude < std::ldexp(1, -14)) // also rounds up into the normal numbers, as the bits are consecutive
+  if (magnitude < std::ldexp(1, -14)) // rounding up may give the first normal number: bits are consecutive
     return sign | static_cast<std::uint16_t>(std::nearbyint(std::ldexp(magnitude, 24)));
   int exponent;
   std::frexp(magnitude, &exponent);

@@ -1,5 +1,4 @@
-// The ops as plain loops in double precision, over whole sequences instead of a paged cache: what the backends' kernels
-// are tested against. Not for speed; linked only by tests.
+// Reference ops for kernel tests: plain loops in double precision, over whole sequences instead of a paged cache.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -11,10 +10,10 @@ namespace troupe::kernels::reference {
 /// Element `index` of stored data, exactly.
 double value(const void* data, dtype type, std::size_t index);
 
-/// Rounded to nearest even, as bits.
+/// Rounds to nearest even; returns the bits.
 std::uint16_t to_bf16(float x);
 std::uint16_t to_f16(float x);
-/// Rounded to the nearest of E4M3's finite numbers, as a number.
+/// Rounds to the nearest finite number of E4M3.
 double to_e4m3(double x);
 
 /// out [in rows, w.rows] = in [rows, w.cols] · wᵀ + bias (or null).
@@ -29,7 +28,7 @@ std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, 
 /// x [head_dim] rotated by the halves convention; `rope`: head_dim/2 cosines, then sines.
 std::vector<double> rotate(const std::vector<double>& x, const float* rope);
 
-/// One query over keys and values [tokens][head_dim] of the positions from to to - 1.
+/// One query over keys and values [tokens][head_dim], positions [from, to).
 std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
                               const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
                               double scale);

@@ -30,7 +30,7 @@ TEST_CASE("rms_norm agrees with the reference, into f32 and bf16, for gathered r
   }
 }
 
-TEST_CASE("numbers are rounded to bf16 to nearest even, NaN, infinities and denormals included") {
+TEST_CASE("numbers are rounded to bf16 to nearest even, including NaN, infinities and subnormals") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     generator random;
@@ -39,7 +39,7 @@ TEST_CASE("numbers are rounded to bf16 to nearest even, NaN, infinities and deno
     for (const std::uint32_t bits : {0x7f800001u, 0xffbfffffu, 0x7fffffffu, 0x00008000u, 0x00018000u, 0x3f7fffffu})
       tricky.push_back(std::bit_cast<float>(bits));
     for (const std::size_t cols : {16, 48, 53}) {
-      // The same norm in f32 says what has to be rounded.
+      // The same norm in f32 gives the numbers to round.
       auto weight = random.normal(cols);
       for (std::size_t i = 0; i < tricky.size(); ++i)
         weight[(i * 7) % cols] = tricky[i];
@@ -51,7 +51,7 @@ TEST_CASE("numbers are rounded to bf16 to nearest even, NaN, infinities and deno
   }
 }
 
-TEST_CASE("embed gathers rows exactly from f32, f16 and bf16 tables, denormals and infinities included") {
+TEST_CASE("embed gathers rows exactly from f32, f16 and bf16 tables, including subnormals and infinities") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     for (const dtype type : {dtype::f32, dtype::f16, dtype::bf16}) {
@@ -71,7 +71,7 @@ TEST_CASE("embed gathers rows exactly from f32, f16 and bf16 tables, denormals a
   }
 }
 
-TEST_CASE("f16 weights are read exactly, every one of the 63488 finite values") {
+TEST_CASE("f16 weights are read exactly: all 63488 finite values") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     numbers all;
@@ -87,7 +87,7 @@ TEST_CASE("f16 weights are read exactly, every one of the 63488 finite values") 
   }
 }
 
-TEST_CASE("silu of extreme gates is finite or what it should be") {
+TEST_CASE("silu of extreme gates is accurate") {
   // gate = x, up = 1 through 1 x 1 weights: out = x / (1 + e^-x), to a few units over the whole range.
   const float one = 1;
   for (const isa target : tested_isas()) {
@@ -100,20 +100,20 @@ TEST_CASE("silu of extreme gates is finite or what it should be") {
       device->linear_silu_gate({&out, dtype::f32, 1, 1, 1}, {&in, dtype::f32, 1, 1, 1}, *packed);
       got.push_back(out);
       want.push_back(reference::silu_gate(in, in));
-      // Below -87 the exponential nears the end of f32's range; the result is then smaller than 1e-33.
+      // Below -87 the exponential nears the limit of f32 and the result is smaller than 1e-33.
       tolerance.push_back(std::abs(want.back()) * 6 * unit(dtype::f32) + (x < -87 ? 1e-33 : 0));
     }
     check_close(got, want, tolerance, std::string(to_string(target)));
   }
 }
 
-TEST_CASE("a backend names itself") {
+TEST_CASE("a backend describes itself") {
   CHECK(make_backend(isa::portable, 1)->description() == "cpu, portable, 1 thread");
   CHECK(make_backend(available_isas().back(), 3)->description() ==
         "cpu, " + std::string(to_string(available_isas().back())) + ", 3 threads");
 }
 
-TEST_CASE("memory comes zeroed and aligned, small or large, and an impossible size is refused by its number") {
+TEST_CASE("memory is zeroed and aligned, small or large, and the error for an impossible size names it") {
   const auto device = make_cpu_backend();
   for (const std::size_t bytes : {std::size_t(1), std::size_t(1000), std::size_t(5) << 20}) {
     const auto memory = device->allocate(bytes);
@@ -125,7 +125,7 @@ TEST_CASE("memory comes zeroed and aligned, small or large, and an impossible si
                        device_error);
 }
 
-TEST_CASE("upload and download keep the numbers, rows apart included") {
+TEST_CASE("upload and download keep the numbers, also of rows with gaps between them") {
   const auto device = make_cpu_backend();
   generator random;
   const auto values = random.normal(60);

@@ -1,7 +1,8 @@
-// What the kernel tests share: random data in every storage type, a comparison that prints the worst element.
+// Shared by kernel tests: random data in every storage type, and a comparison that prints the worst element.
 #pragma once
 
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "tests/kernels/reference.hpp"
 
 #include <doctest/doctest.h>
@@ -24,8 +25,8 @@ inline std::unique_ptr<backend> make_backend(isa target, int threads = 2, std::s
   return make_cpu_backend(options);
 }
 
-/// The targets to test. Under ThreadSanitizer, which slows the kernels a hundredfold and looks for nothing in them that
-/// differs between targets, the best one only.
+/// The targets to test. Under ThreadSanitizer only the best one: kernels are a hundred times slower there, and races do not
+/// depend on the target.
 inline std::vector<isa> tested_isas() {
 #if defined(__SANITIZE_THREAD__)
   return {available_isas().back()};
@@ -51,7 +52,19 @@ struct generator {
   }
 };
 
-/// Numbers stored as a checkpoint or an activation tensor stores them.
+/// Byte offsets of a block's f16 scales and minima.
+inline std::vector<std::size_t> f16_offsets(weight_format f) {
+  switch (f) {
+    case weight_format::q4_1:
+    case weight_format::q5_1:
+    case weight_format::q4_k:
+    case weight_format::q5_k: return {0, 2};
+    case weight_format::q6_k: return {208};
+    default: return {0};
+  }
+}
+
+/// Numbers as stored in a checkpoint or an activation tensor.
 struct numbers {
   dtype type = dtype::f32;
   std::vector<float> wide;
@@ -97,7 +110,7 @@ struct numbers {
   }
 };
 
-/// Checks |got - want| <= tolerance element by element, and names the worst.
+/// Checks |got - want| <= tolerance element by element, and reports the worst.
 inline void check_close(const std::vector<double>& got, const std::vector<double>& want,
                         const std::vector<double>& tolerance, const std::string& what) {
   REQUIRE(got.size() == want.size());

@@ -1,19 +1,19 @@
-// Attention of a tile of queries over one partition of the context. Scores of the whole partition first, then their
-// maximum, exponentials and sum, then the weighted sum of V: no rescaling within a partition. A query's sums take its
-// tokens in ascending order, whatever else is in the tile; tokens that others see and it does not add exact zeros.
-// Scores are in units of ln 2, exponentials powers of two. Only for the target units.
+// Attention of a tile of queries over one partition of the context: scores of the whole partition, then their maximum,
+// exponentials and sum, then the weighted sum of V, without rescaling within a partition. A query's sums take its tokens
+// in ascending order whatever else is in the tile; tokens that only others see add exact zeros. Scores are in units of
+// ln 2, exponentials are powers of two. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/attention_products.hpp"
 #if defined(__AMX_BF16__)
-#include "kernels/cpu/isa/attention_amx.hpp"
+#include "kernels/cpu/isa/amx/attention.hpp"
 #endif
 
 namespace troupe::kernels {
 namespace {
 
 #if defined(__AMX_BF16__)
-inline constexpr int narrow_queries = tile_products<false>::most_queries; // with K and V in bf16 or int8
+inline constexpr int narrow_queries = tile_products<false>::most_queries; // for K and V in bf16 or int8
 #else
 inline constexpr int narrow_queries = vector_products<bf16_cells>::most_queries;
 #endif
@@ -23,8 +23,8 @@ inline float& m_of(attention_state state, int query) { return state.data[query *
 inline float& l_of(attention_state state, int query) { return state.data[query * state.stride + 1]; }
 inline float* o_of(attention_state state, int query) { return state.data + query * state.stride + 16; }
 
-/// Turns a query's scores of the blocks [first, last) into exponentials, times the tokens' scales of V; sets m and l.
-/// `Products` says how it wants them stored.
+/// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and l.
+/// `Products` stores them in its own layout.
 template <class Products>
 void exponentiate(const Products& products, tile_scratch& scratch, int query, int first, int last,
                   attention_state state) {
@@ -108,7 +108,7 @@ void attend_partition(const attention_op& op, const attention_tile& tile, int pa
     case kv_type::bf16: return run_partition<vector_products<bf16_cells>>(op, tile, partition, state);
     case kv_type::int8: return run_partition<vector_products<int8_cells>>(op, tile, partition, state);
 #endif
-    case kv_type::fp8: return; // no cache of a CPU's is
+    case kv_type::fp8: return; // never on a CPU
   }
 }
 
@@ -139,7 +139,7 @@ void write_output(const attention_op& op, const attention_tile& tile, attention_
   for (int i = 0; i < tile.count; ++i) {
     const vec l = broadcast(l_of(state, i));
     for (int d = 0; d < op.cache.head_dim; d += lanes) {
-      // Exact zeros of other queries' tokens may have changed the sign of a zero: + 0 makes it positive.
+      // Exact zeros from other queries' tokens may change the sign of a zero result: + 0 makes it positive.
       const vec o = load(o_of(state, i) + d) / l + zero();
       store_some(static_cast<Out*>(tile.queries[i].out) + d, o, op.cache.head_dim - d);
     }

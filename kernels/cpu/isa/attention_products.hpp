@@ -1,6 +1,6 @@
 // The two matrix products of attention over one partition, queries times K and weights times V, with vectors: a tile of
-// queries by tokens, or by dimensions, stays in registers. Also what every way of doing them shares. Only for the
-// target units.
+// queries by tokens, or by dimensions, stays in registers. Also the parts shared with the products on AMX tiles. Only for
+// the target units.
 #pragma once
 
 #include "kernels/cpu/isa/int_simd.hpp"
@@ -13,12 +13,12 @@ inline constexpr int partition_size = 256; // partition_tokens of ops.hpp
 inline constexpr int block_size = 16;      // block_tokens
 static_assert(block_size == lanes);
 static_assert(partition_size == max_head_dim, "one stride serves queries and scores");
-inline constexpr int row_stride = partition_size + 16; // an odd number of cache lines: others would alias in L1
+inline constexpr int row_stride = partition_size + 16; // an odd number of cache lines, to avoid aliasing in L1
 
 inline int at_least(int x, int least) { return x < least ? least : x; }
 inline int at_most(int x, int most) { return x > most ? most : x; }
 
-/// The tokens of the partition that a query sees, counted from the partition's start; empty: from >= to.
+/// The tokens of a partition that a query sees, counted from the partition's start. Empty if from >= to.
 struct token_range {
   int from, to;
 };
@@ -31,10 +31,10 @@ struct tile_scratch {
   token_range seen[max_queries];
 };
 
-/// What makes a score a power of two.
+/// The scale of queries that makes exp(score) a power of two.
 inline float query_scale(const attention_op& op) { return op.scale * 0x1.715476p0f; }
 
-/// Memory that will be read soon. Fetching it bit by bit, between other work, overlaps better than all at once.
+/// Memory that will be read soon. Prefetching it in parts, between other work, overlaps better than all at once.
 struct stretch {
   const char* data = nullptr;
   std::size_t bytes = 0;
@@ -45,11 +45,11 @@ struct stretch {
   }
 };
 
-/// Where the K and V of a partition's blocks are. They are fetched some blocks ahead of their use, beyond the partition's
-/// end too: block tables are scattered, so the hardware cannot know.
+/// K and V of a partition's blocks. They are prefetched some blocks ahead, also beyond the partition's end: block tables
+/// are scattered, so the hardware prefetcher cannot guess.
 class partition_blocks {
 public:
-  /// The blocks before `last` of the partition are read.
+  /// The partition's blocks before `last` are read.
   partition_blocks(const attention_op& op, const attention_tile& tile, int partition, int last)
     : key_bytes_(op.cache.key_bytes),
       value_bytes_(op.cache.value_bytes),
@@ -62,7 +62,7 @@ public:
   const char* keys(int block) const { return scales(block) + key_bytes_ - value_bytes_; }
   const char* values(int block) const { return values_ + blocks_[block] * value_bytes_; }
 
-  /// What to fetch while the keys of `block` are read.
+  /// The memory to prefetch while the keys of `block` are read.
   stretch after_keys(int block) const {
     if (block + ahead < last_)
       return {scales(block + ahead), key_bytes_};
@@ -76,7 +76,7 @@ public:
     return next < end_ ? stretch{scales(next), key_bytes_} : stretch{};
   }
 
-  /// The scales of a block's tokens; to be called with its keys.
+  /// Loads the scales of a block's tokens; called together with its keys.
   void load_scales(tile_scratch& scratch, int block) const {
     const auto* from = reinterpret_cast<const float*>(scales(block));
     store(scratch.k_scales + block * 16, load(from));
@@ -87,15 +87,15 @@ private:
   static constexpr int ahead = 4;
   static constexpr int blocks_per_partition = partition_size / block_size;
 
-  const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // then come the keys
+  const char* scales(int block) const { return keys_ + blocks_[block] * key_bytes_; } // followed by the keys
 
-  std::size_t key_bytes_, value_bytes_; // of a block
-  const char *keys_, *values_;          // of the head
+  std::size_t key_bytes_, value_bytes_; // per block
+  const char *keys_, *values_;          // of this head
   const std::int32_t* blocks_;
   int last_, end_;
 };
 
-// Stored numbers: `steps` tokens or dimensions of 16 others at a time, as floats.
+// Element types of K and V: how to load `steps` tokens or dimensions of 16 dimensions or tokens as floats.
 
 struct f32_cells {
   using element = float;
@@ -121,8 +121,8 @@ struct int8_cells {
   static void widen(vec (&to)[1], const element* p) { to[0] = load_bytes(p); }
 };
 
-/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, one is
-/// fetched, `ahead[v]` bytes behind it.
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, the one
+/// `ahead[v]` bytes behind it is prefetched.
 template <class Cells, int R, int V>
 [[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
                                               const typename Cells::element* const (&b)[V], std::size_t b_stride,
@@ -146,7 +146,7 @@ template <class Cells, int R, int V>
 template <class Cells>
 class vector_products {
 public:
-  // Sums that the target's registers hold, beside what they are made of.
+  // The sums that fit in the target's registers, beside their operands.
 #if defined(__AVX512F__)
   static constexpr int most_queries = 12, most_sums = 24;
 #else
@@ -234,7 +234,7 @@ private:
         store(o + r * stride + d + v * lanes, sums[r][v]);
   }
 
-  /// From what is read to what is fetched meanwhile: bytes; 0 where there is nothing.
+  /// Bytes from the line being read to the one to prefetch; 0 if there is none.
   static std::ptrdiff_t distance(const element* from, const stretch& to) {
     return to.data == nullptr ? 0 : to.data - reinterpret_cast<const char*>(from);
   }

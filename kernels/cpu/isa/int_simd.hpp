@@ -7,8 +7,8 @@
 namespace troupe::kernels {
 namespace {
 
-// Codes of 8 bits overflow the pairs of VPMADDUBSW. Targets without VNNI therefore turn them into signed ones, which
-// moves the code of weight 0 from 128 to 0, and multiply magnitudes; narrower codes need no such care.
+// 8-bit codes overflow the 16-bit pair sums of VPMADDUBSW. Targets without VNNI therefore make them signed, which moves
+// the code of weight 0 from 128 to 0, and multiply magnitudes. Narrower codes do not overflow.
 #if defined(__AVX512F__)
 
 struct ivec {
@@ -118,14 +118,14 @@ inline ivec dot(ivec sum, ivec codes, ivec x) {
 
 #define TROUPE_PAIR_SUMS 1
 
-/// Sums of two or more products of codes below 64 with inputs, 16 bits each.
+/// 16-bit sums of two or more products of codes below 64 with inputs.
 struct pair_sums {
   __m256i a, b;
 };
 inline pair_sums pairs(ivec codes, ivec x) {
   return {_mm256_maddubs_epi16(codes.a, x.a), _mm256_maddubs_epi16(codes.b, x.b)};
 }
-/// a sum that stays one: else GCC turns a chain of sums into a tree, which has more terms than there are registers.
+/// Keeps a chain of sums in order: GCC would make it a tree that needs more registers than there are.
 inline __m256i in_order(__m256i sum) {
   asm("" : "+x"(sum));
   return sum;
@@ -133,7 +133,7 @@ inline __m256i in_order(__m256i sum) {
 inline pair_sums operator+(pair_sums p, pair_sums q) {
   return {in_order(_mm256_add_epi16(p.a, q.a)), in_order(_mm256_add_epi16(p.b, q.b))};
 }
-/// Lines whose sums fit: products are below 2^bits * 127.
+/// Lines whose sums fit in 16 bits: products are below 2^bits * 127.
 constexpr int pair_lines(int code_bits) { return 32767 / (((1 << code_bits) - 1) * 127 * 2); }
 /// sum + the sums of both pairs.
 inline ivec add_pairs(ivec sum, pair_sums p) {
@@ -224,9 +224,9 @@ inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
 
 #endif
 
-// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so that its bits read as a float are that
-// plus the integer. A product with a scale is then one FMA, exact but for its one rounding, as scales have at most 20
-// significant bits.
+// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so its bits, read as a float, are that plus the
+// integer. The product with a scale is then one FMA with a single rounding, because scales have at most 20 significant
+// bits.
 
 inline constexpr float magic = 0x1.8p23f;
 inline constexpr std::uint32_t magic_bits = 0x4b400000;

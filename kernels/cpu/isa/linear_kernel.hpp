@@ -5,17 +5,16 @@
 #include "kernels/cpu/isa/quantised_kernel.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 #if defined(__AMX_BF16__)
-#include "kernels/cpu/isa/amx_linear.hpp"
+#include "kernels/cpu/isa/amx/linear.hpp"
 #endif
 
 namespace troupe::kernels {
 namespace {
 
-/// How far ahead of their use weights are asked for, in bytes, where they come from memory: by the first row tile; later
-/// ones find them in L2.
+/// Prefetch distance of weights, in bytes. Only the first row tile prefetches; later ones find the weights in L2.
 inline constexpr std::size_t float_fetch_distance = 8192;
 
-/// One panel and one row tile over one block of K, `ahead` words of which are fetched before their use.
+/// One panel and one row tile over one block of K. Weights are prefetched `ahead` words before their use.
 template <class Operand>
 inline void linear_block(const typename Operand::element* weights, const std::uint32_t* rows, int count,
                          std::size_t words, bool fresh, float* c, std::size_t c_stride, std::size_t ahead) {
@@ -25,19 +24,18 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
       accumulate_tile<Operand, R, V>(c + column, c_stride, fresh, rows, activation_stride, words,
                                      [&](std::size_t k, int v) {
                                        const auto* from = weights + k * panel_outputs + column + v * lanes;
-                                       if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once for each line
+                                       if (ahead != 0 && v * lanes * sizeof(*from) % 64 == 0) // once per line
                                          __builtin_prefetch(from + ahead * panel_outputs);
                                        return Operand::column(from);
                                      });
   });
 }
 
-/// Words of K that are widened at a time: they, 16 KiB, and the activations of a tile stay in L1.
+/// Words of K that are widened at a time: 16 KiB, which stay in L1 with the activations of a tile.
 inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
 
-/// The same sums for more rows: as many vectors of a panel at a time as a full tile takes, which the first tile widens
-/// and keeps as f32 near the core for the others, while all fetch the next panel's block, each its share, evenly over
-/// its words.
+/// The same sums for more rows, for as many vectors of a panel at a time as a full tile takes. The first tile widens them
+/// to f32 in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its words.
 template <class Operand>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;
@@ -47,7 +45,7 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
   const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
   const std::size_t first_row = first_row_of(op, task.first_tile);
   const std::size_t c_stride = task.panels * panel_outputs;
-  const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes, with a word
+  const std::size_t fetched = (panel_outputs * sizeof(element) - 1) / (parts * task.tiles) + 1; // bytes per word
   for (std::size_t k = 0; k < op.words; k += widened_words) {
     const std::size_t words = op.words - k < widened_words ? op.words - k : widened_words;
     const auto* activations = op.activations + k / k_block * op.activation_block + k % k_block;
@@ -112,7 +110,7 @@ void accumulate_linear(const linear_op& op, const linear_task& task, float* scra
   }
 }
 
-/// The sums of accumulate_linear, [rows][panels][columns].
+/// Stores the sums of accumulate_linear, [rows][panels][columns].
 void store_linear(const linear_op& op, const linear_task& task, const float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);

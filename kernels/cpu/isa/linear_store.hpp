@@ -1,4 +1,4 @@
-// What becomes of a linear layer's sums: bias, activation, residual, and where they go. Only for the target units.
+// Finishes a linear layer's sums: adds bias or residual, applies the gate, stores. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/simd.hpp"
@@ -47,7 +47,7 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
   }
 }
 
-/// The sums of some rows and one panel, [rows][Columns].
+/// Stores the sums of some rows and one panel, [rows][Columns].
 template <std::size_t Columns>
 inline void store_panel(const linear_op& op, std::size_t panel, std::size_t first_row, std::size_t rows,
                         const float* c) {

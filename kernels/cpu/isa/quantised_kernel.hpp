@@ -1,15 +1,24 @@
-// Linear layers with quantised weights and activations. Per group of 32 inputs: exact integer dots, one rounding for
-// the product with the weights' scale and one for the sum, in ascending order of the groups; rows, tiles and threads
-// cannot change a bit, nor can the instructions that make the dots. Only for the target units.
+// Linear layers with quantised weights and activations. Each group of 32 inputs has exact integer dots, one rounding for
+// the product with the weights' scale and one for the sum, in ascending order of groups. So rows, tiles, threads and the
+// instructions of the dots cannot change a bit. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/linear_store.hpp"
 #include "kernels/cpu/isa/quantised_tiles.hpp"
+#if defined(__AMX_INT8__)
+#include "kernels/cpu/isa/amx/quantised.hpp"
+#endif
 
 namespace troupe::kernels {
 namespace {
 
-/// Most rows of a tile.
+#if !defined(__AMX_INT8__)
+struct quantised_scratch {
+  unpacked_block weights;
+};
+#endif
+
+/// The most rows of a tile.
 template <weight_kind Kind>
 constexpr int quantised_tile_rows() {
 #if defined(__AMX_INT8__)
@@ -19,7 +28,7 @@ constexpr int quantised_tile_rows() {
   return register_rows<Kind>;
 }
 
-/// Calls f.template operator()<Kind>() with the quantised kind.
+/// Calls f.template operator()<Kind>() for a quantised kind.
 template <class F>
 inline auto with_kind(weight_kind kind, const F& f) {
   switch (kind) {
@@ -38,8 +47,8 @@ int quantised_rows(weight_kind kind) {
   return with_kind(kind, []<weight_kind Kind>() { return quantised_tile_rows<Kind>(); });
 }
 
-/// All rows of the task, in tiles of `tile_rows`, with one block of one panel. c: [rows][32]. `finish(row, rows)` is
-/// called for rows whose sums are there.
+/// All rows of the task, in tiles of `tile_rows`, times one block of one panel. c: [rows][32]. Calls `finish(row, rows)`
+/// for rows whose sums are complete.
 template <weight_kind Kind, class Finish>
 inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
                              std::size_t rows, const unsigned char* block, std::size_t groups,
@@ -54,7 +63,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
     }
 #endif
   constexpr std::size_t R = register_rows<Kind>;
-  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) { // tiles of the first so many rows fetch
+  const auto run = [&](const auto& next_weights, std::size_t fetching_rows) { // only the first tiles prefetch
     for (std::size_t tile = done; tile < rows; tile += tile_rows) {
       const std::size_t end = rows - tile < tile_rows ? rows : tile + tile_rows;
       const std::uint32_t* records = activations + tile * activation_row;
@@ -62,7 +71,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
         const std::size_t left = end - row, count = left <= R ? left : left < 2 * R ? (left + 1) / 2 : R;
         const auto weights = next_weights();
         with_rows<R>(static_cast<int>(count), [&]<int Rows>() {
-          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows: memory is read in order
+          constexpr int V = Rows <= 2 ? quantised_vectors : register_vectors; // few rows read memory in order
           for (int v = 0; v < quantised_vectors; v += V)
             accumulate_groups<Rows, V>(c + row * quantised_panel_outputs + v * lanes, fresh, records,
                                        tile_rows * activation_record, weights, v, groups,
@@ -77,7 +86,7 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
   if (rows - done > 2 * R) {
     unpack<Kind>(scratch.weights, block, groups, [](ivec codes) { return wide<Kind> ? signed_wide(codes) : codes; });
     const std::size_t bytes = layout_of(Kind).bytes(groups), steps = (rows - done + R - 1) / R * groups;
-    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63); // whole lines: the last tiles may have none left
+    const std::size_t step = (bytes / steps + 64) & ~std::size_t(63); // whole lines; the last tiles may have none
     const unsigned char* ahead = block + bytes;
     const auto next_weights = [&] {
       const unpacked_groups<Kind> weights(scratch.weights, ahead, step);
@@ -90,9 +99,8 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
   }
 }
 
-/// Blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows' in L2 for all
-/// panels. Sums are [panels][rows][32]; each goes where it is wanted as soon as it is complete, while others still are
-/// being made.
+/// Takes the blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows stay in
+/// L2 for all panels. Sums are [panels][rows][32], each stored as soon as it is complete.
 template <weight_kind Kind>
 void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
   constexpr auto layout = layout_of(Kind);
@@ -127,7 +135,7 @@ void linear_quantised(const linear_op& op, const linear_task& task, float* sums)
 
 #if defined(__AVX512F__)
 
-/// The largest magnitude of 32 numbers as bits, where NaN is above all.
+/// The largest magnitude of 32 numbers as bits, which order NaN above all others.
 inline std::uint32_t largest_magnitude(const float* from) {
   const auto magnitude = _mm512_set1_epi32(0x7fffffff);
   const auto a = _mm512_and_si512(_mm512_loadu_si512(from), magnitude);
@@ -135,7 +143,7 @@ inline std::uint32_t largest_magnitude(const float* from) {
   return _mm512_reduce_max_epu32(_mm512_max_epu32(a, b));
 }
 
-/// codes = 16 numbers * inverse, to nearest even; their sum.
+/// codes = 16 numbers * inverse, to nearest even. Returns their sum.
 inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inverse) {
   const vec rounded = load(from) * broadcast(inverse) + broadcast(magic); // the integer is in the low bits
   const auto bytes = _mm512_cvtepi32_epi8(_mm512_castps_si512(rounded.v));
@@ -170,8 +178,8 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
 
 #endif
 
-/// One group of activations: scale = largest magnitude / 127, codes to nearest even. What is not finite makes the scale
-/// infinite or NaN, and so the products.
+/// Quantises one group of activations: scale = largest magnitude / 127, codes to nearest even. A number that is not finite
+/// makes the scale infinite or NaN, and so the products.
 inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
   const std::uint32_t largest = largest_magnitude(from);
   float most;

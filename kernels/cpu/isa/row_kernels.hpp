@@ -66,7 +66,7 @@ inline void rotate(float* x, const float* cosines, const float* sines, int half)
   }
 }
 
-/// The nearest number that bf16 can hold, so that a cache never has one that is not finite; NaN becomes the least.
+/// Clamps to the finite range of bf16, so that a cache only has finite numbers. NaN becomes the lowest.
 inline vec finite(vec x) {
   constexpr float most = 0x1.fep127f;
   return min(broadcast(most), max(x, broadcast(-most)));
@@ -80,7 +80,7 @@ inline float quantise_head(std::int8_t* to, const float* x, int n) {
     largest = max(largest, max(v, zero() - v));
   }
   const float most = maximum(largest);
-  const bool nothing = most < 0x1p-100f; // its inverse would overflow
+  const bool nothing = most < 0x1p-100f; // the inverse would overflow
   const vec inverse = broadcast(nothing ? 0 : 127 / most);
   for (int i = 0; i < n; i += lanes) {
     std::int32_t codes[lanes]; // in the low bits
@@ -92,7 +92,7 @@ inline float quantise_head(std::int8_t* to, const float* x, int n) {
   return nothing ? 0 : most / 127;
 }
 
-/// K and V of one head, finite, to slot `slot` of its place in a block.
+/// Writes K and V of one head, made finite, to `slot` of a block.
 inline void write_f32(char* keys, char* values, const float* k, const float* v, int dim, int slot) {
   auto* to = reinterpret_cast<float*>(keys);
   for (int d = 0; d < dim; ++d)
@@ -140,7 +140,7 @@ void rope_write_kv(const rope_op& op, float* row, int position, int block) {
       case kv_type::f32: write_f32(keys, values, k, v, dim, position % 16); break;
       case kv_type::bf16: write_bf16(keys, values, k, v, dim, position % 16); break;
       case kv_type::int8: write_int8(keys, values, k, v, dim, position % 16); break;
-      case kv_type::fp8: break; // no cache of a CPU's is
+      case kv_type::fp8: break; // never on a CPU
     }
     keys += op.cache.head_bytes;
     values += op.cache.head_bytes;

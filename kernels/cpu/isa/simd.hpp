@@ -1,16 +1,13 @@
-// Sixteen floats, as one, two or four registers, whichever the including translation unit is compiled for. Everything
-// is in an unnamed namespace: each target has its own copy. Only for the target units.
+// Sixteen floats in one, two or four registers, as the including translation unit is compiled. Everything is in an unnamed
+// namespace, so each target has its own copy. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/native/intrinsics.hpp"
 #include "kernels/formats/bf16.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 namespace troupe::kernels {
 namespace {
@@ -32,7 +29,7 @@ inline vec operator-(vec a, vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline vec operator*(vec a, vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline vec operator/(vec a, vec b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline vec fma(vec a, vec b, vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-/// The second operand where either is NaN.
+/// The second operand if either is NaN.
 inline vec max(vec a, vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline vec min(vec a, vec b) { return {_mm512_min_ps(a.v, b.v)}; }
 /// a in the lanes [from, to), b elsewhere.
@@ -42,7 +39,7 @@ inline vec select(int from, int to, vec a, vec b) {
     _mm512_cmplt_epi32_mask(lane, _mm512_set1_epi32(to));
   return {_mm512_mask_blend_ps(mask, b.v, a.v)};
 }
-/// 2^i, where `magic` is 1.5 * 2^23 + i, for -126 <= i <= 127.
+/// 2^i for `magic` = 1.5 * 2^23 + i, -126 <= i <= 127.
 inline vec power_of_two(vec magic) {
   return {_mm512_castsi512_ps(
     _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(magic.v), 23), _mm512_set1_epi32(127 << 23)))};
@@ -147,7 +144,7 @@ struct vec {
   quad q[4];
 };
 
-template <class Op> // always inlined, as all here: in large functions GCC would call each of them
+template <class Op> // always inlined: in large functions GCC would call each operation
 [[gnu::always_inline]] inline vec each(Op op) {
   return {{op(0), op(1), op(2), op(3)}};
 }
@@ -209,7 +206,7 @@ template <class Op> // always inlined, as all here: in large functions GCC would
   });
 }
 
-/// f16 to f32: shift into place, then scale by 2^112, which also normalises denormals; infinity and NaN keep their
+/// f16 to f32: shifts into place, then scales by 2^112, which also normalises subnormals. Infinity and NaN keep their
 /// exponent of all ones.
 [[gnu::always_inline]] inline float f16_value(std::uint16_t h) {
   const std::uint32_t magnitude = std::uint32_t(h & 0x7fff) << 13;
@@ -314,7 +311,7 @@ inline vec exp(vec x) {
   return p * power_of_two(half) * power_of_two(magic + (n - (half - magic)));
 }
 
-/// 2^x for x <= 0 to about 1 ulp, next to nothing for x < -126. exp2(0) is exactly 1. The polynomial interpolates (2^f - 1) / f
+/// 2^x for x <= 0 to about 1 ulp, close to 0 for x < -126. exp2(0) is exactly 1. The polynomial interpolates (2^f - 1) / f
 /// at the Chebyshev nodes of [0, 1].
 inline vec exp2(vec x) {
 #if defined(__AVX512DQ__)

@@ -1,6 +1,5 @@
-// The one inner loop: a register tile of R rows by V vectors of 16 columns, accumulated over k in ascending order.
-// Linear layers, attention scores and attention outputs are this loop over different memory; since a column never
-// leaves its lane and k is never split, its bits do not depend on R or V. Only for the target units.
+// The common inner loop: a register tile of R rows by V vectors of 16 columns, accumulated over k in ascending order. A
+// column never leaves its lane and k is never split, so the bits do not depend on R or V. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/simd.hpp"
@@ -9,7 +8,7 @@
 namespace troupe::kernels {
 namespace {
 
-// An operand kind says how to load 16 columns of b, how to broadcast one word of a, and how to add their product.
+// Operands: how to load 16 columns of b, broadcast one word of a, and add their product.
 
 struct f32_operand {
   using element = float;
@@ -50,12 +49,11 @@ struct pair_operand {
 
 #endif
 
-/// c[r * c_stride + v * 16 + lane] = (that, or 0 with `fresh`) + sum over k < count, ascending, of
-/// a[r * a_stride + k] * columns(k, v)[lane].
+/// c[r * c_stride + v * 16 + lane] += sum over k < count, ascending, of a[r * a_stride + k] * columns(k, v)[lane].
+/// `fresh`: c starts at 0. Always inlined, so that strides, mostly constants, cost no registers.
 template <class Operand, int R, int V, class Columns>
-[[gnu::always_inline]] inline void // the strides are mostly constants, which then cost no registers
-accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a, std::size_t a_stride,
-                std::size_t count, const Columns& columns) {
+[[gnu::always_inline]] inline void accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t* a,
+                                                   std::size_t a_stride, std::size_t count, const Columns& columns) {
   vec sums[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
@@ -75,8 +73,8 @@ accumulate_tile(float* c, std::size_t c_stride, bool fresh, const std::uint32_t*
       store(c + r * c_stride + v * lanes, sums[r][v]);
 }
 
-// The most rows of a tile, and the vectors of one with so many rows: what the target's registers hold. Fewer rows take
-// more vectors at once: the more sums in flight, the better the latency is hidden.
+// The most rows of a tile, and its vectors for a number of rows, as the target's registers allow. Fewer rows take more
+// vectors, because more sums in flight hide latency better.
 #if defined(__AVX512F__)
 inline constexpr int tile_rows = 12;
 constexpr int tile_vectors(int rows) { return 2 * rows <= tile_rows ? 4 : 2; }

@@ -1,4 +1,4 @@
-// The emulated targets, as available_isas() of a program that is linked with them.
+// Replaces available_isas() in programs that are linked with emulated targets.
 #define available_isas isas_of_the_machine
 #include "kernels/cpu/cpu_features.cpp"
 #undef available_isas

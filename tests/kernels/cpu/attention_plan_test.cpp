@@ -11,7 +11,7 @@ namespace {
 
 constexpr int partition_blocks = partition_tokens / block_tokens;
 
-/// Sequences whose block tables branch off each other at random.
+/// Sequences with randomly branching block tables.
 struct random_batch {
   std::vector<sequence_rows> sequences;
   std::vector<std::int32_t> tables;
@@ -42,7 +42,7 @@ struct random_batch {
 
 } // namespace
 
-TEST_CASE("an attention plan has every query see every partition of its context once, in order, in slots of its own") {
+TEST_CASE("an attention plan covers every partition of every query once, in order, in separate slots") {
   generator random(31);
   for (int round = 0; round < 300; ++round) {
     const random_batch who(random);
@@ -52,7 +52,7 @@ TEST_CASE("an attention plan has every query see every partition of its context 
     attention_plan plan(1 + random.below(4));
     plan.make(shape, view);
 
-    // What a run has seen where: partitions by slot, or all of it in a piece that finishes.
+    // The partitions that runs have seen, by slot; or all of them in a piece that finishes.
     std::map<std::size_t, std::pair<int, std::vector<int>>> slots; // first slot of a run -> run, partitions
     std::map<int, std::vector<int>> finished;
     std::set<std::size_t> used;
@@ -91,7 +91,7 @@ TEST_CASE("an attention plan has every query see every partition of its context 
       for (std::size_t i = 0; i < merge.parts; ++i) {
         const auto& part = slots.at(plan.part(merge.first_part + i).slot);
         CHECK(part.first == merge.run);
-        CHECK((i == 0 || part.second.size() == 1)); // a fold can only be what all else is merged into
+        CHECK((i == 0 || part.second.size() == 1)); // a fold must be the part that all others are merged into
         finished[merge.run].insert(finished[merge.run].end(), part.second.begin(), part.second.end());
       }
 
@@ -114,7 +114,7 @@ TEST_CASE("an attention plan has every query see every partition of its context 
   }
 }
 
-TEST_CASE("an attention plan reads what sequences share once, also where they branch") {
+TEST_CASE("an attention plan reads shared partitions once, also when sequences branch") {
   // Three sequences share two partitions, two of them one more.
   std::vector<std::int32_t> tables;
   std::vector<sequence_rows> sequences;

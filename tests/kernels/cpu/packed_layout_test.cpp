@@ -1,4 +1,4 @@
-// Packed weights as bytes: they change with packed_layout_version alone, and are all that a matrix needs.
+// Packed weights as bytes: they change only with packed_layout_version, and suffice to restore a matrix.
 #include "kernels/cpu/packed_matrix.hpp"
 #include "tests/kernels/support.hpp"
 
@@ -12,7 +12,7 @@ using namespace troupe::kernels::testing;
 
 namespace {
 
-/// Weights that are the same with every standard library: random codes, or numbers that all types hold.
+/// Weights that are the same with every standard library: random codes, or numbers that all types represent.
 struct fixed_weights {
   weight_format format;
   std::size_t rows, cols;
@@ -47,13 +47,10 @@ private:
       }
       return;
     }
-    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-      format == weight_format::q4_k || format == weight_format::q5_k;
     std::uint16_t scale = 0x1c00;
     for (std::size_t at = 0; at < bytes.size(); at += block_bytes(format)) {
-      set(at + (format == weight_format::q6_k ? 208 : 0), ++scale);
-      if (second)
-        set(at + 2, ++scale);
+      for (const std::size_t offset : f16_offsets(format))
+        set(at + offset, ++scale);
       scale = static_cast<std::uint16_t>(0x1c00 + scale % 1024);
     }
   }
@@ -67,7 +64,7 @@ struct packing {
   bool gated = false;
 };
 
-/// One for every kind that weights are packed as, and for every way to put them together.
+/// A case for every kind of packed weights, and for every way to combine them.
 const std::vector<packing> packings = [] {
   using enum weight_format;
   constexpr auto none = quantization::none, int8 = quantization::int8, int4 = quantization::int4;
@@ -110,7 +107,7 @@ struct packed {
     result = p.gated ? device.pack_gate_up(views[0], views[1], p.compute, p.how) : device.pack(views, p.compute, p.how);
   }
 
-  /// As they are planned with.
+  /// The same matrices without data, as in plans.
   std::vector<stored_matrix> without_data() const {
     auto shapes = views;
     for (auto& s : shapes)
@@ -144,7 +141,7 @@ std::uint32_t checksum(const std::vector<std::byte>& bytes) {
   return value;
 }
 
-/// Memory that can only be read, and nothing beyond its end.
+/// Read-only memory with an inaccessible page behind it.
 buffer read_only(const std::vector<std::byte>& bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto used = (bytes.size() + page - 1) / page * page;
@@ -173,8 +170,8 @@ numbers multiplied(backend& device, const matrix& weights, const packing& p, std
 } // namespace
 
 TEST_CASE("Packed weights have the bytes of packed_layout_version") {
-  // Where this fails because what is packed has changed on purpose: raise packed_layout_version, here and there, and
-  // take the checksums that are printed. Files with packed weights are else used with kernels that they are not for.
+  // After an intended change of layout, raise packed_layout_version here and there and copy the printed checksums.
+  // Otherwise cached files of packed weights would be used with kernels that read another layout.
   CHECK(packed_layout_version == 2);
   const std::map<std::string, std::uint32_t> known{
     {"bf16 bf16", 1208265998},
@@ -222,7 +219,7 @@ TEST_CASE("Packed weights have the bytes of packed_layout_version") {
   }
 }
 
-TEST_CASE("A matrix around the bytes of a packed one is that matrix, and reads nothing else") {
+TEST_CASE("A matrix restored from packed bytes equals the original, and reads nothing else") {
   for (const isa target : tested_isas()) {
     const auto device = make_backend(target);
     for (const auto& p : packings) {
@@ -250,7 +247,7 @@ TEST_CASE("A matrix around the bytes of a packed one is that matrix, and reads n
   }
 }
 
-TEST_CASE("Matrices that are not a CPU backend's have no packed bytes") {
+TEST_CASE("Only matrices of a CPU backend have packed bytes") {
   const auto device = make_backend(isa::portable, 1);
   const fixed_weights table(weight_format::f32, 4, 32);
   CHECK_THROWS_AS(storable(*device).bytes_of(*device->load_table(table.view())), std::invalid_argument);

@@ -11,7 +11,7 @@
 
 using troupe::kernels::thread_pool;
 
-TEST_CASE("parallel_for does every task once, with any number of threads, job after job") {
+TEST_CASE("parallel_for runs every task once, with any number of threads, job after job") {
   for (const int threads : {1, 2, 3, 8}) {
     thread_pool pool(threads);
     CHECK(pool.size() == threads);
@@ -19,7 +19,7 @@ TEST_CASE("parallel_for does every task once, with any number of threads, job af
       std::vector<int> done(tasks);
       std::atomic<bool> thread_in_range = true;
       pool.parallel_for(tasks, [&](std::size_t task, int thread) {
-        ++done[task]; // also tells ThreadSanitizer whether the caller may read it
+        ++done[task]; // not atomic: ThreadSanitizer checks that the caller may read it
         if (thread < 0 || thread >= threads)
           thread_in_range = false;
       });
@@ -30,7 +30,7 @@ TEST_CASE("parallel_for does every task once, with any number of threads, job af
   }
 }
 
-TEST_CASE("an exception in a task comes out of parallel_for, and the pool goes on") {
+TEST_CASE("parallel_for rethrows an exception of a task, and the pool keeps working") {
   for (const int threads : {1, 3}) {
     thread_pool pool(threads);
     for (std::size_t bad = 0; bad < 50; ++bad) {
@@ -47,12 +47,12 @@ TEST_CASE("an exception in a task comes out of parallel_for, and the pool goes o
   }
 }
 
-TEST_CASE("a pool starts again after its threads have gone to sleep, and costs nothing while it idles") {
+TEST_CASE("a pool wakes its sleeping threads, and uses no CPU time while idle") {
   thread_pool pool(3);
   std::atomic<int> done = 0;
   for (int round = 0; round < 5; ++round) {
     pool.parallel_for(30, [&](std::size_t, int) { ++done; });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // longer than any spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(20)); // longer than threads spin
   }
   CHECK(done == 150);
   const auto before = std::clock();
@@ -60,4 +60,4 @@ TEST_CASE("a pool starts again after its threads have gone to sleep, and costs n
   CHECK(double(std::clock() - before) / CLOCKS_PER_SEC < 0.03); // CPU time of the whole process
 }
 
-TEST_CASE("a pool that never got a job stops") { thread_pool pool(4); }
+TEST_CASE("a pool without jobs stops") { thread_pool pool(4); }

@@ -5,6 +5,7 @@
 #include <vector>
 
 using namespace troupe::kernels::cuda;
+using troupe::kernels::weight_kind;
 
 TEST_CASE("CUDA: the chooser measures each shape and bucket of rows at most once, and only in between its limits") {
   linear_chooser chooser;

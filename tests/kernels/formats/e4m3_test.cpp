@@ -1,11 +1,12 @@
 #include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/quantise_groups.hpp"
 #include "kernels/formats/weight_format.hpp"
 #include "tests/kernels/support.hpp"
 
 using namespace troupe::kernels;
 using namespace troupe::kernels::testing;
 
-TEST_CASE("E4M3: every code is the number that the format's definition gives it, and is the code of that number") {
+TEST_CASE("E4M3: every code has the value of the format's definition, and that value has this code") {
   for (int code = 0; code < 256; ++code) {
     const int exponent = code >> 3 & 15, mantissa = code & 7;
     const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
@@ -22,9 +23,9 @@ TEST_CASE("E4M3: every code is the number that the format's definition gives it,
   }
 }
 
-TEST_CASE("E4M3: numbers are rounded to nearest even, and what is too large becomes the largest") {
+TEST_CASE("E4M3: numbers are rounded to nearest even, and too large ones become the largest") {
   const auto rounded = [](float x) { return from_e4m3(to_e4m3(x)); };
-  for (int code = 0; code < 0x7e; ++code) { // between two neighbours, at the middle and beside it
+  for (int code = 0; code < 0x7e; ++code) { // the middle between two neighbours, and just beside it
     const float low = from_e4m3(static_cast<std::uint8_t>(code)), high = from_e4m3(static_cast<std::uint8_t>(code + 1));
     const float middle = (low + high) / 2;
     CHECK(rounded(middle) == (code % 2 == 0 ? low : high));
@@ -43,7 +44,7 @@ TEST_CASE("E4M3: numbers are rounded to nearest even, and what is too large beco
   CHECK(std::abs(rounded(NAN)) == 448);
 }
 
-TEST_CASE("fp8 rows: weights come back within half a step of the output's scale, wherever a stretch begins") {
+TEST_CASE("fp8 rows: weights are within half a step of the output's scale, from any first input") {
   generator random;
   const std::size_t cols = 77;
   const auto weights = random.normal(cols, 0.02f);

@@ -117,7 +117,7 @@ TEST_CASE(
     const auto source = open_model(folder.path().string());
     CHECK(check_tensors(*source.tensors, source.config).empty());
     CHECK(natural_compute(*source.tensors) == dtype::bf16);
-    CHECK(source.tensors->find("model.layers.1.self_attn.o_proj.weight")->type == tensor_type::fp8_rows);
+    CHECK(source.tensors->find("model.layers.1.self_attn.o_proj.weight")->type == tensor_type::fp8);
     if (quantization != compressed)
       continue;
     for (const precision numbers :

@@ -2,6 +2,7 @@
 // stand for.
 #pragma once
 
+#include "kernels/formats/quantise_groups.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 
@@ -16,7 +17,7 @@ public:
   fp8_view(const checkpoint& from, bool expanded) : from_(from), expanded_(expanded) {
     for (const auto& name : from.tensors())
       if (auto info = *from.find(name); is_layer_matrix(name)) {
-        info.type = expanded ? tensor_type::f32 : tensor_type::fp8_rows;
+        info.type = expanded ? tensor_type::f32 : tensor_type::fp8;
         info.bytes = info.shape[0] * row_bytes(*weight_format_of(info.type), info.shape[1]);
         infos_.emplace(name, info);
       }

@@ -1,3 +1,4 @@
+#include "kernels/formats/weight_groups.hpp"
 #include "tests/runtime/checkpoint/gguf_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 

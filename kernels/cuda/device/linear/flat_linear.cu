@@ -259,8 +259,7 @@ void linear_flat(const stream& on, const weight_part& part, const linear_params&
     case weights::q4_k: return launch_for_rows<weights::q4_k>(on, part, params);
     case weights::q5_k: return launch_for_rows<weights::q5_k>(on, part, params);
     case weights::q6_k: return launch_for_rows<weights::q6_k>(on, part, params);
-    case weights::f32:
-    case weights::f16: break;
+    default: break;
   }
   throw std::invalid_argument("linear_flat: the weights must be bf16 or quantised");
 }

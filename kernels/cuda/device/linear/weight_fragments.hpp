@@ -16,8 +16,8 @@ struct group_operand {
 /// A lane's share of a chunk, which can be loaded while another chunk is multiplied.
 template <weight_kind Kind>
 struct weight_chunk {
-  static constexpr scale_layout layout = traits_of(Kind).scales;
-  static constexpr bool four_bits = traits_of(Kind).code_bits == 4;
+  static constexpr scale_layout layout = layout_of(Kind).scales;
+  static constexpr bool four_bits = layout_of(Kind).code_bits == 4;
   static constexpr bool has_minimum = layout == scale_layout::with_minima || layout == scale_layout::factors_and_minima;
   static constexpr bool scale_per_step = layout == scale_layout::factors_and_halves;
   static constexpr bool has_factors = layout == scale_layout::factors_and_minima || scale_per_step;

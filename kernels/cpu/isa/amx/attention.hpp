@@ -1,12 +1,12 @@
-// The two matrix products of attention over one partition with AMX tiles of bf16: 16 or 32 queries at a time. Queries
-// and weights are rounded to bf16; int8 codes become bf16 exactly. An element's products are summed in the same order
-// whatever the number of queries, so that decode and prefill give the same bits. Only for the target unit with AMX.
+// The two matrix products of attention over one partition with AMX tiles of bf16, for 16 or 32 queries at a time. Queries
+// and weights are rounded to bf16; int8 codes become bf16 exactly. The order of summation does not depend on the number
+// of queries, so decode and prefill give the same bits. Only for the target unit with AMX.
 //
-// Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V. GCC's intrinsics name them by literals.
+// Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V.
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
 #include "kernels/cpu/isa/attention_products.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 
 namespace troupe::kernels {
 namespace {
@@ -15,7 +15,7 @@ inline void put_bf16(std::uint16_t* p, vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.v));
 }
 
-/// 16 words of pairs of bf16: the codes at `even` and at `odd`.
+/// Writes 16 words of bf16 pairs: the codes at `even` and `odd`.
 inline void widen_pairs(std::uint32_t* to, const std::int8_t* even, const std::int8_t* odd) {
   const auto low = _mm512_srli_epi32(_mm512_castps_si512(load_bytes(even).v), 16);
   _mm512_store_si512(to, _mm512_or_si512(low, _mm512_castps_si512(load_bytes(odd).v)));
@@ -55,7 +55,7 @@ public:
     }
   }
 
-  /// In place of the scores, in half their room.
+  /// Overwrites scores with weights, which take half their room.
   void put_weights(float* p, int token, vec weights) const {
     put_bf16(reinterpret_cast<std::uint16_t*>(p) + token, weights);
   }
@@ -81,7 +81,7 @@ public:
 private:
   static constexpr long row_bytes = row_stride * sizeof(float);
 
-  /// `inner` rows of K or V, pairs of bf16, and as many bytes of queries or weights.
+  /// `inner`: rows of K or V, bf16 pairs. `bytes`: of a row of queries or weights.
   void configure(int inner, int bytes) const {
     const int low = at_most(count_, 16);
     const int high = count_ > 16 ? count_ - 16 : low;
@@ -107,8 +107,8 @@ private:
     return reinterpret_cast<const char*>(scratch_.p[query]) + block * 32;
   }
 
-  /// K of a block, [steps][16 rows][16 tokens][2 dimensions]; beyond the last dimension anything finite. Codes are
-  /// widened to the i-th buffer.
+  /// K of a block, [steps][16 rows][16 tokens][2 dimensions], with finite values beyond the last dimension. Codes are
+  /// widened to buffer i.
   const char* keys(const partition_blocks& blocks, int block, int i) const {
     if constexpr (Int8) {
       blocks.after_keys(block).fetch();
@@ -125,7 +125,7 @@ private:
 
   struct value_tiles {
     const char* data;
-    long stride, next; // bytes from row to row and from tile to tile
+    long stride, next; // bytes between rows and between tiles
   };
 
   /// V of a block from dimension `d` on, `tiles` times 16 dimensions: [8 pairs of tokens][16 dimensions][2 tokens].

@@ -1,6 +1,6 @@
-// Included before all else in a target unit, this has it use instructions that the compiler's flags leave out: they are
-// done with others. So the targets for AVX-512 BF16 and AMX run where there is AVX-512 with VNNI, and that for AVX-VNNI
-// where there is AVX2. Results are those of the instructions, down to the order of sums; they take longer.
+// Shadows the header of the same path in emulated target units. Emulates instructions that the compiler flags exclude, so
+// that the targets for AVX-512 BF16 and AMX run on AVX-512 with VNNI, and the one for AVX-VNNI on AVX2. Results equal
+// those of the instructions, including the order of sums; speed does not.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +12,6 @@
 #define __AVX512BF16__ 1
 #define __AMX_BF16__ 1
 #define __AMX_INT8__ 1
-#define TROUPE_EMULATED_TILES 1
 #define _mm512_dpbf16_ps emulated_dpbf16
 #define _mm512_cvtneps_pbh emulated_cvtneps
 

@@ -1,7 +1,7 @@
-// Tile registers and their instructions in plain C++, for the emulated targets (see intrinsics.hpp).
+// Tile registers and their instructions in plain C++. Shadows the header of the same path in emulated target units.
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
+#include "kernels/cpu/isa/amx/tile_configuration.hpp"
 
 #include <cstring>
 #include <initializer_list>
@@ -43,7 +43,7 @@ inline void tile_store(void* to, long stride) {
     std::memcpy(static_cast<char*>(to) + r * stride, from.words[r], from.bytes);
 }
 
-/// One of the two bf16 in each word; denormals count as zero.
+/// One of the two bf16 of each word; subnormals count as zero.
 inline void halves_of(float* to, const std::uint32_t* pairs, bool high) {
   for (int i = 0; i < 16; ++i) {
     std::uint32_t bits = high ? pairs[i] & 0xffff0000u : pairs[i] << 16;
@@ -52,7 +52,7 @@ inline void halves_of(float* to, const std::uint32_t* pairs, bool high) {
   }
 }
 
-/// As Intel's manual has it: even and odd inputs summed apart, their sums added to what was there.
+/// As in Intel's manual: even and odd inputs are summed separately, then both sums are added to the destination.
 template <int Sums, int A, int B>
 inline void tile_dot_bf16() {
   const auto &a = tile_registers[A], &b = tile_registers[B];

@@ -1,13 +1,12 @@
 // Linear layers in bf16 on AMX tiles. Only for target units that have them.
 //
-// A tile instruction takes up to 16 rows of activations, 16 words of K and 16 outputs: it sums the even inputs and the
-// odd ones apart, in order, adds the two and adds that to the sum so far; denormals count as zero. It takes as long for
-// one row as for 16, and keeps the rows apart, so that a row's bits do not depend on the others. For few rows, too, it is
-// faster than memory, hence there is no other way for one.
+// A tile instruction takes up to 16 rows of activations, 16 words of K and 16 outputs. It sums even and odd inputs
+// separately, in order, and adds both to the sum so far; subnormals count as zero. It takes as long for one row as for
+// 16, and a row's bits do not depend on the others. Even for one row it is faster than memory, so there is no other path.
 #pragma once
 
-#include "kernels/cpu/isa/amx.hpp"
 #include "kernels/cpu/isa/linear_store.hpp"
+#include "kernels/cpu/isa/native/tile_instructions.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 
 namespace troupe::kernels {
@@ -17,10 +16,10 @@ inline constexpr std::size_t amx_words = 16; // of K in a row of a tile
 inline constexpr int pair_tile_rows = amx_rows;
 inline constexpr std::size_t panel_row_bytes = panel_outputs * 4;
 
-/// Words of K that a panel is multiplied at a time: 16 KiB of weights, which stay in L1 for all rows.
+/// Words of K that a panel is multiplied by at a time: 16 KiB of weights, which stay in L1 for all rows.
 inline constexpr std::size_t pair_words = 64;
 
-/// Tiles 0 to 3 are the sums of four times 16 outputs, 4 has activations, 6 and 7 weights.
+/// Tiles 0 to 3: sums of four times 16 outputs; 4: activations; 6 and 7: weights.
 inline void configure_tiles(int rows, std::size_t words) {
   tile_configuration to;
   for (int tile = 0; tile < 5; ++tile)
@@ -30,12 +29,12 @@ inline void configure_tiles(int rows, std::size_t words) {
   tile_configure(to);
 }
 
-/// Weights that will be needed, of which each product fetches some.
+/// Weights that will be needed soon. Each product prefetches some of them.
 struct upcoming_weights {
   const char* at;
   const char* end;
-  int lines; // of 64 bytes, with a product
-  bool soon; // into L1, else L2
+  int lines; // of 64 bytes, per product
+  bool soon; // to L1, else to L2
 
   void fetch() {
     for (int i = 0; i < lines && at < end; ++i, at += 64)
@@ -85,7 +84,7 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
   const std::size_t per_panel = op.words * panel_row_bytes, bytes = words * panel_row_bytes;
   const auto* weights = static_cast<const char*>(op.weights) + task.first_panel * per_panel + first * panel_row_bytes;
   const auto* activations = op.activations + first / k_block * op.activation_block + first % k_block;
-  const bool once = task.tiles == 1; // then weights come from memory all the time, else with the first tile
+  const bool once = task.tiles == 1; // all weights come from memory; else only with the first tile
   int configured = 0;
   for (std::size_t panel = 0; panel < task.panels; ++panel) {
     const char* b = weights + panel * per_panel;
@@ -104,7 +103,7 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
   }
 }
 
-/// The sums, [panels][rows][panel_outputs]: blocks of K outside, then panels, row tiles inside.
+/// Computes the sums, [panels][rows][panel_outputs]: blocks of K outside, then panels, row tiles inside.
 void accumulate_pairs(const linear_op& op, const linear_task& task, float* scratch) {
   const std::size_t whole = op.words / amx_words * amx_words;
   for (std::size_t k = 0; k < whole; k += pair_words)
@@ -114,7 +113,7 @@ void accumulate_pairs(const linear_op& op, const linear_task& task, float* scrat
   tile_release();
 }
 
-/// What accumulate_pairs left.
+/// Stores the sums of accumulate_pairs.
 void store_pairs(const linear_op& op, const linear_task& task, const float* scratch) {
   const std::size_t first = first_row_of(op, task.first_tile);
   const std::size_t last = first_row_of(op, task.first_tile + task.tiles);

@@ -1,0 +1,122 @@
+#include "kernels/cpu/attention.hpp"
+
+#include "kernels/cpu/tensor_rows.hpp"
+
+#include <algorithm>
+
+namespace troupe::kernels {
+
+cpu_attention::cpu_attention(const target& kernels, thread_pool& pool)
+  : kernels_(kernels), pool_(pool), plan_(pool.size()), scratch_(pool.size()) {}
+
+void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope,
+                                  const layer_cache& cache, const batch& who) {
+  rope_op op;
+  op.cache = cache;
+  op.heads = heads;
+  op.rope = rope;
+  op.q_norm = norm.q;
+  op.k_norm = norm.k;
+  op.eps = norm.eps;
+  chunks_.clear();
+  for (const auto& s : who.sequences)
+    for (int row = 0; row < s.rows; row += rows_per_chunk)
+      chunks_.push_back({&s, row, std::min<int>(s.rows, row + rows_per_chunk)});
+  pool_.parallel_for(chunks_.size(), [&](std::size_t i, int) {
+    const auto& [s, from, to] = chunks_[i];
+    for (int row = from; row < to; ++row) {
+      const int position = s->first_position + row;
+      kernels_.rope_write_kv(op, row_of<float>(qkv, s->first_row + row), position,
+                             who.block_tables[s->first_block + position / block_tokens]);
+    }
+  });
+}
+
+void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, float scale, int window,
+                        const layer_cache& cache, const batch& who) {
+  call call;
+  call.op.cache = cache;
+  call.op.scale = scale;
+  call.op.window = window;
+  call.op.out_bf16 = out.type == dtype::bf16;
+  call.q = &qkv;
+  call.out = &out;
+  call.blocks = who.block_tables.data();
+  const int kv_heads = call.op.cache.kv_heads;
+  expect(heads % kv_heads == 0, "attention: heads must be a multiple of the KV heads");
+  expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+  call.group = heads / kv_heads;
+  call.stride = state_stride(call.op.cache.head_dim);
+  call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
+  plan_.make({kv_heads, call.group, window, call.tile_queries}, who);
+  call.slots = states_.reserve(plan_.slots() * call.stride);
+  // Head after head: the pieces of a long prompt then find its K and V in the cache.
+  const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
+  pool_.parallel_for(pieces * kv_heads, [&](std::size_t i, int thread) {
+    attend(call, plan_.pieces()[i % pieces], static_cast<int>(i / pieces), scratch_[thread]);
+  });
+  pool_.parallel_for(merges * kv_heads, [&](std::size_t i, int thread) {
+    merge(call, plan_.merges()[i % merges], static_cast<int>(i / merges), scratch_[thread].tiles);
+  });
+}
+
+void cpu_attention::add_queries(const call& call, const query_run& run, int kv_head, int end_block,
+                                std::vector<attention_tile>& tiles) const {
+  const auto& s = *run.sequence;
+  const std::size_t dim = call.op.cache.head_dim;
+  for (int i = run.first; i < run.first + run.count; ++i) {
+    if (tiles.empty() || tiles.back().count == call.tile_queries) {
+      auto& tile = tiles.emplace_back();
+      tile.kv_head = kv_head;
+      tile.blocks = call.blocks + s.first_block;
+      tile.end_block = end_block;
+    }
+    const int row = i / call.group;
+    const std::size_t column = (kv_head * call.group + i % call.group) * dim;
+    char* out = static_cast<char*>(row_of(*call.out, s.first_row + row)) + column * size_of(call.out->type);
+    auto& tile = tiles.back();
+    tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column, out, s.first_position + row};
+  }
+}
+
+void cpu_attention::attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const {
+  alignas(64) float memory[max_queries * state_stride(max_head_dim)];
+  const attention_state part{memory, call.stride};
+  const auto runs = plan_.runs_of(piece);
+  const auto& first = *plan_.run(runs.front()).sequence;
+  const int end = std::min((piece.first_partition + piece.partitions) * partition_tokens,
+                           first.first_position + first.rows);
+  own.tiles.clear();
+  for (const int run : runs)
+    add_queries(call, plan_.run(run), kv_head, static_cast<int>(ceil_div(end, block_tokens)), own.tiles);
+  float* states = piece.finish ? own.states.reserve(piece.queries * call.stride)
+                               : call.slot(piece.slot + kv_head * piece.head_slots).data;
+  for (int p = 0; p < piece.partitions; ++p)
+    for (std::size_t t = 0, query = 0; t < own.tiles.size(); query += own.tiles[t++].count) {
+      const bool folded = piece.fold && p > 0;
+      const attention_state state{states + (query + (piece.fold ? 0 : p * piece.queries)) * call.stride, call.stride};
+      kernels_.attend_partition(call.op, own.tiles[t], piece.first_partition + p, folded ? part : state);
+      if (folded)
+        kernels_.merge(call.op, own.tiles[t].count, state, part);
+    }
+  if (piece.finish)
+    for (std::size_t t = 0, query = 0; t < own.tiles.size(); query += own.tiles[t++].count)
+      kernels_.finish(call.op, own.tiles[t], {states + query * call.stride, call.stride});
+}
+
+void cpu_attention::merge(const call& call, const attention_merge& what, int kv_head,
+                          std::vector<attention_tile>& tiles) const {
+  const auto& run = plan_.run(what.run);
+  const auto part = [&](std::size_t i) {
+    const auto& [slot, head_slots] = plan_.part(what.first_part + i);
+    return call.slot(slot + kv_head * head_slots);
+  };
+  for (std::size_t i = 1; i < what.parts; ++i)
+    kernels_.merge(call.op, run.count, part(0), part(i));
+  tiles.clear();
+  add_queries(call, run, kv_head, 0, tiles);
+  for (std::size_t t = 0, query = 0; t < tiles.size(); query += tiles[t++].count)
+    kernels_.finish(call.op, tiles[t], {part(0).data + query * call.stride, call.stride});
+}
+
+} // namespace troupe::kernels

@@ -1,0 +1,70 @@
+// Attention on the CPU: writes K and V of a step's rows to the cache, then computes and merges the pieces of an
+// attention_plan.
+#pragma once
+
+#include "kernels/cpu/attention_plan.hpp"
+#include "kernels/cpu/memory.hpp"
+#include "kernels/cpu/target.hpp"
+#include "kernels/cpu/thread_pool.hpp"
+#include "kernels/ops.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace troupe::kernels {
+
+class cpu_attention {
+public:
+  cpu_attention(const target& kernels, thread_pool& pool);
+
+  /// See backend::rope_write_kv.
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, const layer_cache& cache,
+                     const batch& who);
+
+  /// See backend::attention.
+  void run(const tensor& out, const tensor& qkv, int heads, float scale, int window, const layer_cache& cache,
+           const batch& who);
+
+private:
+  struct row_chunk {
+    const sequence_rows* sequence;
+    int from, to;
+  };
+
+  struct call {
+    attention_op op;
+    const tensor* q = nullptr;
+    const tensor* out = nullptr;
+    const std::int32_t* blocks = nullptr;
+    int group = 0;
+    int tile_queries = 0;
+    std::size_t stride = 0; // between states
+    float* slots = nullptr;
+
+    attention_state slot(std::size_t index) const { return {slots + index * stride, stride}; }
+  };
+
+  struct thread_scratch {
+    std::vector<attention_tile> tiles;
+    scratch<float> states;
+  };
+
+  /// Appends a run's queries to tiles, filling the last one first.
+  void add_queries(const call& call, const query_run& run, int kv_head, int end_block,
+                   std::vector<attention_tile>& tiles) const;
+
+  /// Computes one piece for one KV head, all tiles for each partition, so that its K and V come from memory once.
+  void attend(const call& call, const attention_piece& piece, int kv_head, thread_scratch& own) const;
+
+  /// Merges the parts of a run for one KV head, in order, and finishes it.
+  void merge(const call& call, const attention_merge& what, int kv_head, std::vector<attention_tile>& tiles) const;
+
+  const target& kernels_;
+  thread_pool& pool_;
+  attention_plan plan_;
+  scratch<float> states_;
+  std::vector<row_chunk> chunks_;
+  std::vector<thread_scratch> scratch_; // one per thread
+};
+
+} // namespace troupe::kernels

@@ -1,0 +1,12 @@
+// From an instruction set to the kernels that are compiled for it.
+#pragma once
+
+#include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/target.hpp"
+
+namespace troupe::kernels {
+
+/// Throws device_error if this machine cannot run it.
+const target& find_target(isa wanted);
+
+} // namespace troupe::kernels

@@ -1,0 +1,49 @@
+#include "kernels/cpu/kv_memory.hpp"
+
+#include "kernels/cpu/tensor_rows.hpp"
+
+#include <cstring>
+
+namespace troupe::kernels {
+
+cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
+  shape = wanted;
+  expect(shape.type != kv_type::fp8, "the CPU backend keeps K and V in f32, bf16 or int8, not in fp8");
+  expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
+  expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
+         "the CPU backend's attention takes an even head_dim of at most 256");
+  data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
+}
+
+layer_cache cpu_kv_cache::layer(int index) const {
+  const std::size_t head_block = kv_bytes(shape.type, shape.head_dim) * block_tokens;
+  const std::size_t scales = shape.type == kv_type::int8 ? 2 * block_tokens * sizeof(float) : 0;
+  layer_cache layer;
+  layer.head_bytes = head_block * shape.blocks;
+  layer.value_bytes = (head_block - scales) / 2;
+  layer.key_bytes = head_block - layer.value_bytes;
+  layer.value_offset = layer.key_bytes * shape.blocks;
+  layer.data = static_cast<char*>(data_.get()) + index * shape.kv_heads * layer.head_bytes;
+  layer.kv_heads = shape.kv_heads;
+  layer.head_dim = shape.head_dim;
+  layer.type = shape.type;
+  return layer;
+}
+
+void cpu_kv_cache::copy(std::span<const block_copy> copies, thread_pool& pool) {
+  if (copies.empty())
+    return;
+  pool.parallel_for(shape.layers, [&](std::size_t i, int) {
+    const auto layer = this->layer(static_cast<int>(i));
+    for (int head = 0; head < layer.kv_heads; ++head) {
+      char* keys = layer.data + head * layer.head_bytes;
+      char* values = keys + layer.value_offset;
+      for (const auto& copy : copies) {
+        std::memmove(keys + copy.to * layer.key_bytes, keys + copy.from * layer.key_bytes, layer.key_bytes);
+        std::memmove(values + copy.to * layer.value_bytes, values + copy.from * layer.value_bytes, layer.value_bytes);
+      }
+    }
+  });
+}
+
+} // namespace troupe::kernels

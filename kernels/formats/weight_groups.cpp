@@ -1,0 +1,131 @@
+#include "kernels/formats/weight_groups.hpp"
+
+#include "kernels/formats/e4m3.hpp"
+#include "kernels/formats/f16.hpp"
+
+#include <cstring>
+
+namespace troupe::kernels {
+
+namespace {
+
+std::uint16_t load_u16(const std::uint8_t* p) { return static_cast<std::uint16_t>(p[0] | p[1] << 8); }
+
+/// q8_0: d, 32 signed codes.
+weight_group byte_group(const std::uint8_t* block) {
+  weight_group to;
+  to.d = load_u16(block);
+  to.zero = 128;
+  for (std::size_t i = 0; i < group_inputs; ++i)
+    to.codes[i] = block[2 + i] ^ 0x80;
+  return to;
+}
+
+/// q4_0 to q5_1: d, [m,] [32 fifth bits,] 16 bytes of nibbles, of inputs 0 to 15 in the low halves.
+weight_group nibble_group(const std::uint8_t* block, bool minimum, bool five_bits) {
+  weight_group to;
+  to.d = load_u16(block);
+  block += 2;
+  if (minimum) {
+    to.m = load_u16(block);
+    to.minimum = 1;
+    block += 2;
+  }
+  const std::uint8_t* nibbles = block + (five_bits ? 4 : 0);
+  for (int i = 0; i < 16; ++i) {
+    to.codes[i] = nibbles[i] & 15;
+    to.codes[i + 16] = nibbles[i] >> 4;
+  }
+  if (five_bits)
+    for (int i = 0; i < 32; ++i)
+      to.codes[i] |= (block[i / 8] >> i % 8 & 1) << 4;
+  to.zero = minimum ? 0 : five_bits ? 16 : 8;
+  return to;
+}
+
+/// q4_k and q5_k: d, dmin, eight scales and minima of 6 bits in 12 bytes, [32 bytes of fifth bits,] 128 bytes of
+/// nibbles: each 32 bytes hold one group in the low halves and the next in the high ones.
+weight_group super_group(const std::uint8_t* block, int index, bool five_bits) {
+  weight_group to;
+  to.d = load_u16(block);
+  to.m = load_u16(block + 2);
+  const std::uint8_t* packed = block + 4;
+  if (index < 4) {
+    to.scales[0] = packed[index] & 63;
+    to.minimum = packed[index + 4] & 63;
+  } else {
+    to.scales[0] = (packed[index + 4] & 15) | packed[index - 4] >> 6 << 4;
+    to.minimum = packed[index + 4] >> 4 | packed[index] >> 6 << 4;
+  }
+  to.scales[1] = to.scales[0];
+  to.minimum = -to.minimum;
+  const std::uint8_t* nibbles = block + (five_bits ? 48 : 16) + index / 2 * 32;
+  for (int i = 0; i < 32; ++i) {
+    to.codes[i] = nibbles[i] >> index % 2 * 4 & 15;
+    if (five_bits)
+      to.codes[i] |= (block[16 + i] >> index & 1) << 4;
+  }
+  return to;
+}
+
+/// q6_k: 128 bytes of low nibbles, 64 bytes of upper bit pairs, 16 scales of 16 inputs each, d. Each half of the 256
+/// inputs has 64 bytes of nibbles and 32 of pairs.
+weight_group six_bit_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.zero = 32;
+  to.d = load_u16(block + 208);
+  to.scales[0] = static_cast<std::int8_t>(block[192 + 2 * index]);
+  to.scales[1] = static_cast<std::int8_t>(block[193 + 2 * index]);
+  const int half = index / 4, quarter = index % 4;
+  const std::uint8_t* low = block + half * 64 + quarter % 2 * 32;
+  const std::uint8_t* high = block + 128 + half * 32;
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] = (low[i] >> quarter / 2 * 4 & 15) | (high[i] >> quarter * 2 & 3) << 4;
+  return to;
+}
+
+} // namespace
+
+weight_group stored_group(weight_format f, const void* row, std::size_t index) {
+  const std::size_t groups = block_inputs(f) / group_inputs; // in a block
+  const auto* block = static_cast<const std::uint8_t*>(row) + index / groups * block_bytes(f);
+  const int part = static_cast<int>(index % groups);
+  switch (f) {
+    case weight_format::q4_0: return nibble_group(block, false, false);
+    case weight_format::q4_1: return nibble_group(block, true, false);
+    case weight_format::q5_0: return nibble_group(block, false, true);
+    case weight_format::q5_1: return nibble_group(block, true, true);
+    case weight_format::q8_0: return byte_group(block);
+    case weight_format::q4_k: return super_group(block, part, false);
+    case weight_format::q5_k: return super_group(block, part, true);
+    case weight_format::q6_k: return six_bit_group(block, part);
+    case weight_format::f32:
+    case weight_format::f16:
+    case weight_format::bf16:
+    case weight_format::fp8: break; // no groups
+  }
+  return {};
+}
+
+void dequantise(const weight_group& group, float* weights) {
+  const float d = from_f16(group.d);
+  // Without a minimum this is -0, which keeps a zero's sign.
+  const float minimum = -(from_f16(group.m) * static_cast<float>(-group.minimum));
+  for (std::size_t i = 0; i < group_inputs; ++i)
+    weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
+}
+
+void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {
+  if (f == weight_format::fp8) {
+    float scale;
+    std::memcpy(&scale, row, sizeof scale);
+    const auto* codes = static_cast<const std::uint8_t*>(row) + sizeof scale + first;
+    for (std::size_t i = 0; i < count; ++i)
+      weights[i] = scale * from_e4m3(codes[i]);
+    return;
+  }
+  for (std::size_t i = 0; i < count; i += group_inputs)
+    dequantise(stored_group(f, row, (first + i) / group_inputs), weights + i);
+}
+
+} // namespace troupe::kernels
