@@ -22,10 +22,10 @@ enum class scale_layout : std::uint8_t {
   factors_and_halves, // f16 factor of an output; two i8 scales per group
 };
 
-/// What kernels, packing and memory plans need to know of a kind of packed weights (kernels/formats/weight_kind.hpp).
+/// The facts of a kind of packed weights (kernels/formats/weight_kind.hpp) that kernels, packing and memory plans read.
 struct packed_layout {
   const char* name = "not packed on GPUs";
-  std::size_t element_bytes = 0; // of rows that lie as they are; 0: codes in groups
+  std::size_t element_bytes = 0; // of plain rows; 0: codes in groups
   int code_bits = 0;
   scale_layout scales = scale_layout::none;
 };

@@ -1,5 +1,5 @@
-// Measures the CUDA kernels against the peaks of the same GPU in the same run: copy bandwidth and the library's bf16 rate.
-// Prints a line per measurement, then the table of targets. Times are medians of graph replays.
+// Measures the CUDA kernels against the peaks of the same GPU in the same run: copy bandwidth and the library's bf16
+// rate. Prints a line per measurement, then the table of targets. Times are medians of graph replays.
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/cuda/device/linear/fp8.hpp"
@@ -108,8 +108,8 @@ std::size_t bytes_of(const weight_part& part) {
 
 const char* name(weight_kind kind) { return layout_of(kind).name; }
 
-/// All products of a layer of the llama-8b shape with a few rows, for every kind of weights: weight bytes per second as a
-/// share of copy bandwidth.
+/// All products of a layer of the llama-8b shape with a few rows, for every kind of weights: weight bytes per second as
+/// a share of copy bandwidth.
 void few_rows(stream& on, double bandwidth) {
   struct shape {
     std::size_t outputs, inputs;

@@ -1,4 +1,4 @@
-// What kernels share with the host code that launches them: the qualifier of device functions, vector types, sizes.
+// Shared by kernels and the host code that launches them: the qualifier of device functions, vector types, sizes.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is the code of a thread, `threads`
-// the size of a block, `name` what errors call it.
+// the size of a block, `name` its name in errors.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,5 +1,5 @@
 // The vocabulary that kernels are written in: thread indices, barriers, warp shuffles, tensor-core products, vector
-// loads. The primitives come from native/simt.hpp; what follows from them is here. Blocks are one-dimensional and
+// loads. native/simt.hpp has the primitives; this header adds functions made of them. Blocks are one-dimensional and
 // consist of whole warps; all lanes of a warp take part in its collective operations. Only for kernels.
 #pragma once
 

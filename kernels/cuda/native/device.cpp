@@ -63,7 +63,7 @@ stream::stream() {
   end_ = end;
 }
 
-stream::~stream() { // what fails here has failed before
+stream::~stream() { // ignores errors, which earlier calls have reported
   if (end_)
     cudaEventDestroy(static_cast<cudaEvent_t>(end_));
   if (begin_)

@@ -28,7 +28,7 @@ inline bool is_lost(cudaError_t status) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
-    case 721: // cudaErrorTensorMemoryLeak, likewise
+    case 721: // cudaErrorTensorMemoryLeak, unknown to older toolkits
     case cudaErrorMpsClientTerminated:
     case 911: // cudaErrorExternalDevice
     case cudaErrorUnknown: return true;

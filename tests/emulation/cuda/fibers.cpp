@@ -24,7 +24,7 @@ constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
 constexpr std::size_t copy_bytes = 16;
 
-/// Where a stack continues. It is entered as a ucontext the first time and by longjmp afterwards, which needs no system
+/// A suspended stack. It is entered as a ucontext the first time and by longjmp afterwards, which needs no system
 /// call; under AddressSanitizer, which intercepts longjmp, always as a ucontext.
 struct stack_context {
   ucontext_t context;

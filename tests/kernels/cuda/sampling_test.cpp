@@ -178,7 +178,7 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
     logits[2 * vocab + i] = -INFINITY;
     logits[3 * vocab + i] = std::nanf("");
     if (i > 4)
-      logits[4 * vocab + i] = -INFINITY; // fewer than top_k and logprobs ask for
+      logits[4 * vocab + i] = -INFINITY; // fewer finite logits than top_k and logprobs
   }
   std::vector<sample> samples;
   for (int row = 0; row < 5; ++row)

@@ -85,11 +85,11 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
         options.kv_cache_bytes = 5 * block_bytes;
         options.swap_bytes = 1 << 20;
       }
-      gpu_engine crowd(options);
-      REQUIRE(crowd.status().now == load_status::stage::ready);
+      gpu_engine engine(options);
+      REQUIRE(engine.status().now == load_status::stage::ready);
       std::vector<listener> listeners(work.size());
       for (std::size_t i = 0; i < work.size(); ++i)
-        crowd.submit(work[i], listeners[i]);
+        engine.submit(work[i], listeners[i]);
       for (std::size_t i = 0; i < work.size(); ++i) {
         CAPTURE(i);
         REQUIRE(listeners[i].wait());
@@ -97,9 +97,9 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
       }
       if (seed == 3) // each evicts the blocks of the one before
         for (const std::size_t i : {0, 1, 2, 0})
-          CHECK(same(crowd.run(turns[i]), expected_of_turns[i]));
+          CHECK(same(engine.run(turns[i]), expected_of_turns[i]));
       CHECK(counted().replays > before.replays);
-      const auto stats = crowd.stats();
+      const auto stats = engine.stats();
       copied += stats.copied_blocks;
       if (seed == 3) {
         CHECK(stats.swapped_out_blocks > 0);
@@ -112,12 +112,12 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
 
 TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and launches whole steps") {
   deferred_work later(1);
-  gpu_engine crowd(on_gpu());
-  REQUIRE(crowd.status().now == load_status::stage::ready);
+  gpu_engine engine(on_gpu());
+  REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 56);
   g.sampling.ignore_eos = true;
   listener l;
-  crowd.submit(g, l);
+  engine.submit(g, l);
   REQUIRE(l.wait_for_tokens(10));
   const auto before = counted(); // includes steps whose tokens have not arrived here yet
   REQUIRE(l.wait_for_tokens(50));
@@ -131,14 +131,14 @@ TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and lau
 
 TEST_CASE("requests on a GPU that fails end with an error that names the call") {
   deferred_work later(3);
-  gpu_engine crowd(on_gpu());
-  REQUIRE(crowd.status().now == load_status::stage::ready);
+  gpu_engine engine(on_gpu());
+  REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 200);
   g.sampling.ignore_eos = true;
   listener running, waiting, late;
-  crowd.submit(g, running);
+  engine.submit(g, running);
   REQUIRE(running.wait_for_tokens(5));
-  crowd.submit(g, waiting);
+  engine.submit(g, waiting);
   later.fail_after(20);
   REQUIRE(running.wait());
   REQUIRE(waiting.wait());
@@ -146,7 +146,7 @@ TEST_CASE("requests on a GPU that fails end with an error that names the call") 
   CHECK(running.result().failed->message.find("illegal memory access") != std::string::npos);
   CHECK(running.result().failed->message.find("cuda") != std::string::npos);
   CHECK(waiting.result().failed.has_value());
-  crowd.submit(g, late);
+  engine.submit(g, late);
   REQUIRE(late.wait());
   REQUIRE(late.result().failed.has_value());
   CHECK(late.result().failed->message.find("illegal memory access") != std::string::npos);
