@@ -8,7 +8,7 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr int partition_blocks = partition_tokens / block_tokens;
-constexpr int flash_least = flash_tile; // packed queries of a sequence from which flash is used
+constexpr int flash_least = flash_tile; // packed queries of a sequence; fewer are not worth flash attention
 
 int first_partition_of(int position, int window) {
   return window > 0 ? std::max(0, position + 1 - window) / partition_tokens : 0;
@@ -22,16 +22,16 @@ struct segment {
 
 class planner {
 public:
-  planner(const batch& who, const attention_options& options) : who_(who), options_(options) {}
+  planner(const batch& step, const attention_options& options) : step_(step), options_(options) {}
 
   attention_plan plan() {
-    for (const auto& s : who_.sequences)
+    for (const auto& s : step_.sequences)
       for (int i = 0; i < s.rows; ++i) {
         const int position = s.first_position + i;
         plan_.rows.push_back({position, first_partition_of(position, options_.window), 0});
         plan_.list.push_back(s.first_row + i);
       }
-    for (const auto& s : who_.sequences) {
+    for (const auto& s : step_.sequences) {
       if (options_.flash && s.rows * options_.group >= flash_least)
         add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block}, flash_tile, s.first_block, 0);
       else
@@ -42,7 +42,7 @@ public:
   }
 
 private:
-  /// Gives each row its slots; a slab that is full is closed first.
+  /// Assigns slots to each row, closing a slab when it is full.
   void add_rows(const sequence_rows& s) {
     segment part{s.first_row, 0, s.first_position, s.first_block};
     for (int i = 0; i < s.rows; ++i) {
@@ -65,7 +65,7 @@ private:
       segments_.push_back(part);
   }
 
-  /// Works for all partitions of the slab's segments, those first that several segments share.
+  /// Adds works for all partitions of the slab's segments.
   void close_slab() {
     if (segments_.empty())
       return;
@@ -101,7 +101,8 @@ private:
     std::vector<std::size_t> members; // segments
   };
 
-  /// Each partition with the segments for which it is the same blocks, all of whose rows see it whole.
+  /// The partitions with their segments. Segments share a partition if it consists of the same blocks and all their
+  /// rows see all of it.
   std::vector<group> groups() const {
     std::vector<group> result;
     std::map<std::vector<std::int32_t>, std::size_t> known; // partition and blocks → group
@@ -112,8 +113,8 @@ private:
         const bool whole = (p + 1) * partition_tokens <= s.first_position + 1 &&
           first_partition_of(s.last_position(), options_.window) <= p;
         if (options_.share && whole && segments_.size() > 1) {
-          const auto blocks = who_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
-                                                        partition_blocks);
+          const auto blocks = step_.block_tables.subspan(static_cast<std::size_t>(s.first_block + p * partition_blocks),
+                                                         partition_blocks);
           std::vector<std::int32_t> key(blocks.begin(), blocks.end());
           key.push_back(p);
           const auto [found, added] = known.try_emplace(std::move(key), result.size());
@@ -128,7 +129,7 @@ private:
     return result;
   }
 
-  /// `rows.first_row` is an index into the list, whose start is the step's rows in order.
+  /// `rows.first_row` is an index into the list, which begins with the step's rows in order.
   void add_works(const segment& rows, std::int32_t table, int partition) {
     const bool few = rows.rows * options_.group <= small_tile;
     add_tiles(few ? plan_.small : plan_.large, rows, few ? small_tile : large_tile, table, partition);
@@ -140,7 +141,7 @@ private:
       to.push_back({rows.first_row, first, std::min(tile, packed - first), table, partition});
   }
 
-  const batch& who_;
+  const batch& step_;
   const attention_options& options_;
   attention_plan plan_;
   std::vector<segment> segments_;
@@ -149,8 +150,8 @@ private:
 
 } // namespace
 
-attention_plan plan_attention(const batch& who, const attention_options& options) {
-  return planner(who, options).plan();
+attention_plan plan_attention(const batch& step, const attention_options& options) {
+  return planner(step, options).plan();
 }
 
 } // namespace troupe::kernels::cuda

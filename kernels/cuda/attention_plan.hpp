@@ -1,8 +1,8 @@
-// Which tiles, partitions and states a step's attention consists of. Pure, on the host; the plan goes to the device
-// once per step and serves all layers with the same window.
+// Divides a step's attention into tiles, partitions and states. Pure; runs on the host. A plan is uploaded once per
+// step and serves all layers with the same window.
 #pragma once
 
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/ops.hpp"
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace troupe::kernels::cuda {
 struct attention_options {
   int group = 1; // query heads that share a KV head
   int window = 0;
-  bool flash = false;               // long chunks by attend_flash: fast, but a row's bits depend on the kernel taken
-  bool share = true;                // read partitions once that several sequences have in common
-  std::size_t most_slots = 1 << 16; // states kept at a time
+  bool flash = false;               // long chunks by attend_flash: faster, but a row's bits depend on the kernel
+  bool share = true;                // read a partition that several sequences share only once
+  std::size_t most_slots = 1 << 16; // states in memory at a time
 };
 
-/// Works and rows whose states are in memory together.
+/// Works and rows whose states are in memory at the same time.
 struct attention_slab {
   std::size_t small_first = 0, small = 0; // works of at most small_tile packed queries
   std::size_t large_first = 0, large = 0; // of at most large_tile
@@ -27,12 +27,12 @@ struct attention_slab {
 
 struct attention_plan {
   std::vector<attention_row> rows; // of the step
-  std::vector<std::int32_t> list;  // of rows; works and slabs refer to stretches of it
+  std::vector<std::int32_t> list;  // of rows; works and slabs refer to ranges of it
   std::vector<attention_work> small, large, flash;
   std::vector<attention_slab> slabs;
   std::size_t slots = 0; // of the largest slab
 };
 
-attention_plan plan_attention(const batch& who, const attention_options& options);
+attention_plan plan_attention(const batch& step, const attention_options& options);
 
 } // namespace troupe::kernels::cuda

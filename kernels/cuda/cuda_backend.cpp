@@ -1,19 +1,15 @@
 #include "kernels/cuda/cuda_backend.hpp"
 
-#include "kernels/cuda/device/attention.hpp"
-#include "kernels/cuda/device/fp8.hpp"
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/cuda/device/rope.hpp"
 #include "kernels/cuda/device/rows.hpp"
-#include "kernels/cuda/gemm_library.hpp"
-#include "kernels/cuda/linear_chooser.hpp"
+#include "kernels/cuda/linear_layers.hpp"
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/cuda/step_memory.hpp"
-#include "kernels/cuda/weights.hpp"
+#include "kernels/cuda/weight_packing.hpp"
 #include "kernels/planned_steps.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 namespace troupe::kernels::cuda {
@@ -34,7 +30,7 @@ public:
     data_ = cuda::allocate(shape.block_bytes() * shape.blocks);
   }
 
-  /// [layers][blocks], then as kv_layout.hpp says.
+  /// [layers][blocks], then as in kv_layout.hpp.
   std::size_t block_bytes() const { return shape.block_bytes() / static_cast<std::size_t>(shape.layers); }
   std::size_t layer_bytes() const { return block_bytes() * shape.blocks; }
   unsigned char* data() const { return static_cast<unsigned char*>(data_.get()); }
@@ -49,16 +45,14 @@ private:
 class backend_on_device final : public cuda_backend {
 public:
   explicit backend_on_device(const cuda_options& options)
-    : options_(options),
-      info_(selected(options.device)),
-      library_(options.deterministic ? nullptr : open_gemm_library()) {}
+    : options_(options), info_(selected(options.device)), linear_(stream_, options, info_) {}
 
   std::string description() const override {
-    return (is_emulated() ? "cuda, emulated" : "cuda:" + std::to_string(options_.device) + ", " + info_.name) +
-      ", compute capability " + std::to_string(info_.major) + "." + std::to_string(info_.minor) +
-      (options_.deterministic ? ", deterministic"
-         : library_           ? ", cuBLASLt"
-                              : ", no cuBLASLt found");
+    return "cuda:" + std::to_string(options_.device) + ", " + info_.name + ", compute capability " +
+      std::to_string(info_.major) + "." + std::to_string(info_.minor) +
+      (options_.deterministic    ? ", deterministic"
+         : linear_.has_library() ? ", cuBLASLt"
+                                 : ", no cuBLASLt found");
   }
 
   const stream& queue() const override { return stream_; }
@@ -67,10 +61,7 @@ public:
   void stage(const step_inputs& inputs) override { step_.stage(copies_stream_, stream_, inputs); }
   void begin_step(const std::int32_t* slot_tokens) override { step_.begin(stream_, slot_tokens); }
   std::vector<std::uint64_t> launch_shape() const override { return step_.launch_shape(); }
-  std::uint64_t memory_moves() const override {
-    return step_.growths() + states_.growths() + trial_.growths() + expanded_.growths() + products_.growths() +
-      codes_.growths() + row_scales_.growths();
-  }
+  std::uint64_t memory_moves() const override { return step_.growths() + states_.growths() + linear_.growths(); }
 
   bool deterministic() const override { return options_.deterministic; }
 
@@ -111,7 +102,7 @@ public:
   std::size_t table_bytes(const stored_matrix& table) const override { return plan_table(table)->bytes; }
 
   std::size_t scratch_bytes(const planned_steps& steps) const override {
-    return cuda::scratch_bytes(steps, library_ != nullptr, options_.expanded_memory);
+    return cuda::scratch_bytes(steps, linear_.has_library(), options_.expanded_memory);
   }
 
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
@@ -149,20 +140,20 @@ public:
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
     const auto& weights = dynamic_cast<const device_matrix&>(w);
     expect(!weights.gated && out.type == dtype::f32, "linear: the weights must be packed by pack(), out must be f32");
-    run_linear(out, in, weights, bias, how);
+    linear_.run(out, in, weights, bias, how);
   }
 
   void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
     const auto& weights = dynamic_cast<const device_matrix&>(gate_up);
     expect(weights.gated && out.type == in.type,
            "linear_silu_gate: the weights must be packed by pack_gate_up(), out must be of the type of in");
-    run_linear(out, in, weights, bias, store::set);
+    linear_.run(out, in, weights, bias, store::set);
   }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
-                     const batch& who) override {
+                     const batch& rows) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
-    step_.enter(stream_, who);
+    step_.enter(stream_, rows);
     rope_params p;
     p.qkv = static_cast<float*>(qkv.data);
     p.stride = qkv.stride;
@@ -179,12 +170,12 @@ public:
   }
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
-                 int layer, const batch& who) override {
+                 int layer, const batch& rows) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
     const auto& shape = cache.shape;
     expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
-    step_.enter(stream_, who);
+    step_.enter(stream_, rows);
     const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
     attention_options options;
     options.group = heads / shape.kv_heads;
@@ -230,7 +221,7 @@ public:
   }
 
   void copy_blocks_on(const stream& on, kv_cache& cache, std::span<const block_copy> copies) override {
-    // Copies that read what an earlier one writes, or write what an earlier one reads or writes, wait for it.
+    // Copies run concurrently up to the first that depends on an earlier one.
     std::set<std::int32_t> read, written;
     std::size_t first = 0;
     for (std::size_t i = 0; i < copies.size(); ++i) {
@@ -281,7 +272,7 @@ private:
     return memory.data() + static_cast<std::size_t>(block) * memory.block_bytes();
   }
 
-  /// All at once, unless the cache is so large that its layers lie further apart than such copies may step.
+  /// One copy, unless the cache is so large that the distance of its layers exceeds the largest pitch.
   static void copy_layers(const stream& on, unsigned char* to, std::size_t to_pitch, const unsigned char* from,
                           std::size_t from_pitch, std::size_t bytes, int layers) {
     const auto count = static_cast<std::size_t>(layers);
@@ -303,156 +294,13 @@ private:
     cuda::copy_blocks(on, p);
   }
 
-  void run_linear(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how) {
-    expect(in.type == weights.compute && in.cols == weights.inputs,
-           "linear: in must be of the type and columns that the weights were packed for");
-    expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
-    for (const auto& part : weights.parts) {
-      auto p = params_of(part);
-      p.out = static_cast<char*>(out.data) + part.first * size_of(out.type);
-      p.out_stride = out.stride;
-      p.in = in.data;
-      p.in_stride = in.stride;
-      p.rows = in.rows;
-      p.bias = bias != nullptr ? bias + part.first : nullptr;
-      p.add = how == store::add;
-      if (weights.compute == dtype::f32)
-        linear_plain(stream_, part, p);
-      else if (!wants_library(part, p) || !multiply_by_library(part, p))
-        linear_flat(stream_, part, p);
-    }
-  }
-
-  bool wants_library(const weight_part& part, const linear_params& params) {
-    if (!library_ || params.rows == 0)
-      return false;
-    const auto measure = [&](linear_method method) {
-      auto p = params; // results go elsewhere: the real ones may be added to what is there
-      p.out_stride = part.outputs;
-      p.out = trial_.reserve(p.rows * p.out_stride * sizeof(float));
-      constexpr int runs = 5;
-      for (int i = -1; i < runs; ++i) {
-        if (i == 0)
-          stream_.start_timer();
-        if (method == linear_method::flat)
-          linear_flat(stream_, part, p);
-        else if (!multiply_by_library(part, p))
-          return std::numeric_limits<float>::infinity();
-      }
-      return stream_.stop_timer() / runs;
-    };
-    return chooser_.choose({part.kind, part.gated, part.outputs, part.inputs}, params.rows, measure) ==
-      linear_method::library;
-  }
-
-  /// False where the library cannot.
-  bool multiply_by_library(const weight_part& part, const linear_params& params) {
-    if (part.kind == weight_kind::fp8 && info_.major * 10 + info_.minor >= 89 && multiply_fp8(part, params))
-      return true;
-    if (is_grouped(part.kind) || part.kind == weight_kind::fp8)
-      return multiply_expanded(part, params);
-    product p;
-    p.inputs = part.inputs;
-    p.in_stride = params.in_stride;
-    p.weights = part.codes.get();
-    p.weight_stride = part.stride;
-    return multiply_pieces(part, params, p, part.gated ? piece_of(params.rows) : params.rows, part.gated);
-  }
-
-  /// Weights become bf16 first, some of the outputs at a time.
-  bool multiply_expanded(const weight_part& part, const linear_params& params) {
-    const auto tiles = expanded_tiles(part, options_.expanded_memory);
-    for (std::size_t first = 0; first < part.tiles; first += tiles) {
-      const auto piece = part.slice(first, std::min(tiles, part.tiles - first));
-      const auto skipped = piece.first - part.first;
-      product p;
-      p.inputs = part.inputs;
-      p.in_stride = params.in_stride;
-      p.weight_stride = part.chunks() * chunk_inputs;
-      auto* expanded = expanded_.reserve<std::uint16_t>(tiles * expanded_tile_bytes(part));
-      dequantise_part(stream_, piece, expanded, p.weight_stride);
-      p.weights = expanded;
-      auto of_piece = params;
-      of_piece.out = static_cast<char*>(params.out) + skipped * size_of(part.gated ? dtype::bf16 : dtype::f32);
-      of_piece.bias = params.bias != nullptr ? params.bias + skipped : nullptr;
-      if (!multiply_pieces(piece, of_piece, p, part.gated ? piece_of(params.rows) : params.rows, part.gated)) {
-        if (first > 0)
-          throw device_error("cublasLtMatmul: takes some outputs of a product, but not others");
-        return false;
-      }
-    }
-    return true;
-  }
-
-  /// Activations as codes, too: with their scales and the weights' where the library takes such, else these follow.
-  bool multiply_fp8(const weight_part& part, const linear_params& params) {
-    product p;
-    p.fp8 = true;
-    p.inputs = p.in_stride = p.weight_stride = part.stride; // padded with zeros
-    p.weights = part.codes.get();
-    quantise_rows_params q;
-    q.codes = codes_.reserve<std::uint8_t>(params.rows * part.stride);
-    q.scales = row_scales_.reserve<float>(params.rows * sizeof(float));
-    q.in = static_cast<const std::uint16_t*>(params.in);
-    q.in_stride = params.in_stride;
-    q.cols = part.inputs;
-    q.stride = part.stride;
-    q.rows = params.rows;
-    quantise_rows(stream_, q);
-    p.row_scales = q.scales;
-    p.output_scales = static_cast<const float*>(part.scales.get());
-    if (multiply_pieces(part, params, p, part.gated ? piece_of(params.rows) : params.rows, part.gated))
-      return true;
-    p.row_scales = p.output_scales = nullptr;
-    return multiply_pieces(part, params, p, piece_of(params.rows), true);
-  }
-
-  /// `at_once` rows at a time; where they are `passing`, through memory, in which they are scaled or gated.
-  bool multiply_pieces(const weight_part& part, const linear_params& params, product p, std::size_t at_once,
-                       bool passing) {
-    const auto* row_scales = p.row_scales;
-    p.outputs = part.gated ? part.tiles * tile_outputs : part.outputs;
-    for (std::size_t first = 0; first < params.rows; first += at_once) {
-      p.rows = std::min(at_once, params.rows - first);
-      if (p.fp8) {
-        p.in = static_cast<const std::uint8_t*>(codes_.reserve(0)) + first * p.in_stride;
-        p.row_scales = row_scales != nullptr ? row_scales + first : nullptr;
-      } else {
-        p.in = static_cast<const std::uint16_t*>(params.in) + first * params.in_stride;
-      }
-      float* out = static_cast<float*>(params.out) + first * params.out_stride; // unless gated
-      p.out_stride = passing ? p.outputs : params.out_stride;
-      p.out = passing ? products_.reserve<float>(at_once * p.outputs * sizeof(float)) : out;
-      p.add = params.add && !passing;
-      if (!library_->multiply(stream_, p)) {
-        if (first > 0)
-          throw device_error("cublasLtMatmul: takes some rows of a product, but not others");
-        return false;
-      }
-      if (p.fp8 && p.row_scales == nullptr)
-        scale_products(stream_,
-                       {part.gated ? p.out : out, part.gated ? p.out_stride : params.out_stride, p.out, p.out_stride,
-                        row_scales_.reserve<float>(0) + first, static_cast<const float*>(part.scales.get()), p.outputs,
-                        p.rows, params.add && !part.gated});
-      if (part.gated)
-        silu_gate(stream_,
-                  {static_cast<std::uint16_t*>(params.out) + first * params.out_stride, dtype::bf16, params.out_stride,
-                   p.out, p.out_stride, params.bias, params.bias_up, part.outputs, p.rows});
-      else if (params.bias != nullptr)
-        add_bias(stream_, out, params.out_stride, params.bias, part.outputs, p.rows);
-    }
-    return true;
-  }
-
   cuda_options options_;
   device_info info_;
   stream stream_, copies_stream_;
   uploader weights_upload_{stream_};
-  std::unique_ptr<gemm_library> library_; // null: there is none, or it is not wanted
-  linear_chooser chooser_;
+  linear_layers linear_;
   step_memory step_;
   device_scratch copies_, copies_aside_, states_;
-  device_scratch trial_, expanded_, products_, codes_, row_scales_; // of linear layers
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-// Device memory for what a step needs in passing.
+// Scratch memory of a step.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -9,7 +9,7 @@
 
 namespace troupe::kernels::cuda {
 
-/// Device memory that grows to the largest size asked for; its contents do not survive growing.
+/// Device memory that grows to the largest size requested. Growing discards its contents.
 class device_scratch {
 public:
   template <class T = void>
@@ -23,7 +23,7 @@ public:
     return static_cast<T*>(memory_.get());
   }
 
-  /// A copy of `values` on the device, until the next call.
+  /// A copy of `values` on the device, valid until the next call.
   template <class T>
   const T* upload(const stream& on, const T* values, std::size_t count) {
     if (count == 0)
@@ -33,14 +33,14 @@ public:
     return to;
   }
 
-  /// What `reserve` makes of a size.
+  /// The size that `reserve` allocates for a request.
   static constexpr std::size_t reserved(std::size_t bytes) { return std::bit_ceil(std::max(bytes, least)); }
 
   /// How often the memory has moved.
   std::uint64_t growths() const { return growths_; }
 
 private:
-  static constexpr std::size_t least = 64 << 10; // bytes: recorded steps live as long as nothing moves
+  static constexpr std::size_t least = 64 << 10; // bytes; recordings are lost when memory moves, so start large enough
 
   buffer memory_;
   std::size_t size_ = 0;

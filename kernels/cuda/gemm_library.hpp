@@ -1,5 +1,5 @@
-// cuBLASLt, for many rows. Loaded at run time by its name: without it, own kernels serve everything. Which algorithm a
-// product gets is what the library's heuristics put first for its shape, so results are not schedule-invariant.
+// cuBLASLt, for products of many rows. Loaded at run time by name; without it, own kernels compute everything. The
+// library's heuristics choose an algorithm per shape, so results are not schedule-invariant.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -9,9 +9,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// out [rows][outputs], f32 = in [rows][inputs] · weights [outputs][inputs]ᵀ, or out += that; in and weights both in bf16
-/// or both in fp8 (E4M3; inputs and strides multiples of 16). In fp8, with scales, what is computed is multiplied by its
-/// row's and its output's.
+/// out [rows][outputs], f32 = in [rows][inputs] · weights [outputs][inputs]ᵀ, or out += that; in and weights both in
+/// bf16 or both in fp8 (E4M3; inputs and strides multiples of 16). fp8 products may be multiplied by a scale per row
+/// and per output.
 struct product {
   float* out = nullptr;
   std::size_t out_stride = 0;
@@ -23,18 +23,18 @@ struct product {
   bool add = false;
   bool fp8 = false;
   const float* row_scales = nullptr;    // [rows], or null
-  const float* output_scales = nullptr; // [outputs], null where row_scales is
+  const float* output_scales = nullptr; // [outputs]; null if row_scales is null
 };
 
 class gemm_library {
 public:
   virtual ~gemm_library() = default;
 
-  /// False where the library has no algorithm for the product, because of its alignment or the device, say.
+  /// False if the library has no algorithm for the product, for example because of its alignment or the device.
   virtual bool multiply(const stream& on, const product& p) = 0;
 };
 
-/// Null where the library is not there.
+/// Null if the library is not found.
 std::unique_ptr<gemm_library> open_gemm_library();
 
 } // namespace troupe::kernels::cuda

@@ -1,5 +1,5 @@
-// Work that is recorded once and replayed as one launch. What is recorded must not wait, allocate or copy from pageable
-// memory: ops have been called once for the batch before, so that plans are uploaded and choices made.
+// Work that is recorded once and replayed as one launch. Recorded work must not wait, allocate or copy from pageable
+// memory. Callers therefore run the ops of a batch once before they record them: that uploads plans and makes choices.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -10,7 +10,7 @@ namespace troupe::kernels::cuda {
 
 class graph {
 public:
-  /// Records what `work` queues on the stream; nothing of it runs yet.
+  /// Records what `work` queues on the stream, without running it.
   graph(const stream& on, const std::function<void()>& work);
   ~graph();
   graph(const graph&) = delete;

@@ -1,6 +1,6 @@
-// Which of two ways a product takes: own kernel or library (with quantised weights expanded first). For few rows the
-// own kernel, for many the library; in between both are measured, once per shape, on this GPU (the heuristic data flow
-// of FlashDecoding++; Hong et al. 2024). Plain logic; cuda_backend owns one and does the measuring.
+// Chooses between two implementations of a product: own kernel or library (which needs quantised weights expanded). Few
+// rows go to the own kernel, many to the library; in between both are measured once per shape on this GPU (the
+// heuristic data flow of FlashDecoding++; Hong et al. 2024). Plain logic: linear_layers does the measuring.
 #pragma once
 
 #include "kernels/cuda/weights.hpp"
@@ -23,13 +23,13 @@ struct linear_shape {
 
 class linear_chooser {
 public:
-  static constexpr std::size_t always_flat = 8;      // rows up to which
-  static constexpr std::size_t always_library = 512; // rows from which
+  static constexpr std::size_t always_flat = 8;      // at most so many rows
+  static constexpr std::size_t always_library = 512; // at least so many rows
 
-  /// Rows between those are treated alike up to the next power of two.
+  /// Numbers of rows in between share a choice with the next power of two.
   static std::size_t bucket(std::size_t rows);
 
-  /// `measure` gives the milliseconds of a method; it is asked at most once for each method, shape and bucket.
+  /// `measure` returns the milliseconds of a method. Called at most once per method, shape and bucket.
   linear_method choose(const linear_shape& shape, std::size_t rows, const std::function<float(linear_method)>& measure);
 
 private:

@@ -41,10 +41,11 @@ buffer random_bf16_memory(const stream& on, std::size_t bytes) {
 }
 
 gpu_peaks measure_gpu(int device) {
-  const auto room = select_device(device).available / 2;
+  const auto info = select_device(device);
+  const auto room = info.available / 2;
   gpu_peaks peaks;
-  peaks.copied = std::min(is_emulated() ? std::size_t(64) << 10 : std::size_t(2) << 30, room / 2);
-  peaks.product_size = is_emulated() ? 16 : 8192;
+  peaks.copied = std::min(info.peak_copy_bytes, room / 2);
+  peaks.product_size = info.peak_product_size;
   while (peaks.product_size > 1 && 8 * peaks.product_size * peaks.product_size > room)
     peaks.product_size /= 2;
   stream on;

@@ -1,5 +1,6 @@
-// What a GPU can do at most, measured: copying its memory, and the library's products in bf16. Kernels and models are
-// judged by it in the same run. Called by a thread that has selected the device, while nothing else should run there.
+// Measures the peaks of a GPU: the bandwidth of a memory copy, and the rate of the library's bf16 products. Kernels and
+// models are compared with peaks of the same run. Called by a thread that has selected the device, which should be
+// idle.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -11,21 +12,21 @@
 namespace troupe::kernels::cuda {
 
 struct gpu_peaks {
-  double copy = 0;              // bytes per second, of which half are read and half are written
-  double bf16_product = 0;      // operations per second (a multiplication and an addition are two); 0: no library
-  std::size_t copied = 0;       // bytes, each time
+  double copy = 0;              // bytes per second, read and written bytes added
+  double bf16_product = 0;      // operations per second, multiplications and additions; 0: no library
+  std::size_t copied = 0;       // bytes of a copy
   std::size_t product_size = 0; // rows, outputs and inputs
 };
 
-/// Takes about a second, and at most half of the memory that is free: 2 GiB are copied and matrices of 8192 x 8192
-/// multiplied, where there is room; on the emulated device a few KiB. Throws device_error.
+/// Takes about a second, and at most half of the free memory: sizes are those of device_info, or what fits. Throws
+/// device_error.
 gpu_peaks measure_gpu(int device);
 
-/// Seconds of one call of `work`, which gets the number of the call: `calls` of them are recorded, and replayed
-/// `replays` times after the first three. The median.
+/// Seconds of one call of work(i). Records work(0) to work(calls - 1), replays them three times to warm up, then
+/// `replays` times; returns the median.
 template <class F>
 double seconds_per_call(stream& on, int calls, const F& work, int replays = 20) {
-  work(0); // plans and choices are made here
+  work(0); // uploads plans and makes choices, which a recording cannot
   on.synchronise();
   const graph recorded(on, [&] {
     for (int i = 0; i < calls; ++i)
@@ -43,7 +44,7 @@ double seconds_per_call(stream& on, int calls, const F& work, int replays = 20) 
   return times[static_cast<std::size_t>(replays / 2)];
 }
 
-/// Device memory full of normal numbers in bf16: of zeros alone, products take less power and run faster.
+/// Device memory filled with normally distributed bf16. Products of zeros take less power, so they would run faster.
 buffer random_bf16_memory(const stream& on, std::size_t bytes);
 
 } // namespace troupe::kernels::cuda

@@ -1,6 +1,7 @@
 #include "kernels/cuda/scratch_plan.hpp"
 
 #include "kernels/cuda/attention_plan.hpp"
+#include "kernels/cuda/device/common.hpp"
 #include "kernels/cuda/device/unpack.hpp"
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
@@ -9,14 +10,12 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
 template <class... Sizes>
 std::size_t reserved(Sizes... bytes) {
   return (device_scratch::reserved(bytes) + ...);
 }
 
-/// Of linear layers that go through the library; 0: not taken.
+/// Scratch of linear layers that go through the library. 0: not allocated.
 struct linear_bytes {
   std::size_t trial = 0, expanded = 0, products = 0, codes = 0, row_scales = 0;
 
@@ -29,7 +28,7 @@ struct linear_bytes {
     if (is_grouped(part.kind) || fp8)
       raise(expanded, expanded_tiles(part, expanded_memory) * expanded_tile_bytes(part));
     if (part.gated || fp8)
-      raise(products, std::min(rows, passing_rows) * part.tiles * tile_outputs * sizeof(float));
+      raise(products, std::min(rows, product_scratch_rows) * part.tiles * tile_outputs * sizeof(float));
     if (fp8) {
       raise(codes, rows * part.stride);
       raise(row_scales, rows * sizeof(float));
@@ -44,24 +43,24 @@ struct linear_bytes {
   }
 };
 
-/// What steps' inputs and attention take.
+/// Scratch of steps' inputs and of attention.
 std::size_t step_bytes(const planned_steps& steps) {
   const std::size_t rows = steps.rows, sequences = std::min(steps.sequences, rows),
-                    partitions = ceil_div(steps.context, partition_tokens),
+                    partitions = ceil_div<std::size_t>(steps.context, partition_tokens),
                     group = static_cast<std::size_t>(steps.heads / steps.cache.kv_heads),
                     state = static_cast<std::size_t>(steps.heads * state_floats(steps.cache.head_dim)) * sizeof(float);
   const auto most_slots = std::max<std::size_t>(1, state_memory / state);
   const auto slots = rows * partitions,
-             slabs = 2 * slots / most_slots + 1; // any two in a row hold more than most_slots
-  // Every sequence has at most one more tile in a partition than its rows fill, in every slab that it is in. Plans of
-  // steps to be repeated are padded by up to a quarter, tiles and slots.
+             slabs = 2 * slots / most_slots + 1; // two consecutive slabs hold more than most_slots
+  // In every slab and partition a sequence has at most one partly filled tile. Plans of repeatable steps pad tiles and
+  // slots by up to a quarter.
   const auto tiles = partitions * (rows * group / large_tile + sequences + slabs);
   const auto flash = rows * group / flash_tile + sequences;
   const std::size_t of_rows = rows * sizeof(attention_row), list = (2 * rows + slots) * sizeof(std::int32_t),
                     works = (tiles + tiles / 4 + flash) * sizeof(attention_work);
   const std::size_t tokens = rows * sizeof(std::int32_t), gathered = steps.logit_rows * sizeof(std::int32_t),
                     places = rows * sizeof(row_place),
-                    tables = sequences * ceil_div(steps.context, block_tokens) * sizeof(std::int32_t);
+                    tables = sequences * ceil_div<std::size_t>(steps.context, block_tokens) * sizeof(std::int32_t);
   const auto plans = steps.windows.size();
   const auto data = tokens + gathered + places + tables + plans * (of_rows + list + works);
   const auto chunks = data / (most_chunk_words * sizeof(std::uint32_t)) + 4 + 3 * plans;

@@ -1,4 +1,4 @@
-// How much device memory the ops' scratch grows to, by the sizes that the ops themselves ask for. Pure, on the host.
+// Predicts the scratch memory of the ops from the same sizes that the ops reserve. Pure; runs on the host.
 #pragma once
 
 #include "kernels/cuda/weights.hpp"
@@ -8,29 +8,29 @@
 
 namespace troupe::kernels::cuda {
 
-/// Bytes of attention's partial states at a time, unless one row alone has more.
+/// Bytes of attention states at a time. A single row may exceed it.
 inline constexpr std::size_t state_memory = std::size_t(256) << 20;
 
-/// Rows of a product that is kept in f32 before it is gated or scaled, at a time.
-inline constexpr std::size_t passing_rows = 1024;
+/// Largest number of rows of a product that is kept in scratch memory, in f32, until it is gated or scaled.
+inline constexpr std::size_t product_scratch_rows = 1024;
 
-/// Steps whose inputs are on their way or in use at a time.
+/// Steps whose inputs are being uploaded or in use at a time.
 inline constexpr std::size_t step_stagings = 3;
 
-/// Rows of a product at a time where products pass through memory before they are finished: pieces of similar size.
-constexpr std::size_t piece_of(std::size_t rows) {
-  const std::size_t pieces = std::max<std::size_t>(1, (rows + passing_rows - 1) / passing_rows);
+/// Rows of such a product at a time: pieces of similar size.
+constexpr std::size_t rows_at_once(std::size_t rows) {
+  const std::size_t pieces = std::max<std::size_t>(1, (rows + product_scratch_rows - 1) / product_scratch_rows);
   return (rows + pieces - 1) / pieces;
 }
 
-/// Bytes of a tile's weights in bf16.
+/// Bytes of a tile's weights expanded to bf16.
 std::size_t expanded_tile_bytes(const weight_part& part);
 
-/// Tiles of a part that are expanded to bf16 at a time, in pieces of similar size: as many as `expanded_memory` bytes
-/// have room for, or one.
+/// Tiles of a part that are expanded to bf16 at a time: pieces of similar size that fit in `expanded_memory` bytes, or
+/// single tiles.
 std::size_t expanded_tiles(const weight_part& part, std::size_t expanded_memory);
 
-/// See backend::scratch_bytes. `library`: there is one, and it is used.
+/// See backend::scratch_bytes. `library`: products may go through cuBLASLt.
 std::size_t scratch_bytes(const planned_steps& steps, bool library, std::size_t expanded_memory);
 
 } // namespace troupe::kernels::cuda

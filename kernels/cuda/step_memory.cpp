@@ -27,14 +27,14 @@ std::vector<attention_work> works_of(const attention_plan& plan) {
   return works;
 }
 
-/// Four sizes for each doubling: at most a quarter is empty.
+/// Rounds up to one of four sizes per power of two, so that at most a quarter is unused.
 std::size_t rounded(std::size_t n) {
   const std::size_t step = n < 8 ? 1 : std::bit_floor(n) / 4;
   return (n + step - 1) / step * step;
 }
 
-/// Adds works that do nothing and slots that nobody uses, so that plans of nearly the same size make the same launches,
-/// with the same memory for states.
+/// Adds empty works and unused slots, so that plans of similar size make the same launches with the same memory for
+/// states.
 void pad(attention_plan& plan, std::size_t most_slots) {
   if (plan.slabs.size() != 1)
     return;
@@ -72,10 +72,10 @@ const T* step_memory::image::add(device_scratch& to, const std::vector<T>& value
 }
 
 void step_memory::stage(const stream& aside, const stream& current, const step_inputs& inputs) {
-  std::vector<attention_options> wanted; // by the steps before
+  std::vector<attention_options> wanted; // by the previous step
   for (std::size_t i = 0; i < planned_; ++i)
     wanted.push_back(plans_[i]->options);
-  take(inputs.who);
+  set_batch(inputs.rows);
   image all;
   staged_tokens_.assign(inputs.tokens.begin(), inputs.tokens.end());
   tokens_ = all.add(tokens_memory_, staged_tokens_, true);
@@ -102,7 +102,7 @@ void step_memory::upload(const stream& aside, const stream& current, const image
   current_ = &stagings_[next_staging_++ % stagings_.size()];
   const auto header = all.chunks.size() * sizeof(unpack_chunk), data = all.words.size() * sizeof(std::uint32_t);
   if (!current_->uploaded.happened())
-    current_->uploaded.synchronise(); // never, where no more steps are under way than there are stagings
+    current_->uploaded.synchronise(); // only if more steps are in flight than there are stagings
   if (current_->host_bytes < header + data) {
     current_->host_bytes = std::bit_ceil(header + data);
     current_->host = allocate_pinned(current_->host_bytes);
@@ -147,9 +147,9 @@ std::uint64_t step_memory::growths() const {
 
 // -- when first seen --------------------------------------------------------------------------------------------------
 
-void step_memory::take(const batch& who) {
-  sequences_.assign(who.sequences.begin(), who.sequences.end());
-  block_tables_.assign(who.block_tables.begin(), who.block_tables.end());
+void step_memory::set_batch(const batch& rows) {
+  sequences_.assign(rows.sequences.begin(), rows.sequences.end());
+  block_tables_.assign(rows.block_tables.begin(), rows.block_tables.end());
   planned_ = 0;
   staged_ = false;
   host_places_.clear();
@@ -159,11 +159,11 @@ void step_memory::take(const batch& who) {
   row_count_ = host_places_.size();
 }
 
-void step_memory::enter(const stream& on, const batch& who) {
-  if (std::ranges::equal(who.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
-      same(who.block_tables, block_tables_))
+void step_memory::enter(const stream& on, const batch& rows) {
+  if (std::ranges::equal(rows.sequences, sequences_, [](auto& a, auto& b) { return same(a, b); }) &&
+      same(rows.block_tables, block_tables_))
     return;
-  take(who);
+  set_batch(rows);
   places_ = places_memory_.upload(on, host_places_.data(), host_places_.size());
   tables_ = tables_memory_.upload(on, block_tables_.data(), block_tables_.size());
 }

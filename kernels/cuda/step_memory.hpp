@@ -1,6 +1,6 @@
-// What a step's ops read beside weights and activations, on the device: token ids, places of rows, block tables, attention
-// plans. Either uploaded when an op first sees a batch and reused by all layers, or staged ahead: then one upload on
-// another stream brings everything while the step before still computes, and one kernel puts it in place.
+// Device copies of a step's inputs: token ids, positions of rows, block tables, attention plans. They are uploaded when
+// an op first sees a batch and reused by all layers, or staged ahead: one upload on the copy stream while the previous
+// step still computes, and one kernel that distributes it.
 #pragma once
 
 #include "kernels/cuda/attention_plan.hpp"
@@ -26,15 +26,15 @@ struct planned_attention {
 
 class step_memory {
 public:
-  /// Queues the upload of a step's inputs, and of the attention plans that the steps before it asked for. `current` is
-  /// the stream of the ops, which has been given all of the step before.
+  /// Queues on `aside` the upload of a step's inputs, and of the attention plans that the previous step needed.
+  /// `current` is the stream of the ops; all ops of the previous step are queued there.
   void stage(const stream& aside, const stream& current, const step_inputs& inputs);
 
-  /// Puts what was staged in place, on the stream of the ops.
+  /// Distributes the staged inputs, on the stream of the ops.
   void begin(const stream& on, const std::int32_t* slot_tokens);
 
-  /// Makes `who` the batch that is asked for below.
-  void enter(const stream& on, const batch& who);
+  /// Makes `rows` the batch that the functions below refer to.
+  void enter(const stream& on, const batch& rows);
 
   /// Device copies of ids in host memory.
   const std::int32_t* tokens(const stream& on, const std::int32_t* ids, std::size_t count);
@@ -44,14 +44,14 @@ public:
   const row_place* places() const { return places_; }
   const std::int32_t* tables() const { return tables_; }
 
-  /// Of the batch entered.
+  /// The attention plan of the batch.
   const planned_attention& attention(const stream& on, const attention_options& options);
 
-  /// What the sizes of a staged step's launches depend on. Empty where launches could not be repeated: part of the plan
-  /// was not staged.
+  /// The sizes that determine a staged step's launches. Empty if these cannot be repeated because part of the plan was
+  /// not staged.
   std::vector<std::uint64_t> launch_shape() const;
 
-  /// Changes when any memory has moved.
+  /// Counts how often memory has moved.
   std::uint64_t growths() const;
 
 private:
@@ -63,7 +63,7 @@ private:
     std::size_t chunks = 0;
   };
 
-  /// The step's data, one piece after another, and where each goes.
+  /// A step's data, concatenated, and where its pieces go.
   struct image {
     std::vector<unpack_chunk> chunks;
     std::vector<std::uint32_t> words;
@@ -72,7 +72,7 @@ private:
     const T* add(device_scratch& to, const std::vector<T>& values, bool tokens = false);
   };
 
-  void take(const batch& who);
+  void set_batch(const batch& rows);
   planned_attention& plan(const attention_options& options);
   void upload(const stream& aside, const stream& current, const image& all);
 
@@ -83,12 +83,12 @@ private:
   device_scratch places_memory_, tables_memory_, tokens_memory_, gathered_memory_;
   const row_place* places_ = nullptr;
   const std::int32_t* tables_ = nullptr;
-  std::vector<std::unique_ptr<planned_attention>> plans_; // the first `planned_` are of this batch
+  std::vector<std::unique_ptr<planned_attention>> plans_; // the first `planned_` belong to this batch
   std::size_t planned_ = 0;
 
   bool staged_ = false;
   bool repeatable_ = false;
-  std::vector<std::int32_t> staged_tokens_, staged_gathered_; // as the ops will name them
+  std::vector<std::int32_t> staged_tokens_, staged_gathered_; // as the ops will pass them
   const std::int32_t *tokens_ = nullptr, *gathered_ = nullptr;
   std::array<staging, step_stagings> stagings_;
   std::size_t next_staging_ = 0;

@@ -10,9 +10,9 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr std::size_t most_threads = 8;        // more do not copy faster
-constexpr std::size_t least_share = 256 << 10; // bytes that are worth a thread
+constexpr std::size_t least_share = 256 << 10; // bytes; less is not worth a thread
 
-/// Calls work(first, count) for shares of [0, count) at once.
+/// Calls work(first, count) for shares of [0, count) in parallel.
 template <class Work>
 void in_parallel(std::size_t count, std::size_t shares, const Work& work) {
   std::vector<std::jthread> threads;

@@ -1,5 +1,5 @@
-// Brings what is made on the host to the device: by several threads, in pieces, through pinned memory. While the device
-// copies one piece, the next is filled. For weights, which come from a mapped file; owned by a backend.
+// Uploads data that several host threads produce, piece by piece through pinned memory: while the device copies one
+// piece, the next is filled. For weights, which come from a mapped file. Owned by a backend.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -14,17 +14,17 @@ class uploader {
 public:
   explicit uploader(const stream& on) : on_(on) {}
 
-  /// Device memory that consists of units of so many bytes.
+  /// Device memory made of units of equal size.
   struct target {
     void* to = nullptr;
     std::size_t unit_bytes = 0;
   };
 
-  /// Writes units `first` to `first + count` of each target, which start as zeros, to where it is told; called by several
-  /// threads at once, and must not throw.
+  /// Writes units `first` to `first + count` of target i to to[i], which holds zeros. Called by several threads at
+  /// once; must not throw.
   using filler = std::function<void(std::size_t first, std::size_t count, std::span<std::uint8_t* const> to)>;
 
-  /// Returns when everything has arrived.
+  /// Fills all targets with `units` units each; returns when they have arrived.
   void upload(std::span<const target> targets, std::size_t units, const filler& fill);
 
 private:

@@ -1,12 +1,10 @@
 #include "kernels/cuda/weights.hpp"
 
+#include "kernels/cuda/device/common.hpp"
 #include "kernels/cuda/device/rows.hpp"
-#include "kernels/formats/f16.hpp"
-#include "kernels/formats/quantise_groups.hpp"
+#include "kernels/formats/weight_groups.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 
 namespace troupe::kernels::cuda {
 
@@ -14,103 +12,16 @@ namespace {
 
 constexpr std::size_t stride_unit = 32; // inputs to which rows of floats are padded
 
-std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
 void expect(bool holds, const char* message) {
   if (!holds)
     throw std::invalid_argument(message);
 }
 
-/// Of an element of a row.
-std::size_t element_bytes(weight_kind k) { return k == weight_kind::f32 ? 4 : k == weight_kind::fp8 ? 1 : 2; }
-
-/// Codes of 16 outputs over a chunk.
-std::size_t chunk_code_bytes(weight_kind k) {
-  return static_cast<std::size_t>(tile_outputs * chunk_inputs * code_bits(k) / 8);
-}
-
-std::size_t code_bytes(const weight_part& part) {
-  return is_grouped(part.kind) ? part.tiles * part.chunks() * chunk_code_bytes(part.kind)
-                               : part.tiles * tile_outputs * part.stride * element_bytes(part.kind);
-}
-
-std::size_t scale_bytes(const weight_part& part) {
-  if (part.kind == weight_kind::fp8)
-    return part.tiles * tile_outputs * sizeof(float);
-  return is_grouped(part.kind) ? part.tiles * part.chunks() * cuda::scale_bytes(part.kind) : 0;
-}
-
-struct source_row {
-  const void* data = nullptr; // null: padding
-  weight_format format = weight_format::f32;
-};
-
-/// Packed row -> stored row.
-class row_map {
-public:
-  row_map(std::span<const stored_matrix> stacked, bool gated) : stacked_(stacked), gated_(gated) {}
-
-  source_row operator[](std::size_t row) const {
-    if (!gated_)
-      return find(row);
-    const std::size_t output = row / 16 * 8 + row % 8;
-    const auto& from = stacked_[row % 16 / 8];
-    return output < from.rows ? source_row{from.row(output), from.format} : source_row{};
-  }
-
-private:
-  source_row find(std::size_t row) const {
-    for (const auto& m : stacked_) {
-      if (row < m.rows)
-        return {m.row(row), m.format};
-      row -= m.rows;
-    }
-    return {};
-  }
-
-  std::span<const stored_matrix> stacked_;
-  bool gated_;
-};
-
-float element(const source_row& row, std::size_t index) {
-  if (row.format == weight_format::f32) {
-    float x;
-    std::memcpy(&x, static_cast<const char*>(row.data) + 4 * index, 4);
-    return x;
-  }
-  std::uint16_t bits;
-  std::memcpy(&bits, static_cast<const char*>(row.data) + 2 * index, 2);
-  if (row.format == weight_format::f16)
-    return from_f16(bits);
-  const std::uint32_t wide = std::uint32_t(bits) << 16;
-  float x;
-  std::memcpy(&x, &wide, 4);
-  return x;
-}
-
-/// `n` inputs from `first`, a multiple of 32.
-void widen(const source_row& row, std::size_t first, std::size_t n, float* to) {
-  if (is_float(row.format)) {
-    for (std::size_t i = 0; i < n; ++i)
-      to[i] = element(row, first + i);
-    return;
-  }
-  expand(row.format, row.data, first, n, to);
-}
-
-std::uint16_t to_bf16(float x) {
-  std::uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if (x != x)
-    return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-/// The kind in which a matrix stays quantised; else bf16, which stands for floats.
+/// The kind that a matrix is packed as: a quantised one, or bf16 for floats.
 weight_kind kind_of(const stored_matrix& m, quantization how) {
-  const auto stored = traits_of(m.format).on_gpu;
-  if (is_grouped(stored) || stored == weight_kind::fp8)
-    return stored;
+  const auto exact = traits_of(m.format).on_gpu;
+  if (!is_float(m.format))
+    return exact;
   switch (how) {
     case quantization::int8: return weight_kind::q8;
     case quantization::int4: return weight_kind::q4_min;
@@ -120,150 +31,25 @@ weight_kind kind_of(const stored_matrix& m, quantization how) {
   return weight_kind::bf16;
 }
 
-/// Of floats for f32 activations: as stored where all are stored alike, else f32.
+/// The kind for activations in f32: floats as stored if all matrices are stored alike, else f32.
 weight_kind wide_kind(std::span<const stored_matrix> stacked) {
   const auto format = stacked.front().format;
   const bool same = std::ranges::all_of(stacked, [&](const auto& m) { return m.format == format; });
   return same && is_float(format) ? traits_of(format).on_gpu : weight_kind::f32;
 }
 
-/// Fills the memory of a part, tile by tile; `fill_tile` gets the tile and where its codes and its scales go.
-template <class F>
-void fill_tiles(uploader& to, weight_part& part, const F& fill_tile) {
-  const std::size_t codes = code_bytes(part), scales = scale_bytes(part);
-  part.codes = allocate(codes);
-  part.scales = scales > 0 ? allocate(scales) : nullptr;
-  const std::size_t tiles = std::max<std::size_t>(part.tiles, 1);
-  const uploader::target targets[] = {{part.codes.get(), codes / tiles}, {part.scales.get(), scales / tiles}};
-  to.upload(targets, part.tiles, [&](std::size_t first, std::size_t count, std::span<std::uint8_t* const> at) {
-    for (std::size_t i = 0; i < count; ++i)
-      fill_tile(first + i, at[0] + i * targets[0].unit_bytes, at[1] + i * targets[1].unit_bytes);
-  });
-}
-
-void pack_floats(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
-  const std::size_t size = element_bytes(part.kind);
-  const row_map rows(stacked, part.gated);
-  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t*) {
-    std::vector<float> wide;
-    for (std::size_t r = 0; r < tile_outputs; ++r) {
-      const auto row = rows[tile * tile_outputs + r];
-      auto* at = codes + r * part.stride * size;
-      if (row.data == nullptr)
-        continue;
-      if (is_float(row.format) && traits_of(row.format).on_gpu == part.kind) {
-        std::memcpy(at, row.data, part.inputs * size);
-        continue;
-      }
-      wide.resize(part.inputs);
-      widen(row, 0, part.inputs, wide.data());
-      for (std::size_t k = 0; k < part.inputs; ++k) {
-        const auto narrow = to_bf16(wide[k]);
-        std::memcpy(at + k * size, part.kind == weight_kind::f32 ? static_cast<const void*>(&wide[k]) : &narrow, size);
-      }
-    }
-  });
-}
-
-/// Codes and scale of one row. One that is not finite has a scale of NaN.
-void pack_fp8_row(const source_row& row, std::size_t inputs, std::uint8_t* codes, float& scale) {
-  if (row.format == weight_format::fp8) {
-    std::memcpy(&scale, row.data, sizeof scale);
-    const auto* stored = static_cast<const std::uint8_t*>(row.data) + sizeof scale;
-    for (std::size_t k = 0; k < inputs; ++k) {
-      codes[fp8_place(k)] = stored[k];
-      if ((stored[k] & 0x7f) == 0x7f)
-        scale = std::numeric_limits<float>::quiet_NaN();
-    }
-    return;
-  }
-  std::vector<float> wide(inputs);
-  widen(row, 0, inputs, wide.data());
-  scale = fp8_scale(wide.data(), inputs);
-  for (std::size_t k = 0; k < inputs; ++k)
-    codes[fp8_place(k)] = to_fp8(wide[k], scale);
-}
-
-void pack_fp8(uploader& to, weight_part& part, std::span<const stored_matrix> stacked) {
-  const row_map rows(stacked, part.gated);
-  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t* scales) {
-    for (std::size_t r = 0; r < tile_outputs; ++r)
-      if (const auto row = rows[tile * tile_outputs + r]; row.data != nullptr) {
-        float scale = 0;
-        pack_fp8_row(row, part.inputs, codes + r * part.stride, scale);
-        std::memcpy(scales + r * sizeof scale, &scale, sizeof scale);
-      }
-  });
-}
-
-weight_group group_of(const source_row& row, std::size_t index, std::size_t inputs, quantization how) {
-  if (has_groups(row.format))
-    return stored_group(row.format, row.data, index);
-  float wide[group_inputs] = {};
-  const std::size_t first = index * group_inputs;
-  widen(row, first, std::min(group_inputs, inputs - first), wide);
-  return how == quantization::int8 ? quantise_int8(wide) : quantise_int4(wide);
-}
-
-/// One group of row r of a tile, into the tile's chunk.
-void place(weight_kind kind, const weight_group& group, std::size_t r, std::size_t index, std::uint8_t* codes,
-           std::uint8_t* scales) {
-  const std::size_t half = r / 8, g = r % 8;
-  for (std::size_t i = 0; i < group_inputs; ++i) {
-    const std::size_t t = i % 16 / 4, step = i / 16, within = i % 4, lane = 4 * g + t;
-    if (code_bits(kind) == 8) {
-      constexpr std::size_t byte_of[] = {0, 2, 1, 3};
-      const std::size_t word = ((half * 2 + index / 2) * 32 + lane) * 4 + index % 2 * 2 + step;
-      codes[4 * word + byte_of[within]] = static_cast<std::uint8_t>(group.codes[i] - group.zero);
-    } else {
-      const std::size_t word = (half * 32 + lane) * 4 + index, nibble = step * 2 + within / 2 + within % 2 * 4;
-      codes[4 * word + nibble / 2] |= static_cast<std::uint8_t>(group.codes[i] << nibble % 2 * 4);
-    }
-  }
-  const auto put = [&](std::size_t at, const void* from, std::size_t bytes) { std::memcpy(scales + at, from, bytes); };
-  switch (kind) {
-    case weight_kind::q8:
-    case weight_kind::q4: return put((r * 4 + index) * 2, &group.d, 2);
-    case weight_kind::q8_min:
-    case weight_kind::q4_min: put((r * 4 + index) * 4, &group.d, 2); return put((r * 4 + index) * 4 + 2, &group.m, 2);
-    default: break;
-  }
-  put(r * 4, &group.d, 2);
-  put(r * 4 + 2, &group.m, 2);
-  if (kind == weight_kind::q6_k) {
-    put(64 + index / 2 * 64 + r * 4 + index % 2 * 2, group.scales, 2);
-  } else {
-    put(64 + r * 4 + index, group.scales, 1);
-    put(128 + r * 4 + index, &group.minimum, 1);
-  }
-}
-
-void pack_codes(uploader& to, weight_part& part, std::span<const stored_matrix> stacked, quantization how) {
-  const row_map rows(stacked, part.gated);
-  fill_tiles(to, part, [&](std::size_t tile, std::uint8_t* codes, std::uint8_t* scales) {
-    for (std::size_t r = 0; r < tile_outputs; ++r) {
-      const auto from = rows[tile * tile_outputs + r];
-      for (std::size_t group = 0; from.data != nullptr && group * group_inputs < part.inputs; ++group) {
-        const std::size_t chunk = group / chunk_groups;
-        place(part.kind, group_of(from, group, part.inputs, how), r, group % chunk_groups,
-              codes + chunk * chunk_code_bytes(part.kind), scales + chunk * cuda::scale_bytes(part.kind));
-      }
-    }
-  });
-}
-
-table_group table_group_of(const weight_group& from) {
-  table_group to;
-  const float d = from_f16(from.d);
-  to.scales[0] = d * from.scales[0];
-  to.scales[1] = d * from.scales[1];
-  to.minimum = from_f16(from.m) * from.minimum;
-  for (std::size_t k = 0; k < group_inputs; ++k)
-    to.codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);
-  return to;
-}
-
 } // namespace
+
+std::size_t code_bytes(const weight_part& part) {
+  return is_grouped(part.kind) ? part.tiles * part.chunks() * chunk_code_bytes(part.kind)
+                               : part.tiles * tile_outputs * part.stride * layout_of(part.kind).element_bytes;
+}
+
+std::size_t scale_bytes(const weight_part& part) {
+  if (layout_of(part.kind).scales == scale_layout::per_output)
+    return part.tiles * tile_outputs * sizeof(float);
+  return part.tiles * part.chunks() * chunk_scale_bytes(part.kind);
+}
 
 weight_part weight_part::slice(std::size_t first_tile, std::size_t count) const {
   const auto within = [&](const buffer& memory, std::size_t bytes) {
@@ -309,8 +95,8 @@ std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stack
       part.outputs += m.rows;
     if (gated)
       part.outputs /= 2;
-    part.tiles = gated ? ceil_div(part.outputs, tile_outputs / 2) // rows of both lie in tiles of 8
-                       : ceil_div(part.outputs, tile_outputs);
+    part.tiles = gated ? ceil_div<std::size_t>(part.outputs, tile_outputs / 2)
+                       : ceil_div<std::size_t>(part.outputs, tile_outputs);
     const bool differ = gated && kind(same[0]) != kind(same[1]);
     part.kind = compute == dtype::f32 ? wide_kind(same) : differ ? weight_kind::bf16 : kind(same.front());
     if (part.kind == weight_kind::fp8)
@@ -321,23 +107,6 @@ std::unique_ptr<device_matrix> plan_weights(std::span<const stored_matrix> stack
     to->outputs += part.outputs;
     to->parts.push_back(std::move(part));
     first = i + 1;
-  }
-  return to;
-}
-
-std::unique_ptr<device_matrix> pack_weights(uploader& to_device, std::span<const stored_matrix> stacked, dtype compute,
-                                            quantization how, bool gated) {
-  auto to = plan_weights(stacked, compute, how, gated);
-  std::size_t first = 0;
-  for (auto& part : to->parts) {
-    const auto same = stacked.subspan(first, part.stored);
-    if (is_grouped(part.kind))
-      pack_codes(to_device, part, same, how);
-    else if (part.kind == weight_kind::fp8)
-      pack_fp8(to_device, part, same);
-    else
-      pack_floats(to_device, part, same);
-    first += part.stored;
   }
   return to;
 }
@@ -353,28 +122,6 @@ std::unique_ptr<device_table> plan_table(const stored_matrix& table) {
     : is_float(table.format)  ? row_bytes(table.format, table.cols)
                               : table.cols * sizeof(float);
   to->bytes = table.rows * to->row_bytes;
-  return to;
-}
-
-std::unique_ptr<device_table> pack_table(uploader& to_device, const stored_matrix& table) {
-  auto to = plan_table(table);
-  to->data = allocate(to->bytes);
-  const uploader::target target[] = {{to->data.get(), to->row_bytes}};
-  to_device.upload(target, table.rows, [&](std::size_t first, std::size_t count, std::span<std::uint8_t* const> at) {
-    for (std::size_t r = 0; r < count; ++r) {
-      auto* row = at[0] + r * to->row_bytes;
-      const void* from = table.row(first + r);
-      if (to->grouped)
-        for (std::size_t i = 0; i < table.cols / group_inputs; ++i) {
-          const auto group = table_group_of(stored_group(table.format, from, i));
-          std::memcpy(row + i * sizeof group, &group, sizeof group);
-        }
-      else if (is_float(table.format))
-        std::memcpy(row, from, to->row_bytes);
-      else
-        expand(table.format, from, 0, table.cols, reinterpret_cast<float*>(row));
-    }
-  });
   return to;
 }
 

@@ -77,7 +77,7 @@ std::string unquantised_matrices(const checkpoint& tensors, const model_config& 
     for (const auto& w : group.stacked) {
       const auto type = require_tensor(tensors, w).type;
       ++all;
-      floats += !has_blocks(type) || type == tensor_type::fp8_rows;
+      floats += !has_blocks(type) || type == tensor_type::fp8;
     }
   const auto option = std::string("`quantize` ") + to_string(precision.weights);
   if (floats == all)

@@ -1,10 +1,9 @@
-// Measures the CUDA kernels against what the same GPU can do, in one run: copy bandwidth and the library's bf16 rate
-// are the ceilings. Prints a line for each measurement and the table of targets last. Times are medians of graph
-// replays.
+// Measures the CUDA kernels against the peaks of the same GPU in the same run: copy bandwidth and the library's bf16
+// rate. Prints a line per measurement, then the table of targets. Times are medians of graph replays.
 #include "kernels/cuda/cuda_backend.hpp"
-#include "kernels/cuda/device/attention.hpp"
-#include "kernels/cuda/device/fp8.hpp"
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/machine.hpp"
@@ -26,18 +25,18 @@ namespace {
 
 constexpr int heads = 32, kv_heads = 8, head_dim = 128; // of the llama-8b shape
 constexpr std::size_t columns = (heads + 2 * kv_heads) * head_dim;
-constexpr std::size_t resident = std::size_t(1) << 29; // bytes that weights rotate through: far more than the L2
+constexpr std::size_t resident = std::size_t(1) << 29; // bytes of weights used in turn: far more than the L2
 
 struct target {
   std::string what;
   double value;
-  double least; // or most, for times
+  double limit; // the least, for times the most
   bool time;
 };
 std::vector<target> targets;
 
-void report(const std::string& what, double value, double least, bool time = false) {
-  targets.push_back({what, value, least, time});
+void report(const std::string& what, double value, double limit, bool time = false) {
+  targets.push_back({what, value, limit, time});
 }
 
 std::mt19937& engine() {
@@ -45,9 +44,9 @@ std::mt19937& engine() {
   return instance;
 }
 
-/// Random memory: a megabyte made on the host, repeated.
-template <class Draw>
-buffer random_memory(const stream& on, std::size_t bytes, const Draw& sample) {
+/// Random memory: a megabyte from the host, repeated.
+template <class Sample>
+buffer random_memory(const stream& on, std::size_t bytes, const Sample& sample) {
   std::vector<std::uint16_t> piece(std::size_t(1) << 19);
   for (auto& x : piece)
     x = sample();
@@ -87,8 +86,8 @@ weight_part random_part(const stream& on, weight_kind kind, std::size_t outputs,
   part.inputs = part.stride = inputs;
   part.tiles = outputs / tile_outputs;
   if (is_grouped(kind)) {
-    part.codes = random_memory(on, part.tiles * part.chunks() * 256 * code_bits(kind), random_code);
-    part.scales = random_memory(on, part.tiles * part.chunks() * scale_bytes(kind), random_scale);
+    part.codes = random_memory(on, part.tiles * part.chunks() * chunk_code_bytes(kind), random_code);
+    part.scales = random_memory(on, part.tiles * part.chunks() * chunk_scale_bytes(kind), random_scale);
   } else if (kind == weight_kind::fp8) {
     part.stride = part.chunks() * chunk_inputs;
     part.codes = random_memory(on, outputs * part.stride, random_code);
@@ -103,18 +102,14 @@ std::size_t bytes_of(const weight_part& part) {
   const std::size_t chunks = part.tiles * part.chunks();
   if (part.kind == weight_kind::fp8)
     return part.outputs * (part.stride + sizeof(float));
-  return is_grouped(part.kind) ? chunks * (256 * code_bits(part.kind) + scale_bytes(part.kind))
+  return is_grouped(part.kind) ? chunks * (chunk_code_bytes(part.kind) + chunk_scale_bytes(part.kind))
                                : part.outputs * part.stride * 2;
 }
 
-const char* name(weight_kind kind) {
-  constexpr const char* names[] = {"f32", "f16",    "bf16", "bf16_pairs", "fp8",  "int8", "q5_1",
-                                   "q5",  "q5_min", "q4_0", "int4",       "q4_k", "q5_k", "q6_k"};
-  return names[static_cast<std::size_t>(kind)];
-}
+const char* name(weight_kind kind) { return layout_of(kind).name; }
 
-/// All products of a layer of the llama-8b shape, one kind of weights, a few rows: share of copy bandwidth over the
-/// weights.
+/// All products of a layer of the llama-8b shape with a few rows, for every kind of weights: weight bytes per second as
+/// a share of copy bandwidth.
 void few_rows(stream& on, double bandwidth) {
   struct shape {
     std::size_t outputs, inputs;
@@ -163,8 +158,9 @@ void few_rows(stream& on, double bandwidth) {
   }
 }
 
-/// One product, own kernel against the library (which expands groups first, and in fp8 multiplies codes, also activations'): what the chooser decides
-/// between, and what the deterministic mode, which always takes the own kernel, costs.
+/// Own kernel against the library for one product. The library needs groups expanded; for fp8 weights activations are
+/// quantised, too. Shows the alternatives of the chooser, and the cost of deterministic mode, which always uses the own
+/// kernel.
 void many_rows(stream& on, gemm_library& library) {
   const std::size_t outputs = 14336, inputs = 4096, most = 2048;
   const auto in = random_memory(on, most * inputs * 2, random_bf16);
@@ -209,7 +205,7 @@ void many_rows(stream& on, gemm_library& library) {
   }
 }
 
-/// Sequences with contexts in one cache, and a step of theirs.
+/// A step of several sequences whose contexts are in one cache.
 struct attention_case {
   std::unique_ptr<cuda_backend> device;
   std::unique_ptr<kv_cache> cache;
@@ -340,7 +336,7 @@ void sampling(stream& on) {
 
 } // namespace
 
-/// Argument: which parts, by their first letters, of linear, attention, sampling (default: all).
+/// Argument: first letters of the parts to run: linear, attention, sampling. Default: all.
 int main(int argc, char** argv) {
   if (device_count() == 0) {
     std::printf("skipped: there is no CUDA device\n");
@@ -354,7 +350,7 @@ int main(int argc, char** argv) {
     stream on;
     const auto library = open_gemm_library();
     if (!library)
-      std::printf("cuBLASLt is not there: no bf16 rate, no comparison with it\n");
+      std::printf("cuBLASLt was not found: no bf16 rate, and no comparison with it\n");
     const auto peaks = measure_gpu(0);
     const double bandwidth = peaks.copy, rate = library ? peaks.bf16_product : NAN;
     std::printf("device copy of %zu MiB: %.2f TB/s, read and written\n", peaks.copied >> 20, bandwidth / 1e12);
@@ -379,6 +375,6 @@ int main(int argc, char** argv) {
   }
   std::printf("\n%-66s %10s %8s\n", "target", "measured", "wanted");
   for (const auto& t : targets)
-    std::printf("%-66s %10.1f %s %5.1f %s\n", t.what.c_str(), t.value, t.time ? "<=" : ">=", t.least,
-                (t.time ? t.value <= t.least : t.value >= t.least) ? "met" : "missed");
+    std::printf("%-66s %10.1f %s %5.1f %s\n", t.what.c_str(), t.value, t.time ? "<=" : ">=", t.limit,
+                (t.time ? t.value <= t.limit : t.value >= t.limit) ? "met" : "missed");
 }

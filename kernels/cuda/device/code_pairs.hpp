@@ -1,20 +1,20 @@
-// 8-bit codes in registers become bf16, exactly: four codes of a word as two pairs, (0, 2) and (1, 3), counted from the
-// lowest byte. Only for kernels.
+// Converts 8-bit codes in registers to bf16, exactly. The four codes of a word become two pairs, bytes (0, 2) and (1,
+// 3) counted from the lowest. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/simt.hpp"
 
 namespace troupe::kernels::cuda {
 
-/// Signed integers. 0x4300 is 128, and its last bit is worth 1: the lower seven bits are put there; the sign bit makes the
-/// 128 that is taken away 256.
+/// Signed integers. bf16 0x4300 is 128 and its last bit is worth 1, so the lower seven bits are inserted there; the
+/// sign bit turns the 128 that is subtracted into 256.
 TROUPE_DEVICE std::uint32_t int8_pair(std::uint32_t word, int pair) {
   const std::uint32_t bytes = word >> 8 * pair;
   return simt::subtract_bf16_pair((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
 }
 
-/// E4M3: exponent and mantissa as they are, four bits up, are the number * 2^-120, subnormal ones included. (NaN, which
-/// nobody writes, becomes 480.)
+/// E4M3: exponent and mantissa shifted by four bits are the value * 2^-120, including subnormal values. NaN, which is
+/// never stored, becomes 480.
 TROUPE_DEVICE std::uint32_t fp8_pair(std::uint32_t word, int pair) {
   const std::uint32_t upper = pair == 0 ? word << 8 : word; // in the upper byte of each half
   return simt::multiply_bf16_pair((upper & 0x80008000u) | (upper >> 4 & 0x07f007f0u), 0x7b807b80u);

@@ -1,19 +1,20 @@
 #include "kernels/cuda/device/rope.hpp"
 
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A warp for each head of a row.
+/// A warp per head of a row.
 struct rope_kernel {
   static constexpr const char* name = "rope_write_kv";
   static constexpr unsigned threads = 128;
   static constexpr int warps = threads / warp_lanes;
   rope_params p;
 
-  static constexpr int most_pairs = 256 / 2 / warp_lanes; // of a lane: elements i and head_dim / 2 + i
+  static constexpr int most_pairs = 256 / 2 / warp_lanes; // per lane, of elements i and head_dim / 2 + i
 
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_x();
@@ -66,8 +67,8 @@ struct rope_kernel {
       }
   }
 
-  /// To the cache, as the nearest number that bf16 can hold, so that it never has one that is not finite; NaN becomes the
-  /// least. Codes as on a CPU (cpu/row_kernels.hpp).
+  /// Writes to the cache. Values are clamped to the finite range of bf16 and NaN becomes its lowest, so that the cache
+  /// never holds a value that is not finite. Codes are those of the CPU (cpu/isa/row_kernels.hpp).
   TROUPE_DEVICE void keep(float (&a)[most_pairs], float (&b)[most_pairs], const row_place& place, int head,
                           bool is_v) const {
     const auto to = p.cache.head(p.tables[place.first_block + place.position / block_tokens], head);
@@ -83,7 +84,7 @@ struct rope_kernel {
     if (is_scaled(p.cache.type)) {
       largest = simt::warp_max(largest);
       const float most = largest_code(p.cache.type);
-      const bool nothing = largest < 0x1p-100f; // its inverse would overflow
+      const bool nothing = largest < 0x1p-100f; // the inverse would overflow
       inverse = nothing ? 0 : simt::divide(most, largest);
       if (simt::lane() == 0)
         to.scales()[(is_v ? block_tokens : 0) + token] = nothing ? 0 : simt::divide(largest, most);

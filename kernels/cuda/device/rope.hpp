@@ -6,10 +6,10 @@
 
 namespace troupe::kernels::cuda {
 
-/// Where a row of a step stands.
+/// Position of a row of a step.
 struct row_place {
   std::int32_t position = 0;
-  std::int32_t first_block = 0; // of its sequence's table, in the step's tables
+  std::int32_t first_block = 0; // start of its sequence's block table in the step's tables
 };
 
 struct rope_params {

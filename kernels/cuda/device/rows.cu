@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/rows.hpp"
 
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {
@@ -107,7 +108,7 @@ void silu_gate(const stream& on, const silu_gate_params& params) {
 }
 
 void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows) {
-  constexpr std::size_t most = 65535; // blocks in that direction
+  constexpr std::size_t most = 65535; // blocks in the y direction of a grid
   const auto blocks = ceil_div(cols, std::size_t(add_bias_kernel::threads));
   for (std::size_t first = 0; first < rows; first += most)
     launch(on, {extent(blocks), extent(rows - first < most ? rows - first : most)}, 0,

@@ -1,5 +1,5 @@
-// Kernels that work on rows of activations: gathering embeddings, RMS norm, the gate of an MLP, biases, block copies.
-// Launchers: they check nothing, cuda_backend has.
+// Launchers for kernels on rows of activations: embeddings, RMS norm, the gate of an MLP, biases, block copies. Callers
+// check the arguments.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -7,7 +7,7 @@
 
 namespace troupe::kernels::cuda {
 
-/// 32 weights of a quantised embedding table: code * scale of its half, plus a minimum.
+/// 32 weights of a quantised embedding table: code * scale of its half + minimum.
 struct table_group {
   float scales[2];
   float minimum;
@@ -41,8 +41,8 @@ struct rms_norm_params {
 };
 void rms_norm(const stream& on, const rms_norm_params& params);
 
-/// out[r][o] = silu(x[gate of o]) * x[up of o], with biases, or null, added before: gate's, and `bias_up` further on up's.
-/// x holds tiles of 16 columns: 8 of gate, then the same 8 of up.
+/// out[r][o] = silu(x[gate of o]) * x[up of o]. Biases, unless null, are added to x first: gate's, and up's at offset
+/// `bias_up`. x holds tiles of 16 columns: 8 of gate, then the same 8 of up.
 struct silu_gate_params {
   void* out = nullptr;
   dtype out_type = dtype::f32;
@@ -59,7 +59,7 @@ void silu_gate(const stream& on, const silu_gate_params& params);
 /// x[r] += bias.
 void add_bias(const stream& on, float* x, std::size_t stride, const float* bias, std::size_t cols, std::size_t rows);
 
-/// Copies blocks of every layer, all at once: no block is both read and written.
+/// Copies blocks of every layer concurrently: no block may be both read and written.
 struct copy_blocks_params {
   void* cache = nullptr;
   std::size_t block_bytes = 0; // of one layer, a multiple of 16

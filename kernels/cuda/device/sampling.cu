@@ -1,7 +1,7 @@
 #include "kernels/cuda/device/sampling.hpp"
 
 #include "kernels/cuda/device/launch.hpp"
-#include "kernels/cuda/device/sampling_numbers.hpp"
+#include "kernels/cuda/device/sampling_arithmetic.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -25,9 +25,9 @@ TROUPE_DEVICE sampling_shared& shared() { return *reinterpret_cast<sampling_shar
 
 TROUPE_DEVICE std::uint64_t sum_of_block(std::uint64_t value) { return simt::block_sum(value, shared().warps); }
 
-/// The place at which the running sum of amount(0), amount(1), ... first passes `mark` (less than the whole sum), which
-/// becomes how far into that amount it lies. Every warp sums a stretch of the range; the one that passes is the new
-/// range.
+/// The index at which the running sum of amount(0), amount(1), ... first exceeds `mark`, which must be less than the
+/// total. `mark` becomes the offset into that amount. Every warp sums a part of the range; the part in which the sum
+/// exceeds the mark is the next range.
 template <class Amount>
 TROUPE_DEVICE std::int32_t find(std::int32_t count, const Amount& amount, std::uint64_t& mark) {
   std::int32_t begin = 0, end = count;
@@ -54,14 +54,14 @@ TROUPE_DEVICE std::int32_t find(std::int32_t count, const Amount& amount, std::u
   return begin;
 }
 
-/// A row of logits, and what of it may be chosen.
+/// A row of logits, and the tokens that may be chosen.
 struct candidate_row {
   const float* logits;
   std::int32_t vocab;
   float largest = 0;
   std::int32_t likeliest = 0;
-  std::uint32_t least = 0;     // order of the lowest logit that may be chosen,
-  std::int32_t last_equal = 0; // of which only ids up to this one
+  std::uint32_t least = 0;     // order of the lowest logit that may be chosen
+  std::int32_t last_equal = 0; // the largest id that may be chosen with that logit
   float min_p = 0;
 
   TROUPE_DEVICE candidate_row(const float* logits, std::int32_t vocab)
@@ -83,7 +83,7 @@ struct candidate_row {
   /// Plus infinity counts as the largest float.
   TROUPE_DEVICE float at(std::int32_t id) const { return logits[id] > largest_float ? largest_float : logits[id]; }
 
-  /// Whether anything can be chosen.
+  /// Whether any token can be chosen.
   TROUPE_DEVICE bool any() const { return largest > -simt::infinity(); }
 
   TROUPE_DEVICE bool keeps(std::int32_t id, float logit) const {
@@ -92,7 +92,7 @@ struct candidate_row {
       (min_p == 0 || exp_nonpositive(simt::sub(logit, largest)) >= min_p);
   }
 
-  /// What a candidate weighs, else 0.
+  /// The weight of a candidate; 0 for other tokens.
   TROUPE_DEVICE std::uint64_t weight(std::int32_t id) const {
     const float logit = at(id);
     return keeps(id, logit) ? sampling_weight(logit, largest) : 0;
@@ -106,8 +106,8 @@ struct candidate_row {
     return sum_of_block(sum);
   }
 
-  /// With candidates in descending order of their logits: the order at which the running sum of their amounts passes
-  /// `mark`, which becomes how far into those of equal logits it lies.
+  /// The order of the logit at which the running sum of amounts, by descending logits, exceeds `mark`. `mark` becomes
+  /// the offset into the amounts of equal logits.
   template <class Amount>
   TROUPE_DEVICE std::uint32_t order_at(const Amount& amount, std::uint64_t& mark) const {
     std::uint32_t prefix = 0, known = 0;
@@ -145,12 +145,12 @@ struct candidate_row {
       return;
     const auto amount = [&](std::int32_t i) { return weight(i); };
     const std::uint64_t total = this->total(amount);
-    // ceil(total * p / 2^32), at least 1; less one
+    // mark = max(1, ceil(total * p / 2^32)) - 1
     const std::uint64_t low = total * p, high = simt::multiply_high(total, p);
     const std::uint64_t rounded = (high << 32 | low >> 32) + ((low & 0xffffffffu) != 0);
     std::uint64_t mark = rounded == 0 ? 0 : rounded - 1;
     least = order_at(amount, mark);
-    // Of those with this very logit the first few ids.
+    // Of the tokens with this logit, only the lowest ids stay.
     const std::uint64_t each = sampling_weight(logit_of(least), largest);
     std::uint64_t nth = mark / each;
     last_equal = find(
@@ -201,8 +201,8 @@ struct sample_kernel {
     return tokens.sample(philox_bits(row.seed, row.position, row.index));
   }
 
-  /// The logits after all edits: themselves, or a changed copy. `pending`: a generated token that is to be counted as
-  /// well, or -1.
+  /// The logits after all edits: the original row, or an edited copy. `pending`: a generated token that `counts` does
+  /// not include yet, or -1.
   TROUPE_DEVICE const float* edit(const sampling_row& row, const float* raw, std::int32_t pending) const {
     const float scale = row.greedy ? 1 : row.inverse_temperature;
     const bool edits = row.bias_count + row.counted + row.masked_count > 0 || pending >= 0;
@@ -253,7 +253,7 @@ struct sample_kernel {
 
   TROUPE_DEVICE static void add_to(float& x, float y) { x = simt::add(x, y); }
 
-  /// What the log-probabilities of the token and of the likeliest need.
+  /// Stores what the log-probabilities of the token and of the likeliest tokens need.
   TROUPE_DEVICE void report(const sampling_row& row, const float* raw, std::int32_t token, sampled_row& out) const {
     candidate_row tokens(raw, p.vocab);
     const std::uint64_t total = tokens.total([&](std::int32_t i) { return tokens.weight(i); });
@@ -281,7 +281,7 @@ struct sample_kernel {
     if (simt::thread() != 0)
       return;
     out.top_count = wanted;
-    for (std::int32_t i = 0; i < wanted; ++i) { // the largest of what is left
+    for (std::int32_t i = 0; i < wanted; ++i) { // selection sort
       std::int32_t best = 0;
       for (std::int32_t k = 1; k < wanted; ++k)
         best = shared().top[k] > shared().top[best] ? k : best;

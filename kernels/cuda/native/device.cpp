@@ -6,6 +6,9 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
+constexpr std::size_t overhead_bytes = std::size_t(768) << 20; // not yet measured on a GPU
+constexpr std::size_t peak_copy_bytes = std::size_t(2) << 30, peak_product_size = 8192;
+
 cudaStream_t handle(const stream& s) { return static_cast<cudaStream_t>(s.native()); }
 
 } // namespace
@@ -16,7 +19,7 @@ int device_count(std::string* why_none) {
   if (status == cudaSuccess && count > 0)
     return count;
   if (why_none != nullptr) {
-    int driver = 0; // 0: there is none; without one, the status speaks of an insufficient version
+    int driver = 0; // stays 0 without a driver, for which the status would report an insufficient version
     cudaDriverGetVersion(&driver);
     const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
     if (driver == 0)
@@ -33,13 +36,18 @@ int device_count(std::string* why_none) {
   return 0;
 }
 
-bool is_emulated() { return false; }
-
 device_info select_device(int index) {
   check(cudaSetDevice(index), "cudaSetDevice");
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  device_info info{properties.name, properties.major, properties.minor, properties.multiProcessorCount, 0, 0};
+  device_info info;
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.multiprocessors = properties.multiProcessorCount;
+  info.overhead = overhead_bytes;
+  info.peak_copy_bytes = peak_copy_bytes;
+  info.peak_product_size = peak_product_size;
   check(cudaMemGetInfo(&info.available, &info.memory), "cudaMemGetInfo");
   return info;
 }
@@ -55,7 +63,7 @@ stream::stream() {
   end_ = end;
 }
 
-stream::~stream() { // what fails here has failed before
+stream::~stream() { // ignores errors, which earlier calls have reported
   if (end_)
     cudaEventDestroy(static_cast<cudaEvent_t>(end_));
   if (begin_)
@@ -125,7 +133,7 @@ void call_on_host(const stream& on, std::function<void()> f) {
     (*mine)();
   };
   check(cudaLaunchHostFunc(handle(on), run, call.get()), "cudaLaunchHostFunc");
-  call.release(); // the driver's; lost where the device fails first
+  call.release(); // owned by the driver; leaks if the device fails first
 }
 
 buffer allocate(std::size_t bytes) {
@@ -133,7 +141,7 @@ buffer allocate(std::size_t bytes) {
   const auto size = std::to_string(bytes) + " bytes";
   check(cudaMalloc(&memory, bytes == 0 ? 1 : bytes), "cudaMalloc", size.c_str());
   buffer owner(memory, [](void* p) { cudaFree(p); });
-  const stream clearing; // of its own: no other stream is waited for, which somebody may be recording
+  const stream clearing; // its own, because waiting for another stream is refused while that is being recorded
   fill_zero(clearing, memory, bytes);
   clearing.synchronise();
   return owner;

@@ -14,9 +14,9 @@ namespace troupe::kernels::cuda {
 namespace {
 
 constexpr std::size_t workspace_bytes = std::size_t(64) << 20;
-constexpr std::size_t plan_alignment = 16; // bytes: what plans know of the alignment of activations
+constexpr std::size_t plan_alignment = 16; // bytes; plans distinguish alignments of activations up to this
 
-/// The functions used of the library, of the major version that this was compiled for.
+/// The functions that are used, from the major version that this was compiled against.
 struct functions {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
@@ -85,7 +85,7 @@ public:
   }
 
 private:
-  /// Column by column, as the library sees it: out [outputs, rows] = weights [inputs, outputs]ᵀ · in [inputs, rows].
+  /// In the library's column-major view: out [outputs, rows] = weights [inputs, outputs]ᵀ · in [inputs, rows].
   struct plan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t weights = nullptr, in = nullptr, out = nullptr;
@@ -136,7 +136,7 @@ private:
       lt_.check(lt_.preference_set(preference, attribute, &value, sizeof value),
                 "cublasLtMatmulPreferenceSetAttribute");
     };
-    const auto aligned = [](const void* at) { // no more than the plan's key says
+    const auto aligned = [](const void* at) { // at most what the plan's key distinguishes
       const auto address = reinterpret_cast<std::uintptr_t>(at);
       return static_cast<std::uint32_t>(std::min<std::uintptr_t>(plan_alignment, address & (~address + 1)));
     };
@@ -149,19 +149,19 @@ private:
     const auto status = lt_.heuristic(handle_, to.operation, to.weights, to.in, to.out, to.out, preference, 1, &result,
                                       &found);
     lt_.preference_destroy(preference);
-    // Which devices multiply fp8, and with which scales, the library knows; it says no in more ways than one.
+    // Only the library knows which devices multiply fp8 with which scales, and it refuses with various status codes.
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && !p.fp8)
       lt_.check(status, "cublasLtMatmulAlgoGetHeuristic");
     to.usable = status == CUBLAS_STATUS_SUCCESS && found > 0;
     to.algorithm = result.algo;
   }
 
-  /// A scale for each row of both operands; false where the library does not know such. (Hopper, CUDA 12.9.)
+  /// Asks for a scale per row of both operands; false if the library has none (Hopper with CUDA 12.9 does).
   bool set_scale_modes(plan& to) {
 #if CUBLAS_VERSION >= 120900
     const std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    const float* later = static_cast<const float*>(
-      workspace_.get()); // heuristics want to see that there will be scales
+    // Heuristics want a pointer to scales; the real one follows with each product.
+    const float* later = static_cast<const float*>(workspace_.get());
     for (const auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_DESC_B_SCALE_MODE})
       if (lt_.desc_set(to.operation, which, &mode, sizeof mode) != CUBLAS_STATUS_SUCCESS)
         return false;

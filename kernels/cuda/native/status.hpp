@@ -1,4 +1,4 @@
-// Turns failed CUDA calls into device_error with the call's name.
+// Turns failed CUDA calls into device_error that names the call.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -9,9 +9,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// Whether nothing works any more in this process. Of these, the run-time library's documentation says so (enum cudaError:
-/// "the process must be terminated and relaunched"), or they mean that hardware failed or that there is no context. All
-/// others are of single calls, wrong arguments among them, and leave the context as it was.
+/// Whether the context is lost, so that nothing works any more in this process: errors for which the documentation of
+/// enum cudaError demands that "the process must be terminated and relaunched", hardware failures, and a missing
+/// context. All other errors concern a single call and leave the context intact.
 inline bool is_lost(cudaError_t status) {
   switch (static_cast<int>(status)) {
     case cudaErrorCudartUnloading:
@@ -28,7 +28,7 @@ inline bool is_lost(cudaError_t status) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
-    case 721: // cudaErrorTensorMemoryLeak, likewise
+    case 721: // cudaErrorTensorMemoryLeak, unknown to older toolkits
     case cudaErrorMpsClientTerminated:
     case 911: // cudaErrorExternalDevice
     case cudaErrorUnknown: return true;

@@ -1,5 +1,5 @@
-// Which blocks of the KV cache the steps under way read or write: copies of others need not wait for them. Plain and
-// single-threaded; owned by the runner.
+// Tracks the KV blocks that steps in flight read or write, because copies of other blocks need not wait for these
+// steps. Single-threaded; owned by the runner.
 #pragma once
 
 #include "kernels/device_event.hpp"
@@ -13,14 +13,14 @@ namespace troupe {
 
 class block_hazards {
 public:
-  /// A step that is done at `done` uses the blocks of its tables.
+  /// Adds a step, which uses the blocks of its tables until `done` happens.
   void add(const step_plan& plan, kernels::device_event_ptr done) {
     auto blocks = plan.block_tables;
     std::ranges::sort(blocks);
     steps_.push_back({std::move(blocks), std::move(done)});
   }
 
-  /// Whether a step that is not done uses the block.
+  /// Whether an unfinished step uses the block.
   bool in_use(std::int32_t block) {
     while (!steps_.empty() && steps_.front().done->happened())
       steps_.pop_front();
@@ -32,7 +32,7 @@ private:
     std::vector<std::int32_t> blocks; // ascending
     kernels::device_event_ptr done;
   };
-  std::deque<step> steps_; // in their order
+  std::deque<step> steps_; // oldest first
 };
 
 } // namespace troupe

@@ -1,9 +1,9 @@
-// How many rows a decode step is padded to, so that few different steps are recorded.
+// Sizes to which decode steps are padded, so that few different steps are recorded.
 #pragma once
 
 namespace troupe {
 
-/// The least of 1, 2, 4, 8, 16, 24, 32, ... that holds `rows`.
+/// The smallest of 1, 2, 4, 8, 16, 24, 32, ... that is not below `rows`.
 constexpr int bucket_of(int rows) {
   if (rows > 8)
     return (rows + 7) / 8 * 8;

@@ -16,10 +16,6 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-// What the driver, recorded steps, the library and its workspace take beside what is counted, and what allocations are
-// rounded up by. Nobody has seen it on a GPU yet.
-constexpr std::size_t kept_back = std::size_t(768) << 20;
-
 class gpu_device final : public device {
 public:
   explicit gpu_device(const gpu_options& options) : options_(options), description_(open_cuda()->description()) {}
@@ -37,8 +33,8 @@ public:
   std::unique_ptr<kernels::backend> open() const override { return open_cuda(); }
 
   std::size_t available_memory() const override {
-    const auto free = cuda::select_device(options_.index).available;
-    return free - std::min(free, cuda::is_emulated() ? 0 : kept_back);
+    const auto info = cuda::select_device(options_.index);
+    return info.available - std::min(info.available, info.overhead);
   }
 
   int decode_rows(int sequences) const override { return bucket_of(sequences); }

@@ -10,7 +10,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-/// Whether every row is one sequence's next token, and samples.
+/// Whether every row is the next token of one sequence and is sampled.
 bool decodes_only(const step_plan& plan) {
   if (plan.sequences.size() != plan.tokens.size() || plan.logit_rows.size() != plan.tokens.size())
     return false;
@@ -44,9 +44,9 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
 
 gpu_step_runner::~gpu_step_runner() {
   try {
-    backend_->queue().synchronise(); // what is under way uses what goes now
+    backend_->queue().synchronise(); // work in flight uses memory that is freed now
     backend_->copy_queue().synchronise();
-  } catch (const kernels::device_error&) { // then nothing is under way
+  } catch (const kernels::device_error&) { // the device has failed, so nothing is in flight
   }
 }
 
@@ -54,8 +54,8 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   const auto rows = static_cast<int>(plan.tokens.size());
   const bool decode = graphs_wanted_ && decodes_only(plan);
   lay_out(plan, decode ? bucket_of(rows) : rows);
-  const kernels::batch who{sequences_, tables_};
-  backend_->stage({slots_or_tokens_, who, logit_rows_, decode});
+  const kernels::batch batch{sequences_, tables_};
+  backend_->stage({slots_or_tokens_, batch, logit_rows_, decode});
   move_blocks(plan);
   if (plan.after_tokens_of > 0)
     cuda::wait_for(backend_->queue(), on_device(tokens_of_last_sample_.ready));
@@ -71,7 +71,7 @@ step_output gpu_step_runner::run(const step_plan& plan) {
   logits.data = shape.empty() ? lent.get() : decode_logits_.get();
   logits.rows = logit_rows_.size();
   logits.cols = logits.stride = vocab_;
-  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, who, logit_rows_, *cache_, logits); });
+  graphs_.run(*backend_, shape, [&] { decoder_.forward(tokens_, batch, logit_rows_, *cache_, logits); });
   if (!shape.empty())
     cuda::copy_on_device(backend_->queue(), lent.get(), logits.data, plan.logit_rows.size() * vocab_ * sizeof(float));
 
@@ -106,7 +106,7 @@ void gpu_step_runner::lay_out(const step_plan& plan, int rows) {
   std::ranges::transform(tokens_, tokens_.begin(), [](token_id t) { return std::max(t, 0); });
 }
 
-// On the copy stream, beside the steps under way, unless one of these uses a block that is read or written here.
+// On the copy stream, concurrent with the steps in flight unless one of them uses a block that is moved.
 void gpu_step_runner::move_blocks(const step_plan& plan) {
   using kind = block_move::kind;
   if (plan.moves.empty())

@@ -1,8 +1,8 @@
-// Runs steps on a GPU: queues each and returns. Owns the compute stream and the copy stream, KV memory and activations;
-// borrows the weights. While step n computes, the inputs of n + 1 are uploaded and blocks that nobody under way uses are
-// copied, parked in host memory and restored. Tokens that a plan does not know are in the sampler's slots by the event
-// that came with them. Decode steps are padded to few sizes, recorded once and replayed; their spare rows write to a
-// block of their own.
+// Runs steps on a GPU: queues each step and returns. Owns the compute stream, the copy stream, KV memory and
+// activations; shares the weights. While step n computes, the inputs of step n + 1 are uploaded, and KV blocks that no
+// step in flight uses are copied, swapped out and swapped in. Tokens that a plan does not know yet are in the sampler's
+// slots once the event that came with the slots has happened. Decode steps are padded to few sizes, recorded once and
+// replayed; padding rows write to a block of their own.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -19,7 +19,7 @@ namespace troupe {
 
 class gpu_step_runner final : public step_runner {
 public:
-  /// Logits that can be lent at once: of the steps under way, and of the one being run.
+  /// Logits that are lent at the same time: those of two steps in flight, and of the step being run.
   static constexpr std::size_t logits_buffers = 3;
 
   gpu_step_runner(runner_spec spec, std::unique_ptr<kernels::cuda::cuda_backend> backend, bool graphs,
@@ -45,19 +45,19 @@ private:
   std::size_t vocab_;
   int most_decodes_; // rows of the largest padded decode step
   decoder decoder_;
-  std::unique_ptr<kernels::kv_cache> cache_; // the last block is that of spare rows
+  std::unique_ptr<kernels::kv_cache> cache_; // the last block belongs to padding rows
   kernels::buffer host_pool_;                // pinned host memory, [host_blocks] of block_bytes
-  std::vector<kernels::block_copy> copies_;  // to be queued together
-  kernels::buffer decode_logits_;            // [most_decodes_, vocab], f32: where recorded steps write
-  buffer_pool logits_; // [most_decodes_, vocab] each; one more is made should somebody keep them all
+  std::vector<kernels::block_copy> copies_;  // not queued yet
+  kernels::buffer decode_logits_;            // [most_decodes_, vocab], f32: output of recorded steps
+  buffer_pool logits_;                       // [most_decodes_, vocab] each; grows if all are still lent
   step_tokens tokens_of_last_sample_;
   block_hazards hazards_;
   step_graphs graphs_;
-  std::deque<timed_step> timings_; // not yet added up
+  std::deque<timed_step> timings_; // not added up yet
   double device_ms_ = 0;
 
-  // Of the step being run, with its spare rows.
-  std::vector<token_id> slots_or_tokens_, tokens_; // placeholders as they came, and as 0
+  // The step being run, with padding rows.
+  std::vector<token_id> slots_or_tokens_, tokens_; // with placeholders, and with 0 instead
   std::vector<kernels::sequence_rows> sequences_;
   std::vector<std::int32_t> tables_, logit_rows_;
 };

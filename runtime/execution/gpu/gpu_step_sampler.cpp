@@ -15,8 +15,8 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr std::size_t most_under_way = 2;         // samples
-constexpr std::size_t usual_list_bytes = 8 << 10; // of a sequence: some thousand tokens to penalise, bias or mask
+constexpr std::size_t max_in_flight = 2;          // samples
+constexpr std::size_t usual_list_bytes = 8 << 10; // per sequence: about a thousand tokens to penalise, bias or mask
 
 template <class T>
 std::size_t bytes_of(const std::vector<T>& v) {
@@ -46,7 +46,7 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
   std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
   const auto bytes = max_sequences_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
   inputs_.reserve(bytes);
-  for (std::size_t i = 0; i < most_under_way; ++i) {
+  for (std::size_t i = 0; i < max_in_flight; ++i) {
     pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
     pinned_results_.push_back(
       {cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)), max_sequences_ * sizeof(cuda::sampled_row)});
@@ -55,8 +55,8 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
 
 gpu_step_sampler::~gpu_step_sampler() {
   try {
-    stream_.synchronise();                 // what is under way uses what goes now
-  } catch (const kernels::device_error&) { // then nothing is under way
+    stream_.synchronise();                 // work in flight uses memory that is freed now
+  } catch (const kernels::device_error&) { // the device has failed, so nothing is in flight
   }
 }
 
@@ -72,7 +72,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
         sequence{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index), 0});
     const auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
-      continue; // it has ended: nobody wants this token
+      continue; // it has ended, so this token is not needed
     add(inputs, demand, found->second);
     d.demands.push_back(&demand);
   }
@@ -88,7 +88,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   }
   cuda::call_on_host(stream_, sampled_);
   d.done->record(stream_);
-  under_way_.push_back(std::move(d));
+  in_flight_.push_back(std::move(d));
   return {plan->step, nullptr, slots_, tokens};
 }
 
@@ -97,11 +97,11 @@ void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) 
   const auto& p = state.params();
   auto row = sampling_row_of(p);
   row.logit_row = demand.logit_row;
-  row.position = state.position() + static_cast<std::uint64_t>(s.under_way);
+  row.position = state.position() + static_cast<std::uint64_t>(s.in_flight);
   row.index = state.index();
   row.slot = demand.slot;
   if (state.uses_counts()) {
-    row.pending = s.under_way > 0;
+    row.pending = s.in_flight > 0;
     const auto before = to.counts.size();
     for (const auto& entry : state.counts().distinct())
       if (is_known(entry.id))
@@ -113,14 +113,14 @@ void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) 
     if (is_known(id))
       to.biases.push_back({id, bias});
   row.bias_count = static_cast<std::int32_t>(to.biases.size() - biases_before);
-  if (state.emitted() + static_cast<std::uint64_t>(s.under_way) < static_cast<std::uint64_t>(p.min_tokens)) {
+  if (state.emitted() + static_cast<std::uint64_t>(s.in_flight) < static_cast<std::uint64_t>(p.min_tokens)) {
     const auto before = to.masked.size();
     to.masked.insert(to.masked.end(), state.eos_ids().begin(), state.eos_ids().end());
     std::ranges::copy_if(p.stop_token_ids, std::back_inserter(to.masked), [&](token_id id) { return is_known(id); });
     row.masked_count = static_cast<std::int32_t>(to.masked.size() - before);
   }
   to.rows.push_back(row);
-  ++s.under_way;
+  ++s.in_flight;
 }
 
 void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
@@ -158,10 +158,10 @@ void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t
 }
 
 step_result gpu_step_sampler::collect() {
-  if (under_way_.empty())
+  if (in_flight_.empty())
     throw failure(errc::internal, "there is no sample to collect");
-  const auto d = std::move(under_way_.front());
-  under_way_.pop_front();
+  const auto d = std::move(in_flight_.front());
+  in_flight_.pop_front();
   step_result result;
   result.step = d.plan->step;
   const auto* rows = static_cast<const cuda::sampled_row*>(d.results.get());
@@ -175,7 +175,7 @@ step_result gpu_step_sampler::collect() {
       sequences_.erase(found);
       continue;
     }
-    --found->second.under_way;
+    --found->second.in_flight;
     auto token = finish(rows[i], found->second.state);
     const bool last = token.finish != sampled_token::finish::none;
     result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
@@ -204,11 +204,11 @@ sampled_token gpu_step_sampler::finish(const cuda::sampled_row& row, sequence_st
 }
 
 void gpu_step_sampler::check() const {
-  if (!under_way_.empty())
-    under_way_.front().done->happened();
+  if (!in_flight_.empty())
+    in_flight_.front().done->happened();
 }
 
-// Pinned memory takes long to get: what a sample has given back serves the next.
+// Allocating pinned memory is slow, so buffers are reused.
 kernels::buffer gpu_step_sampler::lend(std::vector<pinned_buffer>& pool, std::size_t bytes) {
   for (auto& p : pool)
     if (p.memory.use_count() == 1 && p.bytes >= bytes)

@@ -1,7 +1,7 @@
-// Draws tokens on a GPU, on a stream of its own: queues each step's samples after the event that came with its logits, leaves
-// the tokens on the device for the next step, and has them copied to the host, where `collect` books them. A sequence's
-// state is that of the host's sampler; the token that is still on its way is counted by the device. Draws the same tokens
-// as cpu_step_sampler.
+// Samples tokens on a GPU, on a stream of its own. Queues a step's samples behind the event that came with its logits,
+// leaves the tokens on the device for the next step, and copies them to the host, where `collect` appends them to their
+// sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
+// yet. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
@@ -18,9 +18,9 @@ namespace troupe {
 
 class gpu_step_sampler final : public step_sampler {
 public:
-  /// For at most two samples under way at a time, of at most `max_sequences` tokens each. All memory is allocated here, but
-  /// for lists of penalties, bias and masks that are longer than usual. EOS ids outside the vocabulary cannot be sampled and
-  /// are ignored.
+  /// For at most two samples in flight, of at most `max_sequences` tokens each. Allocates all memory, except for
+  /// unusually long lists of penalties, biases and masks. EOS ids outside the vocabulary cannot be sampled and are
+  /// ignored.
   gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled);
   ~gpu_step_sampler() override;
 
@@ -28,25 +28,25 @@ public:
   step_result collect() override;
   void check() const override;
 
-  /// Bytes of device memory that it takes at most, with bias for every token.
+  /// Upper limit of its device memory in bytes, with a bias for every token.
   static std::size_t memory(const step_sizes& sizes, int vocab);
 
 private:
   struct sequence {
     sequence_state state;
-    std::int32_t under_way = 0; // samples
+    std::int32_t in_flight = 0; // samples
   };
 
   struct sample_in_flight {
     std::shared_ptr<const step_plan> plan;
-    std::shared_ptr<const float> logits;       // in use until it is collected
-    std::vector<const sample_demand*> demands; // of the plan, in the order of the rows sampled
-    kernels::buffer inputs;                    // pinned: what the device was given, ...
-    kernels::buffer results;                   // ... and the sampled_rows that it gave
+    std::shared_ptr<const float> logits;       // in use until collected
+    std::vector<const sample_demand*> demands; // of the plan, in the order of sampled rows
+    kernels::buffer inputs;                    // pinned
+    kernels::buffer results;                   // pinned sampled_rows
     std::shared_ptr<kernels::cuda::event> done;
   };
 
-  /// What the kernels read, in one piece.
+  /// Inputs of the kernel, uploaded in one piece.
   struct image {
     std::vector<kernels::cuda::sampling_row> rows;
     std::vector<kernels::cuda::logit_bias> biases;
@@ -72,9 +72,9 @@ private:
   std::shared_ptr<std::int32_t> slots_; // device memory, [max_sequences]
   kernels::buffer results_, edited_;    // device memory, [max_sequences] and [max_sequences, vocab]
   kernels::cuda::device_scratch inputs_;
-  std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while somebody else has them, too
+  std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while their use_count exceeds 1
   std::map<sequence_id, sequence> sequences_;
-  std::deque<sample_in_flight> under_way_;
+  std::deque<sample_in_flight> in_flight_;
 };
 
 } // namespace troupe

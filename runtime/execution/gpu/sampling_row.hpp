@@ -1,4 +1,4 @@
-// Sampling parameters as the device's kernels take them.
+// Converts sampling parameters to those of the device's kernel.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Without the lists, and what depends on the sequence.
+/// Leaves lists, and fields that depend on the sequence, at their defaults.
 inline kernels::cuda::sampling_row sampling_row_of(const sampling_params& p) {
   kernels::cuda::sampling_row row;
   row.greedy = p.greedy();

@@ -1,5 +1,5 @@
-// Recorded decode steps: the launches of a step of one shape as one launch. A shape is run as it is when first seen, which
-// makes every choice and allocation, recorded the second time, replayed from then on. Owned by the runner.
+// Recorded decode steps, which replay all launches of a step as one. The first step of a shape runs unrecorded, which
+// makes every choice and allocation; the second is recorded; later ones are replayed. Owned by the runner.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
@@ -14,12 +14,12 @@ namespace troupe {
 
 class step_graphs {
 public:
-  /// Queues `work`, which calls the ops of a step of this shape; an empty shape is never recorded.
+  /// Queues `work`, which calls the ops of a step of this shape. An empty shape is never recorded.
   void run(const kernels::cuda::cuda_backend& on, const std::vector<std::uint64_t>& shape,
            const std::function<void()>& work) {
     if (shape.empty())
       return work();
-    if (moves_ != on.memory_moves() || recorded_.size() > most) // recordings name memory that is no longer there
+    if (moves_ != on.memory_moves() || recorded_.size() > most) // recordings refer to freed memory
       recorded_.clear();
     moves_ = on.memory_moves();
     if (const auto found = recorded_.find(shape); found != recorded_.end()) {
@@ -29,7 +29,7 @@ public:
       return;
     }
     work();
-    if (moves_ != on.memory_moves()) { // it made memory move
+    if (moves_ != on.memory_moves()) {
       recorded_.clear();
       moves_ = on.memory_moves();
     }

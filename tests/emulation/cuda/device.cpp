@@ -26,7 +26,7 @@ using clock = std::chrono::steady_clock;
 
 constexpr const char* while_recording = ": operation not permitted when stream is capturing";
 
-/// What an event was last recorded as: whether the stream has come there, and when.
+/// The last recording of an event: whether and when the stream reached it.
 struct event_state : std::atomic<bool> {
   using std::atomic<bool>::atomic;
   void operator=(bool) {
@@ -42,11 +42,11 @@ struct step {
   moment after; // or null
 };
 
-/// What is recorded of a stream, by whom.
+/// Work recorded of a stream, and the thread that records.
 struct recording {
   std::vector<work> steps;
   std::thread::id by;
-  bool broken = false; // by a call that may not be made meanwhile
+  bool broken = false; // by a call that is not permitted while recording
 };
 
 struct queue {
@@ -55,7 +55,7 @@ struct queue {
   clock::time_point timer;
 };
 
-/// The device: all streams, its memory, and the thread that works where work is deferred.
+/// The device: its streams, its memory, and the thread that runs deferred work.
 class machine {
 public:
   void add(queue* q) {
@@ -71,16 +71,16 @@ public:
 
   void push(queue& q, step s) {
     std::unique_lock lock(mutex_);
-    complain();
+    throw_if_failed();
     if (q.recorded) {
-      if (s.after) { // it would be of this recording only if it had been recorded in it
+      if (s.after) { // permitted only for events of the same recording, which are not emulated
         q.recorded->broken = true;
         throw device_error(std::string("cudaStreamWaitEvent") + while_recording);
       }
       return q.recorded->steps.push_back(std::move(s.run));
     }
     if (!deferring_) {
-      std::lock_guard one(running_); // several threads may call
+      std::lock_guard one(running_); // other threads may push at the same time
       lock.unlock();
       return s.run();
     }
@@ -91,11 +91,11 @@ public:
 
   void start_recording(queue& q) {
     std::lock_guard lock(mutex_);
-    complain();
+    throw_if_failed();
     q.recorded = recording{{}, std::this_thread::get_id()};
   }
 
-  std::vector<work> take_recording(queue& q) {
+  std::vector<work> finish_recording(queue& q) {
     std::lock_guard lock(mutex_);
     auto taken = std::move(q.recorded).value();
     q.recorded.reset();
@@ -104,7 +104,7 @@ public:
     return std::move(taken.steps);
   }
 
-  void drop_recording(queue& q) {
+  void discard_recording(queue& q) {
     std::lock_guard lock(mutex_);
     q.recorded.reset();
   }
@@ -114,8 +114,8 @@ public:
     return q.recorded.has_value();
   }
 
-  /// Spoils what the calling thread records, and what is recorded of `q`, if anything; whether there is such.
-  bool spoil_recordings(const queue* q = nullptr) {
+  /// Breaks the recordings of the calling thread and of `q`; returns whether there are any.
+  bool break_recordings(const queue* q = nullptr) {
     std::lock_guard lock(mutex_);
     bool any = false;
     for (auto* one : queues_)
@@ -124,22 +124,22 @@ public:
     return any;
   }
 
-  /// For calls that wait or allocate: refused to a thread that is recording, and for a stream that is being recorded.
+  /// Waiting and allocating are refused on a thread that is recording, and for a stream that is being recorded.
   void refuse_while_recording(const char* call, const queue* q = nullptr) {
-    if (spoil_recordings(q))
+    if (break_recordings(q))
       throw device_error(call + std::string(while_recording));
   }
 
   template <class Done>
   void wait_until(const Done& done) {
     if (std::this_thread::get_id() == worker_.get_id())
-      return; // memory that its last work lets go of
+      return; // its own work frees memory
     std::unique_lock lock(mutex_);
     ++waiting_;
     wake_.notify_one();
     idle_.wait(lock, [&] { return done() || failed_; });
     --waiting_;
-    complain();
+    throw_if_failed();
   }
 
   void wait_for_all() {
@@ -178,14 +178,14 @@ public:
 
   void check() {
     std::lock_guard lock(mutex_);
-    complain();
+    throw_if_failed();
   }
 
   watched_memory memory; // and pinned memory
   std::atomic<std::uint64_t> waits{0}, launches{0}, replays{0}, allocations{0};
 
 private:
-  void complain() const {
+  void throw_if_failed() const {
     if (failed_)
       throw device_error("cudaLaunchKernel: " + why_, true);
   }
@@ -194,8 +194,8 @@ private:
     std::unique_lock lock(mutex_);
     queue* favourite = nullptr;
     for (;;) {
-      // Late, so that whoever did not wait for work is ahead of it: once the host waits, or has had nothing to queue for a
-      // while.
+      // Run work late, so that a host that forgot to wait overtakes it: once the host waits, or has queued nothing for
+      // a while.
       const bool patient = !stopping_ && waiting_ == 0 && random_() % 16 != 0;
       if (patient && clock::now() - last_push_ < std::chrono::microseconds(300)) {
         wake_.wait_for(lock, std::chrono::microseconds(100));
@@ -274,16 +274,16 @@ buffer allocate_known(std::size_t bytes, const char* call) {
     throw device_error(std::string(call) + " (" + std::to_string(bytes) + " bytes): out of memory");
   ++device().allocations;
   return {at, [](void* memory) {
-            device().spoil_recordings(); // may not be called then; nobody looks at what it returns
+            device().break_recordings(); // cudaFree is not permitted then, but the status is not checked
             try {
               device().wait_for_all();      // as cudaFree does
-            } catch (const device_error&) { // whoever uses the device hears of it
+            } catch (const device_error&) { // reported to the next call that uses the device
             }
-            device().memory.give_back(memory);
+            device().memory.free(memory);
           }};
 }
 
-/// As the run-time library does, reads what is in pageable memory before it returns, and has written there by then.
+/// Like the run-time library, reads or writes pageable memory before it returns.
 void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
           std::size_t rows) {
   if (bytes == 0)
@@ -292,11 +292,11 @@ void copy(const stream& on, void* to, std::size_t to_pitch, const void* from, st
     for (std::size_t i = 0; i < rows; ++i)
       std::memcpy(static_cast<char*>(to) + i * to_pitch, static_cast<const char*>(source) + i * pitch, bytes);
   };
-  if (!device().memory.knows(from) && device().is_recorded(of(on)))
+  if (!device().memory.owns(from) && device().is_recorded(of(on)))
     throw device_error("cudaMemcpyAsync: from pageable memory, in a recording that outlives it");
-  if (device().memory.knows(from)) {
+  if (device().memory.owns(from)) {
     enqueue(on, [=] { rows_copied(from, from_pitch); });
-    if (!device().memory.knows(to))
+    if (!device().memory.owns(to))
       on.synchronise();
     return;
   }
@@ -312,13 +312,13 @@ void enqueue(const stream& on, work what) { device().push(of(on), {std::move(wha
 
 void start_recording(const stream& on) { device().start_recording(of(on)); }
 
-std::vector<work> take_recording(const stream& on) { return device().take_recording(of(on)); }
+std::vector<work> finish_recording(const stream& on) { return device().finish_recording(of(on)); }
 
-void drop_recording(const stream& on) { device().drop_recording(of(on)); }
+void discard_recording(const stream& on) { device().discard_recording(of(on)); }
 
-void check_memory() { device().memory.look_everywhere(); }
+void check_memory() { device().memory.check_everything(); }
 
-void forget_what_was_written() { device().memory.forget_what_was_written(); }
+void forget_writes() { device().memory.forget_writes(); }
 
 deferred_work::deferred_work(std::uint64_t seed) { device().defer(seed); }
 deferred_work::~deferred_work() { device().undefer(); }
@@ -345,9 +345,17 @@ using emulated::device;
 
 int device_count(std::string*) { return 1; }
 
-bool is_emulated() { return true; }
-
-device_info select_device(int) { return {"emulated", 9, 0, 4, emulated::memory_size, emulated::available_memory()}; }
+device_info select_device(int) {
+  return {.name = emulated::device_name,
+          .major = 9,
+          .minor = 0,
+          .multiprocessors = 4,
+          .memory = emulated::memory_size,
+          .available = emulated::available_memory(),
+          .overhead = 0,
+          .peak_copy_bytes = 64 << 10,
+          .peak_product_size = 16};
+}
 
 stream::stream() {
   auto* made = new emulated::queue;
@@ -365,7 +373,7 @@ void stream::synchronise() const {
   ++device().waits;
   device().refuse_while_recording("cudaStreamSynchronize", &emulated::of(*this));
   device().wait_until([&] { return emulated::of(*this).steps.empty(); });
-  device().memory.look_behind_all();
+  device().memory.check_guards();
 }
 
 void stream::start_timer() {
@@ -382,7 +390,7 @@ event::event(bool) : native_(new emulated::moment(std::make_shared<emulated::eve
 event::~event() { delete &emulated::of(*this); }
 
 void event::record(const stream& on) {
-  if (device().is_recorded(emulated::of(on))) // that would be a fork within the recording
+  if (device().is_recorded(emulated::of(on))) // would fork the recording
     throw device_error("cudaEventRecord: into a recording, which this emulation does not know");
   auto now = std::make_shared<emulated::event_state>(false);
   emulated::of(*this) = now;

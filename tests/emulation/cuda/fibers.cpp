@@ -24,20 +24,20 @@ constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned lanes = 32;
 constexpr std::size_t copy_bytes = 16;
 
-/// A stack's place. The first time it is entered as a ucontext, from then on by a jump, which needs no system call; under
-/// AddressSanitizer, which watches jumps, always as a ucontext.
-struct place {
+/// A suspended stack. It is entered as a ucontext the first time and by longjmp afterwards, which needs no system
+/// call; under AddressSanitizer, which intercepts longjmp, always as a ucontext.
+struct stack_context {
   ucontext_t context;
   std::jmp_buf jump;
   bool entered = false;
 };
 
-struct fiber : place {
+struct fiber : stack_context {
   std::unique_ptr<char[]> stack;
   bool done = false;
   const unsigned* watched = nullptr; // waits while this is `value`
   unsigned value = 0;
-  std::vector<std::pair<void*, const void*>> copies; // under way
+  std::vector<std::pair<void*, const void*>> copies; // in flight
 };
 
 struct warp_state {
@@ -46,7 +46,7 @@ struct warp_state {
   alignas(16) unsigned char shown[2][lanes * 32];
 };
 
-/// Ends the other threads of a block in which one has thrown.
+/// Thrown to end the other threads of a block in which one has thrown.
 struct abandoned {};
 
 class block_runner {
@@ -118,7 +118,7 @@ public:
   unsigned count() const { return count_; }
   unsigned char* shared() { return reinterpret_cast<unsigned char*>(shared_.data()); }
 
-  /// One block's thread after another.
+  /// Runs one thread per block, again and again.
   void fiber_main() {
     finish_switch(nullptr);
     for (;;) {
@@ -162,7 +162,7 @@ private:
 
   bool runnable(const fiber& f) const { return !f.done && (error_ || f.watched == nullptr || *f.watched != f.value); }
 
-  /// The next that can run; where nobody can, an error sets all free. The calling fiber may be the one.
+  /// The next fiber that can run, possibly the caller. If none can, sets an error, which makes all runnable.
   unsigned next_fiber(const char* otherwise) {
     for (;;) {
       unsigned next = current_;
@@ -175,7 +175,7 @@ private:
     }
   }
 
-  /// Lets others run while `counter` is `value`.
+  /// Runs other fibers while `counter` is `value`.
   void wait(const unsigned& counter, unsigned value, const char* otherwise) {
     if (error_)
       throw abandoned{};
@@ -191,8 +191,8 @@ private:
   }
 
 #if defined(__SANITIZE_ADDRESS__)
-  // ASan must know on which stack the program runs.
-  void switch_from(place& from, place& to) {
+  // ASan must be told about stack switches.
+  void switch_from(stack_context& from, stack_context& to) {
     void* fake = nullptr;
     if (&to == &main_)
       __sanitizer_start_switch_fiber(&fake, main_stack_, main_stack_bytes_);
@@ -202,7 +202,7 @@ private:
     finish_switch(fake);
   }
 #else
-  void switch_from(place& from, place& to) {
+  void switch_from(stack_context& from, stack_context& to) {
     from.entered = true;
     if (_setjmp(from.jump) != 0)
       return;
@@ -224,7 +224,7 @@ private:
 #endif
   }
 
-  place main_{};
+  stack_context main_{};
   std::vector<std::unique_ptr<fiber>> fibers_;
   std::vector<warp_state> warps_;
   std::vector<two_words> shared_;

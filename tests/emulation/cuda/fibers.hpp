@@ -1,7 +1,7 @@
-// GPU threads on the host: the threads of a block are fibers of the calling thread, switched at barriers and warp
-// operations only, in a fixed order; so every run is the same. Blocks run one after another. Shared memory starts as
-// NaN. What a GPU leaves undefined is an error here: a thread that ends while others wait at a barrier or with
-// copies under way, a warp operation that not all lanes reach. Used by tests only.
+// GPU threads on the host: the threads of a block are fibers of the calling thread, switched only at barriers and warp
+// operations, in a fixed order, so that every run is the same. Blocks run one after another. Shared memory starts as
+// NaN. Undefined behaviour of a GPU is an error here: a thread that ends while others wait at a barrier or while its
+// copies are in flight, a warp operation that not all lanes reach.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace troupe::kernels::cuda::emulated {
 
-/// Runs `body` as `threads` (a multiple of 32) threads in each of x * y blocks. Throws what a thread throws.
-/// Every other launch runs the threads of a block in descending order, so that a missing barrier shows.
+/// Runs `body` as `threads` (a multiple of 32) threads in each of x * y blocks. Rethrows exceptions of threads. Every
+/// other launch runs the threads of a block in descending order, which exposes missing barriers.
 void run_grid(unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes, const std::function<void()>& body);
 
 unsigned thread();
@@ -23,15 +23,15 @@ unsigned grid_x();
 unsigned char* shared();
 void sync_block();
 
-/// Throws where a GPU would: what is loaded or copied at once is aligned to its size.
+/// Throws std::logic_error unless `at` is a multiple of `bytes`, as wide loads and copies require on a GPU.
 void expect_aligned(const void* at, std::size_t bytes);
 
-/// 16 bytes that arrive when the thread waits for them or, every other launch, at once: as late and as early as on a GPU.
+/// Copies 16 bytes when the thread waits for them or, in every other launch, immediately: the extremes of a GPU.
 void copy_async(void* to, const void* from);
 void wait_for_copies();
 
-/// Shows `bytes` (at most 32) of this lane to its warp; returns where those of lane 0 are, 32 bytes a lane. They stay
-/// until the warp's next but one operation.
+/// Shows `bytes` (at most 32) of this lane to its warp. Returns the data of lane 0; each lane has 32 bytes. They are
+/// valid until the warp's operation after the next.
 const unsigned char* show_warp(const void* mine, std::size_t bytes);
 
 template <class T>

@@ -11,10 +11,10 @@ graph::graph(const stream& on, const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    emulated::drop_recording(on);
+    emulated::discard_recording(on);
     throw;
   }
-  instance_ = new recording(emulated::take_recording(on));
+  instance_ = new recording(emulated::finish_recording(on));
 }
 
 graph::~graph() { delete static_cast<recording*>(instance_); }

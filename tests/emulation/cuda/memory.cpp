@@ -7,10 +7,10 @@ namespace troupe::kernels::cuda::emulated {
 
 namespace {
 
-/// Of any thread.
+/// Used by any thread.
 class account {
 public:
-  bool take(std::size_t bytes) {
+  bool reserve(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     if (bytes > limit_ - used_)
       return false;
@@ -19,7 +19,7 @@ public:
     return true;
   }
 
-  void give_back(std::size_t bytes) {
+  void free(std::size_t bytes) {
     std::lock_guard lock(mutex_);
     used_ -= bytes;
   }
@@ -60,19 +60,19 @@ account& device_memory() {
 std::size_t available_memory() { return device_memory().available(); }
 
 buffer count_memory(std::size_t bytes, const std::function<buffer()>& allocate) {
-  if (!device_memory().take(bytes))
+  if (!device_memory().reserve(bytes))
     throw device_error("cudaMalloc (" + std::to_string(bytes) + " bytes): out of memory");
   buffer memory;
   try {
     memory = allocate();
   } catch (...) {
-    device_memory().give_back(bytes);
+    device_memory().free(bytes);
     throw;
   }
   auto* at = memory.get();
   return {at, [memory = std::move(memory), bytes](void*) mutable {
             memory.reset();
-            device_memory().give_back(bytes);
+            device_memory().free(bytes);
           }};
 }
 

@@ -1,6 +1,6 @@
-// Streams of the emulated device. By default what is queued is done at once, by the caller. A test may have it done later
-// instead, by a thread of the device's own, in any order that streams and events allow: then copies read and write host
-// memory long after they were queued, streams overtake each other, and whoever forgot to wait reads what is not there yet.
+// Streams of the emulated device. By default work runs when it is queued, on the calling thread. A test may defer it to
+// a thread of the device, which runs it late and in any order that streams and events allow: copies then access host
+// memory long after they were queued, streams overtake each other, and code that forgot to wait reads stale data.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -14,17 +14,18 @@ namespace troupe::kernels::cuda::emulated {
 
 using work = std::function<void()>;
 
-/// Does `what` when its turn comes. In a stream that is being recorded, it becomes part of the recording.
+/// Queues `what`. On a stream that is being recorded, it becomes part of the recording.
 void enqueue(const stream& on, work what);
 
-/// What is queued on the stream from now on is kept instead of done, until the recording is taken. Meanwhile the thread
-/// may not allocate, free or wait, nor anyone wait for the stream: such calls throw, and so does taking what they spoilt.
+/// Records the work queued on the stream from now on instead of running it, until the recording is finished. Meanwhile
+/// the thread must not allocate, free or wait, and no thread may wait for the stream: such calls throw and break the
+/// recording, so that finish_recording throws, too.
 void start_recording(const stream& on);
-std::vector<work> take_recording(const stream& on);
-void drop_recording(const stream& on);
+std::vector<work> finish_recording(const stream& on);
+void discard_recording(const stream& on);
 
-/// While one lives, work is done later, in an order that `seed` chooses. Its end waits for all of it. Work that throws
-/// fails the device, as on a GPU: all that is queued is dropped, and whatever is asked of it throws device_error.
+/// Defers work while it lives, in an order that depends on `seed`; the destructor waits for all work. Work that throws
+/// makes the device fail as a GPU would: queued work is dropped, and all further calls throw device_error.
 class deferred_work {
 public:
   explicit deferred_work(std::uint64_t seed);
@@ -32,16 +33,16 @@ public:
   deferred_work(const deferred_work&) = delete;
   deferred_work& operator=(const deferred_work&) = delete;
 
-  /// The n-th piece of work from now on fails: an illegal address.
+  /// The n-th piece of work from now on fails with an illegal address.
   void fail_after(std::uint64_t n);
 };
 
-/// Throws device_error where, since the program's start, something was written behind a piece of device or pinned memory
-/// or to one of those last freed. Waiting for a stream looks behind pieces, too.
+/// Throws device_error if a write beyond a piece of device or pinned memory, or to a recently freed piece, has happened
+/// since the start of the program. Waiting for a stream checks for writes beyond pieces, too.
 void check_memory();
-void forget_what_was_written();
+void forget_writes();
 
-/// What the host has done so far, in all threads.
+/// Calls of the host so far, in all threads.
 struct host_counts {
   std::uint64_t waits = 0;       // for streams and events
   std::uint64_t launches = 0;    // of kernels, one by one
@@ -50,11 +51,11 @@ struct host_counts {
 };
 host_counts counted();
 
-/// Limits that all GPUs of compute capability 8.0 and later have in common; the shared memory is that of 8.6.
+/// Limits that hold on every GPU of compute capability 8.0 or later; shared memory is that of 8.6.
 inline constexpr unsigned most_grid_x = (1u << 31) - 1, most_grid_y = 65535, most_threads = 1024;
 inline constexpr std::size_t most_shared_bytes = 99 << 10;
 
-/// Counts a launch. Throws device_error where a GPU would refuse it.
+/// Counts a launch. Throws device_error if a GPU would refuse it.
 void begin_launch(const char* kernel, unsigned x, unsigned y, unsigned threads, std::size_t shared_bytes);
 void count_replay();
 

@@ -16,17 +16,17 @@ namespace troupe::kernels::cuda::emulated {
 namespace {
 
 constexpr std::size_t most_bytes = std::size_t(1) << 34, alignment = 256, guard_bytes = 1024;
-constexpr std::size_t most_returned_bytes = 16 << 20, most_returned = 1024;
-constexpr unsigned char forbidden_byte = 0xff; // NaN
+constexpr std::size_t max_freed_bytes = 16 << 20, max_freed = 1024;
+constexpr unsigned char poison_byte = 0xff; // NaN
 
-void forbid(unsigned char* at, std::size_t bytes) {
-  std::memset(at, forbidden_byte, bytes);
+void poison(unsigned char* at, std::size_t bytes) {
+  std::memset(at, poison_byte, bytes);
 #if defined(__SANITIZE_ADDRESS__)
   __asan_poison_memory_region(at, bytes);
 #endif
 }
 
-void allow([[maybe_unused]] unsigned char* at, [[maybe_unused]] std::size_t bytes) {
+void unpoison([[maybe_unused]] unsigned char* at, [[maybe_unused]] std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(at, bytes);
 #endif
@@ -36,14 +36,14 @@ bool is_untouched([[maybe_unused]] const unsigned char* at, [[maybe_unused]] std
 #if defined(__SANITIZE_ADDRESS__)
   return true;
 #else
-  return std::all_of(at, at + bytes, [](unsigned char b) { return b == forbidden_byte; });
+  return std::all_of(at, at + bytes, [](unsigned char b) { return b == poison_byte; });
 #endif
 }
 
 } // namespace
 
 watched_memory::~watched_memory() {
-  for (const auto& p : returned_)
+  for (const auto& p : freed_)
     release(p);
 }
 
@@ -54,78 +54,78 @@ void* watched_memory::allocate(std::size_t bytes) {
     return nullptr;
   p.memory = static_cast<unsigned char*>(p.given);
   p.memory += alignment - reinterpret_cast<std::uintptr_t>(p.memory) % alignment;
-  forbid(p.memory + bytes, guard_bytes);
+  poison(p.memory + bytes, guard_bytes);
   std::lock_guard lock(mutex_);
-  known_.emplace(p.memory, p);
+  pieces_.emplace(p.memory, p);
   return p.memory;
 }
 
-void watched_memory::give_back(void* memory) {
+void watched_memory::free(void* memory) {
   std::lock_guard lock(mutex_);
-  const auto found = known_.find(static_cast<unsigned char*>(memory));
+  const auto found = pieces_.find(static_cast<unsigned char*>(memory));
   const auto p = found->second;
-  look_behind(p);
-  known_.erase(found);
-  if (p.bytes > most_returned_bytes)
+  check_guard(p);
+  pieces_.erase(found);
+  if (p.bytes > max_freed_bytes)
     return release(p);
-  forbid(p.memory, p.bytes);
-  returned_.push_back(p);
-  returned_bytes_ += p.bytes;
-  while (returned_bytes_ > most_returned_bytes || returned_.size() > most_returned) {
-    const auto oldest = returned_.front();
-    returned_.pop_front();
-    returned_bytes_ -= oldest.bytes;
-    look_into(oldest);
+  poison(p.memory, p.bytes);
+  freed_.push_back(p);
+  freed_bytes_ += p.bytes;
+  while (freed_bytes_ > max_freed_bytes || freed_.size() > max_freed) {
+    const auto oldest = freed_.front();
+    freed_.pop_front();
+    freed_bytes_ -= oldest.bytes;
+    check_freed(oldest);
     release(oldest);
   }
 }
 
-bool watched_memory::knows(const void* at) {
+bool watched_memory::owns(const void* at) {
   std::lock_guard lock(mutex_);
-  auto next = known_.upper_bound(static_cast<const unsigned char*>(at));
-  if (next == known_.begin())
+  auto next = pieces_.upper_bound(static_cast<const unsigned char*>(at));
+  if (next == pieces_.begin())
     return false;
   --next;
   return static_cast<const unsigned char*>(at) < next->first + next->second.bytes;
 }
 
-void watched_memory::look_behind_all() {
+void watched_memory::check_guards() {
   std::lock_guard lock(mutex_);
-  for (const auto& [at, p] : known_)
-    look_behind(p);
-  say_what_was_written();
+  for (const auto& [at, p] : pieces_)
+    check_guard(p);
+  throw_if_written();
 }
 
-void watched_memory::look_everywhere() {
+void watched_memory::check_everything() {
   std::lock_guard lock(mutex_);
-  for (const auto& [at, p] : known_)
-    look_behind(p);
-  for (const auto& p : returned_)
-    look_into(p);
-  say_what_was_written();
+  for (const auto& [at, p] : pieces_)
+    check_guard(p);
+  for (const auto& p : freed_)
+    check_freed(p);
+  throw_if_written();
 }
 
-void watched_memory::forget_what_was_written() {
+void watched_memory::forget_writes() {
   std::lock_guard lock(mutex_);
   written_.clear();
 }
 
 void watched_memory::release(const piece& p) {
-  allow(p.memory, p.bytes + guard_bytes);
+  unpoison(p.memory, p.bytes + guard_bytes);
   std::free(p.given);
 }
 
-void watched_memory::look_behind(const piece& p) {
+void watched_memory::check_guard(const piece& p) {
   if (!is_untouched(p.memory + p.bytes, guard_bytes))
     written_ = "something was written beyond the " + std::to_string(p.bytes) + " bytes of a piece of device memory";
 }
 
-void watched_memory::look_into(const piece& p) {
+void watched_memory::check_freed(const piece& p) {
   if (!is_untouched(p.memory, p.bytes + guard_bytes))
     written_ = "something was written to " + std::to_string(p.bytes) + " bytes of device memory that had been freed";
 }
 
-void watched_memory::say_what_was_written() const {
+void watched_memory::throw_if_written() const {
   if (!written_.empty())
     throw device_error(written_);
 }

@@ -1,4 +1,4 @@
-// The memory of the emulated device: pieces with a guard behind each, and watch over those that were given back.
+// The memory of the emulated device: a guard behind each piece, and detection of writes after free.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace troupe::kernels::cuda::emulated {
 
-/// Nobody may touch what is behind a piece, nor what has been given back. Whoever writes there is found out at the next
-/// look; AddressSanitizer sees at once who reads or writes there. Used by any thread.
+/// Writes beyond a piece or to a freed piece are found at the next check; AddressSanitizer reports reads and writes
+/// there immediately. Used by any thread.
 class watched_memory {
 public:
   watched_memory() = default;
@@ -18,23 +18,22 @@ public:
   watched_memory(const watched_memory&) = delete;
   watched_memory& operator=(const watched_memory&) = delete;
 
-  /// Zeros, of which only those that are written take memory, aligned to 256 bytes. Null where there is no room.
+  /// Zeros, aligned to 256 bytes; pages that are never written take no memory. Null if there is no room.
   void* allocate(std::size_t bytes);
 
-  /// What was given back last stays for a while, forbidden to all.
-  void give_back(void* memory);
+  /// Keeps the piece for a while, poisoned.
+  void free(void* memory);
 
-  /// Whether it is memory that `allocate` gave.
-  bool knows(const void* at);
+  /// Whether the address is in an allocated piece.
+  bool owns(const void* at);
 
-  /// Behind every piece, or there and into what was given back. Throws device_error where something was written since
-  /// the memory was allocated, until that is forgotten.
-  void look_behind_all();
-  void look_everywhere();
-  void forget_what_was_written();
+  /// Check the guards, or guards and freed pieces. Throw device_error if any was written, until forget_writes.
+  void check_guards();
+  void check_everything();
+  void forget_writes();
 
 private:
-  /// Memory as it came from the host, and what was given of it.
+  /// `given`: memory of the host; `memory`: the aligned piece within.
   struct piece {
     void* given = nullptr;
     unsigned char* memory = nullptr;
@@ -42,15 +41,15 @@ private:
   };
 
   static void release(const piece& p);
-  void look_behind(const piece& p);
-  void look_into(const piece& p);
-  void say_what_was_written() const;
+  void check_guard(const piece& p);
+  void check_freed(const piece& p);
+  void throw_if_written() const;
 
   std::mutex mutex_;
-  std::map<const unsigned char*, piece> known_;
-  std::deque<piece> returned_;
-  std::size_t returned_bytes_ = 0;
-  std::string written_; // where it must not be
+  std::map<const unsigned char*, piece> pieces_;
+  std::deque<piece> freed_;
+  std::size_t freed_bytes_ = 0;
+  std::string written_; // describes the last forbidden write
 };
 
 } // namespace troupe::kernels::cuda::emulated

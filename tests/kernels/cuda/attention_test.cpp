@@ -33,7 +33,7 @@ std::vector<float> rope_table(int positions, int dim) {
   return table;
 }
 
-/// A sequence's q, k and v before rotation.
+/// q, k and v of a sequence before rotation.
 struct sequence {
   shape s;
   int tokens;
@@ -42,7 +42,7 @@ struct sequence {
   sequence(const shape& s, int tokens, unsigned seed) : s(s), tokens(tokens) {
     generator random(seed);
     qkv = random.normal(std::size_t(tokens) * s.columns());
-    for (int t = 0; t < tokens; ++t) { // K and V of a token share a scale, which must be its own
+    for (int t = 0; t < tokens; ++t) { // tokens of different magnitude have different scales
       const float size = std::exp2(static_cast<float>(random.below(3) - 1));
       for (int i = s.width(); i < s.columns(); ++i)
         qkv[std::size_t(t) * s.columns() + i] *= size;
@@ -56,7 +56,7 @@ struct sequence {
   }
 };
 
-/// A device with a cache whose every slot holds NaN until it is written, and a shuffled block table.
+/// A device with a cache full of NaN and a shuffled block table.
 struct machine {
   std::unique_ptr<cuda::cuda_backend> device;
   std::unique_ptr<kv_cache> cache;
@@ -81,7 +81,7 @@ struct machine {
     std::shuffle(table.begin(), table.end(), random.engine);
   }
 
-  /// Writes rows to the cache and attends to them, `chunk` after `chunk`.
+  /// Writes rows to the cache and computes their attention, chunk by chunk.
   numbers run(const sequence& from, dtype out_type, int window, const std::vector<int>& chunks, bool norm = false) {
     numbers out;
     out.type = out_type;
@@ -105,7 +105,7 @@ struct machine {
   }
 };
 
-/// The reference's answer and how far the kernels may be from it, for the rows from `first`.
+/// Compares rows from `first` on with the reference.
 void check_against_reference(const numbers& got, const sequence& from, kv_type kept, int window, bool norm,
                              const std::string& what, int first = 0) {
   const auto& s = from.s;
@@ -154,9 +154,9 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type k
       want.insert(want.end(), o.begin(), o.end());
     }
   }
-  // On tensor cores, q and the weights are rounded to bf16 too: a score of magnitude up to about 10 errs by its share of
-  // a unit, each weight by a unit; most of it averages out. A code of K or V may be rounded the other way where the
-  // kernel's own rotation is on the edge; that is rare and part of the bound.
+  // Tensor cores round q and the weights to bf16: a score of magnitude up to about 10 errs by its share of a unit, each
+  // weight by a unit, and most of these errors average out. Rounding in the kernel's rotation may change a code of K or
+  // V; that is rare and covered by the bound.
   const double relative = (kept == kv_type::f32 ? 200 * unit(dtype::f32) : 5 * unit(dtype::bf16)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }
@@ -181,8 +181,8 @@ std::vector<int> random_chunks(int n, generator& random) {
 
 } // namespace
 
-TEST_CASE("CUDA: the attention of a step is planned so that every row has each of its partitions once") {
-  // Three sequences have their first 512 tokens' blocks in common, one of them is a chunk; a fourth stands alone.
+TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
+  // Three sequences share the blocks of their first 512 tokens, one of them is a chunk; the fourth shares nothing.
   std::vector<std::int32_t> tables;
   std::vector<sequence_rows> sequences;
   const auto add = [&](int rows, int position, bool common, int own) {
@@ -281,7 +281,7 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
   for (const shape& s : {shape{4, 2, 16}, shape{8, 2, 64}})
     for (const kv_type type : all_kv_types)
       for (const int window : {0, 32, 270}) {
-        if (cuda::is_emulated() &&
+        if (is_emulated() &&
             (window == 32 || (type == kv_type::f32) == on_tensor_cores(s, kv_type::bf16) ||
              (is_scaled(type) && window == 0)))
           continue; // slow: few cases for each kernel
@@ -299,7 +299,7 @@ TEST_CASE("CUDA, deterministic: attention gives the same bits at once, in chunks
       }
 }
 
-TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for bit where deterministic") {
+TEST_CASE("CUDA: sequences that share a prefix get the same results as alone, bit-equal in deterministic mode") {
   const shape s{8, 2, 64};
   const int common = 2 * partition_tokens, members = 5, blocks_each = 3;
   for (const auto& [type, deterministic] :
@@ -314,7 +314,7 @@ TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for
     std::vector<sequence> wholes;
     std::vector<float> together;
     for (int i = 0; i < members; ++i) {
-      const int own = 1 + 9 * i, rows = i == 2 ? 5 : 1; // own tokens, of which the last rows are in the step
+      const int own = 1 + 9 * i, rows = i == 2 ? 5 : 1; // the last `rows` of its own tokens are in the step
       sequence whole(s, common + own + rows - 1, 20 + unsigned(i));
       std::copy(prefix.qkv.begin(), prefix.qkv.end(), whole.qkv.begin());
       const auto first_block = static_cast<std::int32_t>(tables.size());
@@ -323,7 +323,7 @@ TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for
         tables.push_back(m.table[common_blocks + i * blocks_each + b]);
       batch.push_back(
         {batch.empty() ? 0 : batch.back().first_row + batch.back().rows, rows, common + own - 1, first_block});
-      if (own > 1) { // what precedes the step
+      if (own > 1) { // tokens before the step
         const device_tensor before(*m.device, wide(whole.rows(common, own - 1)), own - 1);
         const sequence_rows who{0, own - 1, common, first_block};
         m.device->rope_write_kv(before.view, s.heads, {}, m.rope.floats(), *m.cache, 1, {{&who, 1}, tables});
@@ -352,11 +352,11 @@ TEST_CASE("CUDA: sequences that share a prefix get what each gets alone, bit for
   }
 }
 
-TEST_CASE("CUDA: a long chunk and single rows in one step get what each gets alone") {
+TEST_CASE("CUDA: a long chunk and single rows in one step get the same results as alone") {
   struct member {
     int position, rows;
   };
-  constexpr member members[] = {{3, 1}, {230, 67}, {270, 1}}; // the chunk's packed queries are more than flash_tile
+  constexpr member members[] = {{3, 1}, {230, 67}, {270, 1}}; // the chunk has more than flash_tile packed queries
   for (const auto& [dim, type] : {std::pair{64, kv_type::fp8}, {80, kv_type::bf16}, {256, kv_type::int8}})
     for (const int window : {0, 100}) {
       if (is_sanitized && window == 0)
@@ -399,7 +399,7 @@ TEST_CASE("CUDA: a long chunk and single rows in one step get what each gets alo
 
 TEST_CASE("CUDA: a decode row over many partitions agrees with the reference, and their states fold in order") {
   for (const auto& [s, type] : {std::pair{shape{2, 1, 8}, kv_type::f32}, {shape{1, 1, 64}, kv_type::bf16}}) {
-    const int tokens = 34 * partition_tokens + 5; // more than are loaded at a time
+    const int tokens = 34 * partition_tokens + 5; // more partitions than are loaded at a time
     const sequence from(s, tokens, 13);
     machine m(s, type, tokens, true);
     const auto all = from.rows(0, tokens);
@@ -414,7 +414,7 @@ TEST_CASE("CUDA: a decode row over many partitions agrees with the reference, an
   }
 }
 
-TEST_CASE("CUDA: a unified maximum gives the same attention, also to rows whose scores it does not suit") {
+TEST_CASE("CUDA: a unified maximum gives the same attention, also for rows whose scores it does not suit") {
   const shape s{4, 2, 64};
   const int tokens = 2 * partition_tokens + 20, first = tokens - 4;
   struct setup {
@@ -446,16 +446,16 @@ TEST_CASE("CUDA: a unified maximum gives the same attention, also to rows whose 
     CAPTURE(maximum);
     const auto got = attend(maximum, true, 1), running = attend({}, true, 1);
     check_against_reference(got, from, type, window, false, name(s, type, tokens, window), first);
-    CHECK(got != running); // it is another way
+    CHECK(got != running); // another code path
     CHECK(attend(maximum, false, 1) == got);
-    // Some rows and heads within, some beyond: scores that are 30 times as large.
+    // Scores 30 times as large: the maximum suits some rows and heads, but not others.
     const auto large = attend(maximum, true, 30), large_running = attend({}, true, 30);
     for (std::size_t i = 0; i < large.size(); ++i)
       CHECK(large[i] == doctest::Approx(large_running[i]).epsilon(0.02));
   }
 }
 
-TEST_CASE("CUDA: K and V that are zero, huge or not numbers are cached as numbers, whatever the type") {
+TEST_CASE("CUDA: K and V that are zero, huge, infinite or NaN are cached as finite values in every type") {
   for (const kv_type type : all_kv_types)
     for (const int dim : {16, 64}) {
       const shape s{2, 1, dim};
@@ -468,7 +468,7 @@ TEST_CASE("CUDA: K and V that are zero, huge or not numbers are cached as number
       at(5, 3, 1) = INFINITY, at(5, 3, dim - 1) = NAN;
       machine m(s, type, 20, true);
       const auto out = m.run(from, dtype::f32, 0, {20});
-      const auto head = out.slice(0, std::size_t(5) * s.width()); // of the rows before the infinity
+      const auto head = out.slice(0, std::size_t(5) * s.width()); // rows before the infinity
       sequence before = from;
       before.tokens = 5;
       check_against_reference(head, before, type, 0, false, name(s, type, 5, 0));

@@ -5,8 +5,9 @@
 #include <vector>
 
 using namespace troupe::kernels::cuda;
+using troupe::kernels::weight_kind;
 
-TEST_CASE("CUDA: the chooser measures each shape and bucket of rows once, and never where the answer is known") {
+TEST_CASE("CUDA: the chooser measures each shape and bucket of rows at most once, and only in between its limits") {
   linear_chooser chooser;
   std::vector<linear_method> asked;
   float flat = 1, library = 2;
@@ -21,7 +22,7 @@ TEST_CASE("CUDA: the chooser measures each shape and bucket of rows once, and ne
   CHECK(asked.empty());
   CHECK(chooser.choose(shape, 9, measure) == linear_method::flat);
   CHECK(asked.size() == 2);
-  library = 0.5f; // what has been measured stands
+  library = 0.5f; // must not change earlier choices
   CHECK(chooser.choose(shape, 16, measure) == linear_method::flat);
   CHECK(asked.size() == 2);
   CHECK(chooser.choose(shape, 17, measure) == linear_method::library);

@@ -39,7 +39,7 @@ struct engine {
 
   std::size_t vocab() const { return static_cast<std::size_t>(weights->config.vocab); }
 
-  /// The logits of the last of some rows at `first`, over blocks 0, 1, ...
+  /// The logits of the last of the tokens, which start at position `first`, over blocks 0, 1, ...
   std::vector<float> step(const std::vector<token_id>& tokens, int first) {
     std::vector<std::int32_t> table((static_cast<std::size_t>(first) + tokens.size()) / kernels::block_tokens + 1);
     std::iota(table.begin(), table.end(), 0);
@@ -53,8 +53,8 @@ struct engine {
   }
 };
 
-/// Where the program was built; elsewhere, where the environment says.
-std::filesystem::path test_data() {
+/// tests/data: where the program was built, or where the environment says.
+std::filesystem::path data_folder() {
   const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
   return elsewhere ? elsewhere : test_data();
 }
@@ -89,22 +89,23 @@ double root_mean_square(const std::vector<float>& v) {
   return std::sqrt(sum / double(v.size()));
 }
 
-/// As for the CPU's decoder: eight roundings a layer and two at the head, each of 2^-9 / sqrt(3), 3.5 deviations.
+/// The bound of the CPU's decoder test: eight roundings a layer and two at the head, each of 2^-9 / sqrt(3), 3.5
+/// deviations.
 double bf16_rounding(const model_config& config) {
   return 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * config.layers + 2) * 3.5;
 }
 
-/// Checks a checkpoint's cases; in the emulation, which is slow, the first two.
+/// Checks the cases of a checkpoint, or only the first two in the slow emulation.
 void check(const std::string& model, dtype compute, bool deterministic) {
   CAPTURE(model);
   CAPTURE(deterministic);
-  const auto folder = test_data() / "golden" / model;
+  const auto folder = data_folder() / "golden" / model;
   const auto source = open_model(folder.string());
   engine e(source, compute, deterministic);
   const auto document = json::document::load(folder / "expected.json");
   json::array cases;
   REQUIRE(!document.root()["cases"].get(cases));
-  std::size_t left = cuda::is_emulated() ? 2 : 1000;
+  std::size_t left = cuda::testing::is_emulated() ? 2 : 1000;
   for (json::value c : cases) {
     if (left-- == 0)
       break;
@@ -114,7 +115,7 @@ void check(const std::string& model, dtype compute, bool deterministic) {
     auto logits = e.step(ids, 0);
     const double bound = compute == dtype::f32 ? 2e-4 : bf16_rounding(source.config) * root_mean_square(expected);
     CHECK(largest_difference(logits, expected) < bound);
-    const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::is_emulated() ? 3 : 1000);
+    const std::size_t steps = std::min<std::size_t>(greedy.size(), cuda::testing::is_emulated() ? 3 : 1000);
     for (std::size_t i = 0; i < steps; ++i) {
       const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
       CHECK((best == greedy[i] || margins[i] <= 5 * bound));
@@ -132,14 +133,14 @@ TEST_CASE("CUDA: golden checkpoints give transformers' logits and greedy tokens 
     check(model, dtype::f32, false);
 }
 
-TEST_CASE("CUDA: golden checkpoints stay within what rounding explains in bf16, in both modes") {
+TEST_CASE("CUDA: golden checkpoints in bf16 stay within the bounds of rounding, in both modes") {
   for (const auto& model : golden_models)
     for (const bool deterministic : {false, true})
       check(model, dtype::bf16, deterministic);
 }
 
-TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the numbers that its codes stand for") {
-  const auto source = open_model((test_data() / "golden/llama-gqa").string());
+TEST_CASE("CUDA: an FP8 checkpoint stays within the bounds of rounding of its dequantised weights") {
+  const auto source = open_model((data_folder() / "golden/llama-gqa").string());
   const troupe::test::fp8_view codes(*source.tensors, false), expanded(*source.tensors, true);
   const std::vector<token_id> prompt{1, 5, 9, 200, 3, 77};
   engine exact(expanded, source.config, dtype::f32, true);
@@ -149,7 +150,7 @@ TEST_CASE("CUDA: an FP8 checkpoint stays within what rounding explains of the nu
     CHECK(e.weights->bytes == estimate_memory(codes, source.config, dtype::bf16, *e.backend, {}).weights);
     for (const auto& [tokens, first] : {std::pair{prompt, 0}, {std::vector<token_id>{12}, int(prompt.size())}}) {
       const auto want = exact.step(tokens, first), got = e.step(tokens, first);
-      // K and V in fp8 err by 2^-4 at most, 16 times as much as in bf16, but at two of the eight places only.
+      // K and V in fp8 err by at most 2^-4, 16 times as much as in bf16, but in only two of the eight roundings.
       const double more = kv == kernels::kv_type::fp8 ? 8 : kv == kernels::kv_type::int8 ? 2 : 1;
       CHECK(largest_difference(got, want) < more * bf16_rounding(source.config) * root_mean_square(want));
     }

@@ -1,4 +1,4 @@
-// The emulation itself.
+// The emulation of threads (tests/emulation/cuda/fibers.hpp).
 #include "kernels/cuda/device/launch.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
@@ -34,7 +34,7 @@ struct divergent_kernel {
   }
 };
 
-/// Passes data on through shared memory; what is there before a thread waits is the emulation's to choose.
+/// Passes data through shared memory. Before a thread waits, the emulation may or may not have copied.
 struct copying_kernel {
   static constexpr const char* name = "copying";
   static constexpr unsigned threads = 32;
@@ -73,14 +73,14 @@ TEST_CASE("Emulated CUDA: threads meet at barriers and see each other's shared m
     data[i] = i;
     want[i] = i / 96 * 96 + (i % 96 + 1) % 96;
   }
-  for (const bool barrier : {true, true, false}) { // whichever thread begins
+  for (const bool barrier : {true, true, false}) { // whichever thread runs first
     auto rotated = data;
     launch(on, {2}, 96 * sizeof(int), rotate_kernel{rotated.data(), barrier});
     CHECK((rotated == want) == barrier);
   }
 }
 
-TEST_CASE("Emulated CUDA: asynchronous copies are there after waiting, and before that may be or not") {
+TEST_CASE("Emulated CUDA: asynchronous copies have arrived after waiting, and may or may not have before") {
   const stream on;
   std::vector<std::uint32_t> from(4 * 32), to(4 * 32), early(32);
   std::iota(from.begin(), from.end(), 1u);
@@ -99,11 +99,11 @@ TEST_CASE("Emulated CUDA: asynchronous copies are there after waiting, and befor
       std::logic_error);
 }
 
-TEST_CASE("Emulated CUDA: what a GPU leaves undefined is an error") {
+TEST_CASE("Emulated CUDA: undefined behaviour of a GPU is an error") {
   const stream on;
   CHECK_THROWS_AS(launch(on, {1}, 0, divergent_kernel{true}), std::logic_error);
   CHECK_THROWS_AS(launch(on, {1}, 0, divergent_kernel{false}), std::logic_error);
   CHECK_THROWS_WITH(launch(on, {1}, 0, throwing_kernel{}), "thread 3");
-  std::vector<int> data(96); // the next launch is none the worse for it
+  std::vector<int> data(96); // the next launch works again
   launch(on, {1}, 96 * sizeof(int), rotate_kernel{data.data(), true});
 }

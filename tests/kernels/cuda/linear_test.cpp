@@ -11,7 +11,7 @@ const weight_format block_formats[] = {weight_format::q8_0, weight_format::q4_0,
                                        weight_format::q5_0, weight_format::q5_1, weight_format::q4_k,
                                        weight_format::q5_k, weight_format::q6_k, weight_format::fp8};
 
-/// A matrix in some format: blocks with random codes, or floats.
+/// A random matrix in any format.
 struct random_weights {
   weight_format format;
   quantization how;
@@ -55,7 +55,7 @@ struct random_weights {
     return {is_float(format) ? floats.data() : static_cast<const void*>(blocks.data()), format, rows, cols};
   }
 
-  /// As they are multiplied; with `magnitudes`, of code and minimum apart.
+  /// The weights in f32, or with `magnitudes` the sum of the magnitudes of the code's and the minimum's part.
   std::vector<double> values(dtype compute, bool magnitudes = false) const {
     std::vector<double> all(rows * cols);
     const bool whole = is_float(format) && (how == quantization::none || compute == dtype::f32);
@@ -131,9 +131,9 @@ struct exact_linear {
   std::vector<double> sums, tolerance;
 };
 
-/// In exact arithmetic. Tensor cores may drop bits below 2^-22 of the largest addend: a bound on each of the additions.
-/// Where the library may be chosen, quantised weights may have been rounded to bf16 on the way, or, with weights in fp8,
-/// activations to that.
+/// The exact product and its tolerance. Tensor cores may drop bits below 2^-22 of the largest addend in each addition.
+/// If the library may be chosen, quantised weights may have been rounded to bf16, or, with weights in fp8, activations
+/// to fp8.
 exact_linear multiply(const numbers& in, const random_weights& w, std::size_t rows, const std::vector<float>& bias,
                       bool deterministic) {
   const auto values = w.values(in.type), sizes = w.values(in.type, true);
@@ -176,11 +176,11 @@ TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, t
                                                     {2, 17, 2600},
                                                     {13, 64, 5},
                                                     {40, 33, 300}}) {
-          const bool chosen = compute == dtype::bf16 && rows > 8; // between two methods, unless deterministic
-          if (cuda::is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
+          const bool chosen = compute == dtype::bf16 && rows > 8; // between two methods, except in deterministic mode
+          if (is_emulated() && (deterministic ? !chosen : compute == dtype::f32 && rows > 7))
             continue; // the same kernels, slowly
           if (is_sanitized && (compute == dtype::f32 || inputs < 1024))
-            continue; // where each warp has several chunks
+            continue; // several chunks per warp
           generator random;
           const random_weights w(random, k.format, k.how, outputs, fitting(k, inputs));
           const auto bias = random.normal(outputs);
@@ -203,13 +203,13 @@ TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, t
   }
 }
 
-TEST_CASE("CUDA: a gated layer is the product of its two halves, for every format and sizes that fill no tile") {
+TEST_CASE("CUDA: a gated layer is the product of its two halves, for every format and partly filled tiles") {
   const auto device = make_device();
   for (const auto& k : kinds)
     for (const dtype compute : {dtype::f32, dtype::bf16})
       for (const auto& [rows, outputs, inputs] :
            {std::array<std::size_t, 3>{1, 24, 64}, {3, 21, 160}, {9, 5, 40}, {520, 11, 32}}) {
-        if (cuda::is_emulated() && compute == dtype::f32 && rows > 9)
+        if (is_emulated() && compute == dtype::f32 && rows > 9)
           continue; // slow
         generator random;
         const random_weights gate(random, k.format, k.how, outputs, fitting(k, inputs));
@@ -227,7 +227,7 @@ TEST_CASE("CUDA: a gated layer is the product of its two halves, for every forma
         std::vector<double> want, tolerance;
         for (std::size_t i = 0; i < g.sums.size(); ++i) {
           want.push_back(reference::silu_gate(g.sums[i], u.sums[i]));
-          // silu's slope is at most 1.1, its value at most its argument.
+          // The slope of silu is at most 1.1, its value at most its argument.
           tolerance.push_back(std::abs(want.back()) * (unit(compute) + 10 * unit(dtype::f32)) +
                               1.2 * g.tolerance[i] * (std::abs(u.sums[i]) + u.tolerance[i]) +
                               u.tolerance[i] * std::abs(g.sums[i]));
@@ -236,7 +236,7 @@ TEST_CASE("CUDA: a gated layer is the product of its two halves, for every forma
       }
 }
 
-TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the library can do with scales") {
+TEST_CASE("CUDA: many rows times fp8 weights are products of codes, whether or not the library applies scales") {
   const auto device = make_device();
   const std::size_t outputs = 21, inputs = 150;
   for (const std::size_t rows : {std::size_t(514), std::size_t(1025), std::size_t(515)}) {
@@ -246,8 +246,8 @@ TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the
     numbers in(dtype::bf16, random.normal(rows * inputs));
     for (std::size_t k = 0; k < inputs; ++k)
       in.narrow[k] = 0; // a row of zeros
-    // As the backend rounds them: where the emulated library has no fp8 (rows % 4 == 3), not at all.
-    const bool coded = !cuda::is_emulated() || rows % 4 != 3;
+    // Activations rounded as in the backend: not at all if the emulated library has no fp8 (rows % 4 == 3).
+    const bool coded = !is_emulated() || rows % 4 != 3;
     std::vector<double> rounded = in.values();
     for (std::size_t r = 1; r < rows && coded; ++r) {
       double largest = 0;
@@ -273,7 +273,7 @@ TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the
           }
           sums.push_back(sum);
           // Hopper's tensor cores keep 14 bits of an addend of fp8; weights may have been rounded to bf16.
-          tolerance.push_back(magnitude * (!coded ? unit(dtype::bf16) : cuda::is_emulated() ? 1e-5 : 0x1p-10) + 1e-6);
+          tolerance.push_back(magnitude * (!coded ? unit(dtype::bf16) : is_emulated() ? 1e-5 : 0x1p-10) + 1e-6);
         }
       return sums;
     };
@@ -304,7 +304,7 @@ TEST_CASE("CUDA: many rows by weights in fp8 are products of codes, whatever the
   }
 }
 
-TEST_CASE("CUDA: weights in fp8 that are not numbers, or all zero, give such products") {
+TEST_CASE("CUDA: NaN and all-zero fp8 weights give NaN and zero products") {
   for (const std::size_t rows : {1, 514}) {
     const auto device = make_device();
     const std::size_t inputs = 40;
@@ -323,7 +323,7 @@ TEST_CASE("CUDA: weights in fp8 that are not numbers, or all zero, give such pro
   }
 }
 
-TEST_CASE("CUDA: matrices in different formats are stacked, each in its own") {
+TEST_CASE("CUDA: stacked matrices keep their formats") {
   const auto device = make_device();
   generator random;
   const std::size_t cols = 256, rows = 3;
@@ -354,7 +354,7 @@ TEST_CASE("CUDA: matrices in different formats are stacked, each in its own") {
   CHECK_THROWS_AS(device->pack({}, dtype::bf16), std::invalid_argument);
 }
 
-TEST_CASE("CUDA: the bytes that packed matrices take are known before they are packed, for every format") {
+TEST_CASE("CUDA: packed_bytes predicts the size of packed matrices in every format") {
   const auto device = make_device();
   for (const auto& k : kinds)
     for (const dtype compute : {dtype::f32, dtype::bf16})
@@ -377,8 +377,8 @@ TEST_CASE("CUDA: the bytes that packed matrices take are known before they are p
                         device->pack_gate_up(views[0], views[1], compute, k.how)->bytes,
                       "gated ", what(a, compute, 2));
       }
-  // And they are what the layout says: 16 outputs to a tile, 128 inputs to a chunk; a code each, 8 bytes of scales for
-  // an output's chunk.
+  // The size follows from the layout: tiles of 16 outputs, chunks of 128 inputs, one byte per code, 8 bytes of scales
+  // per output and chunk.
   CHECK(device->packed_bytes(std::vector<stored_matrix>{{nullptr, weight_format::q8_0, 17, 160}}, dtype::bf16,
                              quantization::none, false) == 2 * 2 * (16 * 128 + 16 * 8));
   CHECK(device->packed_bytes(std::vector<stored_matrix>{{nullptr, weight_format::bf16, 17, 100}}, dtype::bf16,

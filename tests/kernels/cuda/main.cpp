@@ -5,7 +5,7 @@
 
 namespace {
 
-/// Names what could not be tested for want of a GPU.
+/// Prints the cases that are skipped without a GPU.
 struct skip_report : doctest::IReporter {
   explicit skip_report(const doctest::ContextOptions&) {}
   void test_case_skipped(const doctest::TestCaseData& test) override {

@@ -1,10 +1,10 @@
-// What failed calls of CUDA's run-time library mean.
+// The meaning of failed calls of CUDA's run-time library.
 #include "kernels/cuda/native/status.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 using namespace troupe::kernels;
 
-TEST_CASE("where there is no CUDA device, one sentence says why") {
+TEST_CASE("without a CUDA device, one sentence says why") {
   std::string why;
   if (cuda::device_count(&why) > 0)
     CHECK(why.empty());
@@ -12,7 +12,7 @@ TEST_CASE("where there is no CUDA device, one sentence says why") {
     CHECK(why.find("NVIDIA driver") != std::string::npos);
 }
 
-TEST_CASE("a failed call loses the device where the library's documentation says so, else only the call") {
+TEST_CASE("failed calls lose the device only if the library's documentation says so") {
   for (const auto status :
        {cudaErrorIllegalAddress, cudaErrorLaunchTimeout, cudaErrorAssert, cudaErrorHardwareStackError,
         cudaErrorIllegalInstruction, cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,

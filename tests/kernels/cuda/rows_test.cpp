@@ -95,7 +95,7 @@ TEST_CASE("CUDA: blocks are copied in order over all layers, and moved to host m
     for (int b = 0; b < blocks; ++b)
       before.push_back(content(b));
     CHECK(before[0] != before[1]);
-    const block_copy copies[] = {{0, 1}, {1, 2}, {4, 3}, {5, 4}}; // 2 gets what 1 has just got
+    const block_copy copies[] = {{0, 1}, {1, 2}, {4, 3}, {5, 4}}; // 2 receives the new contents of 1
     device->copy_blocks(*cache, copies);
     CHECK(content(1) == before[0]);
     CHECK(content(2) == before[0]);
@@ -108,7 +108,7 @@ TEST_CASE("CUDA: blocks are copied in order over all layers, and moved to host m
   }
 }
 
-TEST_CASE("CUDA: memory comes zeroed and aligned, and an impossible size is refused by the call and its number") {
+TEST_CASE("CUDA: memory is zeroed and aligned, and the error for an impossible size names the call and the size") {
   const auto device = make_device();
   for (const std::size_t bytes : {std::size_t(1), std::size_t(1000), std::size_t(5) << 20}) {
     const auto memory = device->allocate(bytes);
@@ -122,7 +122,7 @@ TEST_CASE("CUDA: memory comes zeroed and aligned, and an impossible size is refu
                        device_error);
 }
 
-TEST_CASE("CUDA: upload and download keep the numbers, rows apart included") {
+TEST_CASE("CUDA: upload and download keep values, also with strides") {
   const auto device = make_device();
   generator random;
   const auto values = random.normal(60);
@@ -134,7 +134,7 @@ TEST_CASE("CUDA: upload and download keep the numbers, rows apart included") {
       CHECK(back[r * 10 + c] == values[r * 15 + c]);
 }
 
-TEST_CASE("CUDA: a device that is not there is refused by its number") {
+TEST_CASE("CUDA: the error for a missing device names its number") {
   CHECK_THROWS_AS(troupe::kernels::cuda::make_cuda_backend({.device = 99}), device_error);
 }
 

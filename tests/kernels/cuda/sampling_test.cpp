@@ -1,4 +1,4 @@
-// Tokens sampled on the device are those that runtime/'s sampler samples, bit for bit.
+// Tokens sampled on the device are bit-equal to those of the sampler in runtime/sampling.
 #include "kernels/cuda/device/sampling.hpp"
 #include "runtime/execution/gpu/sampling_row.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -61,7 +61,7 @@ cuda::sampling_row row_of(const sample& d, const cuda::stream& on, std::vector<b
   return row;
 }
 
-/// Draws all and compares each with the sampler's.
+/// Samples all rows and compares each with the sampler's.
 void check_samples(const std::vector<sample>& samples, const std::vector<float>& logits, std::size_t vocab) {
   const cuda::stream on;
   std::vector<buffer> owner;
@@ -123,19 +123,18 @@ std::vector<token_id> some_ids(generator& random, int vocab, int count) {
 
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
-TEST_CASE(
-  "CUDA: samples, log-probabilities and likeliest tokens are the sampler's for every parameter and odd vocabularies") {
+TEST_CASE("CUDA: samples and log-probabilities equal the sampler's for every parameter and odd vocabularies") {
   generator random(4);
   for (const int vocab : {1, 7, 111, 989, 4096 + 13}) {
     CAPTURE(vocab);
     const std::size_t rows = 3;
     auto logits = random.normal(rows * std::size_t(vocab), 3);
-    for (int i = 0; i < vocab; ++i) // the second row is full of equal logits, the third nearly flat
+    for (int i = 0; i < vocab; ++i) // row 1 has many equal logits, row 2 is nearly flat
       logits[std::size_t(vocab + i)] = float(random.below(6));
     for (int i = 0; i < vocab; ++i)
       logits[std::size_t(2 * vocab + i)] *= 0.01f;
     std::vector<sample> samples;
-    for (int i = 0; i < (is_sanitized ? 8 : cuda::is_emulated() ? 24 : 200); ++i) {
+    for (int i = 0; i < (is_sanitized ? 8 : is_emulated() ? 24 : 200); ++i) {
       sample d;
       d.logit_row = random.below(int(rows));
       d.index = static_cast<std::uint32_t>(random.below(3));
@@ -179,7 +178,7 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
     logits[2 * vocab + i] = -INFINITY;
     logits[3 * vocab + i] = std::nanf("");
     if (i > 4)
-      logits[4 * vocab + i] = -INFINITY; // fewer than top_k and logprobs ask for
+      logits[4 * vocab + i] = -INFINITY; // fewer finite logits than top_k and logprobs
   }
   std::vector<sample> samples;
   for (int row = 0; row < 5; ++row)
@@ -198,11 +197,11 @@ TEST_CASE("CUDA: NaN and infinite logits are treated as the sampler treats them"
   check_samples(samples, logits, vocab);
 }
 
-TEST_CASE("CUDA: samples over many seeds and positions are those of runtime's Philox") {
+TEST_CASE("CUDA: samples over many seeds and positions use the same Philox numbers as runtime/sampling") {
   const std::size_t vocab = 64;
-  const std::vector<float> logits(vocab, 0.25f); // a sample shows six bits
+  const std::vector<float> logits(vocab, 0.25f); // a sample reveals six bits
   std::vector<sample> samples;
-  for (std::uint32_t i = 0; i < (cuda::is_emulated() ? 100u : 2000u); ++i) {
+  for (std::uint32_t i = 0; i < (is_emulated() ? 100u : 2000u); ++i) {
     sample d;
     d.params.seed = i * 0x9e3779b97f4a7c15ull;
     d.prompt.assign(i % 97, 1);

@@ -1,4 +1,4 @@
-// What the backend says that it will take beside weights and K/V, against what it takes.
+// Memory that the backend plans besides weights and K/V, compared with what it allocates.
 #include "kernels/cuda/scratch_plan.hpp"
 #include "kernels/planned_steps.hpp"
 #include "tests/kernels/cuda/support.hpp"
@@ -28,33 +28,33 @@ planned_steps one_matrix(weight_format format, std::size_t outputs, std::size_t 
   return steps;
 }
 
-/// Of linear layers alone.
+/// Scratch of linear layers alone.
 std::size_t of_linear(const planned_steps& steps, std::size_t expanded_memory = 128 * mib) {
   return cuda::scratch_bytes(steps, true, expanded_memory) - cuda::scratch_bytes(steps, false, expanded_memory);
 }
 
 } // namespace
 
-TEST_CASE("CUDA: the library's products take room to be tried, to expand weights and to be gated, in powers of two") {
+TEST_CASE("CUDA: the library's products have scratch for trials, expanded weights and gating, in powers of two") {
   using enum weight_format;
-  // 64 x 128256 floats are tried in 32 MiB; of 1002 MiB of weights, 126 are expanded at a time.
+  // Trials of 64 x 128256 floats take 32 MiB; of 1002 MiB of weights, 126 are expanded at a time.
   CHECK(of_linear(one_matrix(q8_0, 128256, 64)) == 32 * mib + 128 * mib);
   CHECK(of_linear(one_matrix(q8_0, 128256, 64), 2048 * mib) == 32 * mib + 1024 * mib);
   CHECK(of_linear(one_matrix(bf16, 128256, 64)) == 32 * mib);
   CHECK(of_linear(one_matrix(q8_0, 128256, 8)) == 0); // never through the library
-  // From 512 rows on nothing is tried, but fewer rows may come: 511 of them. Gated products pass through memory 1024 rows
-  // at a time.
+  // 512 rows or more need no trial, but steps may have fewer: up to 511. Gated products go through scratch memory 1024
+  // rows at a time.
   CHECK(of_linear(one_matrix(bf16, 14336, 4096)) == 32 * mib);
   CHECK(of_linear(one_matrix(bf16, 14336, 4096, true)) == 32 * mib + 128 * mib);
   CHECK(of_linear(one_matrix(q4_k, 14336, 4096, true)) == 32 * mib + 128 * mib + 128 * mib);
-  // In fp8 activations become codes, too.
+  // fp8 products need codes of the activations, too.
   CHECK(of_linear(one_matrix(fp8, 4096, 4096)) == 8 * mib + 32 * mib + 16 * mib + 16 * mib + mib / 16);
   auto wide = one_matrix(bf16, 14336, 4096, true);
   wide.compute = dtype::f32;
   CHECK(of_linear(wide) == 0);
 }
 
-TEST_CASE("CUDA: attention's states take what rows and partitions need, up to a limit that one row may exceed") {
+TEST_CASE("CUDA: attention states take memory per row and partition, up to a limit that one row may exceed") {
   const auto scratch = [](int heads, std::size_t rows, std::size_t context) {
     auto steps = one_matrix(weight_format::bf16, 16, 1);
     steps.heads = heads;
@@ -72,7 +72,7 @@ TEST_CASE("CUDA: attention's states take what rows and partitions need, up to a 
 
 TEST_SUITE_BEGIN("cuda" * doctest::skip(cuda::testing::no_device()));
 
-TEST_CASE("CUDA: quantised weights that are expanded in pieces are multiplied as those that are expanded at once") {
+TEST_CASE("CUDA: quantised weights expanded in pieces give the same products as expanded at once") {
   const auto at_once = cuda::make_cuda_backend({.expanded_memory = 64 * mib}),
              in_pieces = cuda::make_cuda_backend({.expanded_memory = 1});
   const std::size_t outputs = 53, inputs = 160, rows = 520;
@@ -101,17 +101,17 @@ TEST_CASE("CUDA: quantised weights that are expanded in pieces are multiplied as
       }
       CAPTURE(gated);
       CHECK(largest > 1);
-      CHECK(worst <= (cuda::is_emulated() ? 0 : 1e-2 * largest)); // a library may sum differently
+      CHECK(worst <= (is_emulated() ? 0 : 1e-2 * largest)); // a real library may sum in another order
     }
 }
 
-TEST_CASE("CUDA: a table takes the memory that it was said to take, in every format") {
+TEST_CASE("CUDA: table_bytes predicts the size of a table in every format") {
   const auto device = make_device();
   const std::size_t rows = 3, cols = 512;
   for (int i = 0; i <= static_cast<int>(weight_format::q6_k); ++i) {
     const auto format = static_cast<weight_format>(i);
     if (format == weight_format::fp8)
-      continue; // no table is
+      continue; // not a format of tables
     const std::vector<char> data(rows * row_bytes(format, cols));
     const auto table = device->load_table({data.data(), format, rows, cols});
     CAPTURE(i);

@@ -1,5 +1,5 @@
-// What an executor on a GPU relies on beside the ops: streams and events, inputs staged ahead, weights by pinned memory,
-// recorded steps.
+// Foundations of an executor on a GPU besides the ops: streams and events, inputs staged ahead, uploads through pinned
+// memory, recorded steps.
 #include "kernels/cuda/graph.hpp"
 #include "kernels/cuda/uploader.hpp"
 #include "tests/kernels/cuda/support.hpp"
@@ -13,7 +13,7 @@ namespace cuda = troupe::kernels::cuda;
 
 TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
 
-TEST_CASE("CUDA: an event happens when what was queued before it is done, and other streams wait for it") {
+TEST_CASE("CUDA: an event happens when earlier work is done, and other streams wait for it") {
   const auto device = make_device();
   const cuda::stream first, second;
   const std::size_t count = 1 << 16;
@@ -34,10 +34,10 @@ TEST_CASE("CUDA: an event happens when what was queued before it is done, and ot
   CHECK(uploaded.happened());
   CHECK(calls == 1);
   CHECK(std::equal(numbers, numbers + count, static_cast<const int*>(to.get())));
-  CHECK(cuda::event().happened()); // there is nothing to wait for
+  CHECK(cuda::event().happened()); // never recorded
 }
 
-TEST_CASE("CUDA: what is filled in pieces by several threads arrives whole, with zeros where nothing was written") {
+TEST_CASE("CUDA: an upload filled in by several threads arrives complete, with zeros where nothing was written") {
   const auto device = make_device();
   const cuda::stream on;
   cuda::uploader up(on);
@@ -68,11 +68,11 @@ TEST_CASE("CUDA: what is filled in pieces by several threads arrives whole, with
   }
 }
 
-TEST_CASE("CUDA: blocks of a cache whose layers lie further apart than rows of a copy may are saved and restored") {
+TEST_CASE("CUDA: blocks of a cache whose layer distance exceeds the largest pitch are saved and restored") {
   const kv_shape shape{2, 8, 256, kv_type::bf16, 16400}; // 2.1 GB each
   const auto device = make_device();
-  if (!cuda::is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
-    MESSAGE("left out: the GPU has too little memory");
+  if (!is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
+    MESSAGE("skipped: the GPU has too little memory");
     return;
   }
   const auto cache = device->make_kv_cache(shape);
@@ -91,8 +91,7 @@ TEST_CASE("CUDA: blocks of a cache whose layers lie further apart than rows of a
   CHECK(std::equal(at, at + 2 * bytes, at + 2 * bytes));
 }
 
-TEST_CASE(
-  "CUDA: a step that was staged ahead gives what it gives when its inputs are uploaded by the ops, and replays") {
+TEST_CASE("CUDA: a step staged ahead equals one whose inputs the ops upload, and replays") {
   generator random(3);
   const int dim = 64, heads = 4, kv_heads = 2, blocks = 40, hidden = 64;
   const std::size_t columns = std::size_t(heads + 2 * kv_heads) * dim;
@@ -145,7 +144,7 @@ TEST_CASE(
       device->attention(out.view, qkv_memory.view, heads, 0.125f, 0, *cache, 0, rows);
     };
     const auto launches = device->launch_shape();
-    CHECK(launches.empty() == (step == 0)); // what attention wants was not known yet
+    CHECK(launches.empty() == (step == 0)); // attention options are not known before the first step
     if (recorded && launches == recorded_shape) {
       recorded->replay(device->queue());
       ++replays;

@@ -1,4 +1,4 @@
-// What the tests of the CUDA backend share: a device, tensors in its memory. Random data and comparisons are those of
+// Shared by the tests of the CUDA backend: a device, and tensors in its memory. Random data and comparisons come from
 // the other kernel tests.
 #pragma once
 
@@ -13,7 +13,13 @@ using namespace troupe::kernels::testing;
 
 inline bool no_device() { return device_count() == 0; }
 
-/// Under AddressSanitizer threads are so slow that few cases must do.
+/// Whether the tests run in the emulation (tests/emulation/cuda), which is slow and whose library has gaps of its own.
+inline bool is_emulated() {
+  static const bool result = !no_device() && select_device(0).name == "emulated GPU";
+  return result;
+}
+
+/// AddressSanitizer makes emulated threads so slow that tests run fewer cases.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool is_sanitized = true;
 #else
@@ -25,7 +31,7 @@ inline std::unique_ptr<cuda_backend> make_device(bool deterministic = false,
   return make_cuda_backend({.device = 0, .deterministic = deterministic, .unified_maximum = unified_maximum});
 }
 
-/// A copy of values in device memory, in rows.
+/// A copy of values in device memory, as rows.
 struct device_tensor {
   buffer memory;
   tensor view;
@@ -37,7 +43,7 @@ struct device_tensor {
     device_.queue().synchronise();
     view = {memory.get(), from.type, rows, cols, cols};
   }
-  /// Full of NaN.
+  /// Filled with NaN.
   device_tensor(const backend& device, dtype type, std::size_t rows, std::size_t cols)
     : device_tensor(device, numbers(type, rows * cols), rows) {
     view.cols = view.stride = cols;

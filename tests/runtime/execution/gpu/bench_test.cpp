@@ -1,5 +1,5 @@
-// `bench model` on the emulated GPU: what it counts and measures beside rates.
-#include "tests/runtime/execution/gpu/company.hpp"
+// `bench model` on the emulated GPU: its counts and measurements besides rates.
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "api/cli/model_bench.hpp"
 #include "tests/emulation/cuda/memory.hpp"
@@ -19,10 +19,10 @@ TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time bet
   o.generate = 3;
   o.repeat = 2;
   o.peaks = true;
-  std::vector<std::string> said;
-  cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { said.push_back(std::move(line)); });
-  REQUIRE(said.size() == 1);
-  CHECK(said[0].starts_with("measuring what cuda, emulated"));
+  std::vector<std::string> logged;
+  cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { logged.push_back(std::move(line)); });
+  REQUIRE(logged.size() == 1);
+  CHECK(logged[0].starts_with("measuring what cuda:0, emulated GPU"));
   CHECK(bench.peaks().bandwidth > 0);
   CHECK(bench.peaks().bandwidth_of == "device copy");
   CHECK(bench.peaks().operations > 0);
@@ -35,7 +35,7 @@ TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time bet
   const double kv = 2.0 * c.layers * c.kv_heads * c.head_dim * 4;
   CHECK(r.decode_bytes_per_step == static_cast<double>(bench.work_per_token().bytes) + 2 * 22 * kv);
   CHECK(r.prefill_operations == 2 * prefill_operations(c, 20));
-  const double seconds = 2 * 3 / r.decode_tps; // of all three steps
+  const double seconds = 2 * 3 / r.decode_tps; // three steps
   CHECK(r.decode_bandwidth_share == doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
   CHECK(r.prefill_peak_share ==
         doctest::Approx(r.prefill_operations / (r.prefill_ms / 1000) / bench.peaks().operations));
@@ -44,7 +44,7 @@ TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time bet
   CHECK(r.step_overhead_share < 1);
 }
 
-TEST_CASE("bench model refuses a batch for which a GPU has no memory, its steps counted") {
+TEST_CASE("bench model refuses a batch that exceeds the memory of a GPU, including that of its steps") {
   cli::model_bench_options o;
   o.model = golden("llama-gqa");
   o.device = "cuda:0";

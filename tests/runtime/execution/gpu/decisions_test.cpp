@@ -1,4 +1,4 @@
-// What the runner decides: how decode steps are padded, which copies wait.
+// Decisions of the runner: how decode steps are padded, which copies wait.
 #include "runtime/execution/gpu/block_hazards.hpp"
 #include "runtime/execution/gpu/decode_buckets.hpp"
 

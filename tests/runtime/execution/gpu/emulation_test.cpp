@@ -1,4 +1,4 @@
-// What a GPU refuses or leaves undefined, and the emulation therefore must not do silently.
+// Operations that a GPU refuses or leaves undefined must be errors in the emulation.
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/cuda/graph.hpp"
 
@@ -35,7 +35,7 @@ struct copying_kernel {
   }
 };
 
-/// What is said where it is refused to do something.
+/// The message of the exception that f throws.
 template <class F>
 std::string refusal(const F& f) {
   try {
@@ -48,8 +48,7 @@ std::string refusal(const F& f) {
 
 } // namespace
 
-TEST_CASE(
-  "the emulated device refuses what may not be done while a stream is being recorded, and spoils the recording") {
+TEST_CASE("the emulated device refuses calls that are not permitted during a recording, and breaks the recording") {
   const stream on, other;
   const auto memory = allocate(256), pinned = allocate_pinned(256);
   buffer freed = allocate(256);
@@ -70,10 +69,10 @@ TEST_CASE(
   CHECK(recorded([&] { freed.reset(); }) == spoilt);
   CHECK(recorded([&] { CHECK(refusal([] { allocate(1); }) != "not refused"); }) == spoilt);
   CHECK(recorded([&] { copy_to_device(on, memory.get(), pinned.get(), 256); }) == "not refused");
-  on.synchronise(); // none is left behind
+  on.synchronise(); // no recording is left open
 }
 
-TEST_CASE("another thread may allocate and wait for its own streams while one records, but not wait for that one's") {
+TEST_CASE("while a thread records, others may allocate and wait for their own streams, but not for the recorded one") {
   const stream on, other;
   std::string allocating, waiting, of_recorded;
   graph(on, [&] {
@@ -106,7 +105,7 @@ TEST_CASE("the emulated device refuses launches and copies that some GPU refuses
         "cudaMemcpy2DAsync: invalid pitch argument");
 }
 
-TEST_CASE("16 bytes at once, loaded or copied asynchronously, lie at multiples of 16") {
+TEST_CASE("wide loads and asynchronous copies must be aligned to 16 bytes") {
   const stream on;
   const auto memory = allocate(1024);
   const auto* words = static_cast<const std::uint32_t*>(memory.get());
@@ -119,7 +118,7 @@ TEST_CASE("16 bytes at once, loaded or copied asynchronously, lie at multiples o
   }
 }
 
-TEST_CASE("what is written behind a piece of device memory, or after it was freed, is found out") {
+TEST_CASE("writes beyond a piece of device memory, or after it was freed, are detected") {
   const stream on;
   const auto memory = allocate(128);
   auto* words = static_cast<std::uint32_t*>(memory.get());
@@ -127,8 +126,8 @@ TEST_CASE("what is written behind a piece of device memory, or after it was free
   on.synchronise();
   launch(on, {1}, 0, writing_kernel{words + 1});
   CHECK(refusal([&] { on.synchronise(); }) == "something was written beyond the 128 bytes of a piece of device memory");
-  words[32] = ~0u; // as it was
-  emulated::forget_what_was_written();
+  words[32] = ~0u; // repair the guard
+  emulated::forget_writes();
 
   buffer gone = allocate(128);
   auto* freed = static_cast<std::uint32_t*>(gone.get());
@@ -136,6 +135,6 @@ TEST_CASE("what is written behind a piece of device memory, or after it was free
   launch(on, {1}, 0, writing_kernel{freed});
   CHECK(refusal(emulated::check_memory) == "something was written to 128 bytes of device memory that had been freed");
   std::memset(freed, 0xff, 128);
-  emulated::forget_what_was_written();
+  emulated::forget_writes();
   emulated::check_memory();
 }

@@ -1,6 +1,6 @@
-// The whole company on the emulated GPU: whatever the order in which streams get on, tokens are the same.
+// The whole engine on the emulated GPU: tokens do not depend on the order in which streams progress.
 #include "tests/actors/faulty_device.hpp"
-#include "tests/runtime/execution/gpu/company.hpp"
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include <doctest/doctest.h>
 
@@ -39,7 +39,7 @@ generation random_generation(std::mt19937& rng) {
 
 } // namespace
 
-TEST_CASE("on a GPU whose streams run late and in any order, each request gets in a crowd what it gets alone") {
+TEST_CASE("on a GPU whose streams run late and in any order, requests get the same tokens together and alone") {
   std::uint64_t copied = 0;
   for (const std::string dtype : {"f32", "bf16"}) {
     CAPTURE(dtype);
@@ -54,7 +54,7 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
     std::vector<heard> expected_of_turns;
     std::size_t block_bytes = 0;
     {
-      company reference(alone); // work is done when it is queued
+      gpu_engine reference(alone); // runs work when it is queued
       REQUIRE(reference.status().now == load_status::stage::ready);
       block_bytes = alone.kv_cache_bytes / reference.stats().blocks_total;
       for (int i = 0; i < 5; ++i) {
@@ -80,26 +80,26 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
       options.compute.dtype = dtype;
       options.step_tokens = seed == 1 ? 512 : 24;
       options.max_sequences = seed == 2 ? 4 : 8;
-      if (seed == 3) { // so few blocks that what is evicted goes to the host and comes back
+      if (seed == 3) { // so few blocks that evicted ones are swapped out and in
         options.max_context = 64;
         options.kv_cache_bytes = 5 * block_bytes;
         options.swap_bytes = 1 << 20;
       }
-      company crowd(options);
-      REQUIRE(crowd.status().now == load_status::stage::ready);
+      gpu_engine engine(options);
+      REQUIRE(engine.status().now == load_status::stage::ready);
       std::vector<listener> listeners(work.size());
       for (std::size_t i = 0; i < work.size(); ++i)
-        crowd.submit(work[i], listeners[i]);
+        engine.submit(work[i], listeners[i]);
       for (std::size_t i = 0; i < work.size(); ++i) {
         CAPTURE(i);
         REQUIRE(listeners[i].wait());
         CHECK(same(listeners[i].result(), expected[i]));
       }
-      if (seed == 3) // by turns: what one leaves, the others push out
+      if (seed == 3) // each evicts the blocks of the one before
         for (const std::size_t i : {0, 1, 2, 0})
-          CHECK(same(crowd.run(turns[i]), expected_of_turns[i]));
+          CHECK(same(engine.run(turns[i]), expected_of_turns[i]));
       CHECK(counted().replays > before.replays);
-      const auto stats = crowd.stats();
+      const auto stats = engine.stats();
       copied += stats.copied_blocks;
       if (seed == 3) {
         CHECK(stats.swapped_out_blocks > 0);
@@ -112,14 +112,14 @@ TEST_CASE("on a GPU whose streams run late and in any order, each request gets i
 
 TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and launches whole steps") {
   deferred_work later(1);
-  company crowd(on_gpu());
-  REQUIRE(crowd.status().now == load_status::stage::ready);
+  gpu_engine engine(on_gpu());
+  REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 56);
   g.sampling.ignore_eos = true;
   listener l;
-  crowd.submit(g, l);
+  engine.submit(g, l);
   REQUIRE(l.wait_for_tokens(10));
-  const auto before = counted(); // of steps whose tokens this thread has not heard of yet, too
+  const auto before = counted(); // includes steps whose tokens have not arrived here yet
   REQUIRE(l.wait_for_tokens(50));
   const auto after = counted();
   CHECK(after.waits == before.waits);
@@ -129,16 +129,16 @@ TEST_CASE("steady decoding on a GPU waits for nothing, allocates nothing and lau
   REQUIRE(l.wait());
 }
 
-TEST_CASE("a GPU that fails ends what runs on it with a sentence that names the call") {
+TEST_CASE("requests on a GPU that fails end with an error that names the call") {
   deferred_work later(3);
-  company crowd(on_gpu());
-  REQUIRE(crowd.status().now == load_status::stage::ready);
+  gpu_engine engine(on_gpu());
+  REQUIRE(engine.status().now == load_status::stage::ready);
   auto g = ask({0, 54, 51}, 200);
   g.sampling.ignore_eos = true;
   listener running, waiting, late;
-  crowd.submit(g, running);
+  engine.submit(g, running);
   REQUIRE(running.wait_for_tokens(5));
-  crowd.submit(g, waiting);
+  engine.submit(g, waiting);
   later.fail_after(20);
   REQUIRE(running.wait());
   REQUIRE(waiting.wait());
@@ -146,20 +146,20 @@ TEST_CASE("a GPU that fails ends what runs on it with a sentence that names the 
   CHECK(running.result().failed->message.find("illegal memory access") != std::string::npos);
   CHECK(running.result().failed->message.find("cuda") != std::string::npos);
   CHECK(waiting.result().failed.has_value());
-  crowd.submit(g, late);
+  engine.submit(g, late);
   REQUIRE(late.wait());
   REQUIRE(late.result().failed.has_value());
   CHECK(late.result().failed->message.find("illegal memory access") != std::string::npos);
 }
 
-TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the context survives") {
+TEST_CASE("a failed call that leaves the context intact only pauses requests") {
   auto g = ask({0, 54, 51}, 24);
   g.sampling.ignore_eos = true;
   g.sampling.temperature = 0.8f;
   g.sampling.repetition_penalty = 1.2f;
   heard expected;
   {
-    company undisturbed(on_gpu());
+    gpu_engine undisturbed(on_gpu());
     expected = undisturbed.run(g);
     REQUIRE(expected.done.has_value());
   }
@@ -171,22 +171,22 @@ TEST_CASE("a call to a GPU that fails is a pause for what runs on it, where the 
   };
   auto options = on_gpu();
   options.open_gpu = [&](const gpu_options& gpu) { return std::make_shared<faulty_device>(open_gpu(gpu), script); };
-  company restarted(options);
+  gpu_engine restarted(options);
   REQUIRE(restarted.status().now == load_status::stage::ready);
   CHECK(same(restarted.run(g), expected));
   CHECK(script->runners == 3);
   CHECK(script->most_alive == 1);
 }
 
-TEST_CASE("a GPU that is not there, and memory that it does not have, are one sentence each") {
+TEST_CASE("a missing GPU and a lack of memory are reported in one sentence") {
   auto options = on_gpu();
   options.compute.device = "cuda:3";
-  company elsewhere(options);
+  gpu_engine elsewhere(options);
   REQUIRE(elsewhere.status().now == load_status::stage::failed);
   CHECK(elsewhere.status().why->message == "there is no device `cuda:3`: the last is cuda:0");
   options = on_gpu();
   options.kv_cache_bytes = std::size_t(1) << 40;
-  company large(options);
+  gpu_engine large(options);
   REQUIRE(large.status().now == load_status::stage::failed);
   CHECK(large.status().why->code == errc::out_of_memory);
 }

@@ -1,5 +1,5 @@
-// The memory plan of a GPU: what it counts is all that steps take.
-#include "tests/runtime/execution/gpu/company.hpp"
+// The memory plan of a GPU covers all memory that steps allocate.
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "runtime/execution/device.hpp"
@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::size_t pool_blocks = 40;
 
-/// Steps that are as large as the limits allow, over a cache with anything in it.
+/// The largest steps that the limits allow, over a cache with arbitrary contents.
 struct largest_steps {
   explicit largest_steps(std::shared_ptr<const loaded_model> of)
     : model(std::move(of)),
       runner(model->device->make_runner(model->runner())),
       sampler(model->device->make_sampler(model->sampler(), [] {})) {}
 
-  /// Rows of `sequences` sequences that end where the context does, each with logits of its last and a sample.
+  /// Runs rows of `sequences` sequences that fill the context, with logits and a sample of the last row of each.
   void run(int rows, int sequences) {
     auto plan = std::make_shared<step_plan>();
     plan->step = ++steps;
@@ -47,7 +47,7 @@ struct largest_steps {
     sampler->collect();
   }
 
-  /// Of a sequence whose samples have as many inputs as there can be.
+  /// A sequence whose samples have the largest inputs possible.
   std::shared_ptr<const sampling_start> start() const {
     auto params = std::make_shared<sampling_params>();
     params->repetition_penalty = 1.2f;
@@ -68,6 +68,7 @@ struct largest_steps {
   std::uint64_t steps = 0;
 };
 
+/// The planned memory without the KV cache.
 memory_estimate memory_of(const engine_options& o) {
   const auto device = open_device(o.compute, o.open_gpu);
   const auto source = open_model(o.model);
@@ -77,7 +78,7 @@ memory_estimate memory_of(const engine_options& o) {
 
 } // namespace
 
-TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest steps of every mode find their memory") {
+TEST_CASE("the largest steps of every mode fit in memory when the KV cache takes all that the plan leaves") {
   struct mode {
     std::string model, dtype, quantize, kv;
     bool deterministic;
@@ -106,7 +107,7 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
     CHECK(loaded->info.schedule_invariant == deterministic);
     {
       largest_steps all(loaded);
-      for (const int rows : {44, 43, 41}) // the emulated library's fp8 has no scales in odd ones, and none in 43
+      for (const int rows : {44, 43, 41}) // the emulated library has no fp8 scales for odd rows, and no fp8 for 43
         all.run(rows, 1);
       all.run(44, 11);
       for (int i = 0; i < 3; ++i) // recorded
@@ -116,7 +117,7 @@ TEST_CASE("where the KV cache takes all that a plan leaves to it, the largest st
   }
 }
 
-TEST_CASE("a KV cache that leaves too little for steps is refused with what there is") {
+TEST_CASE("a KV cache that leaves too little for steps is refused with the memory available") {
   auto o = on_gpu();
   o.step_tokens = 44;
   const auto need = memory_of(o);
@@ -124,7 +125,7 @@ TEST_CASE("a KV cache that leaves too little for steps is refused with what ther
   o.kv_cache_bytes = (pool_blocks + 1) * need.kv_block;
   try {
     load_model(o, {});
-    FAIL("it was accepted");
+    FAIL("accepted");
   } catch (const failure& f) {
     CHECK(f.what_failed().code == errc::out_of_memory);
     CHECK(f.what_failed().param == "kv_cache");
@@ -134,7 +135,7 @@ TEST_CASE("a KV cache that leaves too little for steps is refused with what ther
   }
 }
 
-TEST_CASE("a GPU whose memory is limited refuses what exceeds it, and counts what was given back") {
+TEST_CASE("a GPU with limited memory refuses allocations beyond it, and counts freed memory") {
   limited_memory memory(1 << 20);
   {
     const auto half = kernels::cuda::allocate(1 << 19);

@@ -1,7 +1,7 @@
-// The engine on the emulated GPU where a model's head_dim is one that tensor cores take: split attention over several
-// partitions with a shared prefix and, where results may depend on the schedule, flash attention, cuBLASLt's products and
-// the choice between them, all with recorded steps whose memory grows meanwhile.
-#include "tests/runtime/execution/gpu/company.hpp"
+// The engine on the emulated GPU with a head_dim that has tensor-core kernels: split attention over several partitions
+// with a shared prefix and, outside deterministic mode, flash attention, cuBLASLt's products and the choice between
+// these; all with recorded steps whose memory grows.
+#include "tests/runtime/execution/gpu/gpu_engine.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr int vocab = 768, hidden = 64, layers = 2, heads = 8, kv_heads = 2, hea
 constexpr double logit_deviation = 3;
 constexpr std::size_t prefix_tokens = 272; // more than a partition, whole blocks
 
-/// A checkpoint of noise whose logits have a known size, with the tokenizer of another.
+/// A random checkpoint with logits of known magnitude, and the tokenizer of another.
 class noise_checkpoint {
 public:
   noise_checkpoint() {
@@ -85,7 +85,7 @@ private:
   std::mt19937 random_{11};
 };
 
-/// What is asked, in turns: a short prompt, the long prefix, a crowd that shares it and thins out, one that is alone again,
+/// Requests in turns: a short prompt, the long prefix, many that share it and end one by one, a single one again,
 /// longer tails.
 std::vector<std::vector<generation>> turns() {
   std::mt19937 random(5);
@@ -109,7 +109,7 @@ std::vector<std::vector<generation>> turns() {
     return prompt;
   };
   std::vector<std::vector<generation>> all{{greedy(tokens(7), 6)}, {greedy(with_tail(1), 6)}, {}};
-  for (int i = 0; i < 16; ++i) // whose states grow in a step that is then recorded
+  for (int i = 0; i < 16; ++i) // attention states grow in a step that is recorded afterwards
     all.back().push_back(greedy(with_tail(1), i == 0 ? 16 : 6 + i / 3));
   all.push_back({greedy(with_tail(1), 5)});
   all.push_back({greedy(with_tail(9), 3), greedy(with_tail(40), 3), greedy(tokens(20), 3)});
@@ -117,7 +117,7 @@ std::vector<std::vector<generation>> turns() {
 }
 
 std::vector<heard> run(const engine_options& options) {
-  company engine(options);
+  gpu_engine engine(options);
   REQUIRE(engine.status().now == load_status::stage::ready);
   std::vector<heard> result;
   for (const auto& turn : turns()) {
@@ -143,9 +143,9 @@ engine_options options_of(const noise_checkpoint& model) {
   return o;
 }
 
-/// Greedy tokens and their log-probabilities, as long as the tokens are the same; where another one was taken, the two
-/// likeliest must have been close. Computed in bf16, logits err as in the decoder's tests: eight roundings a layer and two
-/// at the head of 2^-9 / sqrt(3) each, 3.5 deviations; log-probabilities by twice that. Returns how many were compared.
+/// Compares greedy tokens and their log-probabilities up to the first different token, whose two likeliest choices must
+/// be close. Errors of bf16 logits are those of the decoder's tests: eight roundings a layer and two at the head of
+/// 2^-9 / sqrt(3) each, 3.5 deviations; log-probabilities err by twice that. Returns the number of tokens compared.
 std::size_t check_like(const std::vector<heard>& got, const std::vector<heard>& want) {
   const double bound = 2 * 3.5 * logit_deviation * 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * layers + 2);
   std::size_t compared = 0;
@@ -168,7 +168,7 @@ std::size_t check_like(const std::vector<heard>& got, const std::vector<heard>& 
 
 } // namespace
 
-TEST_CASE("with head_dim 64, long shared prompts and steps whose memory grows, a GPU's tokens are those of the CPU") {
+TEST_CASE("tokens of a GPU equal those of the CPU with head_dim 64, long shared prompts and growing memory") {
   const noise_checkpoint model;
   auto on_cpu = options_of(model);
   on_cpu.compute.device = "cpu";

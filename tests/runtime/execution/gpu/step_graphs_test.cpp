@@ -1,4 +1,4 @@
-// Recorded steps over a real plan of attention: what is replayed finds all the memory that its step needs.
+// Recorded steps over a real attention plan: a replayed step has all the memory that it needs.
 #include "runtime/execution/gpu/step_graphs.hpp"
 #include "tests/emulation/cuda/queues.hpp"
 
@@ -17,17 +17,18 @@ namespace {
 constexpr int heads = 8, kv_heads = 2, dim = 64, columns = (heads + 2 * kv_heads) * dim, most_rows = 16;
 constexpr int partition_blocks = 16, pool = 700;
 
-/// Decoding rows, one of each sequence.
+/// Decode rows, one per sequence.
 struct rows {
-  std::vector<sequence_rows> who;
+  std::vector<sequence_rows> sequences;
   std::vector<std::int32_t> tables;
 
-  /// `share` rows each have `partitions` whole partitions in common, and some tokens of their own.
+  /// Groups of `share` rows share `partitions` whole partitions; every row has some tokens of its own.
   static rows make(int count, int share, int partitions) {
     rows result;
     std::int32_t own = pool;
     for (int i = 0; i < count; ++i) {
-      result.who.push_back({i, 1, partitions * partition_tokens + 5, static_cast<std::int32_t>(result.tables.size())});
+      result.sequences.push_back(
+        {i, 1, partitions * partition_tokens + 5, static_cast<std::int32_t>(result.tables.size())});
       for (int b = 0; b < partitions * partition_blocks; ++b)
         result.tables.push_back(i / share * partitions * partition_blocks + b);
       result.tables.push_back(--own);
@@ -36,7 +37,7 @@ struct rows {
   }
 };
 
-/// A device whose steps are attention over a cache of noise, recorded or not.
+/// A device whose steps are attention over a random cache, recorded or not.
 class machine {
 public:
   explicit machine(bool records) : records_(records) {
@@ -52,21 +53,21 @@ public:
     for (auto& x : q)
       x = normal(random);
     cuda::copy_to_device(device_->queue(), qkv_.get(), q.data(), q.size() * sizeof(float));
-    run(rows::make(1, 1, 0)); // what attention wants is known from now on
+    run(rows::make(1, 1, 0)); // later steps are staged with the attention options of this one
   }
 
   std::vector<float> run(const rows& r) {
-    const batch who{r.who, r.tables};
-    const auto count = r.who.size();
+    const batch step{r.sequences, r.tables};
+    const auto count = r.sequences.size();
     const std::vector<std::int32_t> tokens(count, 0);
     std::vector<std::int32_t> logit_rows;
     for (std::size_t i = 0; i < count; ++i)
       logit_rows.push_back(static_cast<std::int32_t>(i));
-    device_->stage({tokens, who, logit_rows, true});
+    device_->stage({tokens, step, logit_rows, true});
     device_->begin_step(nullptr);
     graphs_.run(*device_, records_ ? device_->launch_shape() : std::vector<std::uint64_t>{}, [&] {
       device_->attention({out_.get(), dtype::f32, count, heads * dim, heads * dim},
-                         {qkv_.get(), dtype::f32, count, columns, columns}, heads, 0.125f, 0, *cache_, 0, who);
+                         {qkv_.get(), dtype::f32, count, columns, columns}, heads, 0.125f, 0, *cache_, 0, step);
     });
     std::vector<float> result(count * heads * dim);
     cuda::copy_to_host(device_->queue(), result.data(), out_.get(), result.size() * sizeof(float));
@@ -85,7 +86,7 @@ private:
 
 } // namespace
 
-TEST_CASE("a recorded step is not replayed for one that makes the same launches but has more states") {
+TEST_CASE("a recorded step is not replayed for a step with the same launches but more states") {
   machine recording(true), plain(false);
   const auto alone = rows::make(8, 1, 2), shared = rows::make(8, 4, 8); // 24 and 72 states
   for (int i = 0; i < 3; ++i) {
@@ -98,9 +99,9 @@ TEST_CASE("a recorded step is not replayed for one that makes the same launches 
   }
 }
 
-TEST_CASE("steps that are recorded before memory moves, in whatever step, are recorded anew") {
+TEST_CASE("steps are recorded again after memory has moved in any step") {
   machine recording(true), plain(false);
-  const auto small = rows::make(2, 1, 1), large = rows::make(16, 1, 2); // 4 and 48 states, of 30 that fit at first
+  const auto small = rows::make(2, 1, 1), large = rows::make(16, 1, 2); // 4 and 48 states; 30 fit at first
   const auto replays = [&](const rows& r) {
     const auto before = counted().replays;
     CHECK(recording.run(r) == plain.run(r));
@@ -110,7 +111,7 @@ TEST_CASE("steps that are recorded before memory moves, in whatever step, are re
   CHECK(replays(small) == 0);
   CHECK(replays(small) == 1);
   CHECK(replays(small) == 1);
-  CHECK(replays(large) == 0); // states move in the step itself
+  CHECK(replays(large) == 0); // states move in this step
   CHECK(replays(small) == 0);
   CHECK(replays(large) == 1);
   CHECK(replays(small) == 1);
@@ -120,8 +121,8 @@ TEST_CASE("steps of nearly the same size replay one recording") {
   machine recording(true), plain(false);
   std::uint64_t replays = 0;
   for (int step = 0; step < 6; ++step) {
-    auto r = rows::make(9, 1, 1); // 18 works and as many states, for which there are 20
-    r.who[0].first_position = step % 3 == 0 ? 5 : partition_tokens + 5;
+    auto r = rows::make(9, 1, 1); // 18 works and states, padded to 20
+    r.sequences[0].first_position = step % 3 == 0 ? 5 : partition_tokens + 5;
     const auto before = counted().replays;
     CHECK(recording.run(r) == plain.run(r));
     replays += counted().replays - before;

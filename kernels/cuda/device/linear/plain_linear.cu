@@ -1,13 +1,13 @@
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
-#include "kernels/cuda/device/kv_layout.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A warp has one output (or gate and up of one) and four rows; its lanes take inputs in turn.
+/// A warp has one output (gated: gate and up) and four rows; its lanes process inputs in turn.
 struct plain_linear_kernel {
   static constexpr const char* name = "linear_plain";
   static constexpr unsigned threads = 128;

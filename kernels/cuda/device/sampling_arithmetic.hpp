@@ -1,12 +1,12 @@
-// The sampler's arithmetic as runtime/sampling/vector_passes.hpp and runtime/philox.hpp define it, for kernels: the
-// same bits.
+// The sampler's arithmetic, bit-equal to runtime/sampling/vector_passes.hpp and runtime/sampling/philox.hpp. Only for
+// kernels.
 #pragma once
 
 #include "kernels/cuda/device/simt.hpp"
 
 namespace troupe::kernels::cuda {
 
-/// exp(-|d|) by Cephes' expf, every operation rounded on its own.
+/// exp(-|d|) by Cephes' expf, every operation rounded separately.
 TROUPE_DEVICE float exp_nonpositive(float d) {
   using simt::add, simt::mul, simt::sub;
   const std::uint32_t bits = simt::float_to_bits(d) | 0x80000000u;
@@ -32,7 +32,7 @@ TROUPE_DEVICE std::uint64_t sampling_weight(float logit, float largest) {
   return simt::round_to_integer(simt::mul(exp_nonpositive(simt::sub(logit, largest)), 0x1p40f));
 }
 
-/// Logits as integers of the same order; NaN is lowest.
+/// Maps logits to integers of the same order. NaN is lowest.
 TROUPE_DEVICE std::uint32_t order_of(float x) {
   const std::uint32_t bits = simt::float_to_bits(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u)

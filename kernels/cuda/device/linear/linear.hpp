@@ -1,6 +1,6 @@
-// Products of activations with weight matrices. Own kernels: `flat` on tensor cores with weights read once, straight
-// into registers, for few rows (and, as its sums never depend on the rows, for any number in deterministic mode);
-// `plain` in f32.
+// Launchers for products of activations with weights. `flat` uses tensor cores and reads each weight once, directly
+// into registers: for few rows, and for any number in deterministic mode, because a row's sums do not depend on other
+// rows. `plain` computes in f32.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -8,14 +8,14 @@
 
 namespace troupe::kernels::cuda {
 
-/// out = in · wᵀ + bias of one part's outputs, or out += that; gated: out = silu(gate) * up.
+/// out = in · wᵀ + bias for the outputs of one part, or out += that. Gated: out = silu(gate) * up.
 struct linear_params {
   void* out = nullptr; // at the part's first output; f32, gated: of the type of in
   std::size_t out_stride = 0;
   const void* in = nullptr; // [rows][inputs], f32 (plain) or bf16 (flat)
   std::size_t in_stride = 0;
   std::size_t rows = 0;
-  const float* bias = nullptr; // of the part's outputs (gated: gate's, then up's), or null
+  const float* bias = nullptr; // [outputs], gated: gate's, then up's; or null
   bool add = false;
   // Of the part:
   const void* codes = nullptr;
@@ -24,7 +24,7 @@ struct linear_params {
   std::size_t inputs = 0;
   std::size_t stride = 0;
   std::size_t chunks = 0;
-  std::size_t bias_up = 0; // where up's biases start
+  std::size_t bias_up = 0; // offset of up's biases
   bool gated = false;
 };
 
@@ -36,7 +36,7 @@ void linear_flat(const stream& on, const weight_part& part, const linear_params&
 /// Weights in f32, f16 or bf16, activations in f32.
 void linear_plain(const stream& on, const weight_part& part, const linear_params& params);
 
-/// Quantised weights as bf16, row by row: `to` [tiles * 16][stride], of which the part's inputs are written.
+/// Expands quantised weights to bf16, row by row: `to` [tiles * 16][stride]; only the part's inputs are written.
 void dequantise_part(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride);
 
 } // namespace troupe::kernels::cuda

@@ -1,15 +1,13 @@
-// Attention by plain arithmetic.
-#include "kernels/cuda/device/attention.hpp"
+// Attention by plain f32 arithmetic, for head_dims and types without a tensor-core kernel.
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {
 
 namespace {
 
-TROUPE_DEVICE int at_least(int x, int least) { return x < least ? least : x; }
-TROUPE_DEVICE int at_most(int x, int most) { return x > most ? most : x; }
-
-/// A block takes the queries of a tile in turn.
+/// A block processes the queries of a tile one after another.
 struct plain_attention_kernel {
   static constexpr const char* name = "plain attention";
   static constexpr unsigned threads = 128;
@@ -56,7 +54,7 @@ struct plain_attention_kernel {
       const float weight = simt::exp(weights[t] - highest);
       sum += weight;
       weights[t] = weight;
-      if (is_scaled(p.cache.type)) // V's scale is its weight's
+      if (is_scaled(p.cache.type)) // V's scale is applied to the weight
         weights[t] *=
           p.cache.head(p.tables[work.table + t / block_tokens], kv_head).scales()[block_tokens + t % block_tokens];
     }

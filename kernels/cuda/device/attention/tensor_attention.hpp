@@ -1,11 +1,11 @@
-// Attention on tensor cores: what a warp does with 16 or 32 packed queries and some blocks of tokens at once: scores,
-// their softmax, the weighted sum of V. K and V come from memory, or from a copy in shared memory, straight into the
-// operands (kv_layout.hpp), codes through registers that make bf16 of them; q comes from shared memory. Tokens of a block
-// of 16 are numbered so that what a lane gets as scores is what it needs as the operand of the second product: column n
-// of the tile j (0, 1) of 8 is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
+// Attention on tensor cores: the operations of a warp on 16 or 32 packed queries and some blocks of tokens. These are
+// scores, their softmax, and the weighted sum of V. K and V are loaded from global or shared memory directly as
+// operands (kv_layout.hpp), codes are converted to bf16 in registers; q is in shared memory. The tokens of a block of
+// 16 are numbered so that the scores a lane receives are its operand of the second product: column n of tile j (0 or 1)
+// of 8 columns is token 4 * (n / 2) + 2 * j + n % 2. Only for kernels.
 #pragma once
 
-#include "kernels/cuda/device/attention.hpp"
+#include "kernels/cuda/device/attention/attention.hpp"
 #include "kernels/cuda/device/code_pairs.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
@@ -13,8 +13,8 @@
 
 namespace troupe::kernels::cuda {
 
-// How the cache keeps numbers: eight of K and four of V as pairs for the tensor cores, and where dimension d of q belongs
-// so that it meets K's.
+// Cells: how the cache stores elements. `eight` and `four` load that many as bf16 pairs for the tensor cores; `place`
+// is the position of dimension d of q that matches the order of K's pairs.
 
 struct bf16_cells {
   static constexpr int bytes = 2;
@@ -41,14 +41,14 @@ struct code_cells {
 using int8_cells = code_cells<int8_pair>;
 using fp8_cells = code_cells<fp8_pair>;
 
-/// What the warps of both kernels do: `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. Functions that want
-/// `heads` are given what finds the head_block of the i-th of these.
+/// Shared by both kernels: `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of
+/// functions returns the head_block of block i.
 template <class Cells, int Dim, int Tiles, int Blocks>
 struct tensor_attention {
   static_assert(Dim % 16 == 0);
-  /// Of q in shared memory, in elements. Eight lanes read 64 bytes of two neighbouring rows at a time: these lie in
-  /// different banks because odd rows start half of the banks away, or, where they do not, have their halves of 128 bytes
-  /// exchanged (offsets xor q_swizzle).
+  /// Stride of q in shared memory, in elements. Eight lanes read 64 bytes of two adjacent rows at a time. To avoid bank
+  /// conflicts, odd rows start half of the banks away, or have their halves of 128 bytes exchanged (offsets xor
+  /// q_swizzle).
   static constexpr int q_stride = (Dim + 31) / 32 * 32;
   static constexpr int q_swizzle = q_stride % 64 == 0 ? 32 : 0;
   static constexpr int dims = Dim / 8;
@@ -62,14 +62,14 @@ struct tensor_attention {
   TROUPE_DEVICE static unsigned group_lane() { return simt::lane() / 4; }
   TROUPE_DEVICE static unsigned thread_lane() { return simt::lane() % 4; }
 
-  /// The row of a packed query, or -1 beyond the tile's last.
+  /// The row of a packed query; -1 beyond the tile's last query.
   TROUPE_DEVICE std::int32_t row_of(int query) const {
     return query < work.count ? p.list[work.first + (work.packed + query) / group()] : -1;
   }
   TROUPE_DEVICE int group() const { return p.heads / p.cache.kv_heads; }
   TROUPE_DEVICE int head_of(int query) const { return kv_head * group() + (work.packed + query) % group(); }
 
-  /// q of `queries` packed queries to shared memory, as bf16, by all threads.
+  /// All threads copy q of `queries` packed queries to shared memory as bf16.
   TROUPE_DEVICE void stage_queries(std::uint16_t* q, int queries) const {
     for (int i = static_cast<int>(simt::thread()); i < queries * Dim; i += static_cast<int>(simt::threads())) {
       const int query = i / Dim, d = i % Dim;
@@ -79,7 +79,7 @@ struct tensor_attention {
     }
   }
 
-  /// scores[tile][column][..]. `swizzle`: bytes with which offsets within odd rows of K are combined (xor).
+  /// Computes scores[tile][column][4]. `swizzle`: offsets within odd rows of K are xor-ed with it, in bytes.
   template <class Heads>
   TROUPE_DEVICE void score(const std::uint16_t* q, const Heads& heads, unsigned swizzle,
                            float (&scores)[Tiles][columns][4]) const {
@@ -147,8 +147,8 @@ struct tensor_attention {
             scores[i][c][j] *= simt::bits_to_float(word_of(scales[c / 2], c % 2 * 2 + j % 2));
   }
 
-  /// Scales the scores of query row `half` of tile i and hides those outside [from, to), counted from the first token;
-  /// returns the lane's largest.
+  /// Scales the scores of query row `half` and masks tokens outside [from, to), relative to the first token. Returns
+  /// the lane's largest score.
   TROUPE_DEVICE float limit(float (&scores)[columns][4], int half, int from, int to) const {
     float highest = -simt::infinity();
 #pragma unroll
@@ -163,7 +163,7 @@ struct tensor_attention {
     return highest;
   }
 
-  /// Over a row's lanes.
+  /// The maximum over the lanes of a row.
   TROUPE_DEVICE static float row_max(float highest) {
     highest = simt::larger(highest, simt::shuffle_xor(highest, 1));
     return simt::larger(highest, simt::shuffle_xor(highest, 2));
@@ -184,9 +184,9 @@ struct tensor_attention {
     return sum + simt::shuffle_xor(sum, 2);
   }
 
-  /// o += scores * V, of 8 * Eights dimensions from `first_dim` on. Slots at and after `last` of the tokens have never been
-  /// written for this sequence: V there may be anything, and counts as zero; codes are numbers whatever they are, so it is
-  /// their scales that do.
+  /// o += scores * V for 8 * Eights dimensions from `first_dim` on. Tokens from `last` on were never written for this
+  /// sequence, so V may be NaN there and is replaced by zero. Codes are always finite, so their scales are replaced
+  /// instead.
   template <class Heads, int Eights>
   TROUPE_DEVICE void add_values(const Heads& heads, int first_dim, int last, const float (&scores)[Tiles][columns][4],
                                 float (&o)[Tiles][Eights][4]) const {
@@ -236,33 +236,30 @@ struct tensor_attention {
   }
 };
 
-TROUPE_DEVICE int at_least(int x, int least) { return x < least ? least : x; }
-TROUPE_DEVICE int at_most(int x, int most) { return x > most ? most : x; }
-
-/// Calls f with the type of a cache's cells and its head_dim as a type; false where there is no kernel for them.
+/// Calls f with head_dim as a type; false if there is no kernel for it. A multiple of 16 up to 256 needs a line here.
 template <class F>
-bool with_shape(kv_type type, int head_dim, const F& f) {
-  const auto with_dim = [&](auto cells) {
-    switch (head_dim) {
-      case 32: f(cells, std::integral_constant<int, 32>()); return true;
-      case 64: f(cells, std::integral_constant<int, 64>()); return true;
-      case 80: f(cells, std::integral_constant<int, 80>()); return true;
-      case 96: f(cells, std::integral_constant<int, 96>()); return true;
-      case 128: f(cells, std::integral_constant<int, 128>()); return true;
-      case 256: f(cells, std::integral_constant<int, 256>()); return true;
-      default: return false;
-    }
-  };
-  switch (type) {
-    case kv_type::bf16: return with_dim(bf16_cells());
-    case kv_type::int8: return with_dim(int8_cells());
-    case kv_type::fp8: return with_dim(fp8_cells());
-    case kv_type::f32: break;
+bool with_dim(int head_dim, const F& f) {
+  switch (head_dim) {
+    case 32: f(std::integral_constant<int, 32>()); return true;
+    case 64: f(std::integral_constant<int, 64>()); return true;
+    case 80: f(std::integral_constant<int, 80>()); return true;
+    case 96: f(std::integral_constant<int, 96>()); return true;
+    case 128: f(std::integral_constant<int, 128>()); return true;
+    case 256: f(std::integral_constant<int, 256>()); return true;
+    default: return false;
   }
-  return false;
 }
 
-/// Dynamic shared memory that a block can have on every GPU that is built for; 8.6 and 8.9 have the least.
+/// `attend` and `attend_flash` for one type of cells. Each type is instantiated in a unit of its own, because together
+/// they take nvcc minutes.
+template <class Cells>
+void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+                  int tile);
+template <class Cells>
+void attend_flash_cells(const stream& on, const attention_params& params, const attention_work* works,
+                        std::size_t count);
+
+/// Largest dynamic shared memory of a block on every architecture that is built for. 8.6 and 8.9 have the least.
 inline constexpr std::size_t most_shared_bytes = 99 << 10;
 
 template <class Kernel>

@@ -1,42 +1,42 @@
-// How a lane reads its share of a tile of 16 outputs over a chunk of 128 inputs, and turns it into operands of the
-// tensor cores: bf16 as stored, codes as the integers that they are, exact in bf16; scales apply to the sums. See
-// weights.hpp for the layouts. Only for kernels.
+// Loads a lane's share of a tile of 16 outputs over a chunk of 128 inputs, and converts it to operands of the tensor
+// cores: bf16 as stored, codes as integers, which are exact in bf16. Scales apply to the sums. See weights.hpp for the
+// layouts. Only for kernels.
 #pragma once
 
 #include "kernels/cuda/device/code_pairs.hpp"
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
 namespace troupe::kernels::cuda {
 
-/// Both steps of a group, for the first operand.
+/// The first operand for both steps of a group.
 struct group_operand {
   std::uint32_t step[2][4];
 };
 
-/// A lane's share, which can be loaded while that of another chunk is computed with.
+/// A lane's share of a chunk, which can be loaded while another chunk is multiplied.
 template <weight_kind Kind>
 struct weight_chunk {
-  static constexpr bool four_bits = code_bits(Kind) == 4;
-  static constexpr bool has_minimum = Kind == weight_kind::q8_min || Kind == weight_kind::q4_min ||
-    Kind == weight_kind::q4_k || Kind == weight_kind::q5_k;
-  static constexpr bool is_super = Kind == weight_kind::q4_k || Kind == weight_kind::q5_k || Kind == weight_kind::q6_k;
-  static constexpr bool scale_per_step = Kind == weight_kind::q6_k;
-  static constexpr int scale_words = static_cast<int>(scale_bytes(Kind)) / tile_outputs / 4;
+  static constexpr scale_layout layout = layout_of(Kind).scales;
+  static constexpr bool four_bits = layout_of(Kind).code_bits == 4;
+  static constexpr bool has_minimum = layout == scale_layout::with_minima || layout == scale_layout::factors_and_minima;
+  static constexpr bool scale_per_step = layout == scale_layout::factors_and_halves;
+  static constexpr bool has_factors = layout == scale_layout::factors_and_minima || scale_per_step;
+  static constexpr std::size_t scale_bytes = chunk_scale_bytes(Kind);
+  static constexpr int scale_words = static_cast<int>(scale_bytes) / tile_outputs / 4;
   static constexpr int code_units = four_bits ? 2 : 4;
 
   words4 codes[code_units];
-  std::uint32_t scales[2][scale_words]; // of the lane's two outputs
+  std::uint32_t scales[2][scale_words]; // for the lane's two outputs
 
   TROUPE_DEVICE void load(const linear_params& p, std::size_t tile, std::size_t chunk) {
     const std::size_t at = tile * p.chunks + chunk;
     const auto* from = static_cast<const words4*>(p.codes) + at * code_units * warp_lanes;
     for (int i = 0; i < code_units; ++i)
       codes[i] = simt::load_streamed(from + i * static_cast<int>(warp_lanes) + simt::lane());
-    const auto* words = reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(p.scales) +
-                                                               at * scale_bytes(Kind));
+    const auto* words = reinterpret_cast<const std::uint32_t*>(static_cast<const char*>(p.scales) + at * scale_bytes);
     for (int half = 0; half < 2; ++half) {
       const unsigned row = simt::lane() / 4 + 8 * half;
-      if constexpr (is_super)
+      if constexpr (has_factors)
         for (int i = 0; i < scale_words; ++i)
           scales[half][i] = words[i * tile_outputs + row];
       else if constexpr (scale_words == 2) {
@@ -49,7 +49,7 @@ struct weight_chunk {
     }
   }
 
-  /// Operands of group `group`; an unrolled loop's constant.
+  /// Operands of a group. `group` must be the constant of an unrolled loop.
   TROUPE_DEVICE void operand(int group, group_operand& to) const {
     for (int half = 0; half < 2; ++half)
       for (int step = 0; step < 2; ++step)
@@ -62,7 +62,7 @@ struct weight_chunk {
     return word_of(codes[four_bits ? 0 : 2 * half + group / 2], group % 2 * 2 + step);
   }
 
-  /// 128 + code in bf16, less what makes it the code: 0x4300 is 128, and its last bit is worth 1.
+  /// bf16 0x4300 is 128 and its last bit is worth 1: inserts the code there, then subtracts 128 (q4: 136).
   TROUPE_DEVICE static std::uint32_t four_bit_pair(std::uint32_t word, int pair) {
     constexpr std::uint32_t zero = Kind == weight_kind::q4 ? 0x43084308u : 0x43004300u;
     return simt::subtract_bf16_pair((word >> 4 * pair & 0x000f000fu) | 0x43004300u, zero);
@@ -80,7 +80,7 @@ struct weight_chunk {
     const auto& s = scales[half];
     if constexpr (scale_per_step)
       return half_of(s[0], 0) * byte_of(s[1 + group / 2], group % 2 * 2 + step);
-    else if constexpr (is_super)
+    else if constexpr (has_factors)
       return half_of(s[0], 0) * byte_of(s[1], group);
     else if constexpr (has_minimum)
       return half_of(s[group % scale_words], 0);
@@ -90,14 +90,14 @@ struct weight_chunk {
 
   TROUPE_DEVICE float minimum(int half, int group) const {
     const auto& s = scales[half];
-    if constexpr (is_super)
+    if constexpr (has_factors)
       return half_of(s[0], 1) * byte_of(s[2], group);
     else
       return half_of(s[group % scale_words], 1);
   }
 };
 
-/// Row by row: 8 inputs of two outputs at a time. Rows may end within the last chunk.
+/// Rows: 8 inputs of two outputs at a time. Rows may end within the last chunk.
 template <>
 struct weight_chunk<weight_kind::bf16> {
   words4 w[chunk_groups][2];
@@ -113,7 +113,7 @@ struct weight_chunk<weight_kind::bf16> {
   }
 };
 
-/// Row by row: 16 inputs of two outputs at a time.
+/// Rows: 16 inputs of two outputs at a time.
 template <>
 struct weight_chunk<weight_kind::fp8> {
   static constexpr int halves = chunk_inputs / 64;

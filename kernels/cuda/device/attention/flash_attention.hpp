@@ -1,13 +1,15 @@
-// Long chunks on tensor cores (attention_tensor.hpp), in one pass with a running maximum (FlashAttention-2; Dao 2023): K
-// and V pass through shared memory, once for the 128 queries of a block, while the tokens before them are computed with.
-#include "kernels/cuda/device/attention_tensor.hpp"
+// Long chunks on tensor cores in one pass with a running maximum (FlashAttention-2; Dao 2023). K and V pass through
+// shared memory once for the 128 queries of a block, copied while the tokens before them are processed. Only for
+// kernels.
+#pragma once
+
+#include "kernels/cuda/device/attention/tensor_attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 
 namespace troupe::kernels::cuda {
 
-namespace {
-
-/// A block has 128 packed queries, each warp 32 or, where registers do not hold their sums, 16; they go through the
-/// context a stage of 32 tokens, or of as many as fit beside q, at a time.
+/// A block has 128 packed queries, a warp 32, or 16 if registers do not hold the sums of 32. Queries pass over the
+/// context in stages of 32 tokens, or 16 if shared memory does not hold more beside q.
 template <class Cells, int Dim>
 struct flash_attention_kernel {
   static constexpr const char* name = "flash attention";
@@ -17,7 +19,7 @@ struct flash_attention_kernel {
   using part = tensor_attention<Cells, Dim, tiles, stage_blocks>;
   static constexpr int row_bytes = Dim * Cells::bytes, value_bytes = block_tokens * row_bytes;
   static constexpr int head_bytes = 2 * value_bytes + (Cells::scaled ? 2 * block_tokens * int(sizeof(float)) : 0);
-  /// Where rows of K would all start in the same bank, odd ones begin with their second 64 bytes.
+  /// If all rows of K would start in the same bank, odd rows start with their second 64 bytes.
   static constexpr unsigned swizzle = row_bytes % 128 == 0 ? 64 : 0;
   static constexpr std::size_t stage_bytes = std::size_t(stage_blocks) * head_bytes;
   static constexpr std::size_t query_bytes = std::size_t(flash_tile) * part::q_stride * 2;
@@ -27,11 +29,11 @@ struct flash_attention_kernel {
   const attention_work* works;
 
   TROUPE_DEVICE void operator()() const {
-    // The last works have the longest contexts: they start first.
+    // The last works have the longest contexts, so they start first.
     const attention_work work = works[simt::grid_x() - 1 - simt::block_x()];
     const part warp{p, work, static_cast<int>(simt::block_y())};
-    const int end = p.rows[warp.row_of(work.count - 1)].position + 1; // of the last query
-    const int least = p.rows[warp.row_of(0)].position + 1;            // of the first
+    const int end = p.rows[warp.row_of(work.count - 1)].position + 1; // context of the last query
+    const int least = p.rows[warp.row_of(0)].position + 1;            // context of the first
     const int begin = p.window > 0 ? at_least(0, least - p.window) / stage_tokens * stage_tokens : 0;
     load(work, warp.kv_head, begin, end);
     auto* q = reinterpret_cast<std::uint16_t*>(simt::shared());
@@ -59,7 +61,7 @@ struct flash_attention_kernel {
       m[i][0] = m[i][1] = -simt::infinity();
     for (int start = begin; start < end; start += stage_tokens) {
       simt::wait_for_copies();
-      simt::sync_block(); // all have this stage, and nobody needs the one before
+      simt::sync_block(); // this stage is complete, and the one before is no longer used
       if (start + stage_tokens < end)
         load(work, warp.kv_head, start + stage_tokens, end);
       if (start < warp_end && start + stage_tokens > warp_begin)
@@ -76,17 +78,17 @@ struct flash_attention_kernel {
     return first + 16 * tile + 8 * half + static_cast<int>(part::group_lane());
   }
 
-  /// Where the tokens from `start` on are.
+  /// The shared memory of the stage that begins with token `start`.
   TROUPE_DEVICE static unsigned char* stage(int start) {
     return simt::shared() + query_bytes + start / stage_tokens % 2 * stage_bytes;
   }
 
-  /// Begins to copy the blocks of the tokens from `start` on; of those from `end` on, none.
+  /// Starts copying the stage that begins with token `start`, except blocks from token `end` on.
   TROUPE_DEVICE void load(const attention_work& work, int kv_head, int start, int end) const {
     constexpr int chunks = head_bytes / 16, row_chunks = row_bytes / 16;
     const std::int32_t* blocks = p.tables + work.table + start / block_tokens;
     const int count = at_most(ceil_div(end - start, block_tokens), stage_blocks);
-#pragma unroll 1 // what addresses are made of would be kept in registers otherwise
+#pragma unroll 1 // unrolled, the components of addresses would occupy registers
     for (int i = static_cast<int>(simt::thread()); i < count * chunks; i += static_cast<int>(threads)) {
       const int block = i / chunks, chunk = i % chunks;
       const bool odd = chunk < value_bytes / 16 && chunk / row_chunks % 2 == 1;
@@ -95,7 +97,7 @@ struct flash_attention_kernel {
     }
   }
 
-  /// A stage, of the tokens from `from` on.
+  /// Attends to the stage that begins with token `from`.
   TROUPE_DEVICE void attend(const part& warp, const std::uint16_t* q, unsigned char* data, int from, int warp_end,
                             const int (&ends)[tiles][2], float (&o)[tiles][part::dims][4], float (&m)[tiles][2],
                             float (&l)[tiles][2]) const {
@@ -134,11 +136,11 @@ struct flash_attention_kernel {
   }
 };
 
-} // namespace
-
-void attend_flash(const stream& on, const attention_params& params, const attention_work* works, std::size_t count) {
-  with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
-    launch_works(on, flash_attention_kernel<decltype(cells), dim.value>{params, works}, count);
+template <class Cells>
+void attend_flash_cells(const stream& on, const attention_params& params, const attention_work* works,
+                        std::size_t count) {
+  with_dim(params.cache.head_dim, [&](auto dim) {
+    launch_works(on, flash_attention_kernel<Cells, dim.value>{params, works}, count);
   });
 }
 

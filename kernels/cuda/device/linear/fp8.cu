@@ -1,4 +1,4 @@
-#include "kernels/cuda/device/fp8.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
 
 #include "kernels/cuda/device/launch.hpp"
 #include "kernels/formats/e4m3.hpp"
@@ -7,7 +7,7 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A block for each row.
+/// A block per row.
 struct quantise_rows_kernel {
   static constexpr const char* name = "quantise_rows";
   static constexpr unsigned threads = 256;
@@ -16,16 +16,16 @@ struct quantise_rows_kernel {
   TROUPE_DEVICE void operator()() const {
     const std::size_t row = simt::block_x();
     const std::uint16_t* x = p.in + row * p.in_stride;
-    float largest = 0, wild = 0; // wild: whether something is not finite
+    float largest = 0, wild = 0; // wild: 1 if an element is not finite
     for (std::size_t k = simt::thread(); k < p.cols; k += threads) {
       const float v = simt::bf16_to_float(x[k]), magnitude = simt::larger(v, -v);
       largest = simt::larger(largest, magnitude);
-      wild = magnitude < simt::infinity() ? wild : 1; // NaN compares as nothing
+      wild = magnitude < simt::infinity() ? wild : 1; // NaN compares false
     }
     auto* scratch = reinterpret_cast<float*>(simt::shared());
     largest = simt::block_max(largest, scratch);
     wild = simt::block_max(wild, scratch);
-    const bool nothing = wild > 0 || largest < 0x1p-100f; // the inverse of the latter would overflow
+    const bool nothing = wild > 0 || largest < 0x1p-100f; // smaller ones have no finite inverse
     const float inverse = nothing ? 0 : simt::divide(largest_e4m3, largest);
     if (simt::thread() == 0)
       p.scales[row] = wild > 0 ? simt::infinity() * 0 : nothing ? 0 : simt::divide(largest, largest_e4m3);
@@ -55,7 +55,7 @@ struct scale_products_kernel {
   }
 };
 
-/// A block for each row.
+/// A block per row.
 struct dequantise_fp8_kernel {
   static constexpr const char* name = "dequantise_fp8";
   static constexpr unsigned threads = 256;

@@ -1,13 +1,14 @@
-// The merge of partitions' states, a warp for each row and head. States are loaded many at a time, as they come from far
-// away, and fold in order.
-#include "kernels/cuda/device/attention.hpp"
+// Merges partitions' states, one warp per row and head. Many states are loaded at a time to hide memory latency; they
+// fold in order.
+#include "kernels/cuda/device/attention/attention.hpp"
+#include "kernels/cuda/device/elements.hpp"
 #include "kernels/cuda/device/launch.hpp"
 
 namespace troupe::kernels::cuda {
 
 namespace {
 
-/// `Columns`: dimensions of a lane.
+/// `Columns`: dimensions per lane.
 template <int Columns>
 struct merge_kernel {
   static constexpr const char* name = "merge of attention";
@@ -80,10 +81,10 @@ struct merge_kernel {
       sum.o[c] = sum.o[c] * keep + next.o[c] * add;
   }
 
-  // What the unified maximum does not suit: sums of exponentials outside these are as good as lost.
+  // A unified maximum does not suit a row whose sum of exponentials is outside these: its precision is lost.
   static constexpr float least_sum = 4e-18f, largest_sum = 2e17f; // e^-40, e^40
 
-  /// All of a row's context, token by token with a running maximum; q in bf16, as for tensor cores. Slow, and rare.
+  /// A row's complete attention, token by token with a running maximum; q in bf16 as on tensor cores. Slow, and rare.
   TROUPE_DEVICE partial attend(const attention_row& row, std::int32_t index, int head) const {
     const int dim = p.cache.head_dim, kv_head = head / (p.heads / p.cache.kv_heads);
     const float* from = p.q + index * p.q_stride + std::size_t(head) * dim;

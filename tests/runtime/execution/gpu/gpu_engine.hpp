@@ -38,9 +38,9 @@ inline generation ask(std::vector<token_id> prompt, int max_tokens) {
   return g;
 }
 
-class company {
+class gpu_engine {
 public:
-  explicit company(engine_options options) : system_(config_) {
+  explicit gpu_engine(engine_options options) : system_(config_) {
     std::promise<load_status> loaded;
     auto told = std::make_shared<std::atomic<bool>>(false);
     engine_ = spawn_engine(system_, std::move(options), [&loaded, told](const load_status& s, const loaded_model_ptr&) {
@@ -50,7 +50,7 @@ public:
     status_ = loaded.get_future().get();
   }
 
-  ~company() {
+  ~gpu_engine() {
     caf::scoped_actor self{system_};
     self->monitor(engine_);
     self->send_exit(engine_, caf::exit_reason::user_shutdown);

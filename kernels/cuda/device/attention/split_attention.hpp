@@ -1,26 +1,26 @@
-// A partition's states on tensor cores (attention_tensor.hpp).
-#include "kernels/cuda/device/attention_tensor.hpp"
+// The states of a partition on tensor cores, for decode and short chunks. Only for kernels.
+#pragma once
+
+#include "kernels/cuda/device/attention/tensor_attention.hpp"
 
 namespace troupe::kernels::cuda {
 
-namespace {
-
-inline constexpr int warp_blocks = 4; // of tokens, that a warp has at once
+inline constexpr int warp_blocks = 4; // of tokens, per warp
 inline constexpr int warp_tokens = warp_blocks * block_tokens;
 inline constexpr int most_warps = partition_tokens / warp_tokens;
 
-/// Where there is a kernel for tiles of 32 queries, too, of which each takes seconds to compile. Elsewhere two blocks
-/// share such a tile, and K and V are read twice.
+/// Whether there is also a kernel for tiles of 32 queries; each takes seconds to compile. Otherwise two blocks share
+/// such a tile, and K and V are read twice.
 constexpr bool has_large_tiles(int head_dim) { return head_dim == 64 || head_dim == 96 || head_dim == 128; }
 
-/// A block has a tile and a partition, each of its four warps a quarter of that; quarters merge in order.
+/// A block has a tile and a partition, each of its four warps a quarter of the partition. Quarters merge in order.
 template <class Cells, int Dim, int Tiles>
 struct split_attention_kernel {
   static constexpr const char* name = "split attention";
   static constexpr unsigned threads = most_warps * warp_lanes;
   static constexpr int queries = 16 * Tiles;
   static_assert(queries <= static_cast<int>(warp_lanes));
-  /// Dimensions of o that are computed, and merged, at a time: more fit neither registers nor shared memory.
+  /// Dimensions of o that are computed and merged at a time. More fit neither registers nor shared memory.
   static constexpr int pass_dims = Dim <= 128 ? Dim : Dim / 2, eights = pass_dims / 8;
   static_assert(pass_dims % 8 == 0);
   static constexpr int o_stride = pass_dims + 4;
@@ -54,15 +54,15 @@ struct split_attention_kernel {
         from[i][half] = p.window > 0 ? end - p.window - start : 0;
         to[i][half] = end - start;
       }
-    const std::int32_t mine = warp.row_of(
-      static_cast<int>(simt::lane())); // a tile has no more queries than a warp lanes
+    // A tile has at most as many queries as a warp has lanes.
+    const std::int32_t mine = warp.row_of(static_cast<int>(simt::lane()));
     const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
 
     float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};
     for (int i = 0; i < Tiles; ++i)
       m[i][0] = m[i][1] = -simt::infinity();
     const std::int32_t* blocks = p.tables + work.table + quarter * warp_blocks;
-    const int count = ceil_div(last, block_tokens); // of blocks that hold any
+    const int count = ceil_div(last, block_tokens); // of blocks with visible tokens
     const auto heads = [&](int b) { return p.cache.head(blocks[b < count ? b : 0], warp.kv_head); };
     if (last > 0) {
       warp.score(q, heads, 0, scores);
@@ -80,14 +80,14 @@ struct split_attention_kernel {
       float o[Tiles][eights][4] = {};
       if (last > 0)
         warp.add_values(heads, first, last, scores, o);
-      simt::sync_block(); // q, or what was merged before, is no longer needed: states take its place
+      simt::sync_block(); // states replace q, or those of the pass before, in shared memory
       keep(o, m, l);
       simt::sync_block();
       merge(warp, first);
     }
   }
 
-  /// Shared memory: [warps][queries][o_stride] of o, of a pass; then [warps][queries][2] of m and l.
+  /// Shared memory: o of a pass, [warps][queries][o_stride], then m and l, [warps][queries][2].
   TROUPE_DEVICE static float* o_of(int warp, int query) {
     return reinterpret_cast<float*>(simt::shared()) + (warp * queries + query) * o_stride;
   }
@@ -116,14 +116,14 @@ struct split_attention_kernel {
       }
   }
 
-  /// The quarters' pass_dims dimensions from `first` on.
+  /// Merges pass_dims dimensions of the quarters, from `first` on.
   TROUPE_DEVICE void merge(const part& tile, int first) const {
     for (int i = static_cast<int>(simt::thread()); i < tile.work.count * pass_dims; i += threads) {
       const int query = i / pass_dims, d = i % pass_dims;
       const std::int32_t index = tile.row_of(query);
       const attention_row row = p.rows[index];
       if (tile.work.partition < row.first_partition || tile.work.partition > row.position / partition_tokens)
-        continue; // the row sees nothing of it
+        continue; // the row does not see this partition
       float o = 0, l = 0, m = -simt::infinity();
       for (int w = 0; w < most_warps; ++w) {
         const float part_m = m_of(w, query)[0];
@@ -146,17 +146,12 @@ struct split_attention_kernel {
   }
 };
 
-} // namespace
-
-bool has_tensor_attention(kv_type type, int head_dim) {
-  return with_shape(type, head_dim, [](auto, auto) {});
-}
-
-void attend(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
-            int tile) {
-  with_shape(params.cache.type, params.cache.head_dim, [&](auto cells, auto dim) {
-    using small = split_attention_kernel<decltype(cells), dim.value, 1>;
-    using large = split_attention_kernel<decltype(cells), dim.value, has_large_tiles(dim.value) ? 2 : 1>;
+template <class Cells>
+void attend_split(const stream& on, const attention_params& params, const attention_work* works, std::size_t count,
+                  int tile) {
+  with_dim(params.cache.head_dim, [&](auto dim) {
+    using small = split_attention_kernel<Cells, dim.value, 1>;
+    using large = split_attention_kernel<Cells, dim.value, has_large_tiles(dim.value) ? 2 : 1>;
     const auto parts = static_cast<unsigned>(tile / (tile == small_tile ? small::queries : large::queries));
     if (tile == small_tile)
       launch_works(on, small{params, works, parts}, count * parts);

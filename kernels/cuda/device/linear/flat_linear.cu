@@ -1,8 +1,8 @@
-#include "kernels/cuda/device/linear.hpp"
+#include "kernels/cuda/device/linear/linear.hpp"
 
-#include "kernels/cuda/device/fp8.hpp"
 #include "kernels/cuda/device/launch.hpp"
-#include "kernels/cuda/device/weight_fragments.hpp"
+#include "kernels/cuda/device/linear/fp8.hpp"
+#include "kernels/cuda/device/linear/weight_fragments.hpp"
 
 namespace troupe::kernels::cuda {
 
@@ -10,8 +10,8 @@ namespace {
 
 using weights = weight_kind;
 
-/// A block has 16 outputs and 8 * Columns rows; its warps take chunks of inputs in turn, their sums are added in order.
-/// The sum of an output and a row has one order whatever else is computed.
+/// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
+/// order, so that the sum of an output and a row does not depend on the other rows.
 template <weight_kind Kind, int Columns>
 struct flat_kernel {
   static constexpr const char* name = "linear_flat";
@@ -36,8 +36,8 @@ struct flat_kernel {
       finish(shared, i / outputs, i % outputs);
   }
 
-  /// The warp's chunks, each loaded while the one before it is computed with: a chunk of 4-bit codes is 1 KiB, one of
-  /// bf16 4 KiB, too little to wait for alone.
+  /// Adds the warp's chunks. Each is loaded while the one before is multiplied, because a chunk (1 KiB of 4-bit codes,
+  /// 4 KiB of bf16) is too small to hide the latency of memory.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
     weight_chunk<Kind> now, next;
     if (simt::warp() < p.chunks)
@@ -72,7 +72,7 @@ struct flat_kernel {
     }
   }
 
-  /// Scales come at the end.
+  /// Scales are applied in `total`.
   TROUPE_DEVICE void add_fp8(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
     const std::size_t first = chunk * chunk_inputs + 16 * (simt::lane() % 4);
 #pragma unroll
@@ -125,7 +125,7 @@ struct flat_kernel {
     sums[3] += lower * part[3];
   }
 
-  /// Four inputs from k of the lane's row in column c of tiles; zeros beyond what there is.
+  /// Four inputs from k on of the lane's row in column c of tiles; zeros outside the matrix.
   TROUPE_DEVICE words2 activations(int c, std::size_t k) const {
     const std::size_t row = std::size_t(simt::block_y()) * block_rows + 8 * c + simt::lane() / 4;
     if (row >= p.rows || k >= p.inputs)
@@ -139,7 +139,7 @@ struct flat_kernel {
     return {v[0] | v[1] << 16, v[2] | v[3] << 16};
   }
 
-  /// Of output `output` of the tile.
+  /// The sum of the warps for one output of the tile.
   TROUPE_DEVICE float total(const float* shared, int row, int output) const {
     float sum = 0;
     for (unsigned w = 0; w < warps; ++w)
@@ -166,7 +166,7 @@ struct flat_kernel {
   }
 };
 
-/// A warp for each tile and chunk.
+/// A warp per tile and chunk.
 template <weight_kind Kind>
 struct dequantise_kernel {
   static constexpr const char* name = "dequantise";

@@ -1,4 +1,4 @@
-// The sampler on the device against the sampler on the host, with a sample under way while the next is queued.
+// The device's sampler compared with the host's, with one sample in flight while the next is queued.
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "tests/emulation/cuda/queues.hpp"
@@ -18,7 +18,7 @@ namespace {
 constexpr int vocab = 97, max_sequences = 6;
 const std::vector<token_id> eos{5, 6};
 
-/// Counts calls, and waits for them.
+/// Counts calls; tests wait for a number of them.
 class counter {
 public:
   void add() {
@@ -70,7 +70,7 @@ bool same(const sampled_token& a, const sampled_token& b) {
 
 } // namespace
 
-TEST_CASE("samples that are queued before the last token is known are those of the host's sampler") {
+TEST_CASE("samples queued before the last token is known equal those of the host's sampler") {
   for (unsigned seed = 1; seed <= 4; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
@@ -91,7 +91,7 @@ TEST_CASE("samples that are queued before the last token is known are those of t
       plan->step = static_cast<std::uint64_t>(step + 1);
       for (std::int32_t slot = 0; slot < max_sequences; ++slot) {
         sample_demand d{{static_cast<std::uint64_t>(100 * (step / 12) + slot), 0}, slot, slot, nullptr};
-        if (step % 12 == 0 || (slot == 2 && step == 5)) // begins, or comes back after a preemption
+        if (step % 12 == 0 || (slot == 2 && step == 5)) // starts, or resumes after a preemption
           d.start = std::make_shared<const sampling_start>(
             sampling_start{std::make_shared<const sampling_params>(random_params(rng)),
                            std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2}),
@@ -105,7 +105,7 @@ TEST_CASE("samples that are queued before the last token is known are those of t
       logits.emplace_back(vocab * max_sequences);
       for (auto& x : logits.back())
         x = normal(rng);
-      if (step == 7) // nothing can be chosen in one row
+      if (step == 7) // one row without any token to choose
         std::fill_n(logits.back().begin() + vocab, vocab, -INFINITY);
       plans.push_back(std::move(plan));
       expected.push_back(on_host.sample(*plans.back(), logits.back()));
@@ -128,28 +128,28 @@ TEST_CASE("samples that are queued before the last token is known are those of t
     };
     for (int step = 0; step < steps; ++step) {
       const auto& values = logits[static_cast<std::size_t>(step)];
-      if (step == 5) // whoever comes back has nothing under way
+      if (step == 5) // a resumed sequence has no sample in flight
         collect(4);
       std::shared_ptr<float> memory = std::static_pointer_cast<float>(cuda::allocate(values.size() * sizeof(float)));
       cuda::copy_to_device(compute, memory.get(), values.data(), values.size() * sizeof(float));
       auto ready = std::make_shared<cuda::event>();
       ready->record(compute);
       tokens.push_back(on_device.sample(plans[static_cast<std::size_t>(step)], {memory, vocab, ready}));
-      if (step % 12 == 11) { // a new company of requests begins when all is known
+      if (step % 12 == 11) { // new requests start once all tokens are known
         collect(step - 1);
         collect(step);
       } else if (step % 12 > 0 && step != 5) {
         collect(step - 1);
       }
     }
-    // Where the last step left its tokens.
+    // The slots hold the tokens of the last step.
     tokens.back().ready->synchronise();
     for (const auto& d : expected.back().sampled)
       CHECK(tokens.back().slots.get()[d.slot] == d.token.id);
   }
 }
 
-TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is allocated while tokens are sampled") {
+TEST_CASE("EOS ids outside the vocabulary are ignored, and sampling allocates nothing") {
   const std::vector<token_id> strange{5, vocab, vocab + 3, -1};
   gpu_step_sampler on_device(strange, vocab, max_sequences, [] {});
   cpu_step_sampler on_host(strange);
@@ -181,7 +181,7 @@ TEST_CASE("EOS ids that the vocabulary does not have are ignored, and nothing is
     for (auto& x : logits)
       x = normal(rng);
     for (std::size_t row = 0; row < max_sequences; ++row) {
-      logits[row * vocab] = 20;     // what is masked in the row before must not reach it
+      logits[row * vocab] = 20;     // masks of the previous row must not affect it
       logits[row * vocab + 5] = 30; // masked
     }
     const auto want = on_host.sample(*plan, logits);

@@ -1,5 +1,5 @@
-// FP8 products of many rows: activations become E4M3 with a scale for each row, as weights have one for each output; the
-// library multiplies the codes. Launchers.
+// Launchers for fp8 products of many rows: activations become E4M3 with a scale per row, as weights have one per
+// output, and the library multiplies the codes.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -7,8 +7,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// Rows of bf16 as codes, in the order in which weights have them (fp8_place), padded with zeros up to `stride`, a
-/// multiple of 4: the largest magnitude of a row becomes 448. A row that is not finite has a scale of NaN.
+/// Quantises rows of bf16. Codes are ordered as in weights (fp8_place) and padded with zeros up to `stride`, a multiple
+/// of 4. The largest magnitude of a row becomes 448. The scale of a row that is not finite is NaN.
 struct quantise_rows_params {
   std::uint8_t* codes = nullptr; // [rows][stride]
   float* scales = nullptr;       // [rows]
@@ -20,7 +20,7 @@ struct quantise_rows_params {
 };
 void quantise_rows(const stream& on, const quantise_rows_params& params);
 
-/// out = x * its row's scale * its output's scale, or out += that; x [rows][x_stride], which may be out.
+/// out = x * scale of the row * scale of the output, or out += that. x is [rows][x_stride] and may be out.
 struct scale_products_params {
   float* out = nullptr;
   std::size_t out_stride = 0;
@@ -34,7 +34,7 @@ struct scale_products_params {
 };
 void scale_products(const stream& on, const scale_products_params& params);
 
-/// A part in fp8 as bf16: `to` [tiles * 16][stride], of which the part's inputs are written.
+/// Expands a part in fp8 to bf16: `to` [tiles * 16][stride]; only the part's inputs are written.
 void dequantise_fp8(const stream& on, const weight_part& part, std::uint16_t* to, std::size_t stride);
 
 } // namespace troupe::kernels::cuda

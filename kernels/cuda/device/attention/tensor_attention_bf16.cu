@@ -1,0 +1,11 @@
+// Tensor-core attention over K and V in bf16.
+#include "kernels/cuda/device/attention/flash_attention.hpp"
+#include "kernels/cuda/device/attention/split_attention.hpp"
+
+namespace troupe::kernels::cuda {
+
+template void attend_split<bf16_cells>(const stream&, const attention_params&, const attention_work*, std::size_t, int);
+template void attend_flash_cells<bf16_cells>(const stream&, const attention_params&, const attention_work*,
+                                             std::size_t);
+
+} // namespace troupe::kernels::cuda
