@@ -14,7 +14,9 @@ public:
 
   service_status status() const override;
   std::shared_ptr<const served_model> model() const override;
-  std::unique_ptr<ticket> submit(generation request, event_sink sink) override;
+  request_handle submit(generation request, event_sink sink) override {
+    return engine_.submit(std::move(request), std::move(sink));
+  }
   engine_stats stats() const override { return engine_.stats(); }
 
 private:
@@ -22,9 +24,5 @@ private:
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const served_model> model_; // made when first asked for
 };
-
-/// Where a request says nothing: what generation_config.json has, else temperature 1 and no filters, as OpenAI's API
-/// documents it. `do_sample` is left aside, as temperature 0 is how a request asks for greedy.
-sampling_params default_sampling(const generation_defaults& defaults);
 
 } // namespace troupe

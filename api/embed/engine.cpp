@@ -34,26 +34,16 @@ public:
   }
 };
 
-} // namespace
+/// A request_handle's way to the request actor.
+class actor_control final : public request_control {
+public:
+  void cancel() override { caf::anon_send(actor, cancel_atom::value); }
+  void pause(bool paused) override { caf::anon_send(actor, pause_atom::value, paused); }
 
-struct request_handle::impl {
   request_actor actor;
 };
 
-void request_handle::cancel() const {
-  if (self)
-    caf::anon_send(self->actor, cancel_atom::value);
-}
-
-void request_handle::pause() const {
-  if (self)
-    caf::anon_send(self->actor, pause_atom::value, true);
-}
-
-void request_handle::resume() const {
-  if (self)
-    caf::anon_send(self->actor, pause_atom::value, false);
-}
+} // namespace
 
 struct engine::impl {
   impl(caf::actor_system& in, engine_options options, progress_sink progress) : system(in) {
@@ -93,10 +83,11 @@ struct engine::impl {
   request_handle submit(generation request, event_sink sink) {
     client_line line(std::move(sink));
     try {
-      auto handle = std::make_shared<request_handle::impl>();
-      handle->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
-                                    std::move(line));
-      return {std::move(handle)};
+      // First: without it nobody could cancel the request.
+      auto control = std::make_shared<actor_control>();
+      control->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
+                                     std::move(line));
+      return request_handle(std::move(control));
     } catch (const std::bad_alloc&) {
       line.close(std::current_exception());
       return {};
@@ -176,9 +167,7 @@ void engine::stop() const { impl_->stop(); }
 engine_actor handle_of(const engine& engine) { return engine.self().actor; }
 
 request_handle submit(const engine& engine, generation request, std::uint64_t id, const client_actor& client) {
-  return engine.submit(std::move(request), [client, id](event e) {
-    caf::anon_send(client, id, std::make_shared<const event>(std::move(e)));
-  });
+  return engine.submit(std::move(request), messages_to(client, id));
 }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/engine/generation.hpp"
+#include "runtime/engine/request_handle.hpp"
 
 #include <functional>
 #include <memory>
@@ -16,25 +17,11 @@ class actor_system_config;
 
 namespace troupe {
 
-/// One submitted request. Dropping the handle does not cancel it.
-class request_handle {
-public:
-  /// Ends the request: events stop (one done_event with finish_reason::cancelled follows), its blocks are free within a step.
-  void cancel() const;
-  /// Flow control for slow readers: a paused request gets no more steps until resumed; it never holds others up. Where more
-  /// are paused than may run and wait (max_sequences + max_queue), those paused for longest end as overloaded.
-  void pause() const;
-  void resume() const;
-
-  struct impl;
-  std::shared_ptr<const impl> self; // null: a handle to nothing
-};
-
 class engine {
 public:
   /// Called in order, never concurrently for one request; must not block. Whatever happens, a done_event or an error comes
   /// last; a sink that throws ends its request and is offered the error.
-  using event_sink = std::function<void(event)>;
+  using event_sink = troupe::event_sink;
 
   /// Sets what an engine likes of an actor_system: work sharing instead of stealing, which wakes workers in 10 µs instead
   /// of 100. Optional; call it before you make the actor_system.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "runtime/engine/request_handle.hpp"
 
 #include <cstddef>
 #include <functional>
@@ -14,15 +15,6 @@
 #include <vector>
 
 namespace troupe {
-
-/// Hold on a submitted request. Its members only send a message; dropping it does not cancel.
-class ticket {
-public:
-  virtual ~ticket() = default;
-  virtual void cancel() = 0;
-  virtual void pause() = 0;
-  virtual void resume() = 0;
-};
 
 /// What a chat template is given, checked and normalised (chat_messages.hpp).
 struct chat_input;
@@ -50,7 +42,7 @@ struct service_status {
 
 class service {
 public:
-  using event_sink = std::function<void(event)>;
+  using event_sink = troupe::event_sink;
 
   virtual ~service() = default;
   /// Must return at once.
@@ -59,7 +51,7 @@ public:
   virtual std::shared_ptr<const served_model> model() const = 0;
   /// Must return at once. Events arrive in order, on any thread, possibly before this returns; one done_event or error
   /// ends them.
-  virtual std::unique_ptr<ticket> submit(generation request, event_sink sink) = 0;
+  virtual request_handle submit(generation request, event_sink sink) = 0;
   /// May block for a moment. Throws failure(unavailable) where there is nothing to count yet.
   virtual engine_stats stats() const = 0;
 };
