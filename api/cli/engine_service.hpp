@@ -1,4 +1,4 @@
-// The engine as the server sees it: `service` over `engine`, and a model_info as a served_model. Any thread.
+// Adapts the engine to the server: `service` over `engine`, and model_info as served_model. Any thread.
 #pragma once
 
 #include "api/embed/engine.hpp"
@@ -22,7 +22,7 @@ public:
 private:
   engine engine_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const served_model> model_; // made when first asked for
+  mutable std::shared_ptr<const served_model> model_; // made on first use
 };
 
 } // namespace troupe

@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-/// What the engine actor tells and any thread may ask. Outlives both.
+/// Written by the engine actor, read by any thread. Outlives the engine and its actor.
 struct shared_status {
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,7 +34,7 @@ public:
   }
 };
 
-/// A request_handle's way to the request actor.
+/// Connects a request_handle to its request actor.
 class actor_control final : public request_control {
 public:
   void cancel() override { caf::anon_send(actor, cancel_atom::value); }
@@ -51,7 +51,7 @@ struct engine::impl {
                                                                       const loaded_model_ptr& model) {
       {
         std::lock_guard lock(status->mutex);
-        if (status->status.now != load_status::stage::stopped) // the loader may still be on its way out
+        if (status->status.now != load_status::stage::stopped) // the loader may still report after the stop
           status->status = s;
         if (model)
           status->model = model;
@@ -83,7 +83,7 @@ struct engine::impl {
   request_handle submit(generation request, event_sink sink) {
     client_line line(std::move(sink));
     try {
-      // First: without it nobody could cancel the request.
+      // Allocated first: a request must not run without a handle that can cancel it.
       auto control = std::make_shared<actor_control>();
       control->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
                                      std::move(line));
@@ -102,7 +102,7 @@ struct engine::impl {
 
 void engine::configure(caf::actor_system_config& config) {
   config.set("scheduler.policy", caf::atom("sharing"));
-  // Event-based actors here do little; more workers would only take the executor's cores away.
+  // The event-based actors do little work; more workers would only compete with the executor for cores.
   config.set("scheduler.max-threads", std::size_t(2));
 }
 
