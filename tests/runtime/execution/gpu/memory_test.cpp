@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 
 #include <doctest/doctest.h>
