@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_modalities = 16;
 
-/// What a field may hold without asking for anything, beside null.
+/// The value beside null with which an unsupported field asks for nothing.
 enum class neutral : std::uint8_t { none, off, empty, zero, one, on };
 
 bool is_neutral(json::value v, neutral kind) {
@@ -91,7 +91,7 @@ std::uint64_t random_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-/// Any 64-bit integer, negative ones by their bits.
+/// Any 64-bit integer; negative ones keep their bits. Random if absent.
 std::uint64_t read_seed(const field_reader& body) {
   const auto found = body.find("seed");
   if (!found)
