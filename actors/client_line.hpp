@@ -17,7 +17,8 @@ public:
   /// Reports the request as lost unless it has ended.
   ~client_line() { close(); }
 
-  /// Does nothing once the line is closed. If the sink throws, so does this, and the line stays open even after a last event.
+  /// Does nothing once the line is closed. If the sink throws, so does this, and the line stays open even after a last
+  /// event.
   void send(event e);
 
   /// Ends the request with an error unless it has ended. Exceptions of the sink are dropped.

@@ -275,7 +275,7 @@ private:
       quit_when_done();
   }
 
-  // A worker group is useless without one of its actors. Requests notice the scheduler's end and ask for admission again.
+  // A worker group is useless without one of its actors. Requests notice the scheduler's end and ask the engine again.
   void end_workers(const fault& f) {
     workers_.reset();
     end_children();
@@ -303,8 +303,8 @@ private:
     quit_when_done();
   }
 
-  // Requests first, so that each client receives its last event; then the worker group. The loader polls `abandoned_`, and must
-  // not report progress after the engine has reported its end.
+  // Requests first, so that each client receives its last event; then the worker group. The loader polls
+  // `abandoned_`, so that it reports no progress after the engine has reported its end.
   void quit_when_done() {
     if (!requests_.empty() || loader_)
       return;

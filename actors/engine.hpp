@@ -1,7 +1,7 @@
-// The engine actor: supervisor of one model and its worker group. A thread of its own loads the model while the engine goes
-// on answering. The engine spawns the group, admits requests and monitors both. If an actor of the group dies, the engine ends
-// the group and, if that may help, starts another one over the same weights, in which requests resume. On its own exit it
-// cancels the requests and ends the group. Event-based.
+// The engine actor: supervisor of one model and its worker group. A thread of its own loads the model while the engine
+// goes on answering. The engine spawns the group, admits requests and monitors both. If an actor of the group dies, the
+// engine ends the group and, if that may help, starts another one over the same weights, in which requests resume. On
+// its own exit it cancels the requests and ends the group. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"

@@ -1,5 +1,5 @@
-// Why an actor died, in a form that its supervisor can read: an exception becomes a caf::error with a sentence and whether a
-// restart can help.
+// Why an actor died, in a form that its supervisor can read: an exception becomes a caf::error with a sentence and
+// whether a restart can help.
 #pragma once
 
 #include "runtime/support/error.hpp"

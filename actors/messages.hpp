@@ -14,16 +14,17 @@
 // Every part below the engine forms one worker group: scheduler, block manager, executor, sampler. They live and die
 // together; requests outlive them.
 //
-// - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none. When
-//   that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests bring it
-//   their transcripts.
+// - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
+// - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
+//   When that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests
+//   bring it their transcripts.
 // - Request numbers are per worker group, so stale messages are recognised.
 // - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
-// - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders stand
-//   for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the device, and the
-//   device notifies the sampler when a sample is done.
-// - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is immutable
-//   and travels as shared_ptr<const T>, never copied. No message leaves the process.
+// - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
+//   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
+//   device, and the device notifies the sampler when a sample is done.
+// - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
+//   immutable and travels as shared_ptr<const T>, never copied. No message leaves the process.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -77,14 +78,15 @@ using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // -- the client -------------------------------------------------------------------------------------------------------
 
-/// Receives the events of one or more requests, by the number that it gave each: token_events, then one done_event or error.
+/// Receives the events of its requests, each under the number given at submission: token_events, then a done_event or
+/// an error.
 using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
 
-// -- request: one per client request; owns its transcripts, the detokenisers, the deadline -----------------------------
+// -- request: one per client request; owns its transcripts, the detokenisers, the deadline ----------------------------
 
 using request_actor = caf::typed_actor<
   caf::reacts_to<admit_reply_ptr>,                           // engine: the outcome of admit
-  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; prompt tokens found cached
+  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; cached tokens
   caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
   caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
@@ -92,7 +94,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<timeout_atom>>;                             // itself
 // Its actor ends once the client has received the last event.
 
-// -- scheduler: decides which sequences run in the next step --------------------------------------------------------------
+// -- scheduler: decides which sequences run in the next step ----------------------------------------------------------
 
 using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
@@ -102,28 +104,29 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<step_result_ptr>,                            // sampler: the tokens of a step
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
-// -- kv_block_manager: decides which sequence holds which block -----------------------------------------------------------
+// -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
 using kv_block_manager_actor = caf::typed_actor<
   caf::reacts_to<block_request_ptr, scheduler_actor>,         // scheduler: block_grant follows
   caf::replies_to<stats_atom>::with<block_counters>>;         // engine
 
-// -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -----------------------------------
+// -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -------------------------------
 
 using executor_actor = caf::typed_actor<
   caf::reacts_to<step_plan_ptr>,                          // scheduler: run this once its placeholders are known
   caf::reacts_to<step_tokens_ptr>>;                       // sampler: the tokens of placeholders
 
-// -- sampler: logits to tokens --------------------------------------------------------------------------------------------
+// -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
-  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample, then tell it, the scheduler, the requests
+  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample
   caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
+// Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.
 
-// -- engine: supervisor of all above --------------------------------------------------------------------------------------
+// -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
 /// The engine's answer to admit.
 struct admit_reply {

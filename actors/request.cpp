@@ -91,7 +91,7 @@ private:
       wait_for(timeout_);
   }
 
-  // The transcripts for another worker group to resume. Empty before the first token: all n sequences share one prompt then.
+  // The transcripts for another worker group to resume. Empty before the first token, while all n share one prompt.
   std::vector<resumed_sequence> unfinished() const {
     std::vector<resumed_sequence> resumed;
     if (std::ranges::all_of(sequences_, [](auto& s) { return s.ids().empty(); }))

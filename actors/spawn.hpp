@@ -1,7 +1,7 @@
 // How actors are made here. The state is a plain class with `static constexpr const char* name`, a constructor
-// State(pointer self, args...) and `behavior_type make_behavior()`. It is built on the actor's own thread and may be move-only.
-// An exception of its constructor or of a handler becomes the actor's exit reason (faults.hpp) and does not reach the
-// spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first.
+// State(pointer self, args...) and `behavior_type make_behavior()`. It is built on the actor's own thread and may be
+// move-only. An exception of its constructor or of a handler becomes the actor's exit reason (faults.hpp) and does not
+// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first.
 #pragma once
 
 #include "actors/faults.hpp"

@@ -1,6 +1,6 @@
-// The engine as a library: start it, in a caf::actor_system of the program or in one of its own, submit requests, receive
-// tokens by callback, cancel, stop. No globals: any number of engines may run in one process. All members may be called from
-// any thread. engine_caf.hpp adds the same for actors: handles, and tokens as messages.
+// The engine as a library: start it, in a caf::actor_system of the program or in one of its own, submit requests,
+// receive tokens by callback, cancel, stop. No globals: any number of engines may run in one process. All members may
+// be called from any thread. engine_caf.hpp adds the same for actors: handles, and tokens as messages.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -22,12 +22,12 @@ public:
   /// The last event is always a done_event or an error.
   using event_sink = troupe::event_sink;
 
-  /// Tunes the configuration of an actor_system for engines: work sharing instead of stealing, which wakes workers in 10 µs
-  /// instead of 100. Optional; call it before making the actor_system.
+  /// Tunes the configuration of an actor_system for engines: work sharing instead of stealing, which wakes workers in
+  /// 10 µs instead of 100. Optional; call it before making the actor_system.
   static void configure(caf::actor_system_config& config);
 
-  /// Returns at once; the model loads in the background and `progress` is called on the loader's thread. `system` must outlive
-  /// the engine.
+  /// Returns at once; the model loads in the background and `progress` is called on the loader's thread. `system` must
+  /// outlive the engine.
   static engine start(caf::actor_system& system, engine_options options, progress_sink progress = {});
 
   /// The same with an actor system of its own.
@@ -47,8 +47,8 @@ public:
   /// Throws failure(unavailable) while loading or after stop.
   engine_stats stats() const;
 
-  /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Must not be
-  /// called from a sink.
+  /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Must not
+  /// be called from a sink.
   void stop() const;
 
   struct impl;

@@ -1,5 +1,5 @@
-// The engine for actors: its handle, which accepts the messages of actors/messages.hpp from any actor, and requests whose
-// tokens arrive as messages.
+// The engine for actors: its handle, which accepts the messages of actors/messages.hpp from any actor, and requests
+// whose tokens arrive as messages.
 #pragma once
 
 #include "actors/messages.hpp"

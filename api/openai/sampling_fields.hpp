@@ -6,11 +6,12 @@
 
 namespace troupe {
 
-/// Throws failure(unsupported) naming the first field that asks for an unsupported feature. Values that ask for nothing (null,
-/// false, the neutral number) are accepted.
+/// Throws failure(unsupported) naming the first field that asks for an unsupported feature. Values that ask for nothing
+/// (null, false, the neutral number) are accepted.
 void refuse_unsupported(const field_reader& body);
 
-/// Reads all of sampling_params but `max_tokens` and `logprobs`, over the model's defaults. The seed is random if not given.
+/// Reads all of sampling_params but `max_tokens` and `logprobs`, over the model's defaults. The seed is random if not
+/// given.
 sampling_params read_sampling(const field_reader& body, const served_model& model);
 
 } // namespace troupe

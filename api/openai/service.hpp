@@ -1,5 +1,5 @@
-// The server's view of an engine: a narrow interface that engine_service implements and that tests replace by a script. Free
-// of CAF. All members may be called from any thread.
+// The server's view of an engine: a narrow interface that engine_service implements and that tests replace by a script.
+// Free of CAF. All members may be called from any thread.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -49,8 +49,8 @@ public:
   virtual service_status status() const = 0;
   /// Null until ready. Must return at once.
   virtual std::shared_ptr<const served_model> model() const = 0;
-  /// Must return at once. Events arrive in order, on any thread, possibly before this returns; the last one is a done_event
-  /// or an error. Throws bad_alloc if the request could not be submitted.
+  /// Must return at once. Events arrive in order, on any thread, possibly before this returns; the last one is a
+  /// done_event or an error. Throws bad_alloc if the request could not be submitted.
   virtual request_handle submit(generation request, event_sink sink) = 0;
   /// May block briefly. Throws failure(unavailable) while there is no model.
   virtual engine_stats stats() const = 0;

@@ -1,5 +1,5 @@
-// Troupe inside a program with actors of its own: two engines in its caf::actor_system, one request with tokens by callback,
-// one with tokens as messages to an actor, and one that is cancelled.
+// Troupe inside a program with actors of its own: two engines in its caf::actor_system, one request with tokens by
+// callback, one with tokens as messages to an actor, and one that is cancelled.
 //   troupe_embed MODEL [OTHER MODEL]
 #include <troupe/engine_caf.hpp>
 

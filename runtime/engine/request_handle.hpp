@@ -27,8 +27,8 @@ public:
       control_->cancel();
   }
 
-  /// Flow control for slow readers: a paused request gets no more steps until resumed and never holds others up. If more
-  /// are paused than may run and wait (max_sequences + max_queue), those paused longest end as overloaded.
+  /// Flow control for slow readers: a paused request gets no more steps until resumed and never holds others up. If
+  /// more are paused than may run and wait (max_sequences + max_queue), those paused longest end as overloaded.
   void pause() const { set_paused(true); }
   void resume() const { set_paused(false); }
 

@@ -1,5 +1,5 @@
-// Turns the tokens of one sequence into its client's events: detokenised text, cut before stop strings. Single-threaded; owned
-// by the request actor.
+// Turns the tokens of one sequence into its client's events: detokenised text, cut before stop strings.
+// Single-threaded; owned by the request actor.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -18,8 +18,8 @@ public:
   /// With a null `words` there is no text, and every token is an event.
   transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what);
 
-  /// Appends a token. Returns nothing while text is held back: part of a character, or a possible start of a stop string.
-  /// Tokens after an event with `finish` are ignored.
+  /// Appends a token. Returns nothing while text is held back: part of a character, or a possible start of a stop
+  /// string. Tokens after an event with `finish` are ignored.
   std::optional<token_event> push(const sampled_token& token);
 
   /// Ends the sequence here; the event flushes text that was held back.

@@ -1,5 +1,5 @@
-// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a borrowed row of logits; filters
-// shrink it to a list. One per sampling thread, reused from row to row to save allocations.
+// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a borrowed row of logits;
+// filters shrink it to a list. One per sampling thread, reused from row to row to save allocations.
 #pragma once
 
 #include "runtime/support/types.hpp"

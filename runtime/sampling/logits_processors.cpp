@@ -68,8 +68,8 @@ void keep_top_k(candidates& tokens, int k) {
 void keep_top_p(candidates& tokens, float p) {
   if (p >= 1)
     return;
-  // In integers, so that the edge does not depend on the order of summation: a token stays if those before it weigh less
-  // than target = ceil(total * p), with p in units of 2^-32.
+  // In integers, so that the edge does not depend on the order of summation: a token stays if those before it weigh
+  // less than target = ceil(total * p), with p in units of 2^-32.
   const std::uint64_t total = tokens.total_weight();
   const auto parts = static_cast<std::uint64_t>(std::llround(static_cast<double>(p) * 0x1p32));
   const auto product = static_cast<unsigned __int128>(total) * parts + 0xffffffffu;

@@ -1,6 +1,6 @@
-// The steps between logits and the choice of a token, each with the semantics of transformers' processor of that name. Edits
-// change a few logits of a row in place; filters shrink the set of candidates. Pure functions: sequence data is passed in. The
-// sampler composes them; a new processor is one more function of either kind.
+// The steps between logits and the choice of a token, each with the semantics of transformers' processor of that name.
+// Edits change a few logits of a row in place; filters shrink the set of candidates. Pure functions: sequence data is
+// passed in. The sampler composes them; a new processor is one more function of either kind.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"

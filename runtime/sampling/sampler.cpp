@@ -70,7 +70,7 @@ enum sampled_token::finish sequence_state::append(token_id id) {
   return finish_of(id);
 }
 
-// -- sequence_sampler ---------------------------------------------------------------------------------------------------
+// -- sequence_sampler -------------------------------------------------------------------------------------------------
 
 sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                                    std::span<const token_id> prompt, std::span<const token_id> emitted,

@@ -6,9 +6,9 @@
 // 2. Each candidate gets the integer weight round(exp(logit - max) * 2^40), exp computed in single-rounded float
 //    operations (vector_passes.hpp); tokens under 2^-41 of the likeliest weigh nothing.
 // 3. offset = floor(bits * total / 2^64) with random_bits(seed, position, index), see philox.hpp.
-// 4. The tokens' weights are laid end to end by ascending id; the token that covers the offset is chosen.
-// Integer sums are exact in any order, so threads, vector widths and tree reductions cannot change the choice. Order by id
-// needs no sort: a parallel implementation sums blocks, finds the block and then the token in it.
+// 4. The tokens' weights are laid end to end by ascending id; the token that covers the offset is chosen. Integer sums
+//    are exact in any order, so threads, vector widths and tree reductions cannot change the choice. Order by id needs
+//    no sort: a parallel implementation sums blocks, finds the block and then the token in it.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"

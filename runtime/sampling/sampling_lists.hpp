@@ -1,5 +1,5 @@
-// The list-valued sampling parameters: checked and sorted on construction, then immutable and shared by all copies, so that a
-// request with a thousand prompts holds each list once. May be read on any thread.
+// The list-valued sampling parameters: checked and sorted on construction, then immutable and shared by all copies, so
+// that a request with a thousand prompts holds each list once. May be read on any thread.
 #pragma once
 
 #include "runtime/support/types.hpp"

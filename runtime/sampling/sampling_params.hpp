@@ -12,8 +12,8 @@
 namespace troupe {
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
-/// presence_penalty and frequency_penalty, temperature, top_k, top_p, min_p. The initial values are the defaults of every
-/// interface; names and ranges are in sampling_table.hpp.
+/// presence_penalty and frequency_penalty, temperature, top_k, top_p, min_p. The initial values are the defaults of
+/// every interface; names and ranges are in sampling_table.hpp.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
   int top_k = 0;                // 0 or -1: off

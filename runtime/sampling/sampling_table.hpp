@@ -1,7 +1,7 @@
-// The table of numeric sampling parameters: name, member and range of each, and which interfaces may set it. Validation,
-// generation_config.json, HTTP and WebSocket bodies and the command line are all generated from it, so a new parameter is
-// a member of sampling_params, a row here and the code that applies it. Parameters that are not plain numbers (seed, lists)
-// or whose spelling depends on the API (max_tokens, logprobs) are read by each interface itself.
+// The table of numeric sampling parameters: name, member and range of each, and which interfaces may set it.
+// Validation, generation_config.json, HTTP and WebSocket bodies and the command line are all generated from it, so a
+// new parameter is a member of sampling_params, a row here and the code that applies it. Parameters that are not plain
+// numbers (seed, lists) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface itself.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

@@ -1,5 +1,5 @@
-// Finds stop strings in text that arrives piece by piece. One per sequence, owned by the request and fed by its incremental
-// detokeniser; single-threaded. The automaton is shared (stop_strings.hpp).
+// Finds stop strings in text that arrives piece by piece. One per sequence, owned by the request and fed by its
+// incremental detokeniser; single-threaded. The automaton is shared (stop_strings.hpp).
 #pragma once
 
 #include "runtime/sampling/stop_strings.hpp"
@@ -10,10 +10,10 @@
 
 namespace troupe {
 
-/// The text ends before the match that completes first; of several that complete with the same byte, before the one that
-/// starts earliest (the longest). So "aaab" pushed against {"aab", "b"} emits "a". Until a match, exactly the longest suffix
-/// that is a proper prefix of a stop string is held back. If pieces and stop strings are whole UTF-8 characters, so is the
-/// output.
+/// The text ends before the match that completes first; of several that complete with the same byte, before the one
+/// that starts earliest (the longest). So "aaab" pushed against {"aab", "b"} emits "a". Until a match, exactly the
+/// longest suffix that is a proper prefix of a stop string is held back. If pieces and stop strings are whole UTF-8
+/// characters, so is the output.
 class stop_matcher {
 public:
   explicit stop_matcher(stop_strings stops) : stops_(std::move(stops)) {}

@@ -1,5 +1,5 @@
-// The stop strings of a request and the automaton that finds them: built once with the request, then immutable and shared by
-// all its prompts and sequences. May be read on any thread.
+// The stop strings of a request and the automaton that finds them: built once with the request, then immutable and
+// shared by all its prompts and sequences. May be read on any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ public:
   std::size_t size() const { return all_ ? all_->texts.size() : 0; }
   const std::string& operator[](std::size_t i) const { return all_->texts[i]; }
 
-  // -- the automaton; requires at least one string ---------------------------------------------------------
+  // -- the automaton; requires at least one string --------------------------------------------------------------------
 
   /// A prefix of one or more stop strings; 0: the empty one.
   using state = std::uint16_t;

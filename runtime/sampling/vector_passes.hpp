@@ -1,6 +1,6 @@
-// Passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Results are the same
-// bits on all of them and on any other IEEE device: elements are computed separately by single-rounded operations, and only
-// integers are summed. Used by candidates and the logits processors.
+// Passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Results are the
+// same bits on all of them and on any other IEEE device: elements are computed separately by single-rounded operations,
+// and only integers are summed. Used by candidates and the logits processors.
 #pragma once
 
 #include <bit>
@@ -58,8 +58,8 @@ void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weig
 /// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block).
 void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums);
 
-/// Writes index and value of the elements that are at least `floor`, in order; returns their number. `maxima` are x's block
-/// maxima; `indices` and `values` have room for n.
+/// Writes index and value of the elements that are at least `floor`, in order; returns their number. `maxima` are x's
+/// block maxima; `indices` and `values` have room for n.
 std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
                    float* values);
 

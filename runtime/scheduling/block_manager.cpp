@@ -76,7 +76,8 @@ void block_manager::index_full_block(sequence& s) {
   if (known == none) {
     block_content content{0, s.content, hash, {}};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
-    // A block that is in host memory and was recomputed keeps its content id, so that its successors are found from either.
+    // A block that is in host memory and was recomputed keeps its content id, so that its successors are found from
+    // either.
     const auto twin = host_pool_.find(s.content, hash, s.tail);
     content.id = twin ? host_pool_.content(*twin).id : ++last_content_;
     put_into_index(own, content);

@@ -1,8 +1,9 @@
-// Accounts for the blocks of the paged KV cache: free list, reference counts, block tables, prefix index, eviction order, and
-// the evicted blocks kept in host memory. Never sees K/V data. Owned by the kv_block_manager actor; single-threaded.
+// Accounts for the blocks of the paged KV cache: free list, reference counts, block tables, prefix index, eviction
+// order, and the evicted blocks kept in host memory. Never sees K/V data. Owned by the kv_block_manager actor;
+// single-threaded.
 //
-// Safe because steps run in the order in which they are planned: a block released while a planned step still uses it can only
-// be granted to a later step, and moves run in the order of the grants.
+// Safe because steps run in the order in which they are planned: a block released while a planned step still uses it
+// can only be granted to a later step, and moves run in the order of the grants.
 #pragma once
 
 #include "runtime/scheduling/host_block_pool.hpp"

@@ -1,5 +1,5 @@
-// The host tier of the KV cache: which host slot holds the K/V of which content. Accounting only. Owned by the block manager.
-// Slots are reused oldest first, except those held because they are about to be read.
+// The host tier of the KV cache: which host slot holds the K/V of which content. Accounting only. Owned by the block
+// manager. Slots are reused oldest first, except those held because they are about to be read.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -15,8 +15,8 @@
 
 namespace troupe {
 
-/// The content of a full block. Its id is never reused, so that a chain of blocks is matched exactly: the predecessor by id,
-/// the block's own tokens one by one. The hash only finds candidates.
+/// The content of a full block. Its id is never reused, so that a chain of blocks is matched exactly: the predecessor
+/// by id, the block's own tokens one by one. The hash only finds candidates.
 struct block_content {
   std::uint64_t id = 0; // 0: none
   std::uint64_t parent = 0;

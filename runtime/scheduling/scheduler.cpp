@@ -262,8 +262,8 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
     starved_ = true;
     return;
   }
-  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a paused
-  // one. One victim serves all refused demands: if that is too little, they are refused again.
+  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
+  // paused one. One victim serves all refused demands: if that is too little, they are refused again.
   const bool decodes = s->planned >= s->known() - 1;
   if (!s->running() || s->paused())
     return;

@@ -1,9 +1,10 @@
-// Decides which sequences run in the next step: waiting and running queues, the step's token budget, preemption. The scheduler
-// actor carries its block requests to the block manager and its plans to the executor. Single-threaded.
+// Decides which sequences run in the next step: waiting and running queues, the step's token budget, preemption. The
+// scheduler actor carries its block requests to the block manager and its plans to the executor. Single-threaded.
 //
-// A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting ones,
-// first come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked prefill).
-// Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it will sample.
+// A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting
+// ones, first come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked
+// prefill). Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
+// will sample.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
@@ -63,9 +64,9 @@ public:
   /// Ends one sequence for a reason that the sampler cannot see (a stop string).
   void finish(sequence_id id);
 
-  /// A paused request gets no rows and no place in the queue, and is the first to lose its blocks and slots when they run
-  /// short. At most max_queue + max_sequences sequences may be paused; returns the requests dropped beyond that, those
-  /// paused longest.
+  /// A paused request gets no rows and no place in the queue, and is the first to lose its blocks and slots when they
+  /// run short. At most max_queue + max_sequences sequences may be paused; returns the requests dropped beyond that,
+  /// those paused longest.
   std::vector<std::uint64_t> pause(std::uint64_t request, bool paused);
 
   /// Whether `begin_step` may be called: no block request is unanswered, and there is something to request or to plan.
@@ -74,8 +75,8 @@ public:
   /// The first block request of a step. Follow with `granted`.
   block_request begin_step();
 
-  /// Continues the step with the block manager's answer. Returns another block request (something was refused, or budget is
-  /// left), the plan, or nothing if the step has no rows.
+  /// Continues the step with the block manager's answer. Returns another block request (something was refused, or
+  /// budget is left), the plan, or nothing if the step has no rows.
   using next = std::variant<std::monostate, block_request, std::shared_ptr<const step_plan>>;
   next granted(const block_grant& grant);
 

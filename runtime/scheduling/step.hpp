@@ -1,5 +1,5 @@
-// The data of one step, in the order in which it travels: block_request → block_grant → step_plan → step_result. Plain values
-// that point into no actor's state; actors pass them on as shared_ptr<const T>.
+// The data of one step, in the order in which it travels: block_request → block_grant → step_plan → step_result. Plain
+// values that point into no actor's state; actors pass them on as shared_ptr<const T>.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -29,8 +29,8 @@ struct block_fork {
   sequence_id from, to;
 };
 
-/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence
-/// is refused, so are all later ones that do: no sequence overtakes another.
+/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a
+/// sequence is refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
@@ -64,8 +64,8 @@ struct block_answer {
   std::int32_t blocks = 0;
 };
 
-/// A whole block, K and V of all layers, to be moved before a step. Moves must run in the order listed: within one step a
-/// block may be swapped out, then swapped into or copied to, and a host slot read, then reused.
+/// A whole block, K and V of all layers, to be moved before a step. Moves must run in the order listed: within one step
+/// a block may be swapped out, then swapped into or copied to, and a host slot read, then reused.
 struct block_move {
   enum class kind : std::uint8_t {
     copy,     // from block to block (copy-on-write)

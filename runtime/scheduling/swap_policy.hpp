@@ -1,5 +1,5 @@
-// Decides whether swapping K/V to host memory pays: the cost of moving a block back, at rates measured on the device, against
-// the cost of recomputing it, as measured by recent steps. Owned by the scheduler actor; single-threaded.
+// Decides whether swapping K/V to host memory pays: the cost of moving a block back, at rates measured on the device,
+// against the cost of recomputing it, as measured by recent steps. Owned by the scheduler actor; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
@@ -12,7 +12,8 @@
 
 namespace troupe {
 
-/// Rates of moves between device and host memory in bytes per second, measured with blocks of this size. Zero: no swapping.
+/// Rates of moves between device and host memory in bytes per second, measured with blocks of this size. Zero: no
+/// swapping.
 struct swap_rates {
   std::size_t block_bytes = 0;
   double to_host = 0, to_device = 0;
@@ -33,8 +34,8 @@ public:
   /// No swapping before rates and a prefill have been measured.
   swap_decision decide() const;
 
-  /// Mean seconds per prompt token, in steps that are mostly prefill. Attention makes tokens at the end of a long prompt cost
-  /// more than this mean, so that swapping in pays slightly more often than decided here.
+  /// Mean seconds per prompt token, in steps that are mostly prefill. Attention makes tokens at the end of a long
+  /// prompt cost more than this mean, so that swapping in pays slightly more often than decided here.
   std::optional<double> prefill_seconds() const;
 
 private:

@@ -1,5 +1,5 @@
-// The engine when its actors fail: a real worker group over a small model, on a device that fails at chosen steps. Clients
-// notice a pause at most; their results are the same bits.
+// The engine when its actors fail: a real worker group over a small model, on a device that fails at chosen steps.
+// Clients notice a pause at most; their results are the same bits.
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -132,7 +132,7 @@ public:
     return admitted->get_future().get();
   }
 
-  /// Kills the scheduler and waits until the engine has noticed. The next worker group starts when all of this one has ended.
+  /// Kills the scheduler and waits until the engine has noticed. The next group starts when this one has ended.
   void lose_scheduler() {
     caf::anon_send_exit(scheduler(), caf::exit_reason::kill);
     while (stats())
@@ -178,8 +178,7 @@ generation ask(int prompt, int max_tokens) {
   return g;
 }
 
-/// Requests of all kinds, more than run at once, so that at any fault some wait, some prefill, some decode and some have
-/// ended.
+/// Requests of all kinds, more than run at once, so that any fault meets waiting, prefilling, decoding and ended ones.
 std::vector<generation> mixed_work() {
   std::vector<generation> work{ask(5, 12), ask(100, 6), ask(3, 20), ask(40, 9), ask(20, 14), ask(1, 1)};
   auto& penalised = work[0].sampling;

@@ -1,5 +1,5 @@
-// Fixture for protocol tests with CAF's deterministic coordinator: real scheduler, block manager, sampler and requests around
-// an executor that computes nothing. Every test runs to quiescence; nothing sleeps.
+// Fixture for protocol tests with CAF's deterministic coordinator: real scheduler, block manager, sampler and requests
+// around an executor that computes nothing. Every test runs to quiescence; nothing sleeps.
 #pragma once
 
 #include "actors/kv_block_manager.hpp"

@@ -1,5 +1,5 @@
-// The engine through its public interface: golden results, schedule invariance over random workloads, cancellation, flow
-// control, stopping. The model is small, the worker group is real.
+// The engine through its public interface: golden results, schedule invariance over random workloads, cancellation,
+// flow control, stopping. The model is small, the worker group is real.
 #include "api/embed/engine_caf.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/listener.hpp"

@@ -1,6 +1,6 @@
-// A machine to test scheduler and block manager against: its K/V entries are hashes of the history. As in attention, the result
-// for a position depends on its token and on the entries of all earlier positions. So a wrong table, a missing or misplaced
-// move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
+// A machine to test scheduler and block manager against: its K/V entries are hashes of the history. As in attention,
+// the result for a position depends on its token and on the entries of all earlier positions. So a wrong table, a
+// missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
 #pragma once
 
 #include "runtime/scheduling/block_manager.hpp"
