@@ -51,7 +51,7 @@ private:
     for (const auto dropped : scheduler_.pause(request, paused))
       if (auto client = clients_.find(dropped); client != clients_.end())
         self_->send(client->second, dropped,
-                    error{errc::overloaded, "its reader was too slow, and so are too many others'", {}});
+                    error{errc::overloaded, "too many requests are paused, and this one has been for longest", {}});
     plan_step();
   }
 
