@@ -77,7 +77,8 @@ public:
     } catch (...) {
       try {
         fail({errc::out_of_memory, "out of memory", {}}); // too short to need any
-      } catch (...) {                                     // the listener cannot be told
+      } catch (...) {
+        // The listener cannot be told.
       }
     }
   }

@@ -40,8 +40,8 @@ private:
   }
 
   executor_actor::pointer self_;
-  executor_actor
-    self_handle_; // the state must be destroyed on its own thread, so only an exit message may end the actor
+  // Only an exit message may end the actor: the state must be destroyed on its own thread.
+  executor_actor self_handle_;
   sampler_actor sampler_;
   std::unique_ptr<step_runner> runner_;
   std::deque<step_plan_ptr> plans_;

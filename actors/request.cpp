@@ -35,7 +35,7 @@ public:
 
   request_actor::behavior_type make_behavior() {
     return {
-      [this](const admit_reply_ptr& reply) { handle(*reply); },
+      [this](const admit_reply_ptr& reply) { handle_reply(*reply); },
       [this](started_atom, std::uint64_t number, std::int32_t cached) { note_start(number, cached); },
       [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
       [this](std::uint64_t number, const error& why) { fail(number, why); },
@@ -50,7 +50,7 @@ public:
 private:
   // -- admission ------------------------------------------------------------------------------------------------------
 
-  void handle(const admit_reply& reply) {
+  void handle_reply(const admit_reply& reply) {
     if (ended_)
       return;
     if (!reply.model)

@@ -84,8 +84,8 @@ private:
   static constexpr auto check_interval = std::chrono::milliseconds(500);
 
   sampler_actor::pointer self_;
-  sampler_actor
-    self_handle_; // a device's stream must be destroyed on its own thread, so only an exit message may end the actor
+  // Only an exit message may end the actor: a device's stream must be destroyed on its own thread.
+  sampler_actor self_handle_;
   std::unique_ptr<step_sampler> sampler_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
