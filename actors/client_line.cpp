@@ -2,6 +2,8 @@
 
 #include "actors/faults.hpp"
 
+#include <caf/send.hpp>
+
 namespace troupe {
 
 void client_line::send(event e) {
@@ -17,7 +19,7 @@ void client_line::close(error why) noexcept {
     return;
   try {
     sink_(std::move(why));
-  } catch (...) { // it was its last chance
+  } catch (...) { // there is no one left to tell
   }
 }
 
@@ -25,6 +27,10 @@ void client_line::close(const std::exception_ptr& thrown) noexcept { close(error
 
 void client_line::close() noexcept {
   close(error{errc::internal, "request lost", {}}); // too short to need memory
+}
+
+event_sink messages_to(const client_actor& client, std::uint64_t id) {
+  return [client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); };
 }
 
 } // namespace troupe

@@ -1,6 +1,5 @@
-// The way back to one client: hands events to its sink and sees to it that a last one always comes, whatever becomes of
-// the request. Made by whoever submits, then used by the request's actor alone; it needs no memory to say that there is
-// none.
+// The line to one client: passes events to its sink and guarantees a last one, however the request ends. Created by the
+// submitter, then used by the request actor alone. Reporting that memory ran out needs no memory.
 #pragma once
 
 #include "actors/messages.hpp"
@@ -15,13 +14,14 @@ public:
   explicit client_line(event_sink&& sink) : sink_(std::move(sink)) {}
   client_line(client_line&& other) noexcept
     : sink_(std::move(other.sink_)), closed_(std::exchange(other.closed_, true)) {}
-  /// Where nothing has ended the request, its client hears that it was lost.
+  /// Reports the request as lost unless it has ended.
   ~client_line() { close(); }
 
-  /// Throws what the sink throws; the line is open then, be it the last event or not. Nothing once the line is closed.
+  /// Does nothing once the line is closed. If the sink throws, so does this, and the line stays open even after a last
+  /// event.
   void send(event e);
 
-  /// Ends the request by an error, unless it has ended. What the sink throws now is lost.
+  /// Ends the request with an error unless it has ended. Exceptions of the sink are dropped.
   void close(error why) noexcept;
   void close(const std::exception_ptr& thrown) noexcept;
   void close() noexcept;
@@ -32,5 +32,8 @@ private:
 };
 
 using client_line_ptr = std::shared_ptr<client_line>;
+
+/// A sink that sends events to an actor, numbered `id`.
+event_sink messages_to(const client_actor& client, std::uint64_t id);
 
 } // namespace troupe

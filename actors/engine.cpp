@@ -22,19 +22,19 @@ namespace troupe {
 
 namespace {
 
-/// The company that runs one loaded model.
-struct company {
+/// The actors that run one loaded model.
+struct worker_group {
   kv_block_manager_actor blocks;
   sampler_actor sampler;
   executor_actor executor;
   scheduler_actor scheduler;
 };
 
-/// A request that has asked for the way in.
-struct guest {
+/// A request that the engine has admitted, to a worker group or to the wait for the next one.
+struct pending_request {
   request_actor request;
   std::uint64_t arrival = 0;
-  bool waits = false; // for a company
+  bool waiting = false; // for a worker group
 };
 
 class engine_state {
@@ -43,16 +43,16 @@ public:
 
   engine_state(engine_actor::pointer self, engine_options options, engine_listener on_status, model_loader loader)
     : self_(self), on_status_(std::move(on_status)) {
-    self_->set_down_handler([this](caf::down_msg& down) { went_down(down); });
+    self_->set_down_handler([this](caf::down_msg& down) { child_ended(down); });
     self_->set_exit_handler([this](caf::exit_msg& exit) { stop(exit.reason); });
     try {
       load(std::move(options), std::move(loader));
     } catch (...) {
-      lost(std::current_exception());
+      on_exception(std::current_exception());
     }
   }
 
-  // However this actor ends, its company does not stay behind. Requests learn it from the scheduler's end.
+  // The worker group never outlives the engine. Requests notice the scheduler's end.
   ~engine_state() {
     *abandoned_ = true;
     end_children();
@@ -63,21 +63,22 @@ public:
       [this](submit_atom, std::uint64_t id, const generation_ptr& what, const client_actor& client) {
         return submit(id, what, client);
       },
-      [this](admit_atom, const request_actor& request) { admit(request); },
-      [this](loaded_atom, const loaded_model_ptr& model) { loaded(model); },
+      [this](admit_atom, const request_actor& request) { handle_admit(request); },
+      [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
       [this](stats_atom) { return stats(); },
     };
   }
 
-  // Whoever waits for the model hears of the end.
-  void lost(const std::exception_ptr& thrown) noexcept {
+  // Reports the end to the listener and to requests that wait.
+  void on_exception(const std::exception_ptr& thrown) noexcept {
     try {
       fail(error_of(thrown));
     } catch (...) {
       try {
         fail({errc::out_of_memory, "out of memory", {}}); // too short to need any
-      } catch (...) {                                     // nobody can be told
+      } catch (...) {
+        // The listener cannot be told.
       }
     }
   }
@@ -108,11 +109,11 @@ private:
     loader_ = self_->spawn<caf::detached + caf::monitored>(work).address();
   }
 
-  void loaded(const loaded_model_ptr& model) {
+  void finish_loading(const loaded_model_ptr& model) {
     if (stopping_)
       return;
     model_ = model;
-    start({});
+    start_workers({});
   }
 
   void fail(const error& why) {
@@ -123,17 +124,16 @@ private:
     status.now = load_status::stage::failed;
     status.why = why;
     on_status_(status, nullptr);
-    for (auto& [_, g] : requests_)
-      if (std::exchange(g.waits, false))
-        self_->send(g.request, std::make_shared<const welcome>(welcome{.why = why}));
+    for (auto& [_, pending] : requests_)
+      if (std::exchange(pending.waiting, false))
+        refuse(pending.request, why);
   }
 
   // -- requests -------------------------------------------------------------------------------------------------------
 
-  // Whatever is wrong with one request, the engine goes on for the others.
+  // A failure to take one request must not end the engine.
   caf::result<request_actor> submit(std::uint64_t id, const generation_ptr& what, const client_actor& client) {
-    client_line line(
-      [client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); });
+    client_line line(messages_to(client, id));
     try {
       return spawn_request(self_->system(), self_, what, std::move(line));
     } catch (const std::bad_alloc&) {
@@ -142,25 +142,27 @@ private:
     }
   }
 
-  void admit(const request_actor& request) {
+  void handle_admit(const request_actor& request) {
     try {
-      let_in(request);
+      admit(request);
     } catch (const std::bad_alloc&) {
-      self_->send(request, std::make_shared<const welcome>(welcome{.why = error_of(std::current_exception())}));
+      refuse(request, error_of(std::current_exception()));
     }
   }
 
-  void let_in(const request_actor& request) {
+  void admit(const request_actor& request) {
     auto known = requests_.find(request.address());
-    if (auto why = refusal(known == requests_.end())) {
-      self_->send(request, std::make_shared<const welcome>(welcome{.why = std::move(*why)}));
-      return;
-    }
+    if (auto why = refusal(known == requests_.end()))
+      return refuse(request, std::move(*why));
     if (known == requests_.end()) {
       self_->monitor(request);
-      known = requests_.emplace(request.address(), guest{request, ++arrivals_}).first;
+      known = requests_.emplace(request.address(), pending_request{request, ++arrivals_}).first;
     }
-    show_in(known->second);
+    send_to_workers(known->second);
+  }
+
+  void refuse(const request_actor& request, error why) {
+    self_->send(request, std::make_shared<const admit_reply>(admit_reply{.why = std::move(why)}));
   }
 
   std::optional<error> refusal(bool is_new) const {
@@ -171,33 +173,33 @@ private:
     if (!model_)
       return error{errc::unavailable, "the model is still loading", {}};
     const auto room = static_cast<std::size_t>(model_->limits.max_queue + model_->limits.max_sequences);
-    if (!company_ && is_new && requests_.size() >= room)
+    if (!workers_ && is_new && requests_.size() >= room)
       return error{
         errc::overloaded, "the queue is full: " + std::to_string(requests_.size()) + " requests wait already", {}};
     return std::nullopt;
   }
 
-  // Without a company, a request learns of the model, so that its deadline runs, and waits for another welcome.
-  void show_in(guest& g) {
-    welcome w{.model = model_, .arrival = g.arrival};
-    if (company_) {
-      w.scheduler = company_->scheduler;
-      w.number = ++last_number_;
+  // While there is no worker group, the request gets the model, so that it is validated and its deadline runs.
+  void send_to_workers(pending_request& pending) {
+    admit_reply reply{.model = model_, .arrival = pending.arrival};
+    if (workers_) {
+      reply.scheduler = workers_->scheduler;
+      reply.number = ++last_number_;
     }
-    g.waits = !company_;
-    self_->send(g.request, std::make_shared<const welcome>(std::move(w)));
+    pending.waiting = !workers_;
+    self_->send(pending.request, std::make_shared<const admit_reply>(std::move(reply)));
   }
 
   caf::result<engine_stats> stats() {
     auto promise = self_->make_response_promise<engine_stats>();
-    if (!company_) {
+    if (!workers_) {
       promise.deliver(caf::make_error(caf::sec::unexpected_message, "there is no model"));
       return promise;
     }
     const auto give_up = [promise](caf::error& e) mutable { promise.deliver(std::move(e)); };
-    self_->request(company_->scheduler, stats_deadline, stats_atom::value)
+    self_->request(workers_->scheduler, stats_deadline, stats_atom::value)
       .then(
-        [this, promise, give_up, blocks = company_->blocks](const scheduler_counters& s) {
+        [this, promise, give_up, blocks = workers_->blocks](const scheduler_counters& s) {
           self_->request(blocks, stats_deadline, stats_atom::value)
             .then([this, promise, s](const block_counters& b) mutable { promise.deliver(merge(s, b)); }, give_up);
         },
@@ -221,63 +223,62 @@ private:
 
   // -- supervision ----------------------------------------------------------------------------------------------------
 
-  /// `line`: for a person, what this start is about.
-  void start(std::string line) {
+  /// `line`: the reason for this start, for a person.
+  void start_workers(std::string line) {
     try {
-      company_ = spawn_company();
+      workers_ = spawn_workers();
     } catch (...) {
       end_children();
-      return lost(std::current_exception());
+      return on_exception(std::current_exception());
     }
     load_status ready;
     ready.now = load_status::stage::ready;
     ready.line = std::move(line);
     on_status_(ready, model_);
-    for (auto& [_, g] : requests_)
-      if (g.waits)
-        show_in(g);
+    for (auto& [_, pending] : requests_)
+      if (pending.waiting)
+        send_to_workers(pending);
   }
 
-  company spawn_company() {
+  worker_group spawn_workers() {
     auto& system = self_->system();
-    company c;
-    watch(c.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
-    watch(c.sampler = spawn_sampler(system, model_));
-    watch(c.executor = spawn_executor(system, model_, c.sampler));
-    watch(c.scheduler = spawn_scheduler(system, model_->limits, c.blocks, c.executor, c.sampler, model_->swap));
-    self_->send(c.sampler, attach_atom::value, c.scheduler);
-    return c;
+    worker_group g;
+    watch(g.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
+    watch(g.sampler = spawn_sampler(system, model_));
+    watch(g.executor = spawn_executor(system, model_, g.sampler));
+    watch(g.scheduler = spawn_scheduler(system, model_->limits, g.blocks, g.executor, g.sampler, model_->swap));
+    self_->send(g.sampler, attach_atom::value, g.scheduler);
+    return g;
   }
 
   template <class Handle>
   void watch(const Handle& child) {
-    children_.emplace(child.address(),
-                      caf::actor_cast<caf::actor>(child)); // first: who is known is ended, whatever happens
+    // First, so that the child is ended even if monitor() throws.
+    children_.emplace(child.address(), caf::actor_cast<caf::actor>(child));
     self_->monitor(child);
   }
 
-  void went_down(const caf::down_msg& down) {
+  void child_ended(const caf::down_msg& down) {
     requests_.erase(down.source);
     if (down.source == loader_) {
       loader_ = {};
-      if (!model_ && !failed_ && !stopping_) // it could not even say why
+      if (!model_ && !failed_ && !stopping_) // it had no memory to report why
         fail(fault_of(down.reason, self_->system()).why);
     }
     if (children_.erase(down.source) > 0 && !stopping_) {
-      if (company_)
-        lose_company(fault_of(down.reason, self_->system()));
-      // Only then is the memory free that the next company's KV cache will take.
-      if (children_.empty() && mending_)
-        start(*std::exchange(mending_, std::nullopt));
+      if (workers_)
+        end_workers(fault_of(down.reason, self_->system()));
+      // Waits for the last child: its memory is what the next group's KV cache will take.
+      if (children_.empty() && restarting_)
+        start_workers(*std::exchange(restarting_, std::nullopt));
     }
     if (stopping_)
-      leave_when_alone();
+      quit_when_done();
   }
 
-  // The rest of the company is of no use without one of its members. Requests learn it from the scheduler's end, and ask
-  // where to go from there.
-  void lose_company(const fault& f) {
-    company_.reset();
+  // A worker group is useless without one of its actors. Requests notice the scheduler's end and ask the engine again.
+  void end_workers(const fault& f) {
+    workers_.reset();
     end_children();
     auto why = f.why;
     if (!f.recoverable) {
@@ -290,7 +291,7 @@ private:
       return fail(why);
     }
     ++restarts_;
-    mending_ = "a part of the engine failed and was started anew: " + why.message;
+    restarting_ = "a part of the engine failed and was restarted: " + why.message;
   }
 
   void stop(const caf::error& reason) {
@@ -298,17 +299,17 @@ private:
       return;
     stopping_ = reason;
     *abandoned_ = true;
-    for (auto& [_, g] : requests_)
-      self_->send(g.request, cancel_atom::value);
-    leave_when_alone();
+    for (auto& [_, pending] : requests_)
+      self_->send(pending.request, cancel_atom::value);
+    quit_when_done();
   }
 
-  // Requests first, so that each client hears the end of its own; then the company. A loader notices by itself, and must
-  // not report progress to somebody who has been told that all is over.
-  void leave_when_alone() {
+  // Requests first, so that each client receives its last event; then the worker group. The loader polls
+  // `abandoned_`, so that it reports no progress after the engine has reported its end.
+  void quit_when_done() {
     if (!requests_.empty() || loader_)
       return;
-    company_.reset();
+    workers_.reset();
     if (!children_.empty())
       return end_children();
     load_status status;
@@ -326,16 +327,16 @@ private:
 
   engine_actor::pointer self_;
   engine_listener on_status_;
-  std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(
-    false); // nobody waits for the load
+  // Set when the load is no longer wanted.
+  std::shared_ptr<std::atomic<bool>> abandoned_ = std::make_shared<std::atomic<bool>>(false);
   loaded_model_ptr model_;
-  std::optional<company> company_;
+  std::optional<worker_group> workers_;
   caf::actor_addr loader_; // while it loads
   std::map<caf::actor_addr, caf::actor> children_;
-  std::map<caf::actor_addr, guest> requests_;
+  std::map<caf::actor_addr, pending_request> requests_;
   std::uint64_t arrivals_ = 0, last_number_ = 0, restarts_ = 0;
   restart_policy restart_policy_;
-  std::optional<std::string> mending_; // another company is to be started; why, for a person
+  std::optional<std::string> restarting_; // set between two worker groups: the reason, for a person
   std::optional<error> failed_;
   std::optional<caf::error> stopping_;
 };

@@ -15,23 +15,23 @@ public:
   static constexpr const char* name = "executor";
 
   executor_state(executor_actor::pointer self, const loaded_model_ptr& model, sampler_actor sampler)
-    : self_(self), alive_(self), sampler_(std::move(sampler)), runner_(model->device->make_runner(model->runner())) {}
+    : self_(self), self_handle_(self), sampler_(std::move(sampler)), runner_(model->device->make_runner(model->runner())) {}
 
   executor_actor::behavior_type make_behavior() {
     return {
       [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
-      [this](const step_tokens_ptr& tokens) { take(*tokens), run(); },
+      [this](const step_tokens_ptr& tokens) { fill_placeholders(*tokens), run(); },
     };
   }
 
 private:
-  void take(const step_tokens& tokens) {
+  void fill_placeholders(const step_tokens& tokens) {
     runner_->receive(tokens);
-    tokens_known_of_ = tokens.step;
+    tokens_known_up_to_ = tokens.step;
   }
 
   void run() {
-    while (!plans_.empty() && plans_.front()->after_tokens_of <= tokens_known_of_) {
+    while (!plans_.empty() && plans_.front()->after_tokens_of <= tokens_known_up_to_) {
       auto message = std::make_shared<step_logits>();
       message->output = runner_->run(*plans_.front());
       message->plan = std::move(plans_.front());
@@ -41,11 +41,12 @@ private:
   }
 
   executor_actor::pointer self_;
-  executor_actor alive_; // until it is told to exit: what a device owns must go on the thread that has made it
+  // Only an exit message may end the actor: the state must be destroyed on its own thread.
+  executor_actor self_handle_;
   sampler_actor sampler_;
   std::unique_ptr<step_runner> runner_;
   std::deque<step_plan_ptr> plans_;
-  std::uint64_t tokens_known_of_ = 0;
+  std::uint64_t tokens_known_up_to_ = 0;
 };
 
 } // namespace

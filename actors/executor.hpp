@@ -1,6 +1,6 @@
-// The executor actor: owns the KV memory, the activations and the compute threads or streams of one device (a step_runner in
-// runtime/), borrows the weights, and runs one forward pass per plan, in the order of the plans. Detached: it blocks its own
-// thread while it computes.
+// The executor actor: owns the KV memory, the activations and the compute threads or streams of one device (a
+// step_runner of runtime/execution), borrows the weights, and runs one forward pass per plan, in order. Detached: it
+// blocks its own thread while it computes.
 #pragma once
 
 #include "actors/messages.hpp"

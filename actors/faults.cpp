@@ -16,7 +16,7 @@ namespace {
 
 using category = caf::atom_constant<caf::atom("troupe")>;
 
-// What a reason of our category says in its code.
+// The code of an exit reason of our category.
 enum class kind : std::uint8_t { device = 1, lost_device, out_of_memory, internal };
 
 errc code_of(kind what) {
@@ -31,7 +31,7 @@ errc code_of(kind what) {
 
 struct cause {
   kind what;
-  const char* sentence; // as long as the exception lives
+  const char* sentence; // valid while the exception lives
 };
 
 cause cause_of(const std::exception_ptr& thrown) noexcept {
@@ -68,7 +68,7 @@ caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept {
     const auto [what, sentence] = cause_of(thrown);
     return {static_cast<std::uint8_t>(what), category::value, caf::make_message(std::string(sentence))};
   } catch (const std::bad_alloc&) {
-    return {}; // any other reason needs memory
+    return {}; // any other reason would need memory
   }
 }
 

@@ -1,5 +1,5 @@
-// Why an actor died, as a reason that its supervisor can read: what was thrown becomes a caf::error that carries a sentence
-// and whether it makes sense to start anew.
+// Why an actor died, in a form that its supervisor can read: an exception becomes a caf::error with a sentence and
+// whether a restart can help.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -14,18 +14,18 @@ class actor_system;
 
 namespace troupe {
 
-/// What a handler or a constructor threw, as a client hears of it.
+/// An exception of a handler or constructor, as the error that a client receives.
 error error_of(const std::exception_ptr& thrown) noexcept;
 
-/// The same as an exit reason; none where there is no memory for one.
+/// The same as an exit reason; empty if there is no memory for one.
 caf::error exit_reason_of(const std::exception_ptr& thrown) noexcept;
 
 struct fault {
   error why;
-  bool recoverable = true; // false: the device's context is lost, and with it what the weights were in
+  bool recoverable = true; // false: the device's context is lost, and the weights with it
 };
 
-/// Reads an exit reason, of whatever kind.
+/// Reads any exit reason, CAF's own included.
 fault fault_of(const caf::error& reason, const caf::actor_system& system);
 
 } // namespace troupe

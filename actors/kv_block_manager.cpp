@@ -10,20 +10,21 @@ class kv_block_manager_state {
 public:
   static constexpr const char* name = "kv_block_manager";
 
-  kv_block_manager_state(kv_block_manager_actor::pointer, std::int32_t blocks, bool prefix_cache,
+  kv_block_manager_state(kv_block_manager_actor::pointer self, std::int32_t blocks, bool prefix_cache,
                          std::int32_t host_blocks)
-    : manager_(blocks, prefix_cache, host_blocks) {}
+    : self_(self), manager_(blocks, prefix_cache, host_blocks) {}
 
   kv_block_manager_actor::behavior_type make_behavior() {
     return {
-      [this](const block_request_ptr& request) -> block_grant_ptr {
-        return std::make_shared<const block_grant>(manager_.serve(*request));
+      [this](const block_request_ptr& request, const scheduler_actor& scheduler) {
+        self_->send(scheduler, std::make_shared<const block_grant>(manager_.serve(*request)));
       },
       [this](stats_atom) { return manager_.counters(); },
     };
   }
 
 private:
+  kv_block_manager_actor::pointer self_;
   block_manager manager_;
 };
 

@@ -1,4 +1,4 @@
-// The kv_block_manager actor: owns the block_manager (runtime/), which decides everything. Event-based.
+// The kv_block_manager actor: owns the block_manager of runtime/scheduling, which makes all decisions. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"

@@ -1,4 +1,4 @@
-// The protocol: every actor's interface, every message, who sends it to whom and what the answer means.
+// The protocol: the interface of every actor, and for every message its sender and its meaning.
 //
 //   client ── submit ──▶ engine          kv_block_manager
 //     ▲                    │ spawns           ▲      │ block_grant
@@ -11,14 +11,20 @@
 //                          │                    └────── step_tokens ─────┘ │
 //                          └────────────────────── sampled_token ──────────┘
 //
-// The executor is detached: it computes, and keeps a plan back until it has the step_tokens that its placeholders stand for.
-// On a device that works by itself nobody waits for results: logits and tokens stay there, messages carry events, and the
-// sampler hears from the device when there is something to tell the scheduler and the requests. A request asks the engine
-// for the way in; that it has ended, however, is what others see from its actor's end. Where the scheduler ends before it, it
-// asks again: the engine has its company end as a whole and starts another, to which requests bring what they have. The number
-// under which a request is known is another in each company: a message from the last one is told by it.
-// One step is one message per hop, whatever the batch; only tokens to requests go one by one. Bulk data is immutable and
-// travels as shared_ptr<const T>: nothing is copied. None of these messages leaves the process.
+// Every part below the engine forms one worker group: scheduler, block manager, executor, sampler. They live and die
+// together; requests outlive them.
+//
+// - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
+// - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
+//   When that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests
+//   bring it their transcripts.
+// - Request numbers are per worker group, so stale messages are recognised.
+// - A request ends by ending its actor. All who hold state for it monitor it and release that state then.
+// - The executor runs on a thread of its own. It holds a plan back until the step_tokens arrive that its placeholders
+//   stand for. On an asynchronous device messages carry events instead of results, logits and tokens stay on the
+//   device, and the device notifies the sampler when a sample is done.
+// - A step costs one message per hop, whatever the batch; only tokens to requests are sent one by one. Bulk data is
+//   immutable and travels as shared_ptr<const T>, never copied. No message leaves the process.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -30,15 +36,14 @@
 #include <caf/atom.hpp>
 #include <caf/typed_actor.hpp>
 
-#include <functional>
 #include <memory>
 
 namespace troupe {
 
-struct welcome;
-struct loaded_model; // runtime/loader.hpp: a model in memory, ready to be executed
+struct admit_reply;
+struct loaded_model; // runtime/engine/loader.hpp
 
-/// What the executor lends to the sampler.
+/// A step's logits, lent by the executor to the sampler.
 struct step_logits {
   std::shared_ptr<const step_plan> plan;
   step_output output;
@@ -54,7 +59,7 @@ using step_logits_ptr = std::shared_ptr<const step_logits>;
 using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
-using welcome_ptr = std::shared_ptr<const welcome>;
+using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using admit_atom = caf::atom_constant<caf::atom("admit")>;
@@ -73,72 +78,71 @@ using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // -- the client -------------------------------------------------------------------------------------------------------
 
-/// Hears of one or more requests, by the number that it gave each: token_events, then one done_event or error.
+/// Receives the events of its requests, each under the number given at submission: token_events, then a done_event or
+/// an error.
 using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
 
-/// The same for whoever is no actor: called in order, never concurrently for one request; must not block. What it throws
-/// ends the request: it is offered one more event then, the error.
-using event_sink = std::function<void(event)>;
-
-// -- request: one per client request; owns its transcripts, the detokenisers, the deadline -----------------------------
+// -- request: one per client request; owns its transcripts, the detokenisers, the deadline ----------------------------
 
 using request_actor = caf::typed_actor<
-  caf::reacts_to<welcome_ptr>,                            // engine: this way
-  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: the first rows are planned; prompt tokens cached
-  caf::reacts_to<sequence_id, sampled_token>,             // sampler: the next token of one of its sequences
-  caf::reacts_to<std::uint64_t, error>,                   // scheduler, sampler: it cannot go on
-  caf::reacts_to<pause_atom, bool>,                       // client: its reader is slow, or has caught up
-  caf::reacts_to<cancel_atom>,                            // client, engine
-  caf::reacts_to<timeout_atom>>;                          // itself
-// Ends when its client has had the last event. Whoever keeps something for it watches it and lets go then.
+  caf::reacts_to<admit_reply_ptr>,                           // engine: the outcome of admit
+  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; cached tokens
+  caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
+  caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
+  caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
+  caf::reacts_to<cancel_atom>,                               // client, engine
+  caf::reacts_to<timeout_atom>>;                             // itself
+// Its actor ends once the client has received the last event.
 
-// -- scheduler: who runs in the next step -------------------------------------------------------------------------------
+// -- scheduler: decides which sequences run in the next step ----------------------------------------------------------
 
 using scheduler_actor = caf::typed_actor<
   caf::reacts_to<submit_atom, admission_ptr, request_actor>,  // request: run this
   caf::reacts_to<finish_atom, sequence_id>,                   // request: a stop string ended this sequence
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
-  caf::reacts_to<step_result_ptr>,                            // sampler: what a step has sampled
+  caf::reacts_to<block_grant_ptr>,                            // kv_block_manager: answers each block_request
+  caf::reacts_to<step_result_ptr>,                            // sampler: the tokens of a step
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
-// -- kv_block_manager: who has which block ------------------------------------------------------------------------------
+// -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------
 
 using kv_block_manager_actor = caf::typed_actor<
-  caf::replies_to<block_request_ptr>::with<block_grant_ptr>,  // scheduler
+  caf::reacts_to<block_request_ptr, scheduler_actor>,         // scheduler: block_grant follows
   caf::replies_to<stats_atom>::with<block_counters>>;         // engine
 
-// -- executor: weights, KV memory, compute threads; one forward pass per plan, in their order ---------------------------
+// -- executor: weights, KV memory, compute threads; one forward pass per plan, in order -------------------------------
 
 using executor_actor = caf::typed_actor<
-  caf::reacts_to<step_plan_ptr>,                          // scheduler: run this when its placeholders are known
-  caf::reacts_to<step_tokens_ptr>>;                       // sampler: they are
+  caf::reacts_to<step_plan_ptr>,                          // scheduler: run this once its placeholders are known
+  caf::reacts_to<step_tokens_ptr>>;                       // sampler: the tokens of placeholders
 
-// -- sampler: logits to tokens --------------------------------------------------------------------------------------------
+// -- sampler: logits to tokens ----------------------------------------------------------------------------------------
 
 using sampler_actor = caf::typed_actor<
-  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, at the start: who books what was sampled
-  caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: who hears of this request's tokens
-  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample, then tell it, the scheduler, the requests
-  caf::reacts_to<sampled_atom>,                                // the device: the oldest sample is done
+  caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
+  caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
+  caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample
+  caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
+// Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.
 
-// -- engine: supervisor of all above --------------------------------------------------------------------------------------
+// -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
-/// The way in for a request once a model is loaded, or the reason why there is none.
-struct welcome {
+/// The engine's answer to admit.
+struct admit_reply {
   loaded_model_ptr model = {};
-  scheduler_actor scheduler = {}; // null where the company is being started anew: another welcome follows
-  std::uint64_t number = 0;       // of the request, for this scheduler and all who work with it
-  std::uint64_t arrival = 0;      // of the request at this engine
-  error why = {};                 // where model is null
+  scheduler_actor scheduler = {}; // null while the worker group restarts: another reply follows
+  std::uint64_t number = 0;       // of the request, within this worker group
+  std::uint64_t arrival = 0;      // of the request, at this engine
+  error why = {};                 // if model is null: refused
 };
 
 using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
-  caf::reacts_to<admit_atom, request_actor>,                              // request: where do I go? welcome follows
+  caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
-  caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while loading
+  caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while there is no group
 
 // clang-format on
 
@@ -160,4 +164,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::welcome_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)

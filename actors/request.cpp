@@ -1,6 +1,7 @@
 #include "actors/request.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/transcript.hpp"
 
@@ -22,80 +23,76 @@ public:
 
   request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
     : self_(self),
-      stay_(self),
+      self_handle_(self),
       engine_(std::move(engine)),
       what_(std::move(what)),
       client_(std::move(client)),
       submitted_(self->clock().now()) {
-    self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
+    self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
     self_->monitor(engine_);
-    self_->send(engine_, admit_atom::value, stay_);
+    self_->send(engine_, admit_atom::value, self_handle_);
   }
 
   request_actor::behavior_type make_behavior() {
     return {
-      [this](const welcome_ptr& w) { enter(*w); },
-      [this](started_atom, std::uint64_t number, std::int32_t cached) { started(number, cached); },
-      [this](const sequence_id& id, const sampled_token& token) { take(id, token); },
-      [this](std::uint64_t number, const error& why) { refused(number, why); },
+      [this](const admit_reply_ptr& reply) { handle_reply(*reply); },
+      [this](started_atom, std::uint64_t number, std::int32_t cached) { note_start(number, cached); },
+      [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
+      [this](std::uint64_t number, const error& why) { fail(number, why); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
-      [this](timeout_atom) { time_out(); },
+      [this](timeout_atom) { check_deadline(); },
     };
   }
 
-  void lost(const std::exception_ptr& thrown) noexcept { client_.line->close(thrown); }
+  void on_exception(const std::exception_ptr& thrown) noexcept { client_.line->close(thrown); }
 
 private:
-  // -- the way in -----------------------------------------------------------------------------------------------------
+  // -- admission ------------------------------------------------------------------------------------------------------
 
-  void enter(const welcome& w) {
+  void handle_reply(const admit_reply& reply) {
     if (ended_)
       return;
-    if (!w.model)
-      return fail(w.why);
+    if (!reply.model)
+      return fail(reply.why);
     if (sequences_.empty())
-      begin(*w.model);
-    if (ended_ || !w.scheduler)
+      begin(*reply.model);
+    if (ended_ || !reply.scheduler)
       return;
-    scheduler_ = w.scheduler;
-    number_ = w.number;
+    scheduler_ = reply.scheduler;
+    number_ = reply.number;
     self_->monitor(scheduler_);
     admission a;
     a.request = number_;
     a.prompt = token_list(what_, &what_->prompt);
     a.params = params_;
     a.priority = what_->priority;
-    a.arrival = w.arrival;
+    a.arrival = reply.arrival;
     a.again = std::exchange(admitted_, true);
-    a.resumed = so_far();
-    self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), stay_);
+    a.resumed = unfinished();
+    self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
       self_->send(scheduler_, pause_atom::value, number_, true);
   }
 
   void begin(const loaded_model& model) {
-    auto params = what_->sampling;
-    const auto room = model.info.max_context - std::ssize(what_->prompt);
     try {
-      check_prompt(model);
-      params.validate(static_cast<std::size_t>(model.info.vocab_size));
-      timeout_ = timeout_of(what_->timeout, model.request_timeout);
+      const auto checked = check(*what_, {model.info.vocab_size, model.info.max_context, model.request_timeout});
+      params_ = checked.sampling;
+      timeout_ = checked.timeout;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
-    params.max_tokens = static_cast<int>(std::min<std::ptrdiff_t>(params.max_tokens, room));
-    for (int i = 0; i < params.n; ++i)
+    for (int i = 0; i < params_->n; ++i)
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
-    params_ = std::make_shared<const sampling_params>(std::move(params));
     if (timeout_.count() > 0)
       wait_for(timeout_);
   }
 
-  // What another company has to go on from. Before the first token all n still begin with one prompt.
-  std::vector<resumed_sequence> so_far() const {
+  // The transcripts for another worker group to resume. Empty before the first token, while all n share one prompt.
+  std::vector<resumed_sequence> unfinished() const {
     std::vector<resumed_sequence> resumed;
     if (std::ranges::all_of(sequences_, [](auto& s) { return s.ids().empty(); }))
       return resumed;
@@ -105,40 +102,26 @@ private:
     return resumed;
   }
 
-  void gone(const caf::actor_addr& whom) {
-    if (whom == engine_.address()) {
+  void peer_ended(const caf::actor_addr& peer) {
+    if (peer == engine_.address()) {
       fail({errc::unavailable, "the engine has stopped", {}});
-    } else if (scheduler_ && whom == scheduler_.address()) {
+    } else if (scheduler_ && peer == scheduler_.address()) {
       scheduler_ = scheduler_actor();
-      number_ = 0; // what the old company still sends is not for us: the next one samples it again
-      self_->send(engine_, admit_atom::value, stay_);
+      number_ = 0; // the next group samples again what the old one may still send
+      self_->send(engine_, admit_atom::value, self_handle_);
     }
   }
 
-  void check_prompt(const loaded_model& model) const {
-    const auto& prompt = what_->prompt;
-    const auto refuse = [](const std::string& why) { throw failure(errc::bad_request, "the prompt " + why, "prompt"); };
-    if (prompt.empty())
-      refuse("must have at least one token");
-    if (std::ssize(prompt) >= model.info.max_context)
-      refuse("has " + std::to_string(prompt.size()) + " tokens, but the context of " +
-             std::to_string(model.info.max_context) + " must hold it and the answer");
-    for (auto t : prompt)
-      if (t < 0 || t >= model.info.vocab_size)
-        refuse("names token " + std::to_string(t) + ", but the vocabulary has " +
-               std::to_string(model.info.vocab_size));
-  }
+  // -- running --------------------------------------------------------------------------------------------------------
 
-  // -- on the way -----------------------------------------------------------------------------------------------------
-
-  void started(std::uint64_t number, std::int32_t cached) {
+  void note_start(std::uint64_t number, std::int32_t cached) {
     if (number != number_ || started_)
       return;
     started_ = self_->clock().now();
     cached_tokens_ = static_cast<std::uint32_t>(cached);
   }
 
-  void take(const sequence_id& id, const sampled_token& token) {
+  void append(const sequence_id& id, const sampled_token& token) {
     if (ended_ || id.request != number_ || id.index >= sequences_.size())
       return;
     last_token_ = self_->clock().now();
@@ -160,24 +143,24 @@ private:
       self_->send(scheduler_, pause_atom::value, number_, paused);
   }
 
-  void refused(std::uint64_t number, const error& why) {
+  void fail(std::uint64_t number, const error& why) {
     if (number == number_)
       fail(why);
   }
 
   void cancel() {
     if (sequences_.empty())
-      cancelled_ = true; // once it is known that the request makes sense
+      cancelled_ = true; // takes effect after validation
     else if (!ended_)
       finish_all(finish_reason::cancelled);
   }
 
-  // CAF keeps an actor until the last message delayed for it is due. In short steps, what has ended does not stay for long.
+  // CAF keeps an actor alive until the last message delayed for it is due. Short waits free ended requests early.
   void wait_for(clock::duration left) {
     self_->delayed_send(self_, std::min<clock::duration>(left, std::chrono::seconds(10)), timeout_atom::value);
   }
 
-  void time_out() {
+  void check_deadline() {
     if (const auto left = submitted_ + timeout_ - self_->clock().now(); left.count() > 0)
       return wait_for(left);
     fail({errc::timeout, "the request was not finished within " + std::to_string(timeout_.count()) + " ms", "timeout"});
@@ -220,7 +203,7 @@ private:
     self_->quit();
   }
 
-  // Others may hold the line longer than this state lives, or than its constructor runs.
+  // Closes the line with the state: spawn_request may hold the line for longer, and the constructor may throw.
   struct client {
     client_line_ptr line;
     explicit client(client_line_ptr l) : line(std::move(l)) {}
@@ -230,18 +213,18 @@ private:
   };
 
   request_actor::pointer self_;
-  request_actor
-    stay_; // itself: while the engine and the company die, nobody else may hold it, and its client still waits
+  // Keeps the actor alive while engine and worker group die and no one else holds it: its client still waits.
+  request_actor self_handle_;
   engine_actor engine_;
   generation_ptr what_;
   client client_;
-  scheduler_actor scheduler_; // null between two companies
-  std::uint64_t number_ = 0;  // of this request, as the scheduler and its company know it
+  scheduler_actor scheduler_; // null between two worker groups
+  std::uint64_t number_ = 0;  // of this request in the worker group; 0: in none
   std::shared_ptr<const sampling_params> params_;
-  std::vector<transcript> sequences_; // empty: not begun
+  std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool paused_ = false;
-  bool cancelled_ = false; // before it was admitted
+  bool cancelled_ = false; // before validation
   bool ended_ = false;
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};

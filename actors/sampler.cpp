@@ -18,10 +18,9 @@ public:
 
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
     : self_(self),
-      alive_(self),
-      sampler_(
-        model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { tell(me); })) {
-    self_->set_down_handler([this](caf::down_msg& down) { forget(down.source); });
+      self_handle_(self),
+      sampler_(model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { notify(me); })) {
+    self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
   sampler_actor::behavior_type make_behavior() {
@@ -37,8 +36,8 @@ public:
 private:
   using sampler_addr = caf::weak_actor_ptr;
 
-  // The device calls, from a thread of its own, and may do so when this actor is no more.
-  static void tell(const sampler_addr& me) {
+  // Called on a thread of the device, possibly after the end of this actor.
+  static void notify(const sampler_addr& me) {
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
       caf::anon_send(caf::actor_cast<sampler_actor>(alive), sampled_atom::value);
   }
@@ -49,7 +48,7 @@ private:
     requests_.emplace(client.address(), request);
   }
 
-  void forget(const caf::actor_addr& client) {
+  void detach(const caf::actor_addr& client) {
     if (auto found = requests_.find(client); found != requests_.end()) {
       clients_.erase(found->second);
       requests_.erase(found);
@@ -65,7 +64,7 @@ private:
       self_->delayed_send(self_, check_interval, check_atom::value);
   }
 
-  // A device that fails does not say that it has sampled.
+  // A device that fails never reports its samples, so it is polled while any are outstanding.
   void check() {
     sampler_->check();
     checking_ = on_device_ > 0;
@@ -86,12 +85,13 @@ private:
   static constexpr auto check_interval = std::chrono::milliseconds(500);
 
   sampler_actor::pointer self_;
-  sampler_actor alive_; // until it is told to exit: a device's stream must go on the thread that has made it
+  // Only an exit message may end the actor: a device's stream must be destroyed on its own thread.
+  sampler_actor self_handle_;
   std::unique_ptr<step_sampler> sampler_;
   scheduler_actor scheduler_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
-  int on_device_ = 0;     // samples that have not been collected
+  int on_device_ = 0;     // samples not yet collected
   bool checking_ = false; // a check is due
 };
 

@@ -1,6 +1,6 @@
-// The sampler actor: turns a step's logits into tokens (a step_sampler in runtime/) and tells whoever needs them, in order of
-// urgency: the executor, which may be waiting for them, the scheduler, then each request. Event-based on a CPU; where a
-// device works by itself, detached: its stream belongs to one thread.
+// The sampler actor: turns a step's logits into tokens (a step_sampler of runtime/execution) and sends them in order of
+// urgency: to the executor, which may be waiting, to the scheduler, then to each request. Event-based on a CPU;
+// detached for an asynchronous device, whose stream belongs to one thread.
 #pragma once
 
 #include "actors/messages.hpp"

@@ -20,15 +20,16 @@ public:
       blocks_(std::move(blocks)),
       executor_(std::move(executor)),
       sampler_(std::move(sampler)) {
-    self_->set_down_handler([this](caf::down_msg& down) { gone(down.source); });
+    self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
   }
 
   scheduler_actor::behavior_type make_behavior() {
     return {
       [this](submit_atom, const admission_ptr& a, const request_actor& client) { submit(*a, client); },
-      [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), go_on(); },
+      [this](finish_atom, const sequence_id& id) { scheduler_.finish(id), plan_step(); },
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
-      [this](const step_result_ptr& result) { finished(*result); },
+      [this](const block_grant_ptr& grant) { apply_grant(*grant); },
+      [this](const step_result_ptr& result) { finish_step(*result); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
   }
@@ -43,60 +44,58 @@ private:
     clients_.emplace(a.request, client);
     requests_.emplace(client.address(), a.request);
     self_->send(sampler_, attach_atom::value, a.request, client);
-    go_on();
+    plan_step();
   }
 
   void pause(std::uint64_t request, bool paused) {
-    for (const auto forgotten : scheduler_.pause(request, paused))
-      if (auto client = clients_.find(forgotten); client != clients_.end())
-        self_->send(client->second, forgotten,
-                    error{errc::overloaded, "its reader was too slow, and so are too many others'", {}});
-    go_on();
+    for (const auto dropped : scheduler_.pause(request, paused))
+      if (auto client = clients_.find(dropped); client != clients_.end())
+        self_->send(client->second, dropped,
+                    error{errc::overloaded, "too many requests are paused, and this one has been for longest", {}});
+    plan_step();
   }
 
-  // A request's actor ends when its client has all it will get, for whatever reason: its sequences go with it.
-  void gone(const caf::actor_addr& client) {
+  // A request actor ends when its client has the last event, so no sequence of it need run on.
+  void cancel(const caf::actor_addr& client) {
     auto found = requests_.find(client);
     if (found == requests_.end())
       return;
     scheduler_.cancel(found->second);
     clients_.erase(found->second);
     requests_.erase(found);
-    go_on();
+    plan_step();
   }
 
-  void finished(const step_result& result) {
+  void finish_step(const step_result& result) {
     swap_.finished(result.step, self_->clock().now());
     scheduler_.finished(result);
-    go_on();
+    plan_step();
   }
 
-  void go_on() {
+  void plan_step() {
     if (scheduler_.wants_step())
-      ask(scheduler_.begin_step());
+      request_blocks(scheduler_.begin_step());
   }
 
-  void ask(block_request request) {
+  // Sent rather than requested: if the block manager dies, the engine ends the whole group.
+  void request_blocks(block_request request) {
     request.swap = swap_.decide();
-    self_->request(blocks_, caf::infinite, std::make_shared<const block_request>(std::move(request)))
-      .then([this](const block_grant_ptr& grant) { granted(*grant); },
-            [](caf::error&) { /* It has died: the engine, who watches us all, ends us and knows why. */ });
+    self_->send(blocks_, std::make_shared<const block_request>(std::move(request)), scheduler_actor(self_));
   }
 
-  void granted(const block_grant& grant) {
+  void apply_grant(const block_grant& grant) {
     auto next = scheduler_.granted(grant);
-    if (auto* request = std::get_if<block_request>(&next)) {
-      ask(std::move(*request));
-      return;
-    }
-    for (auto& s : scheduler_.collect_started()) // before the plan goes out, so that no token comes first
+    if (auto* request = std::get_if<block_request>(&next))
+      return request_blocks(std::move(*request));
+    // Before the plan is sent, so that no token arrives first.
+    for (auto& s : scheduler_.collect_started())
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       swap_.planned(**plan, self_->clock().now());
       self_->send(executor_, *plan);
     }
-    go_on();
+    plan_step();
   }
 
   scheduler_actor::pointer self_;

@@ -1,5 +1,6 @@
-// The scheduler actor: carries the scheduler's (runtime/) questions to the block manager and its plans to the executor, times
-// the steps for the swap policy, and lets go of requests that have ended. Event-based.
+// The scheduler actor: owns the scheduler of runtime/scheduling, carries its block requests to the block manager and
+// its plans to the executor, times the steps for the swap policy, and cancels requests whose actors have ended.
+// Event-based.
 #pragma once
 
 #include "actors/messages.hpp"

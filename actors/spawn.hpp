@@ -1,8 +1,7 @@
-// How an actor here is made: its state is a plain class State with `static constexpr const char* name`, a constructor
-// State(pointer self, args...) and `behavior_type make_behavior()`. The state is built on the actor's own thread, may be
-// move-only, and what its constructor or a handler throws becomes the reason of the actor's end (faults.hpp), not an
-// exception in whoever spawned it. A state with `void lost(const std::exception_ptr&) noexcept` hears first what a handler
-// threw.
+// How actors are made here. The state is a plain class with `static constexpr const char* name`, a constructor
+// State(pointer self, args...) and `behavior_type make_behavior()`. It is built on the actor's own thread and may be
+// move-only. An exception of its constructor or of a handler becomes the actor's exit reason (faults.hpp) and does not
+// reach the spawner. A state may define `void on_exception(const std::exception_ptr&) noexcept` to see it first.
 #pragma once
 
 #include "actors/faults.hpp"
@@ -28,9 +27,9 @@ Interface spawn_state(caf::actor_system& system, Args... args) {
   auto body = [](typename Interface::template stateful_pointer<box<State>> self, Args... xs) ->
     typename Interface::behavior_type {
       self->set_exception_handler([self](std::exception_ptr& thrown) {
-        if constexpr (requires(State & state) { state.lost(thrown); })
+        if constexpr (requires(State & state) { state.on_exception(thrown); })
           if (auto& state = self->state.state)
-            state->lost(thrown);
+            state->on_exception(thrown);
         return exit_reason_of(thrown);
       });
       self->state.state.emplace(self, std::move(xs)...);

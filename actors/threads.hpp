@@ -1,11 +1,11 @@
-// Whether threads can be had, asked before CAF needs them: where it cannot start one, it leaves others running that it then
-// waits for without end.
+// A check that threads can be started, made before CAF needs them: if CAF fails to start one, it leaves others running
+// and waits for them forever.
 #pragma once
 
 namespace troupe {
 
-/// Starts so many threads at once and ends them, whose stacks are there for the next. Throws system_error where the system
-/// does not let it.
+/// Starts `count` threads at once and ends them; the system keeps their stacks for the next ones. Throws system_error
+/// if they cannot be had.
 void expect_threads(int count);
 
 } // namespace troupe

@@ -130,7 +130,7 @@ private:
     try {
       generation request;
       const auto model = engine_.model();
-      request.sampling = options_.sampling.over(model->defaults);
+      request.sampling = options_.sampling.over(model->defaults.sampling);
       auto messages = fitting(*model, text, request.sampling.max_tokens);
       request.prompt = chat_prompt(*model, messages);
       auto answer = print_answer(engine_, terminal_, std::move(request));

@@ -6,25 +6,13 @@ namespace troupe {
 
 namespace {
 
-class engine_ticket final : public ticket {
-public:
-  void cancel() override { request_.cancel(); }
-  void pause() override { request_.pause(); }
-  void resume() override { request_.resume(); }
-
-  void hold(request_handle request) { request_ = std::move(request); }
-
-private:
-  request_handle request_;
-};
-
 std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info>& model) {
   auto served = std::make_shared<served_model>();
   served->id = model->id;
   served->vocab_size = model->vocab_size;
   served->max_context = model->max_context;
   served->schedule_invariant = model->schedule_invariant;
-  served->defaults = default_sampling(model->defaults);
+  served->defaults = model->defaults.sampling;
   if (const auto tokens = model->tokenizer) {
     served->most_bytes_per_token = tokens->most_bytes_per_token();
     served->encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
@@ -64,22 +52,6 @@ std::shared_ptr<const served_model> engine_service::model() const {
     if (const auto loaded = engine_.model())
       model_ = serve(loaded);
   return model_;
-}
-
-std::unique_ptr<ticket> engine_service::submit(generation request, event_sink sink) {
-  auto held = std::make_unique<engine_ticket>(); // first: without it, nobody could cancel what runs
-  held->hold(engine_.submit(std::move(request), std::move(sink)));
-  return held;
-}
-
-sampling_params default_sampling(const generation_defaults& defaults) {
-  sampling_params params;
-  params.temperature = static_cast<float>(defaults.temperature.value_or(params.temperature));
-  params.top_k = defaults.top_k.value_or(params.top_k);
-  params.top_p = static_cast<float>(defaults.top_p.value_or(params.top_p));
-  params.min_p = static_cast<float>(defaults.min_p.value_or(params.min_p));
-  params.repetition_penalty = static_cast<float>(defaults.repetition_penalty.value_or(params.repetition_penalty));
-  return params;
 }
 
 } // namespace troupe

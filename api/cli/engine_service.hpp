@@ -1,4 +1,4 @@
-// The engine as the server sees it: `service` over `engine`, and a model_info as a served_model. Any thread.
+// Adapts the engine to the server: `service` over `engine`, and model_info as served_model. Any thread.
 #pragma once
 
 #include "api/embed/engine.hpp"
@@ -14,17 +14,15 @@ public:
 
   service_status status() const override;
   std::shared_ptr<const served_model> model() const override;
-  std::unique_ptr<ticket> submit(generation request, event_sink sink) override;
+  request_handle submit(generation request, event_sink sink) override {
+    return engine_.submit(std::move(request), std::move(sink));
+  }
   engine_stats stats() const override { return engine_.stats(); }
 
 private:
   engine engine_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const served_model> model_; // made when first asked for
+  mutable std::shared_ptr<const served_model> model_; // made on first use
 };
-
-/// Where a request says nothing: what generation_config.json has, else temperature 1 and no filters, as OpenAI's API
-/// documents it. `do_sample` is left aside, as temperature 0 is how a request asks for greedy.
-sampling_params default_sampling(const generation_defaults& defaults);
 
 } // namespace troupe

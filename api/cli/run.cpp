@@ -43,7 +43,7 @@ int run(const run_options& options) {
       messages.insert(messages.begin(), {"system", options.system});
     request.prompt = chat_prompt(*model, messages);
   }
-  request.sampling = options.sampling.over(model->defaults);
+  request.sampling = options.sampling.over(model->defaults.sampling);
   request.sampling.n = options.answers;
   const auto seed = request.sampling.seed;
 

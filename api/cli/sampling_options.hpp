@@ -1,11 +1,13 @@
-// The sampling flags of `troupe run` and `troupe chat`: over the model's own defaults go those that were given.
+// The sampling flags of `troupe run` and `troupe chat`, laid over the model's own defaults.
 #pragma once
 
-#include "runtime/model/model_config.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -15,16 +17,13 @@ class App;
 namespace troupe::cli {
 
 struct sampling_options {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int> top_k;
-  std::optional<std::uint64_t> seed; // else another one each time
-  int max_tokens = 512;
-  int min_tokens = 0;
-  bool ignore_eos = false;
+  sampling_params values{.max_tokens = 512};
+  std::set<std::string_view> given;  // names in sampling_table.hpp of the flags on the command line
+  std::optional<std::uint64_t> seed; // if not given: random
   std::vector<std::string> stop;
 
-  /// Of one request to a model with such defaults.
-  sampling_params over(const generation_defaults& defaults) const;
+  /// The parameters of one request to a model with such defaults.
+  sampling_params over(const sampling_params& defaults) const;
 };
 
 void add_sampling_options(CLI::App& command, sampling_options& options);

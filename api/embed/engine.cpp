@@ -18,7 +18,7 @@ namespace troupe {
 
 namespace {
 
-/// What the engine actor tells and any thread may ask. Outlives both.
+/// Written by the engine actor, read by any thread. Outlives the engine and its actor.
 struct shared_status {
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,26 +34,16 @@ public:
   }
 };
 
-} // namespace
+/// Connects a request_handle to its request actor.
+class actor_control final : public request_control {
+public:
+  void cancel() override { caf::anon_send(actor, cancel_atom::value); }
+  void pause(bool paused) override { caf::anon_send(actor, pause_atom::value, paused); }
 
-struct request_handle::impl {
   request_actor actor;
 };
 
-void request_handle::cancel() const {
-  if (self)
-    caf::anon_send(self->actor, cancel_atom::value);
-}
-
-void request_handle::pause() const {
-  if (self)
-    caf::anon_send(self->actor, pause_atom::value, true);
-}
-
-void request_handle::resume() const {
-  if (self)
-    caf::anon_send(self->actor, pause_atom::value, false);
-}
+} // namespace
 
 struct engine::impl {
   impl(caf::actor_system& in, engine_options options, progress_sink progress) : system(in) {
@@ -61,7 +51,7 @@ struct engine::impl {
                                                                       const loaded_model_ptr& model) {
       {
         std::lock_guard lock(status->mutex);
-        if (status->status.now != load_status::stage::stopped) // the loader may still be on its way out
+        if (status->status.now != load_status::stage::stopped) // the loader may still report after the stop
           status->status = s;
         if (model)
           status->model = model;
@@ -93,10 +83,11 @@ struct engine::impl {
   request_handle submit(generation request, event_sink sink) {
     client_line line(std::move(sink));
     try {
-      auto handle = std::make_shared<request_handle::impl>();
-      handle->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
-                                    std::move(line));
-      return {std::move(handle)};
+      // Allocated first: a request must not run without a handle that can cancel it.
+      auto control = std::make_shared<actor_control>();
+      control->actor = spawn_request(system, actor, std::make_shared<const generation>(std::move(request)),
+                                     std::move(line));
+      return request_handle(std::move(control));
     } catch (const std::bad_alloc&) {
       line.close(std::current_exception());
       return {};
@@ -111,7 +102,7 @@ struct engine::impl {
 
 void engine::configure(caf::actor_system_config& config) {
   config.set("scheduler.policy", caf::atom("sharing"));
-  // Event-based actors here do little; more workers would only take the executor's cores away.
+  // The event-based actors do little work; more workers would only compete with the executor for cores.
   config.set("scheduler.max-threads", std::size_t(2));
 }
 
@@ -176,9 +167,7 @@ void engine::stop() const { impl_->stop(); }
 engine_actor handle_of(const engine& engine) { return engine.self().actor; }
 
 request_handle submit(const engine& engine, generation request, std::uint64_t id, const client_actor& client) {
-  return engine.submit(std::move(request), [client, id](event e) {
-    caf::anon_send(client, id, std::make_shared<const event>(std::move(e)));
-  });
+  return engine.submit(std::move(request), messages_to(client, id));
 }
 
 } // namespace troupe

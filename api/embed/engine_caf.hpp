@@ -1,5 +1,5 @@
-// The engine for those who speak actors: its handle, to which any actor may send what actors/messages.hpp says, for one
-// (submit, my number, what to generate, who hears of it); the tokens come back as messages.
+// The engine for actors: its handle, which accepts the messages of actors/messages.hpp from any actor, and requests
+// whose tokens arrive as messages.
 #pragma once
 
 #include "actors/messages.hpp"

@@ -3,6 +3,8 @@
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/sampling_fields.hpp"
+#include "runtime/engine/checked_generation.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 
 #include <cmath>
 #include <functional>
@@ -21,14 +23,7 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 const char* source_of(dialect speaks) { return speaks == dialect::chat ? "messages" : "prompt"; }
 
 void check_length(const char* source, std::size_t tokens, const served_model& model) {
-  const auto context = static_cast<std::size_t>(model.max_context);
-  if (tokens == 0)
-    throw failure(errc::bad_request, "`" + std::string(source) + "` must have at least one token", source);
-  if (tokens >= context)
-    throw failure(errc::bad_request,
-                  "`" + std::string(source) + "` has " + std::to_string(tokens) + " tokens; at most " +
-                    std::to_string(context - 1) + " fit into the context of " + std::to_string(context),
-                  source);
+  check_prompt_length(tokens, model.max_context, source);
 }
 
 /// The same for a text that must fit into the context. One that cannot is refused before work is spent on it.
@@ -91,9 +86,9 @@ std::vector<token_id> read_chat_prompt(const field_reader& body, const served_mo
 /// -1: none; otherwise how many alternatives beside the chosen token.
 int read_logprobs(dialect speaks, const field_reader& body) {
   if (speaks == dialect::completions)
-    return static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
+    return static_cast<int>(body.integer("logprobs", 0, sampling_fields::most_logprobs).value_or(-1));
   const bool wanted = body.boolean("logprobs").value_or(false);
-  const auto top = body.integer("top_logprobs", 0, 20);
+  const auto top = body.integer("top_logprobs", 0, sampling_fields::most_logprobs);
   if (top && *top > 0 && !wanted)
     body.refuse("top_logprobs", "needs `logprobs` to be true");
   return wanted ? static_cast<int>(top.value_or(0)) : -1;
@@ -165,7 +160,6 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   result.sampling = read_sampling(body, model);
   result.sampling.logprobs = read_logprobs(speaks, body);
   result.sampling.max_tokens = sampling_fields::most_int; // until a prompt says what fits
-  result.sampling.validate(static_cast<std::size_t>(model.vocab_size));
   // vLLM's clients say less for sooner.
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);

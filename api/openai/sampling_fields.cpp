@@ -1,5 +1,7 @@
 #include "api/openai/sampling_fields.hpp"
 
+#include "runtime/sampling/sampling_table.hpp"
+
 #include <array>
 #include <charconv>
 #include <random>
@@ -10,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_modalities = 16;
 
-/// What a field may hold without asking for anything, beside null.
+/// The value beside null with which an unsupported field asks for nothing.
 enum class neutral : std::uint8_t { none, off, empty, zero, one, on };
 
 bool is_neutral(json::value v, neutral kind) {
@@ -89,7 +91,7 @@ std::uint64_t random_seed() {
   return (std::uint64_t{device()} << 32) | device();
 }
 
-/// Any 64-bit integer, negative ones by their bits.
+/// Any 64-bit integer; negative ones keep their bits. Random if absent.
 std::uint64_t read_seed(const field_reader& body) {
   const auto found = body.find("seed");
   if (!found)
@@ -126,16 +128,6 @@ std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body
   return result;
 }
 
-void assign(float& to, const field_reader& body, const sampling_number& field) {
-  if (const auto given = body.number(field.name, field.range))
-    to = static_cast<float>(*given);
-}
-
-void assign(int& to, const field_reader& body, const sampling_integer& field) {
-  if (const auto given = body.integer(field.name, field.least, field.most))
-    to = static_cast<int>(*given);
-}
-
 } // namespace
 
 void refuse_unsupported(const field_reader& body) {
@@ -151,18 +143,21 @@ void refuse_unsupported(const field_reader& body) {
 sampling_params read_sampling(const field_reader& body, const served_model& model) {
   using namespace sampling_fields;
   auto result = model.defaults;
-  assign(result.temperature, body, temperature);
-  assign(result.top_k, body, top_k);
-  assign(result.top_p, body, top_p);
-  assign(result.min_p, body, min_p);
-  assign(result.repetition_penalty, body, repetition_penalty);
-  assign(result.presence_penalty, body, presence_penalty);
-  assign(result.frequency_penalty, body, frequency_penalty);
+  for_each([&]<class T>(const sampling_field<T>& field) {
+    if (!field.sources.request)
+      return;
+    const auto given = [&] {
+      if constexpr (std::is_integral_v<T>)
+        return body.integer(field.name, field.least, field.most);
+      else
+        return body.number(field.name, {field.least, field.most});
+    }();
+    if (given)
+      result.*field.member = static_cast<T>(*given);
+  });
   result.logit_bias = read_logit_bias(body, model.vocab_size);
   result.seed = read_seed(body);
-  assign(result.min_tokens, body, min_tokens);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
-  assign(result.n, body, n);
   if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
     result.stop_token_ids = std::move(*ids);
   if (auto stops = body.texts("stop", most_stops))

@@ -1,5 +1,4 @@
-// The fields of a body that say how to sample, shared by completions, chat and WebSocket requests. Pure; worker
-// threads.
+// The sampling fields of a request body, shared by completions, chat and WebSocket. Pure; runs on worker threads.
 #pragma once
 
 #include "api/openai/field_reader.hpp"
@@ -7,12 +6,12 @@
 
 namespace troupe {
 
-/// Throws failure(unsupported) naming the first field that asks for something which this server does not do. A value
-/// that asks for nothing (null, false, the neutral number) is let through.
+/// Throws failure(unsupported) naming the first field that asks for an unsupported feature. Values that ask for nothing
+/// (null, false, the neutral number) are accepted.
 void refuse_unsupported(const field_reader& body);
 
-/// Everything of sampling_params but `max_tokens` and `logprobs`, over the model's defaults. Without `seed` a random
-/// one.
+/// Reads all of sampling_params but `max_tokens` and `logprobs`, over the model's defaults. The seed is random if not
+/// given.
 sampling_params read_sampling(const field_reader& body, const served_model& model);
 
 } // namespace troupe

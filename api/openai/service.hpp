@@ -1,8 +1,9 @@
-// What the server needs of whatever generates: a narrow face that the engine satisfies (engine_service.hpp) and that
-// tests replace by a script. All of it may be called from any thread.
+// The server's view of an engine: a narrow interface that engine_service implements and that tests replace by a script.
+// Free of CAF. All members may be called from any thread.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "runtime/engine/request_handle.hpp"
 
 #include <cstddef>
 #include <functional>
@@ -15,26 +16,17 @@
 
 namespace troupe {
 
-/// Hold on a submitted request. Its members only send a message; dropping it does not cancel.
-class ticket {
-public:
-  virtual ~ticket() = default;
-  virtual void cancel() = 0;
-  virtual void pause() = 0;
-  virtual void resume() = 0;
-};
-
-/// What a chat template is given, checked and normalised (chat_messages.hpp).
+/// The input of a chat template, checked and normalised (chat_messages.hpp).
 struct chat_input;
 
-/// The loaded model. Immutable; its functions are slow for long texts, so they run on worker threads.
+/// The loaded model. Immutable. Its functions are slow for long texts and run on worker threads.
 struct served_model {
   std::string id;
   int vocab_size = 0;
   int max_context = 0;
   bool schedule_invariant = true;
-  std::size_t most_bytes_per_token = 0;                                            // of a text; 0: no such bound
-  sampling_params defaults;                                                        // where a request says nothing
+  std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
+  sampling_params defaults;                                                        // for requests that say nothing
   std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
   std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer
@@ -50,17 +42,17 @@ struct service_status {
 
 class service {
 public:
-  using event_sink = std::function<void(event)>;
+  using event_sink = troupe::event_sink;
 
   virtual ~service() = default;
   /// Must return at once.
   virtual service_status status() const = 0;
   /// Null until ready. Must return at once.
   virtual std::shared_ptr<const served_model> model() const = 0;
-  /// Must return at once. Events arrive in order, on any thread, possibly before this returns; one done_event or error
-  /// ends them.
-  virtual std::unique_ptr<ticket> submit(generation request, event_sink sink) = 0;
-  /// May block for a moment. Throws failure(unavailable) where there is nothing to count yet.
+  /// Must return at once. Events arrive in order, on any thread, possibly before this returns; the last one is a
+  /// done_event or an error. Throws bad_alloc if the request could not be submitted.
+  virtual request_handle submit(generation request, event_sink sink) = 0;
+  /// May block briefly. Throws failure(unavailable) while there is no model.
   virtual engine_stats stats() const = 0;
 };
 

@@ -84,20 +84,20 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
     queue->push(key, std::move(e));
   };
   try {
-    auto& mine = tickets_[key];
+    auto& mine = running_[key];
     mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
     if (paused_)
-      mine->pause();
+      mine.pause();
   } catch (const std::bad_alloc&) { // the engine has not taken it
-    tickets_.erase(key);
+    running_.erase(key);
     queue_->push(key, error{errc::out_of_memory, "there is not enough memory for this request", {}});
   }
 }
 
 void request_set::cancel(std::uint64_t key) {
-  const auto found = tickets_.find(key);
-  if (found != tickets_.end())
-    found->second->cancel();
+  const auto found = running_.find(key);
+  if (found != running_.end())
+    found->second.cancel();
 }
 
 void request_set::close() {
@@ -107,9 +107,9 @@ void request_set::close() {
     queue_->wake = nullptr;
     queue_->items.clear();
   }
-  for (const auto& [key, held] : tickets_)
-    held->cancel();
-  tickets_.clear();
+  for (const auto& [key, request] : running_)
+    request.cancel();
+  running_.clear();
   poke();
 }
 
@@ -121,8 +121,8 @@ void request_set::arrived() {
   }
   if (!paused_ && bytes >= high_mark_) {
     paused_ = true;
-    for (const auto& [key, held] : tickets_)
-      held->pause();
+    for (const auto& [key, request] : running_)
+      request.pause();
   }
   wake_.cancel();
 }
@@ -153,7 +153,7 @@ std::vector<request_set::item> request_set::take() {
   }
   for (const auto& one : result)
     if (!std::holds_alternative<token_event>(one.what))
-      tickets_.erase(one.key);
+      running_.erase(one.key);
   return result;
 }
 
@@ -166,8 +166,8 @@ void request_set::settled() {
       return;
   }
   paused_ = false;
-  for (const auto& [key, held] : tickets_)
-    held->resume();
+  for (const auto& [key, request] : running_)
+    request.resume();
 }
 
 } // namespace troupe

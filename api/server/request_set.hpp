@@ -34,7 +34,7 @@ public:
   /// Cancels everything; no event is delivered afterwards. For the end of a connection.
   void close();
   /// Requests that have not ended.
-  std::size_t size() const { return tickets_.size(); }
+  std::size_t size() const { return running_.size(); }
 
   /// Until there are events, or poke() was called. Throws where cancelled.
   boost::asio::awaitable<void> wait();
@@ -55,7 +55,7 @@ private:
   std::size_t high_mark_;
   boost::asio::steady_timer wake_;
   std::shared_ptr<queue> queue_;
-  std::map<std::uint64_t, std::unique_ptr<ticket>> tickets_;
+  std::map<std::uint64_t, request_handle> running_;
   bool paused_ = false;
   bool poked_ = false;
   bool closed_ = false;

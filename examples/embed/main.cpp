@@ -1,5 +1,5 @@
-// Troupe inside a program that has actors of its own: two engines in its caf::actor_system, one request whose tokens
-// come to a callback, one whose tokens come to an actor as messages, one that is cancelled.
+// Troupe inside a program with actors of its own: two engines in its caf::actor_system, one request with tokens by
+// callback, one with tokens as messages to an actor, and one that is cancelled.
 //   troupe_embed MODEL [OTHER MODEL]
 #include <troupe/engine_caf.hpp>
 
@@ -20,7 +20,7 @@ troupe::generation ask(const troupe::engine& engine, const std::string& text, in
   return request;
 }
 
-/// What a request ended with.
+/// Describes the last event of a request.
 std::string summary(const troupe::event& last) {
   if (const auto* done = std::get_if<troupe::done_event>(&last)) {
     const bool cancelled = done->choices.at(0).reason == troupe::finish_reason::cancelled;
@@ -29,7 +29,7 @@ std::string summary(const troupe::event& last) {
   return "failed: " + std::get<troupe::error>(last).message;
 }
 
-/// Tokens by callback, on threads of the engine's: print them, and tell the main thread about the end.
+/// Tokens by callback, on threads of the engine. Prints them and passes the end to the main thread.
 void by_callback(const troupe::engine& engine) {
   std::promise<std::string> ended;
   engine.submit(ask(engine, "Once upon a time", 24), [&](troupe::event e) {
@@ -42,7 +42,7 @@ void by_callback(const troupe::engine& engine) {
   std::cout << "\n[callback: " << end << "]\n";
 }
 
-/// Tokens as messages: an actor hears of any number of requests, each by the number that it was given.
+/// Tokens as messages. One actor can receive those of any number of requests, each under its own number.
 void by_message(const troupe::engine& engine, caf::actor_system& system) {
   std::promise<std::string> ended;
   const auto listener = system.spawn([&](troupe::client_actor::pointer self) -> troupe::client_actor::behavior_type {
@@ -60,7 +60,7 @@ void by_message(const troupe::engine& engine, caf::actor_system& system) {
   std::cout << "\n[messages: " << end << "]\n";
 }
 
-/// Ends a request that would go on for long at its first token.
+/// Cancels a long request at its first token.
 void cancelled(const troupe::engine& engine) {
   std::promise<void> started;
   std::promise<std::string> ended;

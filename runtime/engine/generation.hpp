@@ -1,4 +1,4 @@
-// What a client asks for and what it gets back: plain data that the engine, its actors and the servers share.
+// A client's request and the events that answer it: plain data shared by the engine, its actors and the servers.
 #pragma once
 
 #include "runtime/sampling/sampler.hpp"
@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -24,8 +25,8 @@ struct generation {
   std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: the engine's limit
 };
 
-/// How long a request may take, of what it asks for and the engine's limit (0: nothing, none). Throws
-/// failure(bad_request).
+/// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
+/// failure(bad_request) if it asks for more than the limit.
 inline std::chrono::milliseconds timeout_of(std::chrono::milliseconds asked, std::chrono::milliseconds limit) {
   if (asked.count() > 0 && limit.count() > 0 && asked > limit)
     throw failure(errc::bad_request,
@@ -43,8 +44,8 @@ struct token_event {
   std::uint32_t index = 0;    // which of the n sequences
   std::uint32_t position = 0; // of token_ids[0] among the generated tokens
   std::string text;
-  std::vector<token_id> token_ids;     // tokens that this text completed; empty where only held-back text is flushed
-  std::vector<sampled_token> logprobs; // one per token id where asked for, else empty
+  std::vector<token_id> token_ids;     // tokens that this text completed; empty if only held-back text is flushed
+  std::vector<sampled_token> logprobs; // one per token id if asked for, else empty
   std::optional<finish_reason> finish;
   std::string stop; // the stop string that ended it, if one did
 };
@@ -69,7 +70,11 @@ struct done_event {
 /// Exactly one done_event or error ends every request.
 using event = std::variant<token_event, done_event, error>;
 
-/// A moment's view of the engine. `restarts` counts since its start, all other counters since the last of them.
+/// Receives the events of one request: in order, never concurrently; must not block. If it throws, the request ends and
+/// the sink is offered one last event, the error.
+using event_sink = std::function<void(event)>;
+
+/// A snapshot of the engine's counters. `restarts` counts since its start, all others since the last restart.
 struct engine_stats {
   std::uint64_t running = 0, waiting = 0, paused = 0;                       // sequences
   std::uint64_t blocks_total = 0, blocks_in_use = 0, blocks_cached = 0;     // cached: unreferenced, reusable
@@ -78,7 +83,7 @@ struct engine_stats {
   std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
   std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0; // slots of host memory (engine_options::swap_bytes)
   std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0; // moved there and back
-  std::uint64_t restarts = 0;                                  // after a part of it had failed
+  std::uint64_t restarts = 0;                                  // of the worker group, after one of its actors failed
 };
 
 } // namespace troupe

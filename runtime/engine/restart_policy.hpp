@@ -1,4 +1,4 @@
-// How often an engine whose parts fail is started anew before it gives up. Owned by the engine actor; single-threaded.
+// Limits how often a failed worker group is restarted. Owned by the engine actor; single-threaded.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ public:
   explicit restart_policy(std::size_t restarts = 3, std::chrono::seconds within = std::chrono::seconds(60))
     : restarts_(restarts), within_(within) {}
 
-  /// Whether to restart after a failure now. Counts it, if so.
+  /// Whether to restart after a failure at `now`; counts the restart if so.
   bool restart(clock::time_point now) {
     while (!recent_.empty() && now - recent_.front() >= within_)
       recent_.pop_front();

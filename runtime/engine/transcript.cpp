@@ -21,15 +21,15 @@ std::optional<token_event> transcript::push(const sampled_token& token) {
     pending_.logprobs.push_back(token);
   ids_.push_back(token.id);
   using finish = enum sampled_token::finish;
-  // What ends a sequence is no part of its text.
-  const bool says_stop = token.finish == finish::eos || token.finish == finish::stop_token;
-  if (decoder_ && !says_stop)
+  // An end-of-sequence token is not part of the text.
+  const bool ends = token.finish == finish::eos || token.finish == finish::stop_token;
+  if (decoder_ && !ends)
     add(decoder_->push(token.id));
   if (!finished_ && token.finish != finish::none)
     return cut(token.finish == finish::length ? finish_reason::length : finish_reason::stop);
   if (pending_.text.empty() && !finished_ && decoder_)
     return std::nullopt;
-  return take_pending();
+  return flush();
 }
 
 token_event transcript::cut(finish_reason why) {
@@ -39,7 +39,7 @@ token_event transcript::cut(finish_reason why) {
     pending_.text += stops_.finish();
     finished_ = why;
   }
-  return take_pending();
+  return flush();
 }
 
 void transcript::add(const std::string& piece) {
@@ -52,7 +52,7 @@ void transcript::add(const std::string& piece) {
   }
 }
 
-token_event transcript::take_pending() {
+token_event transcript::flush() {
   pending_.index = index_;
   pending_.finish = finished_;
   auto event = std::exchange(pending_, {});

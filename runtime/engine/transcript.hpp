@@ -1,5 +1,5 @@
-// One sequence's way from tokens to what its client sees: detokenised text, cut before stop strings, in events. Plain and
-// single-threaded; owned by the request actor.
+// Turns the tokens of one sequence into its client's events: detokenised text, cut before stop strings.
+// Single-threaded; owned by the request actor.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -15,29 +15,29 @@ namespace troupe {
 
 class transcript {
 public:
-  /// `tokenizer` may be null: then there is no text, and every token is an event.
+  /// With a null `words` there is no text, and every token is an event.
   transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what);
 
-  /// Takes the next token. Nothing to tell the client while text is held back: half a character, or what may become a
-  /// stop string. After an event with `finish` no more tokens are taken.
+  /// Appends a token. Returns nothing while text is held back: part of a character, or a possible start of a stop
+  /// string. Tokens after an event with `finish` are ignored.
   std::optional<token_event> push(const sampled_token& token);
 
-  /// Ends the sequence where it stands.
+  /// Ends the sequence here; the event flushes text that was held back.
   token_event cut(finish_reason why);
 
   bool finished() const { return finished_.has_value(); }
 
-  /// Whether text ended it, which the sampler does not know.
+  /// Whether a stop string ended it, which the sampler cannot see.
   bool stopped_by_text() const { return stopped_by_text_; }
 
-  /// All tokens taken so far.
+  /// All tokens appended so far.
   const std::vector<token_id>& ids() const { return ids_; }
 
   choice_summary summary() const;
 
 private:
   void add(const std::string& piece);
-  token_event take_pending();
+  token_event flush();
 
   std::uint32_t index_;
   std::optional<stream_decoder> decoder_;

@@ -2,7 +2,7 @@
 
 #include "runtime/model/config_fields.hpp"
 #include "runtime/model/config_limits.hpp"
-#include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/sampling/sampling_table.hpp"
 
 #include <algorithm>
 #include <array>
@@ -223,7 +223,7 @@ model_config parse_model_config(const json::document& document) {
 
 namespace {
 
-/// `given`, or the nearest that a request may ask for and a remark.
+/// `given`, or the nearest value that a request may ask for, with a remark.
 template <class T>
 T within(const std::string& label, T given, T least, T most, std::vector<std::string>& remarks) {
   const T taken = std::clamp(given, least, most);
@@ -235,22 +235,21 @@ T within(const std::string& label, T given, T least, T most, std::vector<std::st
   return taken;
 }
 
-std::optional<double> proposed(const config_fields& from, const sampling_number& field,
-                               std::vector<std::string>& remarks) {
-  constexpr auto any = std::numeric_limits<double>::max();
-  auto given = from.number(field.name, -any, any);
-  if (given)
-    given = within(from.label(field.name), *given, field.range.least, field.range.most, remarks);
-  return given;
-}
-
-std::optional<int> proposed(const config_fields& from, const sampling_integer& field,
-                            std::vector<std::string>& remarks) {
-  using limits = std::numeric_limits<std::int64_t>;
-  const auto given = from.integer(field.name, limits::min(), limits::max());
-  if (!given)
-    return std::nullopt;
-  return static_cast<int>(within(from.label(field.name), *given, field.least, field.most, remarks));
+void read_sampling_defaults(const config_fields& from, generation_defaults& to) {
+  sampling_fields::for_each([&]<class T>(const sampling_field<T>& field) {
+    if (!field.sources.checkpoint)
+      return;
+    using limits = std::numeric_limits<typename sampling_field<T>::bound>;
+    const auto given = [&] {
+      if constexpr (std::is_integral_v<T>)
+        return from.integer(field.name, limits::min(), limits::max());
+      else
+        return from.number(field.name, limits::lowest(), limits::max());
+    }();
+    if (given)
+      to.sampling.*
+        field.member = static_cast<T>(within(from.label(field.name), *given, field.least, field.most, to.remarks));
+  });
 }
 
 } // namespace
@@ -263,11 +262,7 @@ generation_defaults parse_generation_config(const json::document* generation, co
     const config_fields given(generation->root(), generation->name());
     stops = given.integers("eos_token_id", 0, max_id);
     result.sample = given.boolean("do_sample", false);
-    result.temperature = proposed(given, sampling_fields::temperature, result.remarks);
-    result.top_k = proposed(given, sampling_fields::top_k, result.remarks);
-    result.top_p = proposed(given, sampling_fields::top_p, result.remarks);
-    result.min_p = proposed(given, sampling_fields::min_p, result.remarks);
-    result.repetition_penalty = proposed(given, sampling_fields::repetition_penalty, result.remarks);
+    read_sampling_defaults(given, result);
   }
   if (!stops)
     stops = config_fields(config.root(), config.name()).integers("eos_token_id", 0, max_id);

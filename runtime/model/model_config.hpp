@@ -4,6 +4,7 @@
 
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
 #include "runtime/model/rope.hpp"
+#include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/types.hpp"
 
 #include <filesystem>
@@ -39,19 +40,12 @@ struct model_config {
   bool operator==(const model_config&) const = default;
 };
 
-/// What `generation_config.json` proposes, within the ranges of sampling_ranges.hpp; requests decide. `stops` falls
-/// back to config.json's `eos_token_id`.
+/// What `generation_config.json` says. Requests override it.
 struct generation_defaults {
-  std::vector<token_id> stops; // end of sequence
+  std::vector<token_id> stops; // end of sequence; falls back to config.json's `eos_token_id`
   bool sample = false;
-  std::optional<double> temperature;
-  std::optional<int> top_k;
-  std::optional<double> top_p;
-  std::optional<double> min_p;
-  std::optional<double> repetition_penalty;
-  std::vector<std::string> remarks; // lines for a person: which numbers were out of range, and what is taken instead
-
-  bool operator==(const generation_defaults&) const = default;
+  sampling_params sampling;         // for requests that say nothing; within the ranges of sampling_table.hpp
+  std::vector<std::string> remarks; // one line per value that was out of range, for the log
 };
 
 /// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are

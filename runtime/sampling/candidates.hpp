@@ -1,5 +1,5 @@
-// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a row of logits that it
-// does not own; a filter shrinks it to a list. One per sampling thread, reused from row to row to save allocations.
+// The tokens that may still be chosen for one position. Starts as the whole vocabulary over a borrowed row of logits;
+// filters shrink it to a list. One per sampling thread, reused from row to row to save allocations.
 #pragma once
 
 #include "runtime/support/types.hpp"
@@ -13,8 +13,8 @@ namespace troupe {
 
 class candidates {
 public:
-  /// Starts over with every token of `logits`, which must outlive the use. NaN counts as minus infinity, plus infinity
-  /// as the largest float. Throws failure(internal) where no logit is above minus infinity.
+  /// Starts over with every token of `logits` [vocab], which must outlive the use. NaN counts as minus infinity, plus
+  /// infinity as the largest float. Throws failure(internal) if no logit is above minus infinity.
   void reset(std::span<const float> logits);
 
   std::size_t size() const { return listed_ ? count_ : row_.size(); }
@@ -25,7 +25,7 @@ public:
   /// The lowest id that has the largest logit.
   token_id likeliest() const;
 
-  /// Drops every token with a logit below `floor` (at most max()); the others are listed afterwards.
+  /// Drops every token with a logit below `floor` (at most max()) and lists the others.
   void narrow(float floor);
 
   /// Drops the listed tokens for which `keep(id, logit)` is false.
@@ -42,12 +42,12 @@ public:
     count_ = kept;
   }
 
-  /// After narrow(): what is left, by ascending id.
+  /// After narrow(): the remaining tokens, by ascending id.
   std::span<const token_id> ids() const { return {ids_.data(), count_}; }
   std::span<const float> logits() const { return {logits_.data(), count_}; }
 
-  /// The k-th largest logit, equal ones counted apart (k >= 1; minus infinity where there are fewer). Narrows to a
-  /// superset of the k likeliest on the way.
+  /// The k-th largest logit, counting equal ones separately (k >= 1; minus infinity if there are fewer). Narrows to a
+  /// superset of the k likeliest tokens.
   float kth_largest(std::size_t k);
 
   /// Sum of all tokens' weights exp(logit - max()) in fixed point, 2^40 for the likeliest token.
@@ -56,7 +56,7 @@ public:
   /// The natural logarithm of the sum of exp(logit - max()).
   double log_total();
 
-  /// After narrow(): each listed token's fixed-point weight; valid until the next call that is not const.
+  /// After narrow(): each listed token's fixed-point weight; valid until the next non-const call.
   std::span<const std::uint64_t> weights();
 
   /// Draws a token with probability weight / total_weight(): with the tokens laid out by ascending id, each as long as
@@ -67,8 +67,8 @@ private:
   std::span<const float> row_;      // [vocab]
   std::vector<float> block_maxima_; // of row_
   float max_ = 0;
-  bool listed_ = false;   // whether ids_ and logits_ hold what is left, or it is all of row_
-  std::size_t count_ = 0; // of those, at the front of both
+  bool listed_ = false;   // whether ids_ and logits_ list the candidates; else all of row_
+  std::size_t count_ = 0; // of listed candidates, at the front of both
   std::vector<token_id> ids_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> weights_; // of the listed tokens, or of row_'s blocks

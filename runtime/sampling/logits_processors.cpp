@@ -21,7 +21,7 @@ float* logit_of(std::span<float> logits, token_id id) {
   return id >= 0 && static_cast<std::size_t>(id) < logits.size() ? &logits[static_cast<std::size_t>(id)] : nullptr;
 }
 
-// A logit so low that the tokens below it weigh less than `tail` together: `count` tokens, none heavier than one there.
+// A logit so low that all tokens below it together weigh less than `tail`, given that there are at most `count`.
 float floor_of_tail(float max, std::uint64_t tail, std::size_t count) {
   const std::uint64_t each = tail / count;
   if (each < 64) // too small for the slack to cover the rounding of weights
@@ -68,8 +68,8 @@ void keep_top_k(candidates& tokens, int k) {
 void keep_top_p(candidates& tokens, float p) {
   if (p >= 1)
     return;
-  // All in integers, so that the edge is the same whatever the order of summation: a token stays where those before it
-  // weigh less than target = ceil(total * p), p in units of 2^-32.
+  // In integers, so that the edge does not depend on the order of summation: a token stays if those before it weigh
+  // less than target = ceil(total * p), with p in units of 2^-32.
   const std::uint64_t total = tokens.total_weight();
   const auto parts = static_cast<std::uint64_t>(std::llround(static_cast<double>(p) * 0x1p32));
   const auto product = static_cast<unsigned __int128>(total) * parts + 0xffffffffu;
@@ -78,7 +78,7 @@ void keep_top_p(candidates& tokens, float p) {
   const float floor = floor_of_tail(max, total - target, tokens.size());
   tokens.narrow(floor);
 
-  // How much of the weight lies in each slice of logits, likeliest slice first.
+  // The weight in each slice of logits, likeliest slice first.
   std::array<std::uint64_t, 2048> slices{};
   const float per_logit = (slices.size() - 1) / std::max(max - floor, 1e-3f);
   const auto slice_of = [=](float logit) { return static_cast<std::uint32_t>((max - logit) * per_logit); };
@@ -91,7 +91,7 @@ void keep_top_p(candidates& tokens, float p) {
     before += slices[edge_slice++];
   tokens.keep_if([=](token_id, float logit) { return slice_of(logit) <= edge_slice; });
 
-  // Of the edge's slice only the likeliest stay.
+  // Of the slice at the edge only the likeliest tokens stay.
   const auto logits = tokens.logits();
   weights = tokens.weights();
   std::vector<std::size_t> edge;
@@ -101,7 +101,7 @@ void keep_top_p(candidates& tokens, float p) {
   const auto likelier = [&](std::size_t a, std::size_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   };
-  if (!std::is_sorted(edge.begin(), edge.end(), likelier)) // as it is where very many logits are equal
+  if (!std::is_sorted(edge.begin(), edge.end(), likelier)) // sorted already if very many logits are equal
     std::sort(edge.begin(), edge.end(), likelier);
   std::size_t last = 0;
   while ((before += weights[edge[last]]) < target)
@@ -114,10 +114,10 @@ void keep_top_p(candidates& tokens, float p) {
 }
 
 void keep_min_p(candidates& tokens, float p) {
-  if (p <= 0x1p-41f) // where a token's weight is 0 anyway
+  if (p <= 0x1p-41f) // such tokens weigh nothing anyway
     return;
   const float max = tokens.max();
-  tokens.narrow(max + std::log(p) - 0.01f); // nearly all that go, cheaply
+  tokens.narrow(max + std::log(p) - 0.01f); // cheaply drops nearly all
   tokens.keep_if([=](token_id, float logit) { return sampling::exp_nonpositive(logit - max) >= p; });
 }
 

@@ -1,6 +1,6 @@
-// The pieces between logits and the choice of a token, each with the semantics of transformers' processor of that
-// name. Edits change a few logits of a row in place; filters shrink the set of candidates. Pure functions: what they
-// know of a sequence is passed in. The sampler composes them; a further processor is one more function of either kind.
+// The steps between logits and the choice of a token, each with the semantics of transformers' processor of that name.
+// Edits change a few logits of a row in place; filters shrink the set of candidates. Pure functions: sequence data is
+// passed in. The sampler composes them; a new processor is one more function of either kind.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-// Edits: `logits` is [vocab]; ids outside it are passed over.
+// Edits: `logits` is [vocab]; ids outside it are ignored.
 
 /// SequenceBias for single tokens: logit += bias.
 void add_bias(std::span<float> logits, std::span<const std::pair<token_id, float>> biases);
@@ -31,7 +31,7 @@ void apply_temperature(std::span<const float> logits, float temperature, std::sp
 
 // Filters: the likeliest token always stays.
 
-/// TopK: keeps the tokens whose logit is at least the k-th largest, more than k where logits are equal; all for k <= 0.
+/// TopK: keeps the tokens whose logit is at least the k-th largest, so more than k if logits are equal; all for k <= 0.
 void keep_top_k(candidates& tokens, int k);
 
 /// TopP (nucleus): keeps the smallest set of likeliest tokens whose probabilities, among the candidates, sum to at

@@ -1,5 +1,5 @@
-// Random numbers of the sampler: Philox 4x32-10, a pure function of a key and a counter. It has no state, so a sample
-// depends on the seed and on where in which sequence it is made, never on what ran before or beside it.
+// Random numbers of the sampler: Philox 4x32-10, a pure function of key and counter. Stateless, so a sample depends on
+// the seed and on its sequence and position, never on what ran before or beside it.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ constexpr philox_counter philox4x32_10(philox_counter counter, philox_key key) {
 
 /// The 64 random bits that choose the token at absolute transcript position `position` (prompt length + tokens emitted
 /// so far) of a request's sequence `index`. Key: the seed, low word first. Counter: position, low word first, then
-/// index, then 0. Of the four words of output the first is the high half of the result, the second its low half; the
-/// other two are not used.
+/// index, then 0. The first output word is the high half of the result, the second its low half; the other two are
+/// unused.
 constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t index) {
   const auto words = philox4x32_10(
     {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0},

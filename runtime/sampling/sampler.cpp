@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-// Fills in the log-probability of the chosen token and the `count` likeliest.
+// Fills in the log-probabilities of the chosen token and of the `count` likeliest.
 void report_logprobs(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& chosen) {
   tokens.reset(logits);
   const double log_total = tokens.log_total();
@@ -41,14 +41,14 @@ sequence_state::sequence_state(std::shared_ptr<const sampling_params> params, st
   if (uses_counts())
     counts_.add_prompt(prompt);
   for (const auto id : emitted)
-    book(id);
+    count(id);
 }
 
 bool sequence_state::uses_counts() const {
   return params_->repetition_penalty != 1 || params_->presence_penalty != 0 || params_->frequency_penalty != 0;
 }
 
-void sequence_state::book(token_id id) {
+void sequence_state::count(token_id id) {
   if (uses_counts())
     counts_.add_generated(id);
   ++position_;
@@ -66,18 +66,18 @@ enum sampled_token::finish sequence_state::finish_of(token_id id) const {
 }
 
 enum sampled_token::finish sequence_state::append(token_id id) {
-  book(id);
+  count(id);
   return finish_of(id);
 }
 
-// -- on the host ------------------------------------------------------------------------------------------------------
+// -- sequence_sampler -------------------------------------------------------------------------------------------------
 
 sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                                    std::span<const token_id> prompt, std::span<const token_id> emitted,
                                    std::uint32_t index)
   : state_(std::move(params), std::move(eos_ids), prompt, emitted, index) {}
 
-// The logits after all edits: themselves, or a changed copy in `row`.
+// The logits after all edits: unchanged, or an edited copy in `row`.
 std::span<const float> sequence_sampler::edit(std::span<const float> logits, std::vector<float>& row) const {
   const auto& p = state_.params();
   const bool too_short = state_.emitted() < static_cast<std::uint64_t>(p.min_tokens);

@@ -1,14 +1,14 @@
-// From logits to tokens for one sequence. The sampler actor owns one sequence_sampler per running sequence and one
-// sampling_scratch per thread that samples; a sampler can be thrown away and rebuilt from the transcript at any time.
+// From logits to tokens for one sequence. A step_sampler owns one sequence_sampler per running sequence and one
+// sampling_scratch per sampling thread. A sampler can be dropped and rebuilt from the transcript at any time.
 //
-// How a token is sampled, so that every backend samples the same:
+// The algorithm is exact, so that every backend samples the same token:
 // 1. Processors edit, scale and filter the logits in the order given at sampling_params.
 // 2. Each candidate gets the integer weight round(exp(logit - max) * 2^40), exp computed in single-rounded float
-//    operations (sampling/vector_passes.hpp); tokens under 2^-41 of the likeliest weigh nothing.
+//    operations (vector_passes.hpp); tokens under 2^-41 of the likeliest weigh nothing.
 // 3. offset = floor(bits * total / 2^64) with random_bits(seed, position, index), see philox.hpp.
-// 4. The tokens' weights are laid end to end by ascending id; the token that covers the offset is chosen.
-// Integers make sums exact in any order, so threads, vector widths and tree reductions cannot change the choice; order
-// by id needs no sort: a parallel implementation sums blocks, finds the block and then the token in it.
+// 4. The tokens' weights are laid end to end by ascending id; the token that covers the offset is chosen. Integer sums
+//    are exact in any order, so threads, vector widths and tree reductions cannot change the choice. Order by id needs
+//    no sort: a parallel implementation sums blocks, finds the block and then the token in it.
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
@@ -38,13 +38,13 @@ struct sampled_token {
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
 
-/// Buffers that sampling reuses from row to row; any scratch serves any sequence, one at a time.
+/// Buffers reused from row to row. Any scratch serves any sequence, one at a time.
 struct sampling_scratch {
   std::vector<float> row; // [vocab], edited or scaled logits
   candidates tokens;
 };
 
-/// What one sequence's sampling needs beside the logits: a cache derived from its transcript (prompt + emitted ids).
+/// The state of sampling one sequence, derived from its transcript (prompt + emitted ids).
 class sequence_state {
 public:
   sequence_state(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
@@ -53,17 +53,17 @@ public:
   const sampling_params& params() const { return *params_; }
   std::span<const token_id> eos_ids() const { return eos_ids_; }
   std::uint32_t index() const { return index_; }
-  std::uint64_t position() const { return position_; } // of the next token, for the random sample
+  std::uint64_t position() const { return position_; } // of the next token, for its random bits
   std::uint64_t emitted() const { return emitted_; }
-  const token_counts& counts() const { return counts_; } // kept where a penalty uses them
+  const token_counts& counts() const { return counts_; } // kept if a penalty uses them
   bool uses_counts() const;
 
-  /// Books the next token; whether it is the last.
+  /// Appends the next token; returns whether and why it is the last.
   enum sampled_token::finish append(token_id id);
 
 private:
   enum sampled_token::finish finish_of(token_id id) const;
-  void book(token_id id);
+  void count(token_id id);
 
   std::shared_ptr<const sampling_params> params_;
   std::vector<token_id> eos_ids_;
@@ -79,8 +79,8 @@ public:
   sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                    std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index);
 
-  /// Chooses the next token from `logits` [vocab] and appends it to the transcript. Throws failure(internal) and leaves
-  /// the transcript as it was where every token is masked, NaN or minus infinity.
+  /// Chooses the next token from `logits` [vocab] and appends it to the transcript. Throws failure(internal), with the
+  /// transcript unchanged, if every token is masked, NaN or minus infinity.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
 private:

@@ -1,5 +1,5 @@
-// The lists of a request's sampling parameters: checked and ordered when they are made, immutable and shared by all
-// copies from then on. A request with a thousand prompts has each of them once. May be read on any thread.
+// The list-valued sampling parameters: checked and sorted on construction, then immutable and shared by all copies, so
+// that a request with a thousand prompts holds each list once. May be read on any thread.
 #pragma once
 
 #include "runtime/support/types.hpp"
@@ -33,20 +33,20 @@ private:
 class stop_id_set : public shared_list<token_id> {
 public:
   stop_id_set() = default;
-  /// Throws failure(bad_request) where there are too many or one is negative.
+  /// Throws failure(bad_request) if there are too many or one is negative.
   stop_id_set(std::vector<token_id> ids);
   stop_id_set(std::initializer_list<token_id> ids) : stop_id_set(std::vector(ids)) {}
 
   bool contains(token_id id) const;
 };
 
-/// What is added to the logits of some ids: distinct, ascending.
+/// Additions to the logits of some ids: distinct, ascending.
 class logit_bias_map : public shared_list<std::pair<token_id, float>> {
 public:
   using entry = std::pair<token_id, float>;
 
   logit_bias_map() = default;
-  /// Throws failure(bad_request) where there are too many, an id is negative or named twice, or a bias out of range.
+  /// Throws failure(bad_request) if there are too many, an id is negative or repeated, or a bias is out of range.
   logit_bias_map(std::vector<entry> entries);
   logit_bias_map(std::initializer_list<entry> entries) : logit_bias_map(std::vector(entries)) {}
 };

@@ -1,5 +1,6 @@
 #include "runtime/sampling/sampling_params.hpp"
 
+#include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
 
 #include <sstream>
@@ -27,13 +28,7 @@ void expect_within(std::string_view field, Value value, T low, T high) {
   refuse(field, rule.str(), value);
 }
 
-void expect(const sampling_number& field, float value) {
-  expect_within(field.name, value, field.range.least, field.range.most);
-}
-
-void expect(const sampling_integer& field, int value) { expect_within(field.name, value, field.least, field.most); }
-
-/// The ids are known to be neither negative nor unordered.
+/// The ids are already known to be non-negative and sorted.
 void expect_known(std::string_view field, token_id largest, std::size_t vocab_size) {
   if (static_cast<std::size_t>(largest) >= vocab_size)
     refuse(field, "made of token ids from 0 to " + std::to_string(vocab_size - 1), largest);
@@ -42,18 +37,10 @@ void expect_known(std::string_view field, token_id largest, std::size_t vocab_si
 } // namespace
 
 void sampling_params::validate(std::size_t vocab_size) const {
-  expect(sampling_fields::temperature, temperature);
-  expect(sampling_fields::top_k, top_k);
-  expect(sampling_fields::top_p, top_p);
-  expect(sampling_fields::min_p, min_p);
-  expect(sampling_fields::repetition_penalty, repetition_penalty);
-  expect(sampling_fields::presence_penalty, presence_penalty);
-  expect(sampling_fields::frequency_penalty, frequency_penalty);
-  expect(sampling_fields::max_tokens, max_tokens);
-  if (min_tokens < 0 || min_tokens > max_tokens)
+  sampling_fields::for_each(
+    [&](const auto& field) { expect_within(field.name, this->*field.member, field.least, field.most); });
+  if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
-  expect(sampling_fields::n, n);
-  expect(sampling_fields::logprobs, logprobs);
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   if (!stop_token_ids.empty())

@@ -44,7 +44,7 @@ stop_strings::contents::contents(std::vector<std::string> given) : texts(std::mo
   std::ranges::stable_sort(sorted, {}, [&](std::size_t i) -> const std::string& { return texts[i]; });
 
   struct range {
-    std::size_t first, last; // of `sorted`: the strings that have the node's prefix
+    std::size_t first, last; // of `sorted`: the strings with the node's prefix
     state parent;
   };
   std::vector<range> ranges{{0, texts.size(), 0}};

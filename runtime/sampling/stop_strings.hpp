@@ -1,5 +1,5 @@
-// The stop strings of a request and the automaton that finds them: built once by whoever fills in the request, immutable
-// and shared by all its prompts and sequences from then on. May be read on any thread.
+// The stop strings of a request and the automaton that finds them: built once with the request, then immutable and
+// shared by all its prompts and sequences. May be read on any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace troupe {
 
-/// Aho & Corasick, "Efficient string matching" (CACM 1975): linear in the length of the text, whatever the stops. The
-/// automaton takes 8 bytes for each byte of them.
+/// Aho & Corasick, "Efficient string matching" (CACM 1975): linear in the length of the text, whatever the strings.
+/// The automaton takes 8 bytes per byte of the strings.
 class stop_strings {
 public:
   stop_strings() = default;
-  /// Throws failure(bad_request) where there are too many, they are too long together, or one is empty.
+  /// Throws failure(bad_request) if there are too many, they are too long together, or one is empty.
   stop_strings(std::vector<std::string> texts);
   stop_strings(std::initializer_list<std::string> texts) : stop_strings(std::vector(texts)) {}
 
@@ -25,32 +25,32 @@ public:
   std::size_t size() const { return all_ ? all_->texts.size() : 0; }
   const std::string& operator[](std::size_t i) const { return all_->texts[i]; }
 
-  // -- the automaton, not to be asked where there are no strings ------------------------------------------------------
+  // -- the automaton; requires at least one string --------------------------------------------------------------------
 
   /// A prefix of one or more stop strings; 0: the empty one.
   using state = std::uint16_t;
   static constexpr std::size_t none = 255;
 
   state next(state from, unsigned char byte) const;
-  /// Bytes of the prefix.
+  /// Length of the prefix in bytes.
   std::size_t depth(state of) const { return all_->nodes[of].depth; }
-  /// The longest stop string that the prefix ends with (of equal ones the first), or none.
+  /// The longest stop string that the prefix ends with (the first of equal ones), or none.
   std::size_t match(state of) const { return all_->nodes[of].match; }
 
 private:
   struct node {
-    state first_child = 0; // children follow each other by ascending byte, up to the next node's first
-    state suffix = 0;      // the longest proper suffix that is a prefix of a stop, too
+    state first_child = 0; // children are consecutive by ascending byte, up to the next node's first
+    state suffix = 0;      // the longest proper suffix that is also a prefix of a stop string
     std::uint16_t depth = 0;
-    unsigned char byte = 0; // that leads here
+    unsigned char byte = 0; // leads here
     unsigned char match = none;
   };
   struct contents {
     std::vector<std::string> texts;
-    std::vector<node> nodes; // breadth first, and one behind the last
+    std::vector<node> nodes; // breadth first, with a sentinel
 
     explicit contents(std::vector<std::string> given);
-    state child(state from, unsigned char byte) const; // 0: there is none
+    state child(state from, unsigned char byte) const; // 0: none
     state next(state from, unsigned char byte) const;
   };
 

@@ -1,5 +1,5 @@
-// How often each token occurs in a transcript, as the penalties need it: a step costs the number of distinct tokens,
-// not the transcript's length. Owned by one sequence's sampler.
+// How often each token occurs in a transcript, for the penalties. Iteration costs the number of distinct tokens, not
+// the length of the transcript. Owned by one sequence's sampling state.
 #pragma once
 
 #include "runtime/support/types.hpp"

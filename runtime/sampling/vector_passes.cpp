@@ -1,6 +1,6 @@
 #include "runtime/sampling/vector_passes.hpp"
 
-// GCC resolves clones before the sanitizers have set themselves up, so their builds run the portable code.
+// GCC resolves clones before the sanitizers are initialised, so sanitizer builds run the portable code.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
   !defined(__SANITIZE_THREAD__)
 #define TROUPE_VECTOR_CLONES [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
@@ -15,7 +15,7 @@ namespace {
 constexpr std::int32_t lowest_key = std::numeric_limits<std::int32_t>::min();
 constexpr std::int32_t infinity_bits = 0x7f800000;
 
-// Floats as integers of the same order, NaNs lowest: the compiler may reorder a maximum of integers.
+// Floats as integers of the same order, NaNs lowest. The compiler may reorder, and so vectorise, a maximum of integers.
 inline std::int32_t ordered_key(float x) {
   const auto bits = std::bit_cast<std::int32_t>(x);
   const std::int32_t not_a_number = -static_cast<std::int32_t>((bits & 0x7fffffff) > infinity_bits); // all ones or zero

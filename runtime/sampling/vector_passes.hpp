@@ -1,6 +1,6 @@
-// The passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Every
-// result is the same bits on all of them and on any other IEEE device: elements are computed alone by single-rounded
-// operations, and what is summed is integers. Used by candidates and the logits processors.
+// Passes over a whole row of logits, compiled for several instruction sets and dispatched at load time. Results are the
+// same bits on all of them and on any other IEEE device: elements are computed separately by single-rounded operations,
+// and only integers are summed. Used by candidates and the logits processors.
 #pragma once
 
 #include <bit>
@@ -10,14 +10,14 @@
 
 namespace troupe::sampling {
 
-/// Elements of a row whose maximum and weight are kept together.
+/// Elements of a row that share one maximum and one weight sum.
 inline constexpr std::size_t block = 128;
 
 /// The fixed-point weight of the likeliest token. 2^23 tokens of this weight still fit a 64-bit sum.
 inline constexpr std::uint64_t weight_one = std::uint64_t{1} << 40;
 
-/// exp(-|d|) within 2 ulp down to exp(-40), which stands for all below and for NaN.
-/// Cephes' expf with multiplications and additions that round on their own.
+/// exp(-|d|) within 2 ulp, clamped at exp(-40), also for NaN.
+/// Cephes' expf with separately rounded multiplications and additions.
 inline float exp_nonpositive(float d) {
   // As bits, negative floats grow with their magnitude and NaNs lie above; integers compare without a branch.
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(d) | 0x80000000u;
@@ -49,8 +49,7 @@ inline std::uint64_t weight(float logit, float max) {
 /// y = x * factor.
 void scale(const float* x, std::size_t n, float factor, float* y);
 
-/// maxima[i] = the largest of elements [i * block, (i + 1) * block); NaNs are passed over, a block of nothing else
-/// counts as minus infinity.
+/// maxima[i] = the largest of elements [i * block, (i + 1) * block), ignoring NaNs; minus infinity for a block of NaNs.
 void block_maxima(const float* x, std::size_t n, float* maxima);
 
 /// weights[i] = weight(x[i], max).
@@ -59,8 +58,8 @@ void token_weights(const float* x, std::size_t n, float max, std::uint64_t* weig
 /// sums[i] = the sum of the weights of elements [i * block, (i + 1) * block).
 void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums);
 
-/// Writes index and value of the elements that are at least `floor`, in order; returns how many. `maxima` are x's block
-/// maxima; `indices` and `values` have room for n.
+/// Writes index and value of the elements that are at least `floor`, in order; returns their number. `maxima` are x's
+/// block maxima; `indices` and `values` have room for n.
 std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
                    float* values);
 

@@ -76,12 +76,13 @@ void block_manager::index_full_block(sequence& s) {
   if (known == none) {
     block_content content{0, s.content, hash, {}};
     std::copy(s.tail.begin(), s.tail.end(), content.tokens.begin());
-    // What is parked and was computed anew all the same stays one content: its successors are found from either.
+    // A block that is in host memory and was recomputed keeps its content id, so that its successors are found from
+    // either.
     const auto twin = host_pool_.find(s.content, hash, s.tail);
     content.id = twin ? host_pool_.content(*twin).id : ++last_content_;
     put_into_index(own, content);
   } else if (known != own) {
-    // Somebody computed the same content meanwhile, to the same bits: keep one of the two.
+    // Another sequence computed the same content meanwhile, to the same bits: keep one of the two.
     reference(known);
     unreference(own);
     own = known;
@@ -111,41 +112,41 @@ void block_manager::release(sequence_id id) {
   auto found = sequences_.find(id);
   if (found == sequences_.end())
     return;
-  // Last block first: the end of a chain is of use only with its beginning, so it is evicted before it.
+  // Last block first: the end of a chain is useless without its beginning, so it is evicted first.
   auto& table = found->second.table;
   for (auto b = table.rbegin(); b != table.rend(); ++b)
-    if (*b != none) // it may still be parked
+    if (*b != none) // still in host memory
       unreference(*b);
   sequences_.erase(found);
 }
 
 block_answer block_manager::answer(const block_demand& d, swap_decision swap, block_grant& grant) {
   block_answer a{d.sequence};
-  std::vector<swap_in> swapped_out;
+  std::vector<host_hit> hits;
   auto found = sequences_.find(d.sequence);
   const bool opening = found == sequences_.end();
   if (opening) {
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    swapped_out = open(found->second, *d.open, swap.swap_in);
+    hits = open(found->second, *d.open, swap.swap_in);
   }
   auto& s = found->second;
   auto wanted = d.rows;
   if (opening)
     wanted = std::min(wanted, static_cast<std::int32_t>(d.open->size()) - s.length);
 
-  // Blocks to be had for this demand; some of them take what is restored, or the copy of a shared partial block.
+  // Blocks available to this demand, less those for swapping in and for the copy of a shared partial block.
   const auto partial = s.length % block_size;
   const bool copy = partial != 0 && blocks_[static_cast<std::size_t>(s.table.back())].references > 1;
-  auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(swapped_out.size());
+  auto room = available() - d.watermark - (copy ? 1 : 0) - static_cast<std::int32_t>(hits.size());
   if (room >= 0)
     a.rows = std::min(wanted, room * block_size + (partial ? block_size - partial : 0));
   if (a.rows <= 0) {
     a.rows = 0;
     if (opening) {
-      for (auto p = swapped_out.rbegin(); p != swapped_out.rend(); ++p)
-        host_pool_.let_go(p->slot);
+      for (auto p = hits.rbegin(); p != hits.rend(); ++p)
+        host_pool_.release(p->slot);
       release(d.sequence);
     }
     return a;
@@ -153,10 +154,10 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   if (opening) {
     counters_.looked_up_tokens += d.open->size();
     counters_.found_tokens += static_cast<std::uint64_t>(s.length);
-    bring_back(s, swapped_out, swap, grant);
+    swap_in(s, hits, swap, grant);
   }
   if (copy) {
-    auto fresh = take(swap, grant);
+    auto fresh = acquire(swap, grant);
     grant.moves.push_back({block_move::kind::copy, s.table.back(), fresh});
     unreference(s.table.back());
     s.table.back() = fresh;
@@ -165,20 +166,20 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   a.first_position = s.length;
   s.length += a.rows;
   while (static_cast<std::int32_t>(s.table.size()) < blocks_for(s.length))
-    s.table.push_back(take(swap, grant));
+    s.table.push_back(acquire(swap, grant));
   a.first_block = static_cast<std::int32_t>(grant.tables.size());
   a.blocks = static_cast<std::int32_t>(s.table.size());
   grant.tables.insert(grant.tables.end(), s.table.begin(), s.table.end());
   return a;
 }
 
-// Parked blocks get their place in the table, but no block yet: the demand may still be refused.
-std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
-                                                        bool from_host) {
-  std::vector<swap_in> swapped_out;
+// Blocks found in host memory get a place in the table but no block yet: the demand may still be refused.
+std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
+                                                         bool from_host) {
+  std::vector<host_hit> hits;
   if (!prefix_cache_ || tokens.empty())
-    return swapped_out;
-  // The last token is always computed anew: somebody wants its logits.
+    return hits;
+  // The last token is always recomputed, for its logits.
   const auto usable = (tokens.size() - 1) / block_size;
   for (std::size_t i = 0; i < usable; ++i) {
     auto chunk = std::span(tokens).subspan(i * block_size, block_size);
@@ -189,7 +190,7 @@ std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::
       s.content = blocks_[static_cast<std::size_t>(b)].content.id;
     } else if (auto slot = from_host ? host_pool_.find(s.content, hash, chunk) : std::nullopt) {
       host_pool_.hold(*slot);
-      swapped_out.push_back({s.table.size(), *slot});
+      hits.push_back({s.table.size(), *slot});
       s.table.push_back(none);
       s.content = host_pool_.content(*slot).id;
     } else {
@@ -199,21 +200,20 @@ std::vector<block_manager::swap_in> block_manager::open(sequence& s, const std::
     ++s.committed_blocks;
     s.length += block_size;
   }
-  return swapped_out;
+  return hits;
 }
 
-// The slots keep what they hold: the block need not be parked again when it is evicted again.
-void block_manager::bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap,
-                               block_grant& grant) {
-  for (const auto& p : swapped_out) {
-    const auto b = s.table[p.place] = take(swap, grant);
+// The slots keep their content, so that a block evicted again need not be swapped out again.
+void block_manager::swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant) {
+  for (const auto& p : hits) {
+    const auto b = s.table[p.place] = acquire(swap, grant);
     put_into_index(b, host_pool_.content(p.slot));
     grant.moves.push_back({block_move::kind::swap_in, p.slot, b});
     ++counters_.swapped_in;
   }
-  // As on the device, the end of a chain goes before its beginning.
-  for (auto p = swapped_out.rbegin(); p != swapped_out.rend(); ++p)
-    host_pool_.let_go(p->slot);
+  // As on the device, the end of a chain is evicted before its beginning.
+  for (auto p = hits.rbegin(); p != hits.rend(); ++p)
+    host_pool_.release(p->slot);
 }
 
 block_manager::block_id block_manager::find(std::uint64_t parent_content, std::uint64_t hash,
@@ -225,7 +225,7 @@ block_manager::block_id block_manager::find(std::uint64_t parent_content, std::u
   return none;
 }
 
-block_manager::block_id block_manager::take(swap_decision swap, block_grant& grant) {
+block_manager::block_id block_manager::acquire(swap_decision swap, block_grant& grant) {
   auto b = none;
   if (!free_.empty()) {
     b = free_.back();

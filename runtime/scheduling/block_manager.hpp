@@ -1,9 +1,9 @@
-// Who has which block of the paged KV cache: free list, reference counts, block tables, prefix index, eviction order, and
-// what of the evicted is parked in host memory. Accounting only: it never sees K/V data. Owned by the kv_block_manager
-// actor; single-threaded.
+// Accounts for the blocks of the paged KV cache: free list, reference counts, block tables, prefix index, eviction
+// order, and the evicted blocks kept in host memory. Never sees K/V data. Owned by the kv_block_manager actor;
+// single-threaded.
 //
-// Safe because steps run in the order in which they are planned: a block that is released while a planned step still
-// uses it can only be handed to a later step, and what moves does so in the order of the grants.
+// Safe because steps run in the order in which they are planned: a block released while a planned step still uses it
+// can only be granted to a later step, and moves run in the order of the grants.
 #pragma once
 
 #include "runtime/scheduling/host_block_pool.hpp"
@@ -23,17 +23,17 @@ struct block_counters {
   std::uint64_t cached = 0; // unreferenced, kept for their content
   std::uint64_t looked_up_tokens = 0, found_tokens = 0, copied = 0, evicted = 0;
   std::uint64_t host_total = 0;  // slots of host memory
-  std::uint64_t host_in_use = 0; // that hold a block's content; it may be in the pool as well
+  std::uint64_t host_in_use = 0; // slots with content, which may be in the pool as well
   std::uint64_t swapped_out = 0, swapped_in = 0;
 };
 
 class block_manager {
 public:
-  /// Of the content of one block, given its predecessor's. Replaceable so that tests can make it collide.
+  /// Hashes the tokens of one block, given its predecessor's hash. Tests replace it to force collisions.
   using hash_fn = std::uint64_t (*)(std::uint64_t parent, std::span<const token_id> tokens);
   static std::uint64_t content_hash(std::uint64_t parent, std::span<const token_id> tokens);
 
-  /// `host_blocks`: slots of host memory, a second home for cached blocks that are evicted.
+  /// `host_blocks`: slots of host memory for cached blocks that are evicted.
   block_manager(std::int32_t blocks, bool prefix_cache, std::int32_t host_blocks = 0, hash_fn hash = content_hash);
 
   block_grant serve(const block_request& request);
@@ -54,13 +54,13 @@ private:
     std::vector<block_id> table;
     std::int32_t length = 0;           // positions granted
     std::int32_t committed_blocks = 0; // full blocks in the index
-    std::uint64_t content = 0;         // of the last of them
+    std::uint64_t content = 0;         // of the last committed block
     std::uint64_t hash = 0;
     std::vector<token_id> tail; // committed tokens of the block not yet full
   };
 
-  /// A parked block of a sequence that is being opened.
-  struct swap_in {
+  /// A block in host memory that a sequence being opened shares.
+  struct host_hit {
     std::size_t place; // in the block table
     host_block_pool::slot_id slot;
   };
@@ -71,11 +71,11 @@ private:
   block_answer answer(const block_demand& d, swap_decision swap, block_grant& grant);
 
   void index_full_block(sequence& s);
-  std::vector<swap_in> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
-  void bring_back(sequence& s, const std::vector<swap_in>& swapped_out, swap_decision swap, block_grant& grant);
+  std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, bool from_host);
+  void swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
   void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;
-  block_id take(swap_decision swap, block_grant& grant); // a free block, evicting and parking if need be
+  block_id acquire(swap_decision swap, block_grant& grant); // evicts, and swaps out, if no block is free
   void reference(block_id b);
   void unreference(block_id b);
   void unlink(block_id b); // from the eviction order

@@ -35,7 +35,7 @@ std::optional<host_block_pool::slot_id> host_block_pool::store(const block_conte
   if (order_.empty())
     return std::nullopt;
   const auto id = order_.front();
-  forget(id);
+  clear(id);
   slots_[static_cast<std::size_t>(id)].content = content;
   index_.emplace(content.hash, id);
   by_id_.emplace(content.id, id);
@@ -49,13 +49,13 @@ void host_block_pool::hold(slot_id id) {
   s.held = true;
 }
 
-void host_block_pool::let_go(slot_id id) {
+void host_block_pool::release(slot_id id) {
   auto& s = slots_[static_cast<std::size_t>(id)];
   s.place = order_.insert(order_.end(), id);
   s.held = false;
 }
 
-void host_block_pool::forget(slot_id id) {
+void host_block_pool::clear(slot_id id) {
   const auto& old = content(id);
   if (old.id == 0)
     return;

@@ -1,5 +1,5 @@
-// The host tier of the KV cache: which host slot holds the K/V of which content. Accounting only, like the block manager,
-// who owns it. Slots are reused oldest first; a slot that is held, because it is about to be read, is not.
+// The host tier of the KV cache: which host slot holds the K/V of which content. Accounting only. Owned by the block
+// manager. Slots are reused oldest first, except those held because they are about to be read.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -15,10 +15,10 @@
 
 namespace troupe {
 
-/// What a full block holds. Identified by a number that is never reused, so that a chain of blocks is matched exactly:
-/// predecessor by identity, own tokens one by one. The hash only finds candidates.
+/// The content of a full block. Its id is never reused, so that a chain of blocks is matched exactly: the predecessor
+/// by id, the block's own tokens one by one. The hash only finds candidates.
 struct block_content {
-  std::uint64_t id = 0; // 0: nothing that could be found again
+  std::uint64_t id = 0; // 0: none
   std::uint64_t parent = 0;
   std::uint64_t hash = 0;
   std::array<token_id, kernels::block_tokens> tokens{};
@@ -32,19 +32,19 @@ public:
 
   explicit host_block_pool(std::int32_t slots);
 
-  /// The slot that holds these tokens after that predecessor.
+  /// The slot that holds these tokens with that predecessor.
   std::optional<slot_id> find(std::uint64_t parent, std::uint64_t hash, std::span<const token_id> tokens) const;
   const block_content& content(slot_id slot) const { return slots_[static_cast<std::size_t>(slot)].content; }
 
-  /// Whether this content is parked; it then counts as the newest.
+  /// Whether a slot holds this content, which then counts as the newest.
   bool refresh(std::uint64_t content_id);
 
-  /// A slot for this content, whose former content is forgotten; none where all are held.
+  /// Stores this content in the oldest slot, replacing its content; none if all slots are held.
   std::optional<slot_id> store(const block_content& content);
 
-  /// Keeps a slot from being reused, until it is let go as the newest.
+  /// Keeps a slot from being reused until it is released, as the newest.
   void hold(slot_id slot);
-  void let_go(slot_id slot);
+  void release(slot_id slot);
 
   std::size_t total() const { return slots_.size(); }
   std::size_t in_use() const { return by_id_.size(); }
@@ -56,10 +56,10 @@ private:
     bool held = false;
   };
 
-  void forget(slot_id id);
+  void clear(slot_id id);
 
   std::vector<slot> slots_;
-  std::list<slot_id> order_; // oldest first; those never used before all others
+  std::list<slot_id> order_; // oldest first; unused ones before all others
   std::unordered_multimap<std::uint64_t, slot_id> index_;
   std::unordered_map<std::uint64_t, slot_id> by_id_;
 };

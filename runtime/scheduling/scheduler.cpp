@@ -11,7 +11,7 @@ scheduler::scheduler(scheduler_limits limits) : limits_(limits) {
     free_slots_.push_back(slot);
 }
 
-// -- what clients ask -------------------------------------------------------------------------------------------------
+// -- requests ---------------------------------------------------------------------------------------------------------
 
 std::optional<error> scheduler::submit(admission a) {
   if (a.params->n > limits_.max_sequences)
@@ -45,8 +45,8 @@ std::optional<error> scheduler::submit(admission a) {
 
 scheduler::sequence& scheduler::add(sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
-  line_of(stored).emplace(order(stored), &stored);
-  paused_ += stored.paused();
+  queue_of(stored).emplace(order(stored), &stored);
+  paused_count_ += stored.paused();
   return stored;
 }
 
@@ -59,30 +59,30 @@ void scheduler::cancel(std::uint64_t request) {
 void scheduler::finish(sequence_id id) { end(id); }
 
 std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) {
-  std::vector<std::uint64_t> forgotten;
+  std::vector<std::uint64_t> dropped;
   const auto first = sequences_.lower_bound({request, 0});
   if (first == sequences_.end() || first->first.request != request || first->second.paused() == paused)
-    return forgotten;
+    return dropped;
   if (paused)
     pauses_.emplace(++last_pause_, request);
   else
     pauses_.erase(first->second.paused_since);
   for (auto i = first; i != sequences_.end() && i->first.request == request; ++i) {
     auto& s = i->second;
-    line_of(s).erase(order(s));
+    queue_of(s).erase(order(s));
     s.paused_since = paused ? last_pause_ : 0;
-    line_of(s).emplace(order(s), &s);
-    paused_ += paused ? 1 : -1;
+    queue_of(s).emplace(order(s), &s);
+    paused_count_ += paused ? 1 : -1;
   }
   stalled_ = false;
-  while (paused_ > static_cast<std::size_t>(limits_.max_queue + limits_.max_sequences)) {
-    forgotten.push_back(pauses_.begin()->second);
-    cancel(forgotten.back());
+  while (paused_count_ > static_cast<std::size_t>(limits_.max_queue + limits_.max_sequences)) {
+    dropped.push_back(pauses_.begin()->second);
+    cancel(dropped.back());
   }
-  return forgotten;
+  return dropped;
 }
 
-// -- what can run -----------------------------------------------------------------------------------------------------
+// -- eligibility ------------------------------------------------------------------------------------------------------
 
 scheduler::sequence* scheduler::find(sequence_id id) {
   auto found = sequences_.find(id);
@@ -95,12 +95,12 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
   const auto end = std::min(s.known(), s.last_row);
   if (s.planned < end)
     return end - s.planned;
-  // One row ahead of what is known: its token is being sampled.
+  // One row ahead of the known tokens, while its token is being sampled.
   return s.planned == s.known() && s.samples_in_flight > 0 && s.planned < s.last_row ? 1 : 0;
 }
 
 bool scheduler::admissible(const sequence& s) const {
-  // After a preemption, samples under way have to come in first: they are part of what is to be recomputed.
+  // After a preemption, samples in flight must arrive first: they are part of what is recomputed.
   return s.samples_in_flight == 0;
 }
 
@@ -116,53 +116,53 @@ bool scheduler::can_plan() const {
   return false;
 }
 
-bool scheduler::wants_step() const { return !asking_ && (!later_.empty() || can_plan()); }
+bool scheduler::wants_step() const { return !awaiting_grant_ && (!later_.empty() || can_plan()); }
 
-// -- a step in the making ---------------------------------------------------------------------------------------------
+// -- planning a step --------------------------------------------------------------------------------------------------
 
 block_request scheduler::begin_step() {
   block_request request = std::exchange(later_, {});
   for (auto& [_, s] : running_)
     add_commit(request, *s);
   budget_ = 0;
-  asked_.clear();
+  demanded_.clear();
   granted_.clear();
   slots_promised_ = 0;
   if (can_plan()) {
-    stalled_ = true; // until there is a plan, or something happens while questions are under way
+    stalled_ = true; // until there is a plan, or something changes meanwhile
     draft_.emplace();
     budget_ = limits_.step_tokens;
-    make_way(request);
+    preempt_for_waiting(request);
     starved_ = false;
-    ask_for_running(request);
-    ask_for_waiting(request);
+    demand_for_running(request);
+    demand_for_waiting(request);
   }
   demands_ = request.demands;
-  asking_ = true;
+  awaiting_grant_ = true;
   return request;
 }
 
 scheduler::next scheduler::granted(const block_grant& grant) {
   block_request next;
-  // Kept apart from the draft, which may come to nothing: the block manager takes them for done.
+  // Kept apart from the draft, which may be dropped: the block manager counts these moves as done.
   moves_.insert(moves_.end(), grant.moves.begin(), grant.moves.end());
-  // What was granted first: whoever has rows in this step cannot be made to give way any more.
+  // Grants first: a sequence that has rows in this step can no longer be preempted.
   for (std::size_t i = 0; i < demands_.size(); ++i)
     if (grant.answers[i].rows > 0)
-      take(demands_[i], grant.answers[i], grant);
+      apply(demands_[i], grant.answers[i], grant);
   for (std::size_t i = 0; i < demands_.size(); ++i)
     if (grant.answers[i].rows == 0)
-      make_room(demands_[i], next);
+      handle_refusal(demands_[i], next);
   if (draft_ && next.demands.empty()) {
-    ask_for_running(next);
-    ask_for_waiting(next);
+    demand_for_running(next);
+    demand_for_waiting(next);
     if (next.demands.empty())
       break_deadlock(next);
   }
   demands_ = next.demands;
   if (!next.empty())
     return next;
-  asking_ = false;
+  awaiting_grant_ = false;
   if (!draft_)
     return std::monostate{};
   if (auto plan = finish_draft())
@@ -170,8 +170,8 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   return std::monostate{};
 }
 
-// The first that waits gets its slots, and blocks where it was refused some, from whoever is paused or less important.
-void scheduler::make_way(block_request& request) {
+// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks.
+void scheduler::preempt_for_waiting(block_request& request) {
   const auto head = std::ranges::find_if(waiting_, [this](auto& entry) { return admissible(*entry.second); });
   if (head == waiting_.end())
     return;
@@ -192,14 +192,14 @@ void scheduler::make_way(block_request& request) {
     preempt(*victim(), request);
 }
 
-void scheduler::ask_for_running(block_request& request) {
+void scheduler::demand_for_running(block_request& request) {
   auto left = budget_;
   const auto pass = [&](bool decoding) {
     for (auto& [_, s] : running_) {
       auto rows = std::min(rows_wanted(*s), left);
       const bool decodes = s->planned >= s->known() - 1;
-      if (rows > 0 && decodes == decoding && !asked_.contains(s->id)) {
-        ask(request, *s, rows);
+      if (rows > 0 && decodes == decoding && !demanded_.contains(s->id)) {
+        demand(request, *s, rows);
         left -= rows;
       }
     }
@@ -208,41 +208,41 @@ void scheduler::ask_for_running(block_request& request) {
   pass(false);
 }
 
-void scheduler::ask_for_waiting(block_request& request) {
+void scheduler::demand_for_waiting(block_request& request) {
   auto left = budget_;
   for (auto& d : request.demands)
     left -= d.rows;
   for (auto& [_, s] : waiting_) {
     if (left <= 0 || starved_)
       return;
-    if (!admissible(*s) || asked_.contains(s->id))
+    if (!admissible(*s) || demanded_.contains(s->id))
       continue;
     const auto slots = 1 + s->siblings;
     if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
       return;
     slots_promised_ += slots;
     auto rows = std::min(s->known(), left);
-    ask(request, *s, rows);
+    demand(request, *s, rows);
     left -= rows;
   }
 }
 
-void scheduler::ask(block_request& request, sequence& s, std::int32_t rows) {
+void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
   block_demand d{s.id, rows, nullptr, 0};
   if (!s.running()) {
     d.open = s.known() == static_cast<std::int32_t>(s.prompt->size())
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens);
-    // Leave a block for each that runs, lest the newcomer is thrown out again at once.
+    // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
   }
-  asked_.insert(s.id);
+  demanded_.insert(s.id);
   request.demands.push_back(std::move(d));
 }
 
-void scheduler::take(const block_demand& asked, const block_answer& answer, const block_grant& grant) {
+void scheduler::apply(const block_demand& asked, const block_answer& answer, const block_grant& grant) {
   auto* s = find(asked.sequence);
-  if (!s) { // cancelled meanwhile; what was just opened for it goes back
+  if (!s) { // cancelled meanwhile: return the blocks just opened for it
     if (asked.open)
       later_.releases.push_back(asked.sequence);
     return;
@@ -253,7 +253,7 @@ void scheduler::take(const block_demand& asked, const block_answer& answer, cons
   budget_ -= answer.rows;
 }
 
-void scheduler::make_room(const block_demand& refused, block_request& next) {
+void scheduler::handle_refusal(const block_demand& refused, block_request& next) {
   auto* s = find(refused.sequence);
   if (!s)
     return;
@@ -262,8 +262,8 @@ void scheduler::make_room(const block_demand& refused, block_request& next) {
     starved_ = true;
     return;
   }
-  // A sequence that decodes goes on: somebody less important, perhaps itself, makes room. For a prompt under way, only who
-  // is paused does. One for all that were refused: if that is too little, they are refused again.
+  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
+  // paused one. One victim serves all refused demands: if that is too little, they are refused again.
   const bool decodes = s->planned >= s->known() - 1;
   if (!s->running() || s->paused())
     return;
@@ -273,7 +273,7 @@ void scheduler::make_room(const block_demand& refused, block_request& next) {
   if (next.releases.empty())
     preempt(*last, next);
   if (s->running())
-    ask(next, *s, decodes ? 1 : refused.rows);
+    demand(next, *s, decodes ? 1 : refused.rows);
 }
 
 void scheduler::add_rows(sequence& s, const block_answer& answer, const block_grant& grant) {
@@ -305,7 +305,7 @@ void scheduler::add_samples(sequence& s) {
   const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
   plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
   add_sample(s, logit_row);
-  // The prompt has been computed once; each of the others samples its own first token from the same logits.
+  // The prompt is computed once; each sibling samples its own first token from the same logits.
   for (std::int32_t i = 0; i < s.siblings; ++i) {
     sequence sibling = s;
     sibling.id.index = static_cast<std::uint32_t>(i + 1);
@@ -316,7 +316,7 @@ void scheduler::add_samples(sequence& s) {
     sibling.sampler_knows = false;
     auto& stored = add(std::move(sibling));
     later_.forks.push_back({s.id, stored.id});
-    asked_.insert(stored.id);
+    demanded_.insert(stored.id);
     granted_.insert(stored.id);
     add_sample(stored, logit_row);
   }
@@ -334,15 +334,15 @@ void scheduler::add_sample(sequence& s, std::int32_t logit_row) {
   draft_->samples.push_back(std::move(d));
 }
 
-// Nothing at all could be planned and nothing under way will change that: whoever is least important gives up its blocks.
+// Nothing could be planned and nothing in flight will change that: preempts the least important sequence.
 void scheduler::break_deadlock(block_request& next) {
-  if (!granted_.empty() || steps_in_flight_ > 0 || asked_.empty() || running_.empty())
+  if (!granted_.empty() || steps_in_flight_ > 0 || demanded_.empty() || running_.empty())
     return;
   preempt(*victim(), next);
-  asked_.clear();
+  demanded_.clear();
   starved_ = false;
-  ask_for_running(next);
-  ask_for_waiting(next);
+  demand_for_running(next);
+  demand_for_waiting(next);
 }
 
 std::shared_ptr<const step_plan> scheduler::finish_draft() {
@@ -360,19 +360,19 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   return std::make_shared<const step_plan>(std::move(*plan));
 }
 
-// -- coming and going -------------------------------------------------------------------------------------------------
+// -- sequence lifetime ------------------------------------------------------------------------------------------------
 
 void scheduler::admit(sequence& s, std::int32_t cached) {
-  const auto take_slot = [this] {
+  const auto acquire_slot = [this] {
     auto slot = free_slots_.back();
     free_slots_.pop_back();
     return slot;
   };
-  line_of(s).erase(order(s));
-  s.slot = take_slot();
+  queue_of(s).erase(order(s));
+  s.slot = acquire_slot();
   running_.emplace(order(s), &s);
   for (std::int32_t i = 0; i < s.siblings; ++i)
-    s.sibling_slots.push_back(take_slot());
+    s.sibling_slots.push_back(acquire_slot());
   slots_promised_ -= 1 + s.siblings;
   s.planned = cached;
   s.committed = cached;
@@ -392,7 +392,7 @@ void scheduler::add_commit(block_request& request, sequence& s) const {
   s.committed = full;
 }
 
-// A paused one first, else the youngest of the lowest priority; never one that already has rows in this step.
+// A paused sequence if there is one, else the youngest of the lowest priority; never one that has rows in this step.
 scheduler::sequence* scheduler::victim() {
   sequence* last = nullptr;
   for (auto& [_, s] : running_) {
@@ -406,7 +406,7 @@ scheduler::sequence* scheduler::victim() {
 
 void scheduler::preempt(sequence& s, block_request& request) {
   leave(s, request);
-  line_of(s).emplace(order(s), &s);
+  queue_of(s).emplace(order(s), &s);
   ++counters_.preemptions;
 }
 
@@ -426,13 +426,13 @@ void scheduler::end(sequence_id id) {
   if (s->running())
     leave(*s, later_);
   else
-    line_of(*s).erase(order(*s));
-  if (s->samples_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler has never heard of it
+    queue_of(*s).erase(order(*s));
+  if (s->samples_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler does not know it
     ended_.push_back(id);
   const auto since = s->paused_since;
   sequences_.erase(id);
   if (since != 0) {
-    --paused_;
+    --paused_count_;
     if (const auto other = sequences_.lower_bound({id.request, 0});
         other == sequences_.end() || other->first.request != id.request)
       pauses_.erase(since);

@@ -1,5 +1,5 @@
-// The data of one step on its way round: block_request → block_grant → step_plan → step_result. Plain values without
-// pointers into anyone's state; the actors pass them on as shared_ptr<const T>.
+// The data of one step, in the order in which it travels: block_request → block_grant → step_plan → step_result. Plain
+// values that point into no actor's state; actors pass them on as shared_ptr<const T>.
 #pragma once
 
 #include "kernels/ops.hpp"
@@ -18,32 +18,32 @@ using token_list = std::shared_ptr<const std::vector<token_id>>;
 
 // -- scheduler → block manager ----------------------------------------------------------------------------------------
 
-/// Tokens of a sequence whose K/V will have been computed before any later step runs: full blocks become shareable.
+/// Tokens of a sequence whose K/V is computed before any later step runs. Full blocks become shareable.
 struct block_commit {
   sequence_id sequence;
-  std::vector<token_id> tokens; // in order, following the last commit's
+  std::vector<token_id> tokens; // continue those of the last commit
 };
 
-/// `to` starts with everything that `from` has; the first to write the shared partial block gets a copy of it.
+/// `to` starts with all blocks of `from`. The first of the two to write the shared partial block gets a copy of it.
 struct block_fork {
   sequence_id from, to;
 };
 
-/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all; once one that opens is refused,
-/// so are those behind it: nobody overtakes.
+/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a
+/// sequence is refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
-  token_list open;            // for a sequence that has no blocks yet: its tokens, whose longest cached prefix it gets
-  std::int32_t watermark = 0; // refuse where fewer blocks than this would stay available
+  token_list open;            // for a sequence without blocks: its tokens; it is given their longest cached prefix
+  std::int32_t watermark = 0; // refuse if fewer blocks than this would stay available
 };
 
-/// Whether it pays at the moment to park evicted blocks in host memory, and to restore what is parked there.
+/// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
 struct swap_decision {
   bool swap_out = false, swap_in = false;
 };
 
-/// Done in this order: commits, forks, releases, demands.
+/// Served in this order: commits, forks, releases, demands.
 struct block_request {
   std::vector<block_commit> commits;
   std::vector<block_fork> forks;
@@ -60,13 +60,12 @@ struct block_answer {
   sequence_id sequence;
   std::int32_t first_position = 0; // of the rows granted; after an `open`, the length of the cached prefix
   std::int32_t rows = 0;           // granted; 0: refused
-  std::int32_t first_block = 0;    // where its block table starts in `tables`
+  std::int32_t first_block = 0;    // start of its block table in `tables`
   std::int32_t blocks = 0;
 };
 
-/// A whole block, K and V of all layers, to be moved before a step. Only in the order in which they were listed do moves
-/// have the meaning that they were planned with: a block may be parked, restored into and copied to within one step, a
-/// host slot read and then reused.
+/// A whole block, K and V of all layers, to be moved before a step. Moves must run in the order listed: within one step
+/// a block may be swapped out, then swapped into or copied to, and a host slot read, then reused.
 struct block_move {
   enum class kind : std::uint8_t {
     copy,     // from block to block (copy-on-write)
@@ -78,42 +77,42 @@ struct block_move {
 };
 
 struct block_grant {
-  std::vector<block_answer> answers; // one per demand, in their order
-  std::vector<std::int32_t> tables;  // of the sequences with rows > 0, one after another
-  std::vector<block_move> moves;     // to be done before the step, in this order
+  std::vector<block_answer> answers; // one per demand, in order
+  std::vector<std::int32_t> tables;  // of the sequences with rows > 0, concatenated
+  std::vector<block_move> moves;     // to be done before the step, in order
 };
 
 // -- scheduler → executor → sampler -----------------------------------------------------------------------------------
 
-/// All that is needed to (re)build one sequence's sampling state: its transcript.
+/// The transcript of one sequence, from which its sampling state is (re)built.
 struct sampling_start {
   std::shared_ptr<const sampling_params> params;
   token_list prompt;
   std::vector<token_id> emitted;
 };
 
-/// One token to be sampled from one row of logits. Several may sample from the same row (n > 1).
+/// One token to be sampled from one row of logits. Several demands may share a row (n > 1).
 struct sample_demand {
   sequence_id sequence;
   std::int32_t slot = 0;
   std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
-  std::shared_ptr<const sampling_start> start; // on a sequence's first sample since it was (re)admitted
+  std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
 };
 
-/// A token that is not known yet when the step is planned: the one last sampled for `slot`.
+/// Stands for a token that is unknown when the step is planned: the one last sampled for `slot`.
 constexpr token_id placeholder(std::int32_t slot) { return -1 - slot; }
 constexpr std::int32_t slot_of(token_id placeholder) { return -1 - placeholder; }
 
 struct step_plan {
   std::uint64_t step = 0;
-  std::uint64_t after_tokens_of = 0; // the step whose samples fill the placeholders; 0: there are none
+  std::uint64_t after_tokens_of = 0; // the step whose samples fill the placeholders; 0: no placeholders
   std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;        // in this order, before anything else
-  std::vector<std::int32_t> logit_rows; // rows whose logits are wanted
+  std::vector<block_move> moves;        // in order, before anything else
+  std::vector<std::int32_t> logit_rows; // rows of `tokens` whose logits are wanted
   std::vector<sample_demand> samples;
-  std::vector<sequence_id> ended; // since the last plan: their sampling state may go
+  std::vector<sequence_id> ended; // since the last plan: their sampling state can be dropped
 };
 
 // -- sampler → scheduler ----------------------------------------------------------------------------------------------

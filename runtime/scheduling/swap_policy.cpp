@@ -6,8 +6,8 @@ namespace troupe {
 
 namespace {
 
-// What a step counts for when the next has been measured: about the last ten matter.
-constexpr double memory = 0.9;
+// Weight of a step after each later one: about the last ten matter.
+constexpr double decay = 0.9;
 
 } // namespace
 
@@ -19,18 +19,18 @@ void swap_policy::planned(const step_plan& plan, time_point now) {
     if (s.rows > 1)
       of_prompts += static_cast<std::size_t>(s.rows);
   const auto rows = plan.tokens.size();
-  under_way_.push_back({plan.step, rows, of_prompts * 2 > rows && rows >= kernels::block_tokens, now});
+  in_flight_.push_back({plan.step, rows, of_prompts * 2 > rows && rows >= kernels::block_tokens, now});
 }
 
 void swap_policy::finished(std::uint64_t number, time_point now) {
-  while (!under_way_.empty() && under_way_.front().number <= number) {
-    const auto step = under_way_.front();
-    under_way_.pop_front();
+  while (!in_flight_.empty() && in_flight_.front().number <= number) {
+    const auto step = in_flight_.front();
+    in_flight_.pop_front();
     if (step.number == number && step.prefills) {
-      // A step that was planned ahead began when the one before it ended.
+      // A step planned ahead begins when the one before it ends.
       const auto began = std::max(step.sent, last_end_);
-      seconds_ = seconds_ * memory + std::chrono::duration<double>(now - began).count();
-      rows_ = rows_ * memory + static_cast<double>(step.rows);
+      seconds_ = seconds_ * decay + std::chrono::duration<double>(now - began).count();
+      rows_ = rows_ * decay + static_cast<double>(step.rows);
     }
     last_end_ = now;
   }

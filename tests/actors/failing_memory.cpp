@@ -7,15 +7,15 @@ namespace {
 
 thread_local int* allocations_left = nullptr; // null: none fails
 
-/// Null where there is none.
-void* take(std::size_t bytes) noexcept {
+/// Null if there is none, or if it is this allocation's turn to fail.
+void* try_allocate(std::size_t bytes) noexcept {
   if (allocations_left && *allocations_left > 0 && --*allocations_left == 0)
     return nullptr;
   return std::malloc(bytes > 0 ? bytes : 1);
 }
 
 void* allocate(std::size_t bytes) {
-  if (void* memory = take(bytes))
+  if (void* memory = try_allocate(bytes))
     return memory;
   throw std::bad_alloc();
 }
@@ -24,8 +24,8 @@ void* allocate(std::size_t bytes) {
 
 void* operator new(std::size_t bytes) { return allocate(bytes); }
 void* operator new[](std::size_t bytes) { return allocate(bytes); }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return take(bytes); }
-void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return take(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return try_allocate(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return try_allocate(bytes); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

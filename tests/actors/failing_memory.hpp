@@ -1,11 +1,11 @@
-// Lets one allocation of the calling thread fail, of all that operator new serves in this program.
+// Makes one allocation by operator new fail on the calling thread.
 #pragma once
 
 namespace troupe::test {
 
 class failing_allocation {
 public:
-  /// The `nth` allocation while it is armed fails, once.
+  /// The `nth` allocation made while armed fails, once.
   explicit failing_allocation(int nth) : left_(nth) {}
 
   void arm();

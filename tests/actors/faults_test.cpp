@@ -1,5 +1,5 @@
-// The engine when its parts fail: a real company over a small model, on a device that fails where it is told to. Clients
-// hear a pause at most, and then what they would have heard anyway.
+// The engine when its actors fail: a real worker group over a small model, on a device that fails at chosen steps.
+// Clients notice a pause at most; their results are the same bits.
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
 #include "tests/actors/faulty_device.hpp"
@@ -95,11 +95,11 @@ public:
     return l.result();
   }
 
-  /// Nothing where there is no company at the moment.
+  /// Nothing while there is no worker group.
   std::optional<engine_stats> stats() {
     caf::scoped_actor self{system_};
     std::optional<engine_stats> stats;
-    self->request(engine, caf::infinite, stats_atom::value)
+    self->request(engine, std::chrono::minutes(5), stats_atom::value)
       .receive([&](const engine_stats& s) { stats = s; }, [](const caf::error&) {});
     return stats;
   }
@@ -112,12 +112,12 @@ public:
     return std::nullopt;
   }
 
-  /// The scheduler, as every request learns of it.
+  /// The scheduler, as the engine admits requests to it.
   scheduler_actor scheduler() {
-    auto way_in = std::make_shared<std::promise<scheduler_actor>>();
-    auto scout = system_.spawn([way_in](request_actor::pointer self) -> request_actor::behavior_type {
+    auto admitted = std::make_shared<std::promise<scheduler_actor>>();
+    auto scout = system_.spawn([admitted](request_actor::pointer self) -> request_actor::behavior_type {
       return {
-        [=](const welcome_ptr& w) { way_in->set_value(w->scheduler), self->quit(); },
+        [=](const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
         [](started_atom, std::uint64_t, std::int32_t) {},
         [](const sequence_id&, const sampled_token&) {},
         [](std::uint64_t, const error&) {},
@@ -129,10 +129,10 @@ public:
     caf::anon_send(engine, admit_atom::value, scout);
     caf::scoped_actor self{system_};
     self->wait_for(scout);
-    return way_in->get_future().get();
+    return admitted->get_future().get();
   }
 
-  /// Kills the scheduler, and waits until the engine knows. The next company comes when all of this one have ended.
+  /// Kills the scheduler and waits until the engine has noticed. The next group starts when this one has ended.
   void lose_scheduler() {
     caf::anon_send_exit(scheduler(), caf::exit_reason::kill);
     while (stats())
@@ -157,7 +157,7 @@ std::shared_ptr<faults> failing(std::function<void(int)> on_step) {
   return script;
 }
 
-/// Stops in that step: says so, and waits for its release.
+/// Stops in that step: signals `reached` and waits for `release`.
 std::shared_ptr<faults> waiting_at(int step, std::promise<void>& reached, std::promise<void>& release) {
   return failing([step, &reached, released = release.get_future().share()](int now) {
     if (now == step) {
@@ -178,8 +178,7 @@ generation ask(int prompt, int max_tokens) {
   return g;
 }
 
-/// Of all kinds, and more than run at once, so that wherever a fault comes, some wait, some are in their prompts, some
-/// are in their answers and some have ended.
+/// Requests of all kinds, more than run at once, so that any fault meets waiting, prefilling, decoding and ended ones.
 std::vector<generation> mixed_work() {
   std::vector<generation> work{ask(5, 12), ask(100, 6), ask(3, 20), ask(40, 9), ask(20, 14), ask(1, 1)};
   auto& penalised = work[0].sampling;
@@ -210,7 +209,7 @@ std::vector<heard> undisturbed(const std::vector<generation>& work) {
   return all;
 }
 
-/// Runs all at once, the long prompt with a pause until the first has ended; returns the steps that it took.
+/// Runs all at once, the long prompt paused until the first has ended; returns the number of steps.
 int check_same(troubled_engine& e, const std::vector<generation>& work, const std::vector<heard>& expected) {
   std::deque<listener> clients(work.size());
   std::vector<request_actor> requests;
@@ -234,7 +233,7 @@ int check_same(troubled_engine& e, const std::vector<generation>& work, const st
 
 } // namespace
 
-TEST_CASE("a fault in any step of any work changes nothing that clients hear") {
+TEST_CASE("a fault in any step of any work changes no event that clients receive") {
   const auto work = mixed_work();
   const auto expected = undisturbed(work);
   int steps = 0;
@@ -264,7 +263,7 @@ TEST_CASE("a fault in any step of any work changes nothing that clients hear") {
   CHECK(restarts * 2 > static_cast<std::uint64_t>(steps / stride)); // how much fits a step is a matter of timing
 }
 
-TEST_CASE("whatever is thrown, by whatever part, three times in a row, the work goes on") {
+TEST_CASE("work continues after three faults in a row, whatever is thrown and by whichever actor") {
   const auto work = mixed_work();
   const auto expected = undisturbed(work);
   auto script = failing([](int step) {
@@ -274,7 +273,7 @@ TEST_CASE("whatever is thrown, by whatever part, three times in a row, the work 
       throw std::runtime_error("a bug");
   });
   script->on_runner = [](int n) {
-    if (n == 2) // the one that was to replace the first
+    if (n == 2) // the replacement of the first
       fail_device();
   };
   troubled_engine e(script);
@@ -282,14 +281,14 @@ TEST_CASE("whatever is thrown, by whatever part, three times in a row, the work 
   CHECK(e.settled()->restarts == 3);
   const auto lines = e.lines();
   const auto told = [&](const std::string& why) {
-    return std::ranges::count(lines, "a part of the engine failed and was started anew: " + why);
+    return std::ranges::count(lines, "a part of the engine failed and was restarted: " + why);
   };
   CHECK(told("there is not enough memory") == 1);
   CHECK(told("cuLaunchKernel(attention): it failed") == 1);
   CHECK(told("a bug") == 1);
 }
 
-TEST_CASE("a scheduler that dies is replaced like any other part") {
+TEST_CASE("a scheduler that dies is replaced like any other actor") {
   const auto work = mixed_work();
   const auto expected = undisturbed(work);
   std::promise<void> reached, release;
@@ -304,16 +303,16 @@ TEST_CASE("a scheduler that dies is replaced like any other part") {
   CHECK(e.settled()->restarts == 1);
 }
 
-TEST_CASE("between two companies requests are taken, refused and cancelled") {
+TEST_CASE("between two worker groups requests are accepted, refused and cancelled") {
   const auto before = ask(10, 30), during = ask(20, 10);
   const auto expected = undisturbed({before, during});
   std::promise<void> reached, release;
   troubled_engine e(waiting_at(5, reached, release));
-  listener running, taken, cancelled;
+  listener running, accepted, cancelled;
   e.submit(before, running);
   reached.get_future().wait();
   e.lose_scheduler();
-  e.submit(during, taken);
+  e.submit(during, accepted);
   auto impossible = during;
   impossible.prompt = {};
   CHECK(e.run(impossible).failed->param == "prompt");
@@ -322,13 +321,13 @@ TEST_CASE("between two companies requests are taken, refused and cancelled") {
   CHECK(cancelled.result().finish.at(0) == finish_reason::cancelled);
   release.set_value();
   REQUIRE(running.wait());
-  REQUIRE(taken.wait());
+  REQUIRE(accepted.wait());
   CHECK(same(running.result(), expected[0]));
-  CHECK(same(taken.result(), expected[1]));
+  CHECK(same(accepted.result(), expected[1]));
   CHECK(e.settled()->restarts == 1);
 }
 
-TEST_CASE("between two companies no more requests are taken than fit the queue") {
+TEST_CASE("between two worker groups no more requests are accepted than fit the queue") {
   const auto before = ask(10, 30), during = ask(20, 10);
   const auto expected = undisturbed({during});
   std::promise<void> reached, release;
@@ -363,7 +362,7 @@ TEST_CASE("between two companies no more requests are taken than fit the queue")
   CHECK(refused() == 3);
 }
 
-TEST_CASE("an engine that is stopped between two companies tells every client") {
+TEST_CASE("an engine that is stopped between two worker groups tells every client") {
   std::promise<void> reached, release;
   listener running, waiting;
   troubled_engine e(waiting_at(5, reached, release));
@@ -380,7 +379,7 @@ TEST_CASE("an engine that is stopped between two companies tells every client") 
   CHECK(e.script->runners == 1);
 }
 
-TEST_CASE("a fault that comes again and again is the end, with a sentence for everyone") {
+TEST_CASE("a fault that keeps recurring ends the engine with a sentence for every client") {
   troubled_engine e(failing([](int) { fail_device(); }));
   const std::string sentence = "a part of the engine failed again after 3 restarts within 60 s: "
                                "cuLaunchKernel(attention): it failed";
@@ -398,7 +397,7 @@ TEST_CASE("a fault that comes again and again is the end, with a sentence for ev
   CHECK(e.script->runners == 4);
 }
 
-TEST_CASE("where the device's context is lost, nothing is started anew") {
+TEST_CASE("nothing is restarted after the loss of the device's context") {
   troubled_engine e(failing([](int step) {
     if (step == 3)
       throw kernels::device_error("cuStreamSynchronize: an illegal memory access was encountered", true);

@@ -1,4 +1,4 @@
-// A device whose steps can be made to fail or to wait, for tests of supervision.
+// A device whose steps can be made to fail or block, for tests of supervision.
 #pragma once
 
 #include "runtime/execution/device.hpp"
@@ -12,10 +12,10 @@ namespace troupe::testing {
 
 /// Shared by all runners of one engine.
 struct faults {
-  std::function<void(int)> on_step;   // at the start of the n-th step since the engine's start, from 1
-  std::function<void(int)> on_runner; // when the n-th runner is made
+  std::function<void(int)> on_step;   // at the start of step n since the engine's start, from 1
+  std::function<void(int)> on_runner; // before runner n is made
   std::atomic<int> steps = 0, runners = 0;
-  std::atomic<int> alive = 0, most_alive = 0; // runners, and with them KV caches, at a time
+  std::atomic<int> alive = 0, most_alive = 0; // runners, each with a KV cache
 };
 
 class faulty_runner final : public step_runner {

@@ -1,5 +1,5 @@
-// The engine through its public face: golden results, schedule invariance over random workloads, cancellation, flow
-// control, stopping. The model is small, the company is real.
+// The engine through its public interface: golden results, schedule invariance over random workloads, cancellation,
+// flow control, stopping. The model is small, the worker group is real.
 #include "api/embed/engine_caf.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/listener.hpp"
@@ -94,7 +94,7 @@ const numbers all_numbers[] = {{"f32", "none", "auto"},
                                {"bf16", "int8", "auto"},
                                {"bf16", "int4", "auto"}};
 
-/// Instruction sets of this machine; under sanitizers, which make all slow, the fastest alone.
+/// Instruction sets of this machine; under slow sanitizers the fastest alone.
 std::vector<std::string> devices() {
   auto targets = kernels::available_isas();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -106,7 +106,7 @@ std::vector<std::string> devices() {
   return all;
 }
 
-/// Twelve random requests at a time: each gets the same alone as in crowds of any shape.
+/// Twelve random requests at a time: each has the same result alone and in batches of any shape.
 void check_schedule_invariance(const numbers& types, const std::string& device) {
   CAPTURE(types.dtype);
   CAPTURE(types.quantize);
@@ -170,13 +170,13 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
 
 } // namespace
 
-TEST_CASE("random workloads give every request what it gets alone, bit for bit") {
+TEST_CASE("random workloads give every request the same bits as alone") {
   for (const auto& device : devices())
     for (const auto& types : all_numbers)
       check_schedule_invariance(types, device);
 }
 
-TEST_CASE("two engines live in one process, one of them inside somebody's actor system") {
+TEST_CASE("two engines live in one process, one of them in a foreign actor system") {
   caf::actor_system_config config;
   engine::configure(config);
   caf::actor_system system{config};
@@ -250,7 +250,7 @@ TEST_CASE("a paused request gets no more tokens until it is resumed") {
   handle.pause();
   while (e.stats().paused == 0)
     std::this_thread::yield();
-  auto other = run(e, g); // goes on unhindered
+  auto other = run(e, g); // not delayed
   auto seen = slow.result().ids[0].size();
   run(e, g);
   CHECK(slow.result().ids[0].size() <= seen + 2);
@@ -260,7 +260,7 @@ TEST_CASE("a paused request gets no more tokens until it is resumed") {
   CHECK(slow.result().ids == other.ids);
 }
 
-TEST_CASE("what cannot be served is an error with a sentence") {
+TEST_CASE("a request that cannot be served ends with an error and a sentence") {
   auto options = small();
   options.max_queue = 1;
   options.max_sequences = 1;
@@ -307,7 +307,7 @@ TEST_CASE("max_tokens is cut to what the context holds, and zero is refused") {
   CHECK(heard.failed->param == "max_tokens");
 }
 
-TEST_CASE("a request that takes longer than it may is ended") {
+TEST_CASE("a request that exceeds its timeout ends") {
   auto options = small();
   options.step_tokens = 1;
   auto e = engine::start(options);
@@ -320,7 +320,7 @@ TEST_CASE("a request that takes longer than it may is ended") {
   CHECK(idle(e));
 }
 
-TEST_CASE("stopping tells every client, whatever it waits for") {
+TEST_CASE("stopping ends the request of every client, in any state") {
   auto e = engine::start(small());
   e.wait_until_ready();
   std::vector<listener> clients(20);
@@ -340,7 +340,7 @@ TEST_CASE("stopping tells every client, whatever it waits for") {
   CHECK_THROWS_AS(e.stats(), failure);
 }
 
-TEST_CASE("an engine that is stopped while it loads is silent from then on") {
+TEST_CASE("an engine stopped while loading reports nothing afterwards") {
   std::promise<void> loading;
   std::atomic<bool> first = true, telling = false;
   auto e = engine::start(small(), [&](const load_status& s) {
@@ -375,14 +375,14 @@ TEST_CASE("an engine may be stopped by several threads, and handles outlive it")
   left.cancel();
 }
 
-TEST_CASE("an engine actor that dies takes its company with it") {
+TEST_CASE("an engine actor that dies takes its worker group with it") {
   auto e = engine::start(small(), [](const load_status& s) {
     if (s.now == load_status::stage::ready)
       throw std::runtime_error("no");
   });
   try {
     e.wait_until_ready();
-  } catch (const failure&) { // the engine may be gone before this thread has looked
+  } catch (const failure&) { // the engine may end before this thread looks
   }
   CHECK(run(e, ask({1}, 1)).failed->code == errc::unavailable);
   CHECK_THROWS_AS(e.stats(), failure);
@@ -397,7 +397,7 @@ TEST_CASE("a sink that throws ends its own request alone") {
   CHECK(idle(e));
 }
 
-TEST_CASE("a model that cannot be loaded is a sentence, not an end") {
+TEST_CASE("a model that cannot be loaded is reported in a sentence") {
   auto options = small();
   options.model = golden("no-such-model");
   auto e = engine::start(options);

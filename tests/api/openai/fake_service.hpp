@@ -119,7 +119,7 @@ public:
   }
 
 private:
-  friend class fake_ticket;
+  friend class fake_control;
   template <class F>
   bool wait(F condition) {
     std::unique_lock lock(mutex_);
@@ -143,12 +143,11 @@ private:
   bool cancelled_ = false, paused_ = false;
 };
 
-class fake_ticket : public ticket {
+class fake_control : public request_control {
 public:
-  explicit fake_ticket(std::shared_ptr<fake_request> request) : request_(std::move(request)) {}
+  explicit fake_control(std::shared_ptr<fake_request> request) : request_(std::move(request)) {}
   void cancel() override { request_->set(request_->cancelled_, true); }
-  void pause() override { request_->set(request_->paused_, true); }
-  void resume() override { request_->set(request_->paused_, false); }
+  void pause(bool paused) override { request_->set(request_->paused_, paused); }
 
 private:
   std::shared_ptr<fake_request> request_;
@@ -165,14 +164,14 @@ public:
     return status_;
   }
   std::shared_ptr<const served_model> model() const override { return status().ready ? served : nullptr; }
-  std::unique_ptr<ticket> submit(generation request, event_sink sink) override {
+  request_handle submit(generation request, event_sink sink) override {
     const std::lock_guard lock(mutex_);
     if (std::exchange(short_of_memory_, false))
       throw std::bad_alloc();
     auto made = std::make_shared<fake_request>(std::move(request), std::move(sink));
     submitted_.push_back(made);
     arrived_.notify_all();
-    return std::make_unique<fake_ticket>(made);
+    return request_handle(std::make_shared<fake_control>(made));
   }
   engine_stats stats() const override {
     if (!status().ready)

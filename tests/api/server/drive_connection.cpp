@@ -25,17 +25,16 @@ struct answered_request {
   void end() { open->erase(this); }
 };
 
-class answered_ticket : public ticket {
+class answered_control : public request_control {
 public:
-  explicit answered_ticket(std::shared_ptr<answered_request> request) : request_(std::move(request)) {}
+  explicit answered_control(std::shared_ptr<answered_request> request) : request_(std::move(request)) {}
   void cancel() override {
     if (!request_->open->contains(request_.get()))
       return;
     request_->end();
     request_->asked->done(finish_reason::cancelled);
   }
-  void pause() override {}
-  void resume() override {}
+  void pause(bool) override {}
 
 private:
   std::shared_ptr<answered_request> request_;
@@ -52,7 +51,7 @@ public:
   std::shared_ptr<const served_model> model() const override { return served; }
   engine_stats stats() const override { return {}; }
 
-  std::unique_ptr<ticket> submit(generation request, event_sink sink) override {
+  request_handle submit(generation request, event_sink sink) override {
     const auto text = served->decode(request.prompt, true);
     const auto says = [&](const char* word) { return text.find(word) != text.npos; };
     auto made = std::make_shared<answered_request>();
@@ -63,7 +62,7 @@ public:
     if (says("fail")) {
       made->end();
       asked.send(error{errc::overloaded, "the queue is full", {}});
-      return std::make_unique<answered_ticket>(made);
+      return request_handle(std::make_shared<answered_control>(made));
     }
     for (int i = 0; i < asked.asked.sampling.n; ++i)
       asked.text("\xc3\xa9\"\n", static_cast<std::uint32_t>(i));
@@ -78,7 +77,7 @@ public:
       made->end();
       asked.done(finish_reason::length);
     }
-    return std::make_unique<answered_ticket>(made);
+    return request_handle(std::make_shared<answered_control>(made));
   }
 };
 

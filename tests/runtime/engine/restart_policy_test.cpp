@@ -5,7 +5,7 @@
 using namespace troupe;
 using namespace std::chrono_literals;
 
-TEST_CASE("an engine is restarted so many times within so many seconds, then no more") {
+TEST_CASE("restarts are limited within a time window") {
   restart_policy policy(3, 60s);
   const restart_policy::clock::time_point start{1h};
   CHECK(policy.restart(start));

@@ -19,7 +19,7 @@ sampled_token token(token_id id, enum sampled_token::finish finish = sampled_tok
   return t;
 }
 
-/// Feeds a text's tokens, the last with `finish`, and returns the events.
+/// Pushes the tokens of a text, the last with `finish`; returns the events.
 std::vector<token_event> stream(const std::string& text, generation what,
                                 enum sampled_token::finish finish = sampled_token::finish::length) {
   transcript t(2, words(), what);
@@ -56,7 +56,7 @@ TEST_CASE("a transcript's events carry its whole text and all ids, and the last 
   CHECK(events.size() < ids.size()); // the fox arrives whole
 }
 
-TEST_CASE("text ends before a stop string, wherever tokens divide it, and later tokens are not heard") {
+TEST_CASE("text ends before a stop string, wherever tokens divide it, and later tokens are ignored") {
   generation what;
   what.sampling.stop = {"not to"};
   auto events = stream("To be, or not to be", what);
@@ -65,7 +65,7 @@ TEST_CASE("text ends before a stop string, wherever tokens divide it, and later 
   CHECK(events.back().stop == "not to");
 }
 
-TEST_CASE("text that was held back for a stop string comes when the sequence ends otherwise") {
+TEST_CASE("text held back for a stop string is emitted when the sequence ends otherwise") {
   generation what;
   what.sampling.stop = {"question!"};
   auto events = stream("that is the quest", what);

@@ -247,30 +247,38 @@ TEST_CASE("Sampling defaults are read where they are given, and checked") {
   const auto given = generation(
     R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.1})");
   CHECK(given.sample);
-  CHECK(given.temperature == 0.6);
-  CHECK(given.top_k == 20);
-  CHECK(given.top_p == 0.95);
-  CHECK(given.min_p == 0.05);
-  CHECK(given.repetition_penalty == 1.1);
-  CHECK(generation("{}") == generation_defaults{});
+  CHECK(given.sampling.temperature == 0.6f);
+  CHECK(given.sampling.top_k == 20);
+  CHECK(given.sampling.top_p == 0.95f);
+  CHECK(given.sampling.min_p == 0.05f);
+  CHECK(given.sampling.repetition_penalty == 1.1f);
+  const auto none = generation("{}");
+  CHECK(!none.sample);
+  CHECK(none.sampling.temperature == 1);
+  CHECK(none.sampling.top_k == 0);
+  CHECK(none.sampling.top_p == 1);
+  CHECK(none.remarks.empty());
   for (const char* wrong : {R"({"temperature": "hot"})", R"({"top_k": 0.5})", R"({"do_sample": "yes"})", "[]"})
     CHECK_MESSAGE(failure_of([&] { generation(wrong); }).starts_with("generation_config.json"), wrong);
 }
 
-TEST_CASE("Sampling defaults that no request may ask for are taken as the nearest that it may, with a line") {
+TEST_CASE(
+  "Sampling defaults out of range are clamped, with a line each, so that requests without parameters are valid") {
   const auto wild = generation(R"({"temperature": 2.5, "top_k": 99999999999, "top_p": 1.5, "min_p": -1,
                                    "repetition_penalty": 1e6})");
-  CHECK(wild.temperature == 2);
-  CHECK(wild.top_k == 2147483647);
-  CHECK(wild.top_p == 1);
-  CHECK(wild.min_p == 0);
-  CHECK(wild.repetition_penalty == 100);
+  CHECK(wild.sampling.temperature == 2);
+  CHECK(wild.sampling.top_k == 2147483647);
+  CHECK(wild.sampling.top_p == 1);
+  CHECK(wild.sampling.min_p == 0);
+  CHECK(wild.sampling.repetition_penalty == 100);
   REQUIRE(wild.remarks.size() == 5);
   CHECK(wild.remarks[0] == "generation_config.json: `temperature` is 2.5, taken as 2: it must be from 0 to 2");
   const auto low = generation(R"({"temperature": -1e300, "top_k": -9223372036854775808, "repetition_penalty": 0})");
-  CHECK(low.temperature == 0);
-  CHECK(low.top_k == -1);
-  CHECK(low.repetition_penalty == 0.01);
+  CHECK(low.sampling.temperature == 0);
+  CHECK(low.sampling.top_k == -1);
+  CHECK(low.sampling.repetition_penalty == 0.01f);
+  wild.sampling.validate(1);
+  low.sampling.validate(1);
   CHECK(generation(R"({"temperature": 2, "top_k": -1, "top_p": 0, "repetition_penalty": 100})").remarks.empty());
 }
 

@@ -68,7 +68,7 @@ std::vector<token_id> kept_ids(const std::vector<float>& logits) {
 
 } // namespace
 
-TEST_CASE("every processor gives what transformers gives for the golden checkpoints") {
+TEST_CASE("every processor matches transformers on the golden checkpoints") {
   int checked = 0;
   for (const auto& folder : std::filesystem::directory_iterator(std::filesystem::path(test_data()) / "golden")) {
     if (!folder.is_directory())
@@ -145,7 +145,7 @@ TEST_CASE("repetition penalty touches a token once, presence and frequency count
   CHECK(logits == std::vector<float>{1, 1, -4.75f, 1});
 }
 
-TEST_CASE("edits pass over ids outside the row") {
+TEST_CASE("edits ignore ids outside the row") {
   std::vector<float> logits{1, 2};
   token_counts counts;
   counts.add_prompt(std::vector<token_id>{-1, 2, 1 << 30});

@@ -56,7 +56,7 @@ TEST_CASE("the sampler's exp is within 2 ulp, exact at 0 and never grows downwar
   CHECK(worst <= 2 * 0x1p-23);
 }
 
-TEST_CASE("greedy takes the lowest id among equals, wherever in the row") {
+TEST_CASE("greedy chooses the lowest id among equals, anywhere in the row") {
   for (const std::size_t first : {0, 1, 127, 128, 500, 998}) {
     std::vector<float> logits(1000, -0.5f);
     logits[first] = logits[999] = 2;
@@ -68,7 +68,7 @@ TEST_CASE("greedy takes the lowest id among equals, wherever in the row") {
   CHECK(sample_once({.temperature = 0}, zeros, 0) == 200);
 }
 
-TEST_CASE("the sampler chooses what the sorting reference chooses, under random parameters") {
+TEST_CASE("the sampler agrees with the sorting reference under random parameters") {
   std::mt19937 random(1);
   const auto maybe = [&](auto on, auto off) { return random() % 2 ? on : off; };
   const auto uniform = [&](float low, float high) { return std::uniform_real_distribution<float>(low, high)(random); };
@@ -162,7 +162,7 @@ TEST_CASE("a sample depends on seed, position and index alone") {
   for (int i = 0; i < 50; ++i)
     ids.push_back(sampler.sample(logits, scratch).id);
 
-  SUBCASE("a sampler rebuilt from any point of the transcript continues alike") {
+  SUBCASE("a sampler rebuilt from any point of the transcript continues with the same tokens") {
     for (std::size_t cut = 0; cut < ids.size(); cut += 7) {
       sampling_scratch fresh;
       auto rebuilt = make_sampler(params, transcript, {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut)});
@@ -170,7 +170,7 @@ TEST_CASE("a sample depends on seed, position and index alone") {
         REQUIRE(rebuilt.sample(logits, fresh).id == ids[i]);
     }
   }
-  SUBCASE("other seeds and other sequences of the request sample otherwise") {
+  SUBCASE("other seeds and other sequences of the request sample differently") {
     auto other_seed = make_sampler({.seed = 43, .max_tokens = 1000}, transcript);
     auto other_index = make_sampler(params, transcript, {}, 1);
     int same = 0;
@@ -236,7 +236,7 @@ TEST_CASE("a sequence ends at an EOS id, a stop id or its length, not before min
   CHECK(last.finish == finish::eos);
 }
 
-TEST_CASE("a row with nothing to choose fails and leaves the transcript as it was") {
+TEST_CASE("a row without candidates fails and leaves the transcript unchanged") {
   sampling_scratch scratch;
   const std::vector<float> good{0, 1, 2}, bad(3, NAN);
   auto sampler = make_sampler({.seed = 9}), other = make_sampler({.seed = 9});
@@ -276,7 +276,7 @@ TEST_CASE("parameters out of range are refused by the field's name") {
   CHECK(field({.stop_token_ids = {100}}) == "stop_token_ids");
   CHECK(field({.n = 0}) == "n");
   CHECK(field({.logprobs = 21}) == "logprobs");
-  // Lists are refused where they are made.
+  // Lists are checked on construction.
   const auto biased = [&](std::vector<std::pair<token_id, float>> entries) {
     return field_of([&] { return sampling_params{.logit_bias = entries}; });
   };

@@ -1,5 +1,5 @@
-// The whole way from logits to a token, written for reading: sorts, maps and one token at a time. What the fast sampler
-// must agree with, token for token.
+// From logits to a token in readable code: sorts, maps, one token at a time. The fast sampler must agree with it token
+// for token.
 #pragma once
 
 #include "runtime/sampling/philox.hpp"

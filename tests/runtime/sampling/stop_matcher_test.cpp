@@ -8,7 +8,7 @@ using namespace troupe;
 
 namespace {
 
-// What the matcher must have emitted once `text` has arrived, found by looking at every prefix.
+// The output that the matcher must have emitted after `text`, found by trying every prefix.
 struct outcome {
   std::string emitted = {};
   bool stopped = false;
@@ -117,7 +117,7 @@ TEST_CASE("after every piece the matcher has emitted what a naive search allows"
 }
 
 TEST_CASE("time is linear in the text and does not depend on the number of stop strings") {
-  // Looking for each at every place would need 10^9 steps here.
+  // A naive search would need 10^9 steps here.
   std::vector<std::string> stops;
   for (int i = 33; i < 97; ++i)
     stops.push_back(std::string(static_cast<std::size_t>(i - 33), 'a') + "b");
@@ -129,7 +129,7 @@ TEST_CASE("time is linear in the text and does not depend on the number of stop 
 TEST_CASE("matchers of one request share its automaton, which is small") {
   std::vector<std::string> stops;
   for (char c = ' '; c < ' ' + 64; ++c)
-    stops.push_back(std::string(64, c)); // as many nodes as there may be
+    stops.push_back(std::string(64, c)); // the largest number of nodes
   const stop_strings shared(stops);
   stop_matcher one(shared), other(shared);
   CHECK(sizeof(stop_matcher) < 128);

@@ -51,7 +51,7 @@ TEST_CASE("blocks are granted on demand, sixteen positions each") {
   CHECK(m.counters().cached == 0);
 }
 
-TEST_CASE("a demand is cut to the blocks there are, and refused where there is none") {
+TEST_CASE("a demand is cut to the available blocks, and refused without any") {
   block_manager m(2, true);
   CHECK(ask(m, a, 100, tokens(100)).rows == 32);
   CHECK(ask(m, a, 1).rows == 0);
@@ -78,7 +78,7 @@ TEST_CASE("a full block is found again by its content, the last prompt token is 
   CHECK(m.counters().found_tokens == 48);
 }
 
-TEST_CASE("what was not committed is not shared") {
+TEST_CASE("uncommitted tokens are not shared") {
   block_manager m(8, true);
   ask(m, a, 32, tokens(32));
   CHECK(ask(m, b, 32, tokens(32)).first_position == 0);
@@ -171,13 +171,13 @@ TEST_CASE("forks after a full block copy nothing") {
   CHECK(m.counters().in_use == 4);
 }
 
-TEST_CASE("who comes later does not get the blocks that the first was refused") {
+TEST_CASE("a later demand does not get the blocks that an earlier one was refused") {
   block_manager m(8, true);
   ask(m, a, 80, tokens(80));
   commit(m, a, *tokens(80));
   release(m, a);
   block_request r;
-  r.demands.push_back({b, 100, tokens(100), 4}); // five blocks are found, but then fewer than four are left
+  r.demands.push_back({b, 100, tokens(100), 4}); // five blocks are found, which leaves fewer than four
   r.demands.push_back({c, 16, tokens(16, 900), 4});
   auto grant = m.serve(r);
   CHECK(grant.answers[0].rows == 0);
@@ -199,7 +199,7 @@ block_grant ask_with(block_manager& m, swap_decision swap, sequence_id id, int r
   return m.serve(r);
 }
 
-/// Computes `prompt`, whose length is a multiple of 16, for a sequence that leaves it cached.
+/// Computes `prompt`, a multiple of 16 tokens, and leaves it cached.
 void compute(block_manager& m, sequence_id id, const token_list& prompt) {
   ask_with(m, always, id, static_cast<int>(prompt->size()), prompt);
   commit(m, id, *prompt);
@@ -217,7 +217,7 @@ std::vector<kind> kinds(const block_grant& grant) {
 
 } // namespace
 
-TEST_CASE("an evicted block is swapped out, and swapped in for whoever starts with its content") {
+TEST_CASE("an evicted block is swapped out, and swapped in for a sequence that starts with its content") {
   block_manager m(2, true, 4);
   compute(m, a, tokens(32));
   auto grant = ask_with(m, always, b, 32, tokens(32, 500));
@@ -232,32 +232,32 @@ TEST_CASE("an evicted block is swapped out, and swapped in for whoever starts wi
   CHECK(kinds(grant) == std::vector{kind::swap_out, kind::swap_in, kind::swap_out});
   CHECK(grant.moves[1].from == swapped_out[1].to); // the end of the chain went first
   CHECK(grant.moves[1].to == grant.tables.at(0));
-  CHECK(grant.moves[0].from == grant.moves[1].to); // into the very block that was parked just before
+  CHECK(grant.moves[0].from == grant.moves[1].to); // into the block just swapped out
   CHECK(m.counters().swapped_out == 4);
   CHECK(m.counters().swapped_in == 1);
   CHECK(m.counters().host_total == 4);
 }
 
-TEST_CASE("what is still swapped out is not swapped out again, and its slot is the last to be reused") {
+TEST_CASE("content still in host memory is not swapped out again, and its slot is reused last") {
   block_manager m(1, true, 2);
   compute(m, a, tokens(16));
   compute(m, b, tokens(16, 500));
   auto grant = ask_with(m, always, c, 17, tokens(17, 500)); // needs two blocks: refused, and nothing is moved
   CHECK(grant.answers.at(0).rows == 0);
   CHECK(grant.moves.empty());
-  compute(m, a, tokens(16)); // computed anew although it is parked: its last token's logits are wanted
+  compute(m, a, tokens(16)); // recomputed although it is in host memory, for the logits of its last token
   CHECK(m.counters().swapped_out == 2);
   compute(m, b, tokens(16, 900));
-  CHECK(m.counters().swapped_out == 2); // the first is parked already
+  CHECK(m.counters().swapped_out == 2); // the first is in host memory already
   compute(m, b, tokens(16, 1000));
   CHECK(m.counters().swapped_out == 3); // in the slot of the second
   CHECK(m.counters().host_in_use == 2);
 }
 
-TEST_CASE("a slot about to be read is not overwritten by what makes room for it") {
+TEST_CASE("a slot about to be read is not overwritten by an eviction that makes room for it") {
   block_manager m(3, true, 1);
   compute(m, a, tokens(48));
-  ask_with(m, always, b, 16, tokens(16, 500)); // parks the end of a's chain
+  ask_with(m, always, b, 16, tokens(16, 500)); // swaps out the end of a's chain
   release(m, b);
   ask_with(m, always, b, 48, tokens(48, 700)); // a's beginning takes the one slot
   commit(m, b, *tokens(48, 700));
@@ -272,7 +272,7 @@ TEST_CASE("a slot about to be read is not overwritten by what makes room for it"
   CHECK(grant.moves[1].to == grant.moves[0].from);
 }
 
-TEST_CASE("nothing is swapped out or swapped in where that does not pay") {
+TEST_CASE("nothing is swapped out or in when that does not pay") {
   block_manager m(2, true, 4);
   compute(m, a, tokens(32));
   CHECK(ask_with(m, {false, true}, b, 32, tokens(32, 500)).moves.empty());
@@ -285,19 +285,19 @@ TEST_CASE("nothing is swapped out or swapped in where that does not pay") {
   CHECK(grant.moves.empty());
 }
 
-TEST_CASE("a chain is found across both memories, and stays one when a swapped out part of it is computed anew") {
+TEST_CASE("a chain is found across both memories, and stays one when a swapped-out part of it is recomputed") {
   block_manager m(4, true, 8);
   compute(m, a, tokens(64));
-  ask_with(m, always, b, 16, tokens(16, 500)); // parks the last of four
+  ask_with(m, always, b, 16, tokens(16, 500)); // swaps out the last of four
   release(m, b);
   auto grant = ask_with(m, always, c, 64, tokens(64));
   CHECK(grant.answers.at(0).first_position == 48);
   CHECK(grant.moves.empty()); // the last token is always computed
   commit(m, c, *tokens(16, 48));
   release(m, c);
-  compute(m, b, tokens(64, 800)); // everything of a's is parked, the last block as what it was before
+  compute(m, b, tokens(64, 800)); // all of a is swapped out; the last block keeps its content
   CHECK(m.counters().host_in_use == 4);
-  grant = ask_with(m, {true, false}, c, 16, tokens(16)); // the first is computed anew
+  grant = ask_with(m, {true, false}, c, 16, tokens(16)); // the first is recomputed
   commit(m, c, *tokens(16));
   release(m, c);
   grant = ask_with(m, always, c, 49, tokens(49));
@@ -305,7 +305,7 @@ TEST_CASE("a chain is found across both memories, and stays one when a swapped o
   CHECK(m.counters().swapped_in == 2);
 }
 
-TEST_CASE("colliding hashes never swap in what is of different content") {
+TEST_CASE("colliding hashes never swap in different content") {
   block_manager m(2, true, 8, [](std::uint64_t, std::span<const token_id>) -> std::uint64_t { return 7; });
   compute(m, a, tokens(32));
   compute(m, a, tokens(32, 1));

@@ -1,6 +1,6 @@
-// What scheduler and block manager are tested against: a machine whose K/V entries are the history itself. What is computed
-// for a position depends on its token and, as attention does, on the entries of all positions before it. So a wrong table,
-// a missed or misplaced move, a block handed out too early or a placeholder filled wrongly changes what is sampled.
+// A machine to test scheduler and block manager against: its K/V entries are hashes of the history. As in attention,
+// the result for a position depends on its token and on the entries of all earlier positions. So a wrong table, a
+// missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
 #pragma once
 
 #include "runtime/scheduling/block_manager.hpp"
@@ -43,7 +43,7 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
   for (int i = 0; i < a.params->max_tokens; ++i) {
     out.push_back(sample(h, index));
     if (out.back() < 10)
-      break; // these end a sequence, as an EOS would
+      break; // ids below 10 act as EOS
     compute(out.back());
   }
   return out;

@@ -1,11 +1,11 @@
-// Requests that go on with another scheduler from what the last one had sampled.
+// Requests that are resumed by another scheduler.
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;
 using namespace troupe::testing;
 
-TEST_CASE("what one scheduler has begun, another one ends as if nothing had happened") {
-  std::uint64_t resumed = 0, begun_anew = 0;
+TEST_CASE("requests begun by one scheduler finish on another with the same tokens") {
+  std::uint64_t resumed = 0, restarted = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
@@ -36,7 +36,7 @@ TEST_CASE("what one scheduler has begun, another one ends as if nothing had happ
       if (std::ranges::all_of(a.resumed, [](auto& r) { return r.emitted.empty(); }))
         a.resumed.clear();
       a.again = true;
-      (a.resumed.empty() ? begun_anew : resumed) += 1;
+      (a.resumed.empty() ? restarted : resumed) += 1;
       submit(second, a);
     }
     second.drain();
@@ -45,10 +45,10 @@ TEST_CASE("what one scheduler has begun, another one ends as if nothing had happ
     CHECK(second.manager.counters().in_use == 0);
   }
   CHECK(resumed > 200);
-  CHECK(begun_anew > 200);
+  CHECK(restarted > 200);
 }
 
-TEST_CASE("sequences of one request go on together though some of them had no token yet") {
+TEST_CASE("sequences of one request resume together even if some have no token yet") {
   machine m(100, true, {512, 8, 10, 2});
   auto a = make(1, std::vector<token_id>(40, 17), 12, 3);
   a.again = true;
@@ -61,7 +61,7 @@ TEST_CASE("sequences of one request go on together though some of them had no to
   check_transcripts(m, a);
 }
 
-TEST_CASE("the queue is never too full for a request that was in before") {
+TEST_CASE("the queue is never too full for a readmitted request") {
   scheduler s({512, 1, 1, 2});
   CHECK_FALSE(s.submit(make(1, {1}, 1)).has_value());
   CHECK_FALSE(s.submit(make(2, {1}, 1)).has_value());

@@ -5,7 +5,7 @@ using namespace troupe::testing;
 
 namespace {
 
-/// The requests in the order in which they start where one runs at a time.
+/// The requests in starting order when one runs at a time.
 std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
   machine m(100, true, {512, 1, 10, 1});
   for (const auto& a : all)
@@ -21,7 +21,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 
 } // namespace
 
-TEST_CASE("random workloads sample what each sequence samples alone, and leave no block in use") {
+TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   std::uint64_t swapped_out = 0, swapped_in = 0;
   for (unsigned seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
@@ -36,7 +36,7 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
     std::vector<admission> all;
     std::set<std::uint64_t> cancelled, paused;
     std::set<sequence_id> ended;
-    // What clients do comes between any two messages, also while blocks are asked for.
+    // Clients act between any two messages, also while a block request is unanswered.
     std::size_t submitted = 0;
     const auto client = [&] {
       if (submitted == 0)
@@ -47,7 +47,7 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
           cancelled.insert(id);
           m.sched.cancel(id);
           break;
-        case 1: { // a stop string: tokens have been heard of
+        case 1: { // a stop string
           sequence_id sequence{id, static_cast<std::uint32_t>(pick(0, 3))};
           if (m.transcripts.contains(sequence)) {
             ended.insert(sequence);
@@ -106,12 +106,12 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
             }
     };
     m.drain();
-    check_done(); // no matter who is paused
+    check_done(); // even while some are paused
     for (auto id : std::exchange(paused, {}))
       m.sched.pause(id, false);
     m.drain();
     check_done();
-    submit(m, make(1000, {10}, 1)); // the next plan tells the sampler of those that have ended
+    submit(m, make(1000, {10}, 1)); // the next plan reports ended sequences to the sampler
     m.drain();
     CHECK(m.sampling_states() == 0);
     auto c = m.sched.counters();
@@ -124,7 +124,7 @@ TEST_CASE("random workloads sample what each sequence samples alone, and leave n
   CHECK(swapped_in > 1000);
 }
 
-TEST_CASE("a cancellation between question and answer leaks nothing") {
+TEST_CASE("a cancellation between block request and grant leaks nothing") {
   machine m(20, true, {64, 4, 10, 2});
   submit(m, make(1, std::vector<token_id>(40, 11), 10));
   submit(m, make(2, std::vector<token_id>(40, 12), 10));
@@ -148,7 +148,7 @@ TEST_CASE("too few blocks lead to preemption, not to another result") {
   CHECK(m.manager.counters().in_use == 0);
 }
 
-TEST_CASE("preempted sequences come back from host memory instead of being computed again") {
+TEST_CASE("preempted sequences are swapped in rather than recomputed") {
   const auto prefill_rows = [](int host_blocks) {
     machine m(12, true, {64, 8, 100, 2}, host_blocks);
     std::vector<admission> all;
@@ -166,11 +166,11 @@ TEST_CASE("preempted sequences come back from host memory instead of being compu
   CHECK(prefill_rows(64) < prefill_rows(0) / 2);
 }
 
-TEST_CASE("what a cancelled step was to move is moved by the next") {
+TEST_CASE("the moves of a cancelled step are done by the next") {
   machine m(3, true, {64, 4, 10, 1}, 8);
   const auto first = make(1, std::vector<token_id>(48, 11), 1), other = make(2, std::vector<token_id>(48, 12), 1);
   submit(m, first), m.drain();
-  submit(m, other), m.drain(); // parks what the first has left
+  submit(m, other), m.drain(); // swaps out the blocks of the first
   submit(m, make(3, std::vector<token_id>(48, 11), 1));
   m.on_round = [&] { m.sched.cancel(3); }; // its blocks are granted, its rows never planned
   m.drain();
@@ -207,7 +207,7 @@ TEST_CASE("n sequences compute their prompt once") {
   CHECK(m.manager.counters().copied == 7);
 }
 
-TEST_CASE("a second request with the same prompt computes only what is not cached") {
+TEST_CASE("a second request with the same prompt computes only uncached tokens") {
   machine m(100, true, {512, 8, 10, 2});
   submit(m, make(1, std::vector<token_id>(100, 17), 5));
   m.drain();
@@ -224,7 +224,7 @@ TEST_CASE("requests of one priority start in their order, higher priorities befo
   CHECK(starts({make(1, {20}, 3), make(2, {20}, 3), make(3, {20}, 3, 1, 5)}) == std::vector<std::uint64_t>{3, 1, 2});
 }
 
-TEST_CASE("requests start in the order of their arrival at the engine, whatever their numbers are by now") {
+TEST_CASE("requests start in order of arrival at the engine, whatever their current numbers") {
   std::vector<admission> all{make(11, {20}, 3), make(12, {20}, 3), make(13, {20}, 3)};
   all[0].arrival = 3, all[1].arrival = 1, all[2].arrival = 2;
   CHECK(starts(all) == std::vector<std::uint64_t>{12, 13, 11});
@@ -253,7 +253,7 @@ TEST_CASE("a full queue and an impossible n are refused with a sentence") {
   CHECK(wide->param == "n");
 }
 
-TEST_CASE("a paused request gets no rows, holds nobody up and gives its blocks first") {
+TEST_CASE("a paused request gets no rows, delays no other and loses its blocks first") {
   machine m(12, false, {64, 4, 10, 2});
   auto one = make(1, std::vector<token_id>(100, 21), 40), two = make(2, std::vector<token_id>(100, 22), 40);
   submit(m, one);
@@ -269,7 +269,7 @@ TEST_CASE("a paused request gets no rows, holds nobody up and gives its blocks f
   check_transcripts(m, one);
 }
 
-TEST_CASE("whoever waits runs after a cancellation that comes while blocks are asked for") {
+TEST_CASE("a waiting request runs after a cancellation during a block request") {
   machine m(20, true, {64, 1, 10, 2});
   submit(m, make(1, std::vector<token_id>(40, 11), 10));
   submit(m, make(2, {12}, 10));
@@ -279,7 +279,7 @@ TEST_CASE("whoever waits runs after a cancellation that comes while blocks are a
   CHECK(m.manager.counters().in_use == 0);
 }
 
-TEST_CASE("paused requests give their places to whoever waits") {
+TEST_CASE("paused requests yield their slots to waiting ones") {
   machine m(100, true, {64, 4, 10, 2});
   auto paused = make(1, {21}, 40, 2), slow = make(2, {22}, 40, 2), wide = make(3, {23}, 5, 4);
   submit(m, paused);
@@ -297,10 +297,10 @@ TEST_CASE("paused requests give their places to whoever waits") {
   check_transcripts(m, slow);
 }
 
-TEST_CASE("no more give way than has to") {
+TEST_CASE("no more sequences are preempted than necessary") {
   machine m(14, false, {512, 8, 100, 1});
   std::vector<admission> all;
-  for (int i = 1; i <= 8; ++i) // seven of one block each, and the youngest of seven: what all others want next
+  for (int i = 1; i <= 8; ++i) // seven of one block each, and the youngest with the seven that the others need next
     all.push_back(make(static_cast<std::uint64_t>(i), std::vector<token_id>(i < 8 ? 16 : 112, 10 + i), 10));
   for (auto& a : all)
     submit(m, a);
@@ -327,7 +327,7 @@ TEST_CASE("paused requests have no place in the queue") {
   submit(m, a), submit(m, b);
   m.drain();
   check_transcripts(m, a), check_transcripts(m, b);
-  // Who goes on has its place again, full queue or not.
+  // A resumed request regains its place even if the queue is full.
   submit(m, make(13, {33}, 5)), submit(m, make(14, {34}, 5));
   for (auto& p : paused)
     CHECK(m.sched.pause(p.request, false).empty());
@@ -337,7 +337,7 @@ TEST_CASE("paused requests have no place in the queue") {
   CHECK(m.sched.counters().paused == 0);
 }
 
-TEST_CASE("of too many paused requests those paused for longest are forgotten") {
+TEST_CASE("of too many paused requests those paused longest are dropped") {
   machine m(64, true, {.step_tokens = 64, .max_sequences = 2, .max_queue = 2});
   for (std::uint64_t id = 1; id <= 4; ++id) {
     submit(m, make(id, {static_cast<token_id>(id)}, 5));
@@ -357,7 +357,7 @@ TEST_CASE("of too many paused requests those paused for longest are forgotten") 
   CHECK(m.sched.counters().paused == 4);
 }
 
-TEST_CASE("a prompt under way takes blocks from who is paused") {
+TEST_CASE("a prompt under way takes blocks from a paused request") {
   machine m(8, false, {.step_tokens = 16, .max_sequences = 4});
   const auto paused = make(1, std::vector<token_id>(60, 21), 30), decoding = make(2, {22}, 40),
              prompt = make(3, std::vector<token_id>(60, 23), 3);

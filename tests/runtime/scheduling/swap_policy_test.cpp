@@ -22,7 +22,7 @@ step_plan plan(std::uint64_t step, std::int32_t rows, std::int32_t decoding = 0)
   return p;
 }
 
-/// Parking and restoring a block take 1 ms each.
+/// Swapping a block out and in takes 1 ms each.
 constexpr swap_rates millisecond_moves{1'000'000, 1e9, 1e9};
 
 swap_decision after_prefill(swap_rates rates, milliseconds of_1000_tokens) {
@@ -34,8 +34,7 @@ swap_decision after_prefill(swap_rates rates, milliseconds of_1000_tokens) {
 
 } // namespace
 
-TEST_CASE(
-  "blocks are swapped out where both ways together are cheaper than computing again, swapped in where one way is") {
+TEST_CASE("blocks are swapped out if both moves together cost less than recomputing, and in if one does") {
   CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_out); // 16 tokens in 2.08 ms
   CHECK(after_prefill(millisecond_moves, milliseconds(130)).swap_in);
   CHECK_FALSE(after_prefill(millisecond_moves, milliseconds(120)).swap_out); // 1.92 ms
@@ -53,7 +52,7 @@ TEST_CASE("without rates or without a measured prefill nothing is swapped out or
   CHECK_FALSE(policy.decide().swap_in);
 }
 
-TEST_CASE("steps that mostly decode, and tiny ones, say nothing about prefill") {
+TEST_CASE("steps that mostly decode, and tiny ones, do not count as prefill") {
   swap_policy policy(millisecond_moves);
   policy.planned(plan(1, 20, 20), start);
   policy.finished(1, start + milliseconds(1000));

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 

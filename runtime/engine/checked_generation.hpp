@@ -1,0 +1,35 @@
+// Admission of a generation by a model: the only place that decides whether a prompt and its parameters can be served,
+// and with which limits. Pure; any thread.
+#pragma once
+
+#include "runtime/engine/generation.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+namespace troupe {
+
+/// What a loaded model allows one request.
+struct generation_limits {
+  int vocab_size = 0;
+  int max_context = 0;                  // tokens of prompt and answer
+  std::chrono::milliseconds timeout{0}; // 0: none
+};
+
+/// How a generation that was found valid is run.
+struct checked_generation {
+  std::shared_ptr<const sampling_params> sampling; // max_tokens is cut to what the context leaves
+  std::chrono::milliseconds timeout{0};            // from submission to the last token; 0: none
+};
+
+/// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
+/// outside the vocabulary, a sampling parameter is out of range, or the timeout is longer than the limit.
+checked_generation check(const generation& asked, const generation_limits& limits);
+
+/// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer. For interfaces that know
+/// the length before they have the ids; `field` is what their requests call the prompt.
+void check_prompt_length(std::size_t tokens, int max_context, std::string_view field = {});
+
+} // namespace troupe

@@ -1,0 +1,72 @@
+// The table of numeric sampling parameters: name, member and range of each, and which interfaces may set it.
+// Validation, generation_config.json, HTTP and WebSocket bodies and the command line are all generated from it, so a
+// new parameter is a member of sampling_params, a row here and the code that applies it. Parameters that are not plain
+// numbers (seed, lists) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface itself.
+#pragma once
+
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
+
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+
+namespace troupe {
+
+/// The interfaces that may set a parameter under its name in the table.
+struct sampling_sources {
+  bool checkpoint = false;   // generation_config.json
+  bool request = false;      // HTTP and WebSocket bodies
+  bool command_line = false; // as --name-with-dashes
+};
+
+template <class T>
+struct sampling_field {
+  using bound = std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+
+  std::string_view name;
+  T sampling_params::*member;
+  bound least, most;
+  sampling_sources sources;
+  const char* help = ""; // for the command line
+};
+
+namespace sampling_fields {
+
+inline constexpr sampling_sources anywhere{.checkpoint = true, .request = true, .command_line = true};
+inline constexpr sampling_sources by_client{.request = true, .command_line = true};
+
+/// In the order in which parameters are validated.
+inline constexpr std::tuple table{
+  sampling_field<float>{"temperature", &sampling_params::temperature, 0, 2, anywhere,
+                        "0: always the likeliest token; 1: as the model has it"},
+  sampling_field<int>{"top_k", &sampling_params::top_k, -1, most_int, anywhere,
+                      "Only among the k likeliest; 0 or -1: all"},
+  sampling_field<float>{"top_p", &sampling_params::top_p, 0, 1, anywhere,
+                        "Only among the likeliest that make up this probability; 1: all"},
+  sampling_field<float>{"min_p", &sampling_params::min_p, 0, 1, anywhere,
+                        "Only what is at least this fraction as likely as the likeliest"},
+  sampling_field<float>{"repetition_penalty", &sampling_params::repetition_penalty, 0.01, 100, anywhere,
+                        "Divides the scores of tokens that were there before; 1: off"},
+  sampling_field<float>{"presence_penalty", &sampling_params::presence_penalty, -2, 2, by_client,
+                        "Taken off the score of tokens already generated"},
+  sampling_field<float>{"frequency_penalty", &sampling_params::frequency_penalty, -2, 2, by_client,
+                        "Taken off the score of a token for each time that it was generated"},
+  sampling_field<int>{
+    "max_tokens", &sampling_params::max_tokens, 1, most_int, {.command_line = true}, "Stop after this many tokens"},
+  sampling_field<int>{"min_tokens", &sampling_params::min_tokens, 0, most_int, by_client,
+                      "Do not let the model end before"},
+  sampling_field<int>{"n", &sampling_params::n, 1, 128, {.request = true}},
+  sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
+};
+
+/// Calls `visit` with each sampling_field of the table.
+template <class Visit>
+constexpr void for_each(Visit&& visit) {
+  std::apply([&](const auto&... field) { (visit(field), ...); }, table);
+}
+
+} // namespace sampling_fields
+
+} // namespace troupe

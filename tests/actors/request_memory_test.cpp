@@ -1,0 +1,58 @@
+// Requests that run out of memory: each still ends for its client.
+#include "tests/actors/failing_memory.hpp"
+#include "tests/actors/worker_group.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+TEST_CASE("whichever allocation of a request actor fails, its client receives an end and nothing stays behind") {
+  worker_group workers;
+  int errors = 0;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    test::failing_allocation failing(nth);
+    std::vector<event> events;
+    const auto request = workers.submit({1, 2, 3}, 5, events, 2);
+    const auto* actor = caf::actor_cast<caf::abstract_actor*>(request);
+    while (workers.coordinator.has_job()) {
+      const bool its_turn = dynamic_cast<caf::abstract_actor*>(workers.coordinator.jobs.front()) == actor;
+      if (its_turn)
+        failing.arm();
+      workers.coordinator.run_once();
+      failing.disarm();
+    }
+    REQUIRE(!events.empty());
+    CHECK(std::ranges::count_if(events, [](auto& e) { return !std::holds_alternative<token_event>(e); }) == 1);
+    CHECK(workers.idle());
+    if (!failing.happened())
+      break;
+    if (const auto* why = std::get_if<error>(&events.back())) {
+      ++errors;
+      CHECK((why->code == errc::out_of_memory || why->code == errc::internal));
+    }
+  }
+  CHECK(errors > 10);
+}
+
+TEST_CASE("whichever allocation fails while a request is spawned, its client is told or its line stays open") {
+  worker_group workers;
+  for (int nth = 1;; ++nth) {
+    CAPTURE(nth);
+    std::vector<event> events;
+    client_line line([&](event e) { events.push_back(std::move(e)); });
+    const auto what = std::make_shared<const generation>();
+    test::failing_allocation failing(nth);
+    failing.arm();
+    try {
+      spawn_request(workers.system, workers.engine, what, std::move(line));
+    } catch (const std::bad_alloc&) {
+      line.close(std::current_exception());
+    }
+    failing.disarm();
+    workers.coordinator.run();
+    REQUIRE(events.size() == 1);
+    CHECK(std::get<error>(events[0]).code == (failing.happened() ? errc::out_of_memory : errc::bad_request));
+    if (!failing.happened())
+      break;
+  }
+}

@@ -1,0 +1,206 @@
+// Fixture for protocol tests with CAF's deterministic coordinator: real scheduler, block manager, sampler and requests
+// around an executor that computes nothing. Every test runs to quiescence; nothing sleeps.
+#pragma once
+
+#include "actors/kv_block_manager.hpp"
+#include "actors/request.hpp"
+#include "actors/sampler.hpp"
+#include "actors/scheduler.hpp"
+#include "actors/spawn.hpp"
+#include "runtime/engine/loader.hpp"
+
+#include <caf/actor_system_config.hpp>
+#include <caf/scheduler/test_coordinator.hpp>
+#include <caf/scoped_actor.hpp>
+#include <doctest/doctest.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace troupe::testing {
+
+inline constexpr std::size_t vocab = 32;
+
+/// Predicts t + 1 after token t, provided that placeholders are filled in the right order.
+class counting_executor {
+public:
+  static constexpr const char* name = "executor";
+
+  counting_executor(executor_actor::pointer self, sampler_actor sampler) : self_(self), sampler_(std::move(sampler)) {}
+
+  executor_actor::behavior_type make_behavior() {
+    return {
+      [this](const step_plan_ptr& plan) { plans_.push_back(plan), run(); },
+      [this](const step_tokens_ptr& tokens) {
+        for (auto& d : tokens->sampled->sampled)
+          slots_[d.slot] = d.token.id;
+        known_up_to_ = tokens->step;
+        run();
+      },
+    };
+  }
+
+private:
+  void run() {
+    while (!plans_.empty() && plans_.front()->after_tokens_of <= known_up_to_) {
+      auto plan = plans_.front();
+      plans_.erase(plans_.begin());
+      auto logits = std::make_shared<std::vector<float>>(plan->logit_rows.size() * vocab);
+      for (std::size_t i = 0; i < plan->logit_rows.size(); ++i) {
+        auto t = plan->tokens[static_cast<std::size_t>(plan->logit_rows[i])];
+        t = t < 0 ? slots_.at(slot_of(t)) : t;
+        (*logits)[i * vocab + static_cast<std::size_t>(t + 1) % vocab] = 1;
+      }
+      auto message = std::make_shared<step_logits>();
+      message->plan = plan;
+      message->output = {{logits, logits->data()}, vocab, nullptr};
+      self_->send(sampler_, step_logits_ptr(message), executor_actor(self_));
+    }
+  }
+
+  executor_actor::pointer self_;
+  sampler_actor sampler_;
+  std::vector<step_plan_ptr> plans_;
+  std::map<std::int32_t, token_id> slots_;
+  std::uint64_t known_up_to_ = 0;
+};
+
+/// The engine's reply to admit, and the requests that asked for it.
+struct admission_script {
+  admit_reply reply;
+  std::vector<request_actor> asked;
+  std::uint64_t last_number = 0;
+
+  admit_reply_ptr next() {
+    auto r = reply;
+    r.number = r.arrival = ++last_number;
+    return std::make_shared<const admit_reply>(r);
+  }
+};
+
+/// Admits requests as its script says, and does nothing else.
+class scripted_engine {
+public:
+  static constexpr const char* name = "engine";
+
+  scripted_engine(engine_actor::pointer self, std::shared_ptr<admission_script> d)
+    : self_(self), script_(std::move(d)) {}
+
+  engine_actor::behavior_type make_behavior() {
+    return {
+      [](submit_atom, std::uint64_t, const generation_ptr&, const client_actor&) { return request_actor{}; },
+      [this](admit_atom, const request_actor& request) {
+        script_->asked.push_back(request);
+        self_->send(request, script_->next());
+      },
+      [](loaded_atom, const loaded_model_ptr&) {},
+      [](loaded_atom, const error&) {},
+      [](stats_atom) { return engine_stats{}; },
+    };
+  }
+
+private:
+  engine_actor::pointer self_;
+  std::shared_ptr<admission_script> script_;
+};
+
+struct testing_config : caf::actor_system_config {
+  testing_config() { set("scheduler.policy", caf::atom("testing")); }
+};
+
+struct worker_group {
+  testing_config config;
+  caf::actor_system system{config};
+  caf::scheduler::test_coordinator& coordinator = dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
+  kv_block_manager_actor blocks;
+  sampler_actor sampler;
+  executor_actor executor;
+  scheduler_actor scheduler;
+  engine_actor engine;
+  std::shared_ptr<admission_script> script = std::make_shared<admission_script>();
+  std::shared_ptr<loaded_model> model = std::make_shared<loaded_model>();
+
+  explicit worker_group(error refuse = {}) {
+    model->info.vocab_size = vocab;
+    model->info.max_context = 100;
+    model->request_timeout = std::chrono::seconds(60);
+    model->info.defaults.stops = {31};
+    model->device = open_device({.device = "cpu", .threads = 1}, nullptr);
+    script->reply.model = refuse.message.empty() ? model : nullptr;
+    script->reply.why = refuse;
+    engine = spawn_state<engine_actor, scripted_engine>(system, script);
+    start();
+  }
+
+  ~worker_group() {
+    end();
+    caf::anon_send_exit(engine, caf::exit_reason::kill);
+    coordinator.run();
+  }
+
+  void start() {
+    blocks = spawn_kv_block_manager(system, 20, true);
+    sampler = spawn_sampler(system, model);
+    executor = spawn_state<executor_actor, counting_executor>(system, sampler);
+    scheduler = spawn_scheduler(system, {16, 4, 4}, blocks, executor, sampler);
+    caf::anon_send(sampler, attach_atom::value, scheduler);
+    script->reply.scheduler = scheduler;
+    coordinator.run();
+  }
+
+  /// Ends all but the engine and the requests; these wait.
+  void end() {
+    script->reply.scheduler = scheduler_actor();
+    for (auto a : {caf::actor_cast<caf::actor>(blocks), caf::actor_cast<caf::actor>(sampler),
+                   caf::actor_cast<caf::actor>(executor), caf::actor_cast<caf::actor>(scheduler)})
+      caf::anon_send_exit(a, caf::exit_reason::kill);
+    coordinator.run();
+  }
+
+  /// Replaces the worker group and admits the requests that wait for one.
+  void restart() {
+    script->asked.clear();
+    end();
+    start();
+    for (auto& request : std::exchange(script->asked, {}))
+      caf::anon_send(request, script->next());
+    coordinator.run();
+  }
+
+  request_actor submit(std::vector<token_id> prompt, int max_tokens, std::vector<event>& events, int n = 1) {
+    generation g;
+    g.prompt = std::move(prompt);
+    g.sampling.temperature = 0;
+    g.sampling.max_tokens = max_tokens;
+    g.sampling.n = n;
+    return spawn_request(system, engine, std::make_shared<const generation>(g),
+                         client_line([&events](event e) { events.push_back(std::move(e)); }));
+  }
+
+  template <class Counters, class Handle>
+  Counters ask(const Handle& who) {
+    caf::scoped_actor self{system};
+    Counters result;
+    auto pending = self->request(who, std::chrono::seconds(60), stats_atom::value);
+    coordinator.run();
+    pending.receive([&](const Counters& c) { result = c; }, [](caf::error&) { FAIL("no answer"); });
+    return result;
+  }
+
+  bool idle() {
+    auto s = ask<scheduler_counters>(scheduler);
+    return s.running + s.waiting + s.paused == 0 && ask<block_counters>(blocks).in_use == 0;
+  }
+};
+
+inline std::vector<token_id> ids(const std::vector<event>& events, std::uint32_t index = 0) {
+  std::vector<token_id> all;
+  for (auto& e : events)
+    if (auto* t = std::get_if<token_event>(&e); t && t->index == index)
+      all.insert(all.end(), t->token_ids.begin(), t->token_ids.end());
+  return all;
+}
+
+} // namespace troupe::testing
