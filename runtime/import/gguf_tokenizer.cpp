@@ -1,4 +1,4 @@
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 

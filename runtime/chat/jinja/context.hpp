@@ -29,6 +29,18 @@ public:
     make(64 + s.size());
     return value(s);
   }
+  value markup(std::string s) {
+    make(64);
+    return value::markup(std::move(s));
+  }
+  /// The same for text derived from `origin`: markup if that is markup.
+  value text_like(const value& origin, std::string s) {
+    return origin.is_markup() ? markup(std::move(s)) : text(std::move(s));
+  }
+  value copied_like(const value& origin, std::string_view s) {
+    make(s.size());
+    return text_like(origin, std::string(s));
+  }
   value list(std::vector<value> items, shape is = shape::list) {
     make(64 + items.size() * sizeof(value));
     return make_sequence(is, std::move(items));
@@ -78,9 +90,11 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
 value negate(const value& v);
 /// `item in container`.
 bool contains(context& c, const value& container, const value& item);
-/// "format" % arguments, and "format".format(...).
-std::string format_percent(context& c, std::string_view format, const value& arguments);
-std::string format_braces(context& c, std::string_view format, const call_arguments& args);
+/// "format" % arguments, and "format".format(...). A format that is markup escapes what it is given, and yields markup.
+value format_percent(context& c, const value& format, const value& arguments);
+value format_braces(context& c, const value& format, const call_arguments& args);
+/// markupsafe.escape(v), as text: HTML escapes unless `v` is markup.
+std::string escaped(context& c, const value& v);
 
 using filter_function = value (*)(context&, const value& input, const call_arguments&);
 using test_function = bool (*)(context&, const value& input, const call_arguments&);

@@ -1,6 +1,6 @@
 // Attribute access, slices and arithmetic of template values: Python's, within jinja2's sandbox and 64-bit integers.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +76,8 @@ std::optional<value> attribute(context& c, const value& v, const std::string& na
 }
 
 /// The code point number `index`, from behind where that is negative.
-std::optional<value> letter(context& c, std::string_view s, std::int64_t index) {
+std::optional<value> letter(context& c, const value& of, std::int64_t index) {
+  const std::string_view s = of.str();
   std::size_t begin = 0, end = 0;
   if (index >= 0) {
     end = begin = text::offset(c, s, static_cast<std::size_t>(index));
@@ -91,7 +92,7 @@ std::optional<value> letter(context& c, std::string_view s, std::int64_t index) 
       text::last(s, end = begin, begin);
     }
   }
-  return c.copied(s.substr(begin, end - begin));
+  return c.copied_like(of, s.substr(begin, end - begin));
 }
 
 std::optional<value> item(context& c, const value& v, const value& key) {
@@ -104,7 +105,7 @@ std::optional<value> item(context& c, const value& v, const value& key) {
   if (!key.is_integral() || !(row || v.is_string()))
     return std::nullopt;
   if (v.is_string())
-    return letter(c, v.str(), key.integer());
+    return letter(c, v, key.integer());
   const auto size = static_cast<std::int64_t>(v.seq().items.size());
   const auto at = key.integer() < 0 ? key.integer() + size : key.integer();
   if (at < 0 || at >= size)
@@ -181,7 +182,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
   if (object.is_string() && by == 1) {
     const auto begin = text::offset(c, object.str(), static_cast<std::size_t>(from));
     const auto rest = std::string_view(object.str()).substr(begin);
-    return c.copied(rest.substr(0, text::offset(c, rest, static_cast<std::size_t>(count))));
+    return c.copied_like(object, rest.substr(0, text::offset(c, rest, static_cast<std::size_t>(count))));
   }
   c.make(count * (sizeof(value) + sizeof(std::size_t)));
   std::vector<std::size_t> chosen;
@@ -196,7 +197,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
       items.push_back(object.seq().items[at]);
     return c.list(std::move(items), object.seq().is == shape::list ? shape::list : shape::tuple);
   }
-  return c.text(letters_at(c, object.str(), std::move(chosen)));
+  return c.text_like(object, letters_at(c, object.str(), std::move(chosen)));
 }
 
 bool contains(context& c, const value& container, const value& item) {
@@ -213,6 +214,12 @@ bool contains(context& c, const value& container, const value& item) {
   if (container.is(kind::sequence) && container.seq().is != shape::generator)
     return std::ranges::any_of(container.seq().items, is_it);
   return std::ranges::any_of(c.items(container), is_it);
+}
+
+std::string escaped(context& c, const value& v) {
+  if (v.is_markup())
+    return c.string(v);
+  return v.is_string() ? text::escape_html(c, v.str()) : text::escape_html(c, c.string(v));
 }
 
 // -- arithmetic ---------------------------------------------------------------
@@ -311,7 +318,7 @@ value repeat(context& c, const value& v, std::int64_t times) {
     out.reserve(unit * n);
     for (std::size_t i = 0; unit != 0 && i < n; ++i)
       out += v.str();
-    return value(std::move(out));
+    return v.is_markup() ? value::markup(std::move(out)) : value(std::move(out));
   }
   std::vector<value> items;
   for (std::size_t i = 0; unit != 0 && i < n; ++i)
@@ -325,7 +332,7 @@ bool concatenable(const value& v) { return v.is(kind::sequence) && v.seq().index
 
 value arithmetic(context& c, std::string_view op, const value& a, const value& b) {
   if (op == "%" && a.is_string())
-    return c.text(format_percent(c, a.str(), b));
+    return format_percent(c, a, b);
   for (const auto* v : {&a, &b})
     if (v->is_undefined())
       throw fault(v->why());
@@ -336,6 +343,8 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
   if (op == "+" && a.is_string()) {
     if (!b.is_string())
       throw fault("can only concatenate str (not \"" + b.type_name() + "\") to str");
+    if (a.is_markup() || b.is_markup())
+      return c.markup(escaped(c, a) + escaped(c, b));
     c.make(a.str().size() + b.str().size());
     return c.text(a.str() + b.str());
   }

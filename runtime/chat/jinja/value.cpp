@@ -1,6 +1,6 @@
 #include "runtime/chat/jinja/value.hpp"
 
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -25,6 +25,12 @@ value::value(dict d) : data_(std::make_shared<const dict>(std::move(d))) {}
 value value::undefined(std::string why) {
   value result;
   result.data_ = undefined_type{std::make_shared<const std::string>(std::move(why))};
+  return result;
+}
+
+value value::markup(std::string s) {
+  value result(std::move(s));
+  std::get<text_type>(result.data_).safe = true;
   return result;
 }
 
@@ -98,7 +104,7 @@ std::string value::type_name() const {
     case kind::boolean: return "bool";
     case kind::integer: return "int";
     case kind::real: return "float";
-    case kind::string: return "str";
+    case kind::string: return is_markup() ? "Markup" : "str";
     case kind::sequence:
       switch (seq().is) {
         case shape::list: return "list";
@@ -139,7 +145,10 @@ public:
       case kind::boolean: return add(v.integer() ? "True" : "False");
       case kind::integer: return add(std::to_string(v.integer()));
       case kind::real: return add(text::repr(v.real()));
-      case kind::string: return add(text::repr(meter_, v.str()));
+      case kind::string:
+        add(v.is_markup() ? "Markup(" : "");
+        add(text::repr(meter_, v.str()));
+        return add(v.is_markup() ? ")" : "");
       case kind::sequence: return print(v.seq());
       case kind::dict: return print(v.map());
       default: return add('<' + v.type_name() + '>');

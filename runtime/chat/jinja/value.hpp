@@ -47,7 +47,7 @@ public:
   value(int i) : data_(std::int64_t{i}) {}
   value(std::int64_t i) : data_(i) {}
   value(double d) : data_(d) {}
-  value(std::string s) : data_(std::make_shared<const std::string>(std::move(s))) {}
+  value(std::string s) : data_(text_type{std::make_shared<const std::string>(std::move(s))}) {}
   value(std::string_view s) : value(std::string(s)) {}
   value(const char* s) : value(std::string(s)) {}
   value(std::shared_ptr<const sequence> s) : data_(std::move(s)) {}
@@ -55,6 +55,8 @@ public:
   value(dict d);
   /// An undefined that says `why` when it is used.
   static value undefined(std::string why);
+  /// Text that `escape` leaves as it is: markupsafe's Markup.
+  static value markup(std::string s);
   /// Throw fault where they nest too deeply or are too large.
   static value list(std::vector<value> items);
   static value tuple(std::vector<value> items);
@@ -64,12 +66,13 @@ public:
   bool is_undefined() const { return is(kind::undefined); }
   bool is_none() const { return is(kind::none); }
   bool is_string() const { return is(kind::string); }
+  bool is_markup() const { return is_string() && std::get<text_type>(data_).safe; }
   /// An integer or a boolean, which Python counts as one.
   bool is_integral() const { return is(kind::integer) || is(kind::boolean); }
   bool is_number() const { return is_integral() || is(kind::real); }
 
   /// The accessors below ask for the right kind.
-  const std::string& str() const { return *std::get<std::shared_ptr<const std::string>>(data_); }
+  const std::string& str() const { return *std::get<text_type>(data_).is; }
   std::int64_t integer() const { return is(kind::boolean) ? std::get<bool>(data_) : std::get<std::int64_t>(data_); }
   double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<double>(data_); }
   const sequence& seq() const { return *std::get<std::shared_ptr<const sequence>>(data_); }
@@ -97,8 +100,13 @@ private:
     std::shared_ptr<const std::string> why;
     bool operator==(const undefined_type&) const { return true; }
   };
-  std::variant<undefined_type, none_type, bool, std::int64_t, double, std::shared_ptr<const std::string>,
-               std::shared_ptr<const sequence>, std::shared_ptr<const dict>, std::shared_ptr<object>>
+  struct text_type {
+    std::shared_ptr<const std::string> is;
+    bool safe = false;
+    bool operator==(const text_type&) const = default;
+  };
+  std::variant<undefined_type, none_type, bool, std::int64_t, double, text_type, std::shared_ptr<const sequence>,
+               std::shared_ptr<const dict>, std::shared_ptr<object>>
     data_;
 };
 

@@ -1,6 +1,6 @@
 // The tests (`is ...`) and the global functions of templates.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -59,6 +59,7 @@ constexpr named_test tests[] = {
    }},
   {"eq", is_equal},
   {"equalto", is_equal},
+  {"escaped", [](context&, const value& v, const call_arguments&) { return v.is_markup(); }},
   {"even", [](context& c, const value& v, const call_arguments&) { return remainder_is(c, v, value(2), 0); }},
   {"false", [](context&, const value& v, const call_arguments&) { return v.is(kind::boolean) && !v.truth(); }},
   {"filter", [](context& c, const value& v, const call_arguments&) { return find_filter(c.string(v)) != nullptr; }},

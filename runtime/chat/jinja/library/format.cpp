@@ -1,6 +1,6 @@
 // Python's two ways to format strings: "%s" % x and "{}".format(x), for the types that templates have.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -108,7 +108,8 @@ std::string character(context& c, const value& v, const field& f) {
 
 class percent {
 public:
-  percent(context& c, std::string_view format, const value& given) : context_(c), format_(format), given_(given) {}
+  percent(context& c, const value& format, const value& given)
+    : context_(c), format_(format.str()), escapes_(format.is_markup()), given_(given) {}
 
   std::string run() {
     std::string out;
@@ -209,9 +210,12 @@ private:
   }
 
   std::string converted(value v, field f, bool zero) {
-    if (f.type == 's' || f.type == 'r' || f.type == 'a') {
-      return textual(context_, f.type == 's' ? v.text(context_) : v.repr(context_), f);
-    }
+    if (f.type == 's' && escapes_)
+      return textual(context_, escaped(context_, v), f);
+    if (f.type == 's')
+      return textual(context_, v.text(context_), f);
+    if (f.type == 'r' || f.type == 'a')
+      return textual(context_, escapes_ ? text::escape_html(context_, v.repr(context_)) : v.repr(context_), f);
     if (f.type == 'c')
       return v.is_string() ? textual(context_, v.text(context_), f) : character(context_, v, f);
     if (zero && f.align == '>') {
@@ -237,6 +241,7 @@ private:
 
   context& context_;
   std::string_view format_;
+  bool escapes_; // the format is markup
   const value& given_;
   std::size_t at_ = 0, used_ = 0;
 };
@@ -331,11 +336,12 @@ value look_up(context& c, std::string_view path, const call_arguments& args, std
 
 } // namespace
 
-std::string format_percent(context& c, std::string_view format, const value& arguments) {
-  return percent(c, format, arguments).run();
+value format_percent(context& c, const value& format, const value& arguments) {
+  return c.text_like(format, percent(c, format, arguments).run());
 }
 
-std::string format_braces(context& c, std::string_view format, const call_arguments& args) {
+value format_braces(context& c, const value& given, const call_arguments& args) {
+  const std::string_view format = given.str();
   std::string out;
   std::size_t automatic = 0;
   for (std::size_t at = 0; at < format.size();) {
@@ -366,10 +372,14 @@ std::string format_braces(context& c, std::string_view format, const call_argume
       v = c.text(v.repr(c));
     else if (colon != path.size() && inside.substr(path.size()).starts_with("!s"))
       v = c.text(v.text(c));
-    out += format_value(c, v, inside.substr(std::min(colon + 1, inside.size())));
+    const auto spec = inside.substr(std::min(colon + 1, inside.size()));
+    if (v.is_markup() && given.is_markup() && !spec.empty())
+      throw fault("unsupported format specification for Markup");
+    auto part = format_value(c, v, spec);
+    out += given.is_markup() && !v.is_markup() ? text::escape_html(c, part) : part;
     at = end + 1;
   }
-  return out;
+  return c.text_like(given, std::move(out));
 }
 
 } // namespace troupe::jinja

@@ -1,6 +1,6 @@
-#include "runtime/chat/jinja/lexer.hpp"
+#include "runtime/chat/jinja/syntax/lexer.hpp"
 
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <simdjson.h>
 

@@ -1,7 +1,7 @@
 // Templates from text to `ast`, by jinja2's grammar with its loop controls and the `generation` tag of transformers.
 #pragma once
 
-#include "runtime/chat/jinja/ast.hpp"
+#include "runtime/chat/jinja/syntax/ast.hpp"
 
 namespace troupe::jinja {
 

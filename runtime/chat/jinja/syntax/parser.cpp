@@ -1,6 +1,8 @@
-#include "runtime/chat/jinja/parser.hpp"
+#include "runtime/chat/jinja/syntax/parser.hpp"
 
-#include "runtime/chat/jinja/expression_parser.hpp"
+#include "runtime/chat/jinja/syntax/expression_parser.hpp"
+
+#include <algorithm>
 
 namespace troupe::jinja {
 
@@ -32,9 +34,9 @@ private:
         return result;
       }
       if (at(type::data)) {
-        result.push_back({where, data{take().text}});
+        result.push_back({where, data{consume().text}});
       } else if (at(type::variable_begin)) {
-        take();
+        consume();
         result.push_back({where, print{tuple()}});
         expect(type::variable_end, "'}}'");
       } else {
@@ -64,7 +66,7 @@ private:
 
   block last_body(std::string_view end) {
     auto result = body({end});
-    take();
+    consume();
     return result;
   }
 
@@ -115,7 +117,7 @@ private:
     auto inside = body({"endfor", "else"});
     --loops_;
     block otherwise;
-    if (take().text == "else")
+    if (consume().text == "else")
       otherwise = last_body("endfor");
     return {std::move(to), std::move(over), std::move(only_if), recursive, std::move(inside), std::move(otherwise)};
   }
@@ -127,7 +129,7 @@ private:
       auto condition = tuple(false);
       auto then = body({"elif", "else", "endif"});
       result.cases.emplace_back(std::move(condition), std::move(then));
-      const auto end = take().text;
+      const auto end = consume().text;
       if (end == "else")
         result.otherwise = last_body("endif");
       if (end != "elif")

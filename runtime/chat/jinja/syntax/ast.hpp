@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/lexer.hpp"
+#include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include <memory>
 #include <string>
