@@ -54,12 +54,12 @@ std::string joined_parts(const field_reader& message, json::array parts) {
     if (item.get(text)) {
       if (!item.is_object())
         message.refuse(name, "an object or a string", item);
-      const field_reader part(item, message.name_of(name) + ".");
+      const field_reader part(item, message.path(name));
       const auto type = part.text("type").value_or("text");
       if (type != "text")
         throw failure(errc::unsupported,
-                      "`" + part.name_of("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
-                      part.name_of("type"));
+                      "`" + part.path("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
+                      part.path("type"));
       const auto given = part.text("text");
       if (!given)
         part.refuse("text", "is required");
@@ -128,7 +128,7 @@ jinja::value read_objects(const field_reader& at, std::string_view key, json::ar
     const auto name = std::string(key) + '[' + std::to_string(result.size()) + ']';
     if (!item.is_object())
       at.refuse(name, "an object", item);
-    result.push_back(read(field_reader(item, at.name_of(name) + ".")));
+    result.push_back(read(field_reader(item, at.path(name))));
   }
   return jinja::value::list(std::move(result));
 }

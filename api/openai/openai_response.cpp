@@ -1,8 +1,10 @@
 #include "api/openai/openai_response.hpp"
 
-#include "api/openai/json_text.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <charconv>
+#include <cmath>
 #include <ctime>
 #include <random>
 
@@ -103,6 +105,13 @@ std::string error_object(const error& what) {
 }
 
 std::string error_body(const error& what) { return "{\"error\":" + error_object(what) + '}'; }
+
+std::string json_logprob(float value) {
+  if (!std::isfinite(value))
+    return "-9999.0";
+  char buffer[32];
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+}
 
 std::string sse(std::string_view data) {
   std::string result = "data: ";

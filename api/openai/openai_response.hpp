@@ -25,6 +25,9 @@ std::string error_body(const error& what);
 /// The object under "error" alone.
 std::string error_object(const error& what);
 
+/// A finite number: minus infinity, which JSON lacks, becomes -9999 as in vLLM.
+std::string json_logprob(float value);
+
 /// One event of a stream: `data: …` and an empty line.
 std::string sse(std::string_view data);
 

@@ -43,7 +43,7 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-added_tokens::added_tokens(const field& list, const bpe& model, const normalizer& normalizer) {
+added_tokens::added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer) {
   const auto items = list.items();
   std::size_t bytes = 0;
   for (const auto& item : items)
@@ -57,12 +57,12 @@ added_tokens::added_tokens(const field& list, const bpe& model, const normalizer
   for (const auto& item : items) {
     added_token token;
     token.content = item.at("content").string();
-    const auto declared = static_cast<token_id>(item.at("id").integer(highest_id));
-    token.single_word = item.boolean_or("single_word", false);
-    token.left_strip = item.boolean_or("lstrip", false);
-    token.right_strip = item.boolean_or("rstrip", false);
-    token.special = item.boolean_or("special", false);
-    token.normalized = item.boolean_or("normalized", !token.special);
+    const auto declared = static_cast<token_id>(item.at("id").integer(0, highest_id));
+    token.single_word = item.boolean("single_word", false);
+    token.left_strip = item.boolean("lstrip", false);
+    token.right_strip = item.boolean("rstrip", false);
+    token.special = item.boolean("special", false);
+    token.normalized = item.boolean("normalized", !token.special);
     if (token.content.empty())
       continue;
     auto known = id_of(token.content);

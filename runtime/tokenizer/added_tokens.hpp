@@ -2,8 +2,8 @@
 // (control tokens such as "<|im_start|>", and words added after training). Immutable, shared between threads.
 #pragma once
 
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/bpe.hpp"
-#include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 
 #include <array>
@@ -53,7 +53,7 @@ public:
   added_tokens() = default;
   /// From the `added_tokens` of tokenizer.json. Throws failure where a token is malformed or its id contradicts the
   /// model.
-  added_tokens(const field& list, const bpe& model, const normalizer& normalizer);
+  added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer);
 
   /// A part of a text: an added token (id >= 0), or text between them.
   struct part {

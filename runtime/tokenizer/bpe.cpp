@@ -15,28 +15,28 @@ constexpr std::size_t longest_known_word = 64;
 constexpr std::size_t most_known_words = 1 << 15;
 
 /// Refuses a member that would change every encoding if it were ignored.
-void expect_empty(const field& model, std::string_view key) {
-  if (const auto found = model.find(key); found && !found->string().empty())
+void expect_empty(const json::reader& model, std::string_view key) {
+  if (const auto found = model.child(key); found && !found->string().empty())
     found->refuse("is `" + std::string(found->string()) + "`; only BPE models without it are supported",
                   errc::unsupported);
 }
 
 } // namespace
 
-bpe::bpe(const field& model) {
-  if (const auto type = model.find("type"); type && type->string() != "BPE")
+bpe::bpe(const json::reader& model) {
+  if (const auto type = model.child("type"); type && type->string() != "BPE")
     type->refuse("is `" + std::string(type->string()) + "`: this model type is not supported; BPE is",
                  errc::unsupported);
-  if (const auto dropout = model.find("dropout"); dropout && !dropout->is_zero())
+  if (const auto dropout = model.child("dropout"); dropout && dropout->number() != 0)
     dropout->refuse("is not 0: random tokenization is not supported", errc::unsupported);
   expect_empty(model, "continuing_subword_prefix");
   expect_empty(model, "end_of_word_suffix");
-  fuse_unk_ = model.boolean_or("fuse_unk", false);
-  byte_fallback_ = model.boolean_or("byte_fallback", false);
-  ignore_merges_ = model.boolean_or("ignore_merges", false);
+  fuse_unk_ = model.boolean("fuse_unk", false);
+  byte_fallback_ = model.boolean("byte_fallback", false);
+  ignore_merges_ = model.boolean("ignore_merges", false);
   read_vocabulary(model.at("vocab"));
   read_merges(model.at("merges"));
-  if (const auto unk = model.find("unk_token")) {
+  if (const auto unk = model.child("unk_token")) {
     has_unk_ = true;
     unk_token_ = unk->string();
     unk_id_ = id_of(unk_token_).value_or(-1);
@@ -58,7 +58,7 @@ std::size_t bpe::most_bytes_per_token(bool byte_level) const {
   return longest;
 }
 
-void bpe::read_vocabulary(const field& vocab) {
+void bpe::read_vocabulary(const json::reader& vocab) {
   std::size_t bytes = 0, count = 0;
   token_id highest = -1;
   for (const auto [token, value] : vocab.object()) {
@@ -98,7 +98,7 @@ void bpe::read_vocabulary(const field& vocab) {
   }
 }
 
-void bpe::read_merges(const field& merges) {
+void bpe::read_merges(const json::reader& merges) {
   const auto list = merges.array();
   merges_ = flat_map<merge>(list.size());
   std::size_t rank = 0;
@@ -121,7 +121,7 @@ void bpe::read_merges(const field& merges) {
   }
 }
 
-void bpe::add_merge(const field& where, std::size_t rank, std::string_view left, std::string_view right) {
+void bpe::add_merge(const json::reader& where, std::size_t rank, std::string_view left, std::string_view right) {
   const auto known = [&](std::string_view token) {
     if (const auto id = id_of(token))
       return *id;

@@ -2,8 +2,8 @@
 // what an encode call writes to is a `bpe_scratch` of its own.
 #pragma once
 
+#include "runtime/support/json_reader.hpp"
 #include "runtime/support/types.hpp"
-#include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/flat_map.hpp"
 
 #include <array>
@@ -43,7 +43,7 @@ struct bpe_scratch {
 class bpe {
 public:
   /// From the `model` of tokenizer.json. Throws failure naming what is malformed or not supported.
-  explicit bpe(const field& model);
+  explicit bpe(const json::reader& model);
   bpe(const bpe&) = delete;
   bpe& operator=(const bpe&) = delete;
 
@@ -73,9 +73,9 @@ private:
     return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
 
-  void read_vocabulary(const field& vocab);
-  void read_merges(const field& merges);
-  void add_merge(const field& where, std::size_t rank, std::string_view left, std::string_view right);
+  void read_vocabulary(const json::reader& vocab);
+  void read_merges(const json::reader& merges);
+  void add_merge(const json::reader& where, std::size_t rank, std::string_view left, std::string_view right);
   void to_symbols(std::string_view word, bpe_scratch& scratch) const;
   void merge_symbols(bpe_scratch& scratch) const;
 

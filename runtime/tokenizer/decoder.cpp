@@ -280,7 +280,7 @@ std::string decoder::bytes(std::string_view token) const {
   return result;
 }
 
-void decoder::add(const field& description) {
+void decoder::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);
@@ -301,8 +301,8 @@ void decoder::add(const field& description) {
     steps_.push_back({[] { return std::make_unique<fuse_step>(); }, {}});
   } else if (type == "Strip") {
     std::string content;
-    append_char(content, description.at("content").character());
-    const auto start = description.at("start").integer(1 << 20), stop = description.at("stop").integer(1 << 20);
+    content += description.at("content").character();
+    const auto start = description.at("start").integer(0, 1 << 20), stop = description.at("stop").integer(0, 1 << 20);
     steps_.push_back({[=] { return std::make_unique<strip_step>(content, start, stop); }, {}});
   } else if (type == "Replace") {
     const auto what = pattern::parse(description.at("pattern"));
@@ -320,9 +320,9 @@ void decoder::add(const field& description) {
                       [=](std::string_view token) { return replaced(token, what, content); }});
   } else if (type == "Metaspace") {
     std::string mark;
-    append_char(mark, description.at("replacement").character());
-    const auto scheme = description.find("prepend_scheme");
-    const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean_or("add_prefix_space", true);
+    mark += description.at("replacement").character();
+    const auto scheme = description.child("prepend_scheme");
+    const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean("add_prefix_space", true);
     steps_.push_back({[=] { return std::make_unique<metaspace_step>(mark, has_prefix); },
                       [=](std::string_view token) { return replace_all(token, mark, " "); }});
   } else {

@@ -3,7 +3,7 @@
 // differ.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <functional>
@@ -46,7 +46,7 @@ class decoder {
 public:
   decoder(); // tokens with spaces between, as for a file without a decoder
   /// Throws failure naming the step that is not supported or malformed.
-  explicit decoder(const field& description) { add(description); }
+  explicit decoder(const json::reader& description) { add(description); }
 
   /// Must not outlive this decoder.
   std::unique_ptr<decode_stream> stream() const;
@@ -56,7 +56,7 @@ public:
   std::string bytes(std::string_view token) const;
 
 private:
-  void add(const field& description);
+  void add(const json::reader& description);
   struct step {
     std::function<std::unique_ptr<decode_step>()> make;
     std::function<std::string(std::string_view)> bytes; // of one token; empty where the step only joins

@@ -63,7 +63,7 @@ void normalizer::apply(section& text, match_scratch& scratch) const {
     step(text, scratch);
 }
 
-void normalizer::add(const field& description) {
+void normalizer::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);

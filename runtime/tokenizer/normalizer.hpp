@@ -2,7 +2,7 @@
 // threads.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <functional>
@@ -23,7 +23,7 @@ class normalizer {
 public:
   normalizer() = default; // leaves texts as they are
   /// Throws failure naming the step that is not supported or malformed.
-  explicit normalizer(const field& description) { add(description); }
+  explicit normalizer(const json::reader& description) { add(description); }
 
   void apply(section& text, match_scratch& scratch) const;
 
@@ -31,7 +31,7 @@ public:
   std::size_t shrinks() const { return shrinks_; }
 
 private:
-  void add(const field& description);
+  void add(const json::reader& description);
   std::vector<normalizer_step> steps_;
   std::size_t shrinks_ = 1;
 };

@@ -54,9 +54,9 @@ match_scratch::state& match_scratch::get() {
   return *state_;
 }
 
-pattern pattern::parse(const field& where) {
-  const auto literal = where.find("String");
-  const auto expression = where.find("Regex");
+pattern pattern::parse(const json::reader& where) {
+  const auto literal = where.child("String");
+  const auto expression = where.child("Regex");
   if (literal.has_value() == expression.has_value())
     where.refuse("must have either `String` or `Regex`");
   if (expression && expression->string().size() > longest_regex)
@@ -74,7 +74,7 @@ pattern pattern::parse(const field& where) {
   return result;
 }
 
-pattern pattern::regex(std::string_view expression, const field& where) {
+pattern pattern::regex(std::string_view expression, const json::reader& where) {
   std::string translated;
   try {
     translated = to_pcre2(expression);

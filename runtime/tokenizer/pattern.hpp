@@ -3,7 +3,7 @@
 // match writes to is a `match_scratch`, one per call.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/growth.hpp"
 
 #include <memory>
@@ -43,9 +43,9 @@ class pattern {
 public:
   /// From `{"String": text}` or `{"Regex": text}`. Throws failure naming the field and what is wrong with the
   /// expression.
-  static pattern parse(const field& where);
+  static pattern parse(const json::reader& where);
   /// `expression` in Oniguruma's syntax; `where` is named by errors.
-  static pattern regex(std::string_view expression, const field& where);
+  static pattern regex(std::string_view expression, const json::reader& where);
 
   /// Cuts `text` (UTF-8) into matches and the gaps between them; empty matches are parts as well. Throws
   /// failure(bad_request) where the expression needs more steps or memory for this text than it may have.

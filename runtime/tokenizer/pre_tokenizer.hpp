@@ -2,7 +2,7 @@
 // Immutable, shared between threads.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
@@ -33,7 +33,7 @@ class pre_tokenizer {
 public:
   pre_tokenizer() = default; // the whole text is one word
   /// Throws failure naming the step that is not supported or malformed.
-  explicit pre_tokenizer(const field& description) { add(description); }
+  explicit pre_tokenizer(const json::reader& description) { add(description); }
 
   /// Cuts `text` (not empty) into `words`, whose memory is reused.
   void apply(const section& text, word_list& words, match_scratch& scratch) const;
@@ -44,7 +44,7 @@ public:
   bool byte_level() const { return byte_level_; }
 
 private:
-  void add(const field& description);
+  void add(const json::reader& description);
   std::vector<pre_tokenizer_step> steps_;
   bool drops_ = false, byte_level_ = false;
 };

@@ -1,6 +1,6 @@
 #include "api/http/access.hpp"
-#include "api/openai/json_text.hpp"
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 #include "tests/api/server/live_server.hpp"
 

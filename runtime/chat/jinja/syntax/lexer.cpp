@@ -1,8 +1,7 @@
 #include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
-
-#include <simdjson.h>
+#include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -351,7 +350,7 @@ private:
 } // namespace
 
 std::vector<token> tokenize(std::string_view source) {
-  if (!simdjson::validate_utf8(source.data(), source.size()))
+  if (!is_utf8(source))
     throw failure(errc::bad_file, "the template is not valid UTF-8");
   return lexer(source).run();
 }

@@ -1,5 +1,6 @@
 // Literals: repr(), JSON strings, HTML escapes and padding.
 #include "runtime/chat/jinja/text/walk.hpp"
+#include "runtime/support/json_text.hpp"
 
 #include <charconv>
 #include <cmath>
@@ -70,30 +71,20 @@ std::string repr(meter& m, std::string_view s) {
 }
 
 std::string json(meter& m, std::string_view s, bool ensure_ascii) {
-  output out(m);
-  out.add("\"");
-  walk(m, s, [&](char32_t c, auto, auto) {
-    switch (c) {
-      case '"': out.add("\\\""); break;
-      case '\\': out.add("\\\\"); break;
-      case '\n': out.add("\\n"); break;
-      case '\r': out.add("\\r"); break;
-      case '\t': out.add("\\t"); break;
-      case '\b': out.add("\\b"); break;
-      case '\f': out.add("\\f"); break;
-      default:
-        if (c < 0x20 || (ensure_ascii && c >= 0x7F && c < 0x10000))
-          append_format(out, "\\u%04x", static_cast<unsigned>(c));
-        else if (ensure_ascii && c >= 0x10000)
-          append_format(out, "\\u%04x\\u%04x", static_cast<unsigned>(0xD800 + ((c - 0x10000) >> 10)),
-                        static_cast<unsigned>(0xDC00 + ((c - 0x10000) & 0x3FF)));
-        else
-          out.add(c);
-    }
-    return true;
-  });
-  out.add("\"");
-  return out.str();
+  const auto escapes = ensure_ascii ? json_escapes::ascii : json_escapes::minimal;
+  std::string out = "\"";
+  while (!s.empty()) {
+    auto size = std::min(s.size(), meter::part);
+    while (size < s.size() && (s[size] & 0xC0) == 0x80)
+      ++size;
+    m.spend(step * size);
+    const auto before = out.size();
+    append_json_escaped(out, s.substr(0, size), escapes);
+    m.make(out.size() - before);
+    s.remove_prefix(size);
+  }
+  m.make(2);
+  return out += '"';
 }
 
 std::string escape_html(meter& m, std::string_view s) {
