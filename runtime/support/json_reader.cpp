@@ -67,7 +67,7 @@ constinit const wording tokenizer_wording{.root = ": the file",
                                           .boolean = "a boolean",
                                           .list = "an array",
                                           .shown = quoted_value,
-.print = decimal,
+                                          .print = decimal,
                                           .range = kind_from_to};
 
 constinit const wording config_wording{.root = "",
@@ -76,7 +76,7 @@ constinit const wording config_wording{.root = "",
                                        .boolean = "a boolean",
                                        .list = "an array",
                                        .shown = value_or_kind,
-.print = decimal,
+                                       .print = decimal,
                                        .range = kind_or_range};
 
 constinit const wording body_wording{.code = errc::bad_request,
@@ -87,7 +87,7 @@ constinit const wording body_wording{.code = errc::bad_request,
                                      .boolean = "true or false",
                                      .list = "a list",
                                      .shown = scalar_or_kind,
-.print = text_of,
+                                     .print = text_of,
                                      .range = kind_between};
 
 // -- the value itself ---------------------------------------------------------
@@ -214,9 +214,7 @@ std::optional<std::vector<std::int32_t>> reader::integers(std::string_view key, 
   if (!found)
     return std::nullopt;
   std::vector<std::int32_t> result;
-  const auto add = [&](value v) {
-    result.push_back(static_cast<std::int32_t>(member(v, key).integer(low, high)));
-  };
+  const auto add = [&](value v) { result.push_back(static_cast<std::int32_t>(member(v, key).integer(low, high))); };
   json::array list;
   if (found->get(list))
     add(*found);

@@ -51,7 +51,7 @@ public:
   bool is_object() const { return value_.is_object(); }
   json::object object() const;
   json::array array() const;
-  std::string_view string() const; // valid UTF-8
+  std::string_view string() const;    // valid UTF-8
   std::string_view character() const; // exactly one code point, in UTF-8
   bool boolean() const;
   /// In [low, high].
