@@ -42,29 +42,29 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
   return encoded(body, key, model, text, special);
 }
 
-/// One text, one list of ids, a list of texts, or a list of lists of ids. `take` gets each as soon as it is read, so that
+/// One text, one list of ids, a list of texts, or a list of lists of ids. `add` gets each as soon as it is read, so that
 /// the first that is too long ends it.
 void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
-                  const std::function<void(std::vector<token_id>)>& take) {
+                  const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
     body.refuse("prompt", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
-  const auto take_ids = [&](json::array ids) {
+  const auto add_ids = [&](json::array ids) {
     check_length("prompt", ids.size(), model); // before there is a copy of it
-    take(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+    add(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
   };
   std::string_view text;
   if (!found->get(text))
-    return take(encoded_prompt(body, "prompt", model, text, special));
+    return add(encoded_prompt(body, "prompt", model, text, special));
   json::array list;
   if (found->get(list))
     body.refuse("prompt", wanted, *found);
   if (list.size() == 0)
     body.refuse("prompt", "must not be empty");
   if (list.at(0).value().is_number())
-    return take_ids(list);
+    return add_ids(list);
   check_entries(body, "prompt", list.size(), most_choices);
   if (list.size() * static_cast<std::size_t>(n) > most_choices)
     body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
@@ -72,9 +72,9 @@ void read_prompts(const field_reader& body, const served_model& model, int n, co
     check(stop);
     json::array ids;
     if (!item.get(text))
-      take(encoded_prompt(body, "prompt", model, text, special));
+      add(encoded_prompt(body, "prompt", model, text, special));
     else if (!item.get(ids))
-      take_ids(ids);
+      add_ids(ids);
     else
       body.refuse("prompt", wanted, item);
   }
@@ -198,7 +198,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   result.return_token_ids = body.boolean("return_token_ids").value_or(false);
   const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
 
-  const auto take = [&](std::vector<token_id> ids) {
+  const auto add = [&](std::vector<token_id> ids) {
     auto& one = result.prompts.emplace_back(shared); // which copies no list
     fit(one.sampling, speaks, ids.size(), limit, model);
     if (echo)
@@ -206,9 +206,9 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     one.prompt = std::move(ids);
   };
   if (speaks == dialect::chat)
-    take(read_chat_prompt(body, model, stop));
+    add(read_chat_prompt(body, model, stop));
   else
-    read_prompts(body, model, shared.sampling.n, stop, take);
+    read_prompts(body, model, shared.sampling.n, stop, add);
   return result;
 }
 

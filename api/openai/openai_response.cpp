@@ -184,7 +184,7 @@ std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
   return result;
 }
 
-response_writer::piece response_writer::take(std::size_t prompt, const token_event& e) {
+response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {
   auto& to = choices_[prompt * n_ + e.index];
   piece p;
   p.first = !std::exchange(to.started, true);
@@ -259,7 +259,7 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
 }
 
 std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
-  const auto p = take(prompt, e);
+  const auto p = next_piece(prompt, e);
   auto data = head_ + ",\"choices\":[" + choice_json(prompt * n_ + e.index, p, false) + ']';
   if (return_token_ids_ && speaks_ == dialect::chat && p.first)
     data += prompt_ids(prompt);
@@ -276,7 +276,7 @@ std::string response_writer::last_chunks() const {
 }
 
 void response_writer::add(std::size_t prompt, const token_event& e) {
-  auto p = take(prompt, e);
+  auto p = next_piece(prompt, e);
   auto& all = choices_[prompt * n_ + e.index].all;
   all.text += p.text;
   all.ids.insert(all.ids.end(), p.ids.begin(), p.ids.end());

@@ -75,7 +75,7 @@ private:
     piece all; // of a whole response
   };
 
-  piece take(std::size_t prompt, const token_event& e);
+  piece next_piece(std::size_t prompt, const token_event& e);
   std::vector<std::size_t> offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const;
   std::string choice_json(std::size_t index, const piece& p, bool whole) const;
   std::string completion_logprobs(const piece& p) const;

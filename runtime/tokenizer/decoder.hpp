@@ -32,7 +32,7 @@ public:
   void push(std::string_view token) { first_->push(token, true); }
   void finish() { first_->finish(); }
   /// The text since the last call.
-  std::string take() { return std::exchange(text_, {}); }
+  std::string drain() { return std::exchange(text_, {}); }
 
 private:
   friend class decoder;

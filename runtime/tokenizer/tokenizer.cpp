@@ -139,18 +139,18 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_t
   constexpr std::size_t most = std::size_t(256) << 20;
   const auto stream = parts_->decode.stream();
   std::string text;
-  const auto take = [&] {
-    text += stream->take();
+  const auto drain = [&] {
+    text += stream->drain();
     if (text.size() > most)
       throw failure(errc::bad_request, "these tokens have a text of more than " + std::to_string(most) + " bytes");
   };
   for (const token_id id : ids)
     if (const auto token = parts_->decoder_input(id, skip_special_tokens)) {
       stream->push(*token);
-      take();
+      drain();
     }
   stream->finish();
-  take();
+  drain();
   return text;
 }
 
@@ -200,12 +200,12 @@ stream_decoder::~stream_decoder() = default;
 std::string stream_decoder::push(token_id id) {
   if (const auto token = state_->owner->parts_->decoder_input(id, state_->skip_special_tokens))
     state_->stream->push(*token);
-  return state_->stream->take();
+  return state_->stream->drain();
 }
 
 std::string stream_decoder::finish() {
   state_->stream->finish();
-  return state_->stream->take();
+  return state_->stream->drain();
 }
 
 } // namespace troupe

@@ -23,16 +23,16 @@ struct streamed {
 streamed stream(const std::shared_ptr<const tokenizer>& tokens, const std::vector<token_id>& ids, bool skip_special) {
   stream_decoder decoder(tokens, skip_special);
   streamed result;
-  const auto take = [&](const std::string& piece) {
+  const auto add = [&](const std::string& piece) {
     result.valid = result.valid && simdjson::validate_utf8(piece);
     result.text += piece;
   };
   for (const token_id id : ids) {
     const auto piece = decoder.push(id);
     result.non_empty += !piece.empty();
-    take(piece);
+    add(piece);
   }
-  take(decoder.finish());
+  add(decoder.finish());
   return result;
 }
 
