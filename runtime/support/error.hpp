@@ -24,7 +24,7 @@ enum class errc : std::uint8_t {
   internal,      // a bug
 };
 
-/// One sentence a user can act on. `param` names the request field (OpenAI's `error.param`) where there is one.
+/// One sentence a user can act on. `param` names the request field at fault (OpenAI's `error.param`), if any.
 struct error {
   errc code = errc::internal;
   std::string message;

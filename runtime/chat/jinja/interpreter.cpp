@@ -10,7 +10,7 @@ namespace troupe::jinja {
 
 namespace {
 
-/// What follows a statement: the next one, or the end of the loop or of its turn.
+/// Where to go after a statement: to the next one, out of the loop, or to its next iteration.
 enum class flow { next, leave, again };
 
 class interpreter;
@@ -59,7 +59,7 @@ public:
     return out;
   }
 
-  /// A macro's body with its parameters bound, by the rules of jinja2's Macro.
+  /// Binds the parameters by the rules of jinja2's Macro and runs the macro's body.
   value invoke(const ast::macro_body& m, const scope_ptr& where, call_arguments args) {
     spend((m.parameters.size() + 1) * (args.keyword.size() + 1));
     auto inner = std::make_shared<scope>(scope{where, {}});
@@ -111,9 +111,9 @@ public:
   }
 
 private:
-  // -- places -----------------------------------------------------------------
+  // -- scopes and output ------------------------------------------------------
 
-  /// Runs `body` in the scope `inner`; what it prints is the result.
+  /// Runs `body` in the scope `inner` and returns its output.
   template <class Body>
   std::string within(scope_ptr inner, Body body) {
     std::string printed;
@@ -160,7 +160,7 @@ private:
     return flow::next;
   }
 
-  /// What has been printed so far by the innermost block that is captured.
+  /// The output so far of the innermost captured block.
   value printed() { return copied(*out_); }
 
   flow on(const ast::assignment& a) {
@@ -273,7 +273,7 @@ private:
       scope_->set(*this, "loop", value(std::shared_ptr<object>(loop)));
       assign(*l.target, loop->items[i]);
       then = run(l.body);
-      finished_one |= then == flow::next; // jinja2's `else` looks at this, not at whether there were items
+      finished_one |= then == flow::next; // jinja2's `else` depends on this, not on the number of items
     }
     scope_ = outer;
     if (finished_one || l.otherwise.empty())
@@ -284,7 +284,7 @@ private:
     return then;
   }
 
-  /// What iterating `v` yields, as a sequence: itself where it is one.
+  /// The items of `v` as a sequence: `v` itself if it is one.
   value row(const value& v) {
     const bool shared = v.is(kind::sequence) &&
       (v.seq().is != shape::generator || !std::exchange(v.seq().consumed, true));

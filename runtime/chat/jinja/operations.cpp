@@ -1,4 +1,4 @@
-// Attribute access, slices and arithmetic of template values: Python's, within jinja2's sandbox and 64-bit integers.
+// Attribute access, slices and arithmetic of template values: Python's rules within jinja2's sandbox, with 64-bit integers.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
 
@@ -62,7 +62,7 @@ namespace {
 
 std::string type_repr(const value& v) { return v.is_none() ? "None" : v.type_name() + " object"; }
 
-/// repr(v) for a message, which a long one would drown.
+/// repr(v) for a message, or the type of a large value.
 std::string brief(context& c, const value& v) { return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr(c); }
 
 std::optional<value> attribute(context& c, const value& v, const std::string& name) {
@@ -75,7 +75,7 @@ std::optional<value> attribute(context& c, const value& v, const std::string& na
   return found;
 }
 
-/// The code point number `index`, from behind where that is negative.
+/// The code point at `index`, counted from the end if negative.
 std::optional<value> letter(context& c, const value& of, std::int64_t index) {
   const std::string_view s = of.str();
   std::size_t begin = 0, end = 0;
@@ -139,7 +139,7 @@ value get_item(context& c, const value& object, const value& key) {
 
 namespace {
 
-/// The code points of these numbers, which rise or fall.
+/// The code points at the given indices, which are monotonic.
 std::string letters_at(context& c, std::string_view s, std::vector<std::size_t> numbers) {
   const bool falling = numbers.size() > 1 && numbers[0] > numbers[1];
   if (falling)
@@ -228,7 +228,7 @@ namespace {
 
 [[noreturn]] void overflow() { throw fault("an integer does not fit into 64 bits"); }
 
-/// `compute` is one of the compiler's checked operations; it says whether it overflowed.
+/// `compute` is a checked operation of the compiler and returns whether it overflowed.
 value checked(bool (*compute)(std::int64_t, std::int64_t, std::int64_t*), std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   if (compute(a, b, &result))
@@ -276,7 +276,7 @@ value integers(std::string_view op, const value& left, const value& right) {
   const auto by = divisor(right, op == "%" ? "modulo" : "division or modulo");
   if (by == -1)
     return op == "%" ? value(0) : checked(subtract, 0, a);
-  const bool lower = a % by != 0 && (a % by < 0) != (by < 0); // C++ rounds towards zero, Python down
+  const bool lower = a % by != 0 && (a % by < 0) != (by < 0); // C++ rounds towards zero, Python towards minus infinity
   return op == "%" ? value(a % by + (lower ? by : 0)) : value(a / by - (lower ? 1 : 0));
 }
 

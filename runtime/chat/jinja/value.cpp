@@ -76,7 +76,7 @@ void dict::put(std::string hashed, const value& key, value v) {
     entries_[at->second].second = std::move(v);
 }
 
-// -- what a value is ----------------------------------------------------------
+// -- inspection ---------------------------------------------------------------
 
 std::string value::why() const {
   const auto& reason = std::get<undefined_type>(data_).why;
@@ -132,7 +132,7 @@ bool value::same(const value& other) const { return data_ == other.data_; }
 
 namespace {
 
-/// Writes what repr() prints.
+/// Implements repr().
 class printer {
 public:
   explicit printer(meter& m) : meter_(m) {}
@@ -224,7 +224,7 @@ bool row(const value& v) { return v.is(kind::sequence) && v.seq().indexable(); }
 
 int sign(auto a, auto b) { return a < b ? -1 : b < a ? 1 : 0; }
 
-/// Exact where a conversion to double would round the integer.
+/// Exact even if a conversion to double would round the integer.
 int compare_numbers(const value& a, const value& b) {
   if (a.is_integral() && b.is_integral())
     return sign(a.integer(), b.integer());
@@ -242,7 +242,7 @@ std::string_view row_type(const sequence& s) {
 
 namespace {
 
-/// Appends a text that no other value's begins with, or equals unless the values do.
+/// Appends a key that is prefix-free, and equal for equal values only.
 void add_key(meter& m, std::string& out, const value& v, bool inside) {
   m.spend(16);
   switch (v.kind()) {
@@ -282,7 +282,7 @@ std::string hash_key(meter& m, const value& v) {
 
 namespace {
 
-/// Steps to compare the texts.
+/// Charges a comparison of texts.
 void spend_on(meter& m, const std::string& a, const std::string& b) { m.spend(std::min(a.size(), b.size()) / 4); }
 
 } // namespace

@@ -20,7 +20,7 @@ std::string mapped(meter& m, std::string_view s, mapping map) {
   return out.str();
 }
 
-/// The capital, which of one letter in wide use is two.
+/// Upper case; ß is the one common letter that becomes two.
 void add_upper(output& out, char32_t c) {
   if (c == U'ß')
     out.add("SS");

@@ -12,7 +12,7 @@ namespace troupe::jinja::text {
 std::size_t find(meter& m, std::string_view s, std::string_view part, std::size_t from) {
   if (from > s.size() || part.size() > s.size() - from)
     return s.npos;
-  // memmem() is linear for every pair of texts, std::string::find is not. A window ends where no match in it can begin.
+  // memmem() is linear for all inputs, std::string::find is not. Windows overlap so that no match is missed.
   const auto window = std::max(meter::part, part.size()) + part.size();
   m.spend(part.size());
   for (auto at = from; at + part.size() <= s.size(); at += window - part.size() + 1) {
@@ -101,7 +101,7 @@ std::string replace(meter& m, std::string_view s, std::string_view from, std::st
 
 namespace {
 
-/// Parts of a text, charged.
+/// A growing list of parts of a text, charged.
 class parts {
 public:
   explicit parts(meter& m) : meter_(m) {}
@@ -157,7 +157,7 @@ std::vector<std::string_view> split_right(meter& m, std::string_view s, std::str
   parts found(m);
   if (!separator.empty()) {
     const auto from_behind = backwards(m, s), looked_for = backwards(m, separator);
-    std::size_t begin = 0; // in the text from behind
+    std::size_t begin = 0; // in the reversed text
     for (; limit != 0; --limit) {
       const auto at = find(m, from_behind, looked_for, begin);
       if (at == s.npos)
@@ -187,7 +187,7 @@ std::vector<std::string_view> split_right(meter& m, std::string_view s, std::str
 std::vector<std::string_view> split_lines(meter& m, std::string_view s, bool keep_ends) {
   parts lines(m);
   std::size_t line = 0;
-  bool pair = false; // a line feed that belongs to the carriage return before it
+  bool pair = false; // the line feed of a CR LF pair
   walk(m, s, [&](char32_t c, std::size_t begin, std::size_t end) {
     if (std::exchange(pair, false))
       return true;
