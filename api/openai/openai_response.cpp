@@ -25,7 +25,7 @@ std::string bytes_of(token_id id, const served_model& model) {
   return model.token_bytes ? model.token_bytes(id) : std::string();
 }
 
-/// A special token that is left out of the text.
+/// Whether the token is special and left out of the text.
 bool is_hidden(token_id id, const served_model& model) {
   const std::span one(&id, 1);
   return model.decode && model.decode(one, true).empty() && !model.decode(one, false).empty();
@@ -40,7 +40,7 @@ std::string chat_token(token_id id, float logprob, const served_model& model) {
   return result + ']';
 }
 
-/// As the completions endpoint spells tokens: text, or where it is no text of its own, `bytes:\xe2\x80`.
+/// The spelling of a token in completions: its text, or `bytes:\xe2\x80` if that is not UTF-8.
 std::string spelled(token_id id, const served_model& model) {
   const auto bytes = bytes_of(id, model);
   if (is_utf8(bytes))
@@ -211,7 +211,7 @@ std::string response_writer::completion_logprobs(const piece& p) const {
     tokens += comma + name;
     values += comma + json_logprob(token.logprob);
     offsets += comma + std::to_string(p.offsets[i]);
-    // The chosen token is always listed, so that there may be one more than asked for.
+    // The chosen token is always listed, so there may be one more than requested.
     std::string top;
     bool chosen = false;
     for (const auto& other : token.top) {

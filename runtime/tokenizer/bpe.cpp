@@ -10,11 +10,11 @@ namespace troupe::tokenization {
 
 namespace {
 
-// Words that are worth remembering within a call, and how many: together a few megabytes at most.
+// Limits of the cache of words within a call: a few megabytes in total.
 constexpr std::size_t longest_known_word = 64;
 constexpr std::size_t most_known_words = 1 << 15;
 
-/// Refuses a member that would change every encoding if it were ignored.
+/// Refuses a member that must not be ignored, because it changes every encoding.
 void expect_empty(const json::reader& model, std::string_view key) {
   if (const auto found = model.child(key); found && !found->string().empty())
     found->refuse("is `" + std::string(found->string()) + "`; only BPE models without it are supported",
@@ -72,7 +72,7 @@ void bpe::read_vocabulary(const json::reader& vocab) {
     highest = std::max(highest, static_cast<token_id>(id));
     ++count;
   }
-  texts_.reserve(bytes); // tokens_ and ids_ point into it: it must not grow
+  texts_.reserve(bytes); // tokens_ and ids_ point into it, so it must not reallocate
   tokens_.resize(static_cast<std::size_t>(highest + 1));
   ids_.reserve(count);
   characters_ = flat_map<token_id>(count);
@@ -182,7 +182,7 @@ void bpe::encode(std::string_view word, bpe_scratch& scratch, std::vector<token_
   }
 }
 
-/// One symbol per character; what is not in the vocabulary becomes bytes or the unknown token.
+/// One symbol per character. Characters outside the vocabulary become bytes or the unknown token.
 void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
   if (word.size() > std::numeric_limits<std::int32_t>::max())
     throw failure(errc::bad_request, "the text is too long to be tokenized");
@@ -192,7 +192,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     const auto index = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, index - 1, index + 1, false});
   };
-  bool unk_waits = false; // the last unknown character, which the next one may join
+  bool unk_waits = false; // the last character was unknown, and the next one may fuse with it
   for (std::size_t pos = 0; pos < word.size();) {
     const std::size_t begin = pos;
     if (const auto* id = characters_.find(next_char(word, pos))) {
@@ -206,7 +206,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     const auto byte_token = [&](char byte) { return byte_tokens_[static_cast<unsigned char>(byte)]; };
     if (byte_fallback_ &&
         std::all_of(character.begin(), character.end(), [&](char byte) { return byte_token(byte) >= 0; })) {
-      for (char byte : character) // an unknown token that waits is not added first: neither does the original
+      for (char byte : character) // as the original, without adding a pending unknown token first
         add(byte_token(byte));
     } else if (has_unk_) {
       if (unk_id_ < 0)
@@ -215,7 +215,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
       if (unk_waits && !fuse_unk_)
         add(unk_id_);
       unk_waits = true;
-    } // else dropped: the model has no way to say it
+    } // else dropped: the model cannot represent it
   }
   if (unk_waits)
     add(unk_id_);
@@ -223,8 +223,8 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     symbols.back().next = -1;
 }
 
-/// Merges neighbours, always the pair of the lowest rank and the leftmost of those, until no pair has a merge. The
-/// queue may hold pairs that no longer exist; they are recognised when their turn comes.
+/// Merges the pair of lowest rank, leftmost first, until no pair has a merge. The queue may hold stale pairs, which are
+/// recognised when they are popped.
 void bpe::merge_symbols(bpe_scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;

@@ -49,7 +49,7 @@ void post_processor::add(const json::reader& description, const std::function<bo
     for (const auto& step : description.at("processors").items())
       add(step, has);
   } else if (type == "ByteLevel") {
-    // It corrects offsets into the text, which are not computed here.
+    // Only affects offsets into the text, which are not computed here.
   } else if (type == "TemplateProcessing") {
     add_template(description, has);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {

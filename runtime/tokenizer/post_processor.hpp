@@ -1,4 +1,4 @@
-// The `post_processor` of tokenizer.json: the special tokens put around a text. Immutable, shared between threads.
+// The `post_processor` of tokenizer.json: adds special tokens around a text. Immutable, shared between threads.
 #pragma once
 
 #include "runtime/support/json_reader.hpp"
@@ -12,7 +12,7 @@ namespace troupe::tokenization {
 class post_processor {
 public:
   post_processor() = default; // adds nothing
-  /// `has(id)`: is there such a token? Throws failure naming what is malformed or not supported.
+  /// `has(id)`: whether there is such a token. Throws failure naming the malformed or unsupported part.
   post_processor(const json::reader& description, const std::function<bool(token_id)>& has) { add(description, has); }
 
   std::vector<token_id> apply(std::vector<token_id> ids, bool add_special_tokens) const;

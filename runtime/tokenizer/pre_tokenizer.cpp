@@ -14,7 +14,7 @@ constexpr bool stands_for_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
 
-/// What becomes of a delimiter that was found.
+/// The treatment of delimiters.
 enum class behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 behavior parse_behavior(const json::reader& f) {
@@ -34,7 +34,7 @@ behavior parse_behavior(const json::reader& f) {
            errc::unsupported);
 }
 
-/// Joins or drops delimiters in place: afterwards every span is a word.
+/// Joins or drops delimiters in place, so that every remaining span is a word.
 void settle(std::vector<span>& parts, behavior how) {
   std::size_t kept = 0;
   switch (how) {
@@ -62,7 +62,7 @@ void settle(std::vector<span>& parts, behavior how) {
     }
     case behavior::merged_with_next:
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        // Of several delimiters in a row, the last one joins what follows.
+        // Of several delimiters in a row, only the last one joins the next word.
         const bool joins = kept > 0 && !parts[i].match && parts[i - 1].match;
         if (joins)
           parts[kept - 1].end = parts[i].end;
@@ -74,7 +74,7 @@ void settle(std::vector<span>& parts, behavior how) {
   parts.resize(kept);
 }
 
-/// Replaces each word by the parts that `cut(text of the word, parts)` finds in it.
+/// Replaces each word by the parts that `cut(word, parts)` yields.
 template <class Cut>
 void split_words(word_list& list, match_scratch& scratch, behavior how, bool invert, const Cut& cut) {
   std::vector<word_list::word> result;
@@ -99,7 +99,7 @@ void split_at(word_list& list, match_scratch& scratch, const pattern& what, beha
               [&](std::string_view text, std::vector<span>& parts) { what.cut(text, scratch, parts); });
 }
 
-/// Every character for which `is_delimiter` holds is a match of its own.
+/// Every character for which `is_delimiter` holds is a separate match.
 template <class Predicate>
 void split_at_chars(word_list& list, match_scratch& scratch, behavior how, const Predicate& is_delimiter) {
   split_words(list, scratch, how, false, [&](std::string_view text, std::vector<span>& parts) {
@@ -135,7 +135,7 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
   });
 }
 
-/// Rewrites the text word by word: `rewrite(word, at_start, out)` appends the new form, a few times as long at most.
+/// Rewrites the text word by word. `rewrite(word, at_start, out)` appends the new form, at most a few times as long.
 template <class Rewrite>
 void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewrite) {
   std::string out;

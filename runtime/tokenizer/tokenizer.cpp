@@ -16,7 +16,7 @@ namespace troupe {
 
 using namespace tokenization;
 
-/// Members are made in this order: added tokens are normalised, and templates name tokens.
+/// The order of members matters: added tokens need the normalizer, and the post-processor looks up tokens.
 struct tokenizer::parts {
   bpe model;
   normalizer normalize;
@@ -57,7 +57,7 @@ struct tokenizer::parts {
     return found ? found : model.id_of(token);
   }
 
-  /// What the decoder sees of a token; nothing if it is to be skipped or does not exist.
+  /// The decoder's input for a token; nothing if it is skipped or does not exist.
   std::optional<std::string_view> decoder_input(token_id id, bool skip_special_tokens) const {
     if (const auto* token = added.find(id)) {
       if (token->skipped && skip_special_tokens)
@@ -186,7 +186,7 @@ std::optional<token_id> tokenizer::eos() const { return parts_->special.eos; }
 std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }
 
 struct stream_decoder::state {
-  std::shared_ptr<const tokenizer> owner; // keeps the decoder that `stream` refers to
+  std::shared_ptr<const tokenizer> owner; // keeps alive the decoder that `stream` refers to
   bool skip_special_tokens;
   std::unique_ptr<decode_stream> stream;
 };

@@ -63,7 +63,7 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_PC: return true;
     default: break;
   }
-  // Join_Control, and the circled letters: all of Other_Alphabetic that is no mark.
+  // Join_Control, and the circled letters: all of Other_Alphabetic but marks.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
     (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
@@ -86,7 +86,7 @@ std::string normalize(std::string_view text, normal_form form) {
   if (is_ascii(text))
     return std::string(text);
 
-  // utf8proc_map would do it all, but it orders marks by exchanging neighbours: quadratic in a run of them.
+  // utf8proc_map orders marks by swapping neighbours, which is quadratic in a run of marks.
   const auto decompose = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> chars;
   chars.reserve(text.size());
@@ -130,7 +130,7 @@ std::string lowercase(std::string_view text) {
     const char32_t c = next_char(text, pos);
     if (c < 0x80)
       out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    else if (c == 0x130) // the one character whose lower case is two
+    else if (c == 0x130) // the only character with a lower case of two
       out += "i\xCC\x87";
     else
       append_char(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));

@@ -1,4 +1,4 @@
-// The filters on text and single values, and the table of all filters.
+// Filters on text and single values, and the lookup of all filters.
 #include "runtime/chat/jinja/library/filters.hpp"
 
 #include "runtime/chat/jinja/text/text.hpp"
@@ -12,7 +12,7 @@ namespace troupe::jinja {
 
 namespace {
 
-/// A string as it is, anything else as str() prints it into `held`.
+/// The text of a string, or str(v), stored in `held`.
 std::string_view text_of(context& c, const value& v, std::string& held) {
   if (v.is_string())
     return v.str();
@@ -119,10 +119,10 @@ value absolute(context&, const value& v, const call_arguments& args) {
   return v.is(kind::real) ? value(std::abs(v.real())) : v.integer() < 0 ? negate(v) : value(v.integer());
 }
 
-/// Bytes of a number that is read from a text; more are none.
+/// Texts of more bytes are not numbers.
 constexpr std::size_t longest_number = 1000;
 
-/// float(text) of Python; nothing where it is no number.
+/// Python's float(text), or nothing if that is no number.
 std::optional<double> read_real(context& c, std::string_view s) {
   std::string digits(text::strip(c, s, {}, true, true).substr(0, longest_number + 1));
   if (digits.size() > longest_number)
@@ -138,7 +138,7 @@ std::optional<double> read_real(context& c, std::string_view s) {
   return end == digits.c_str() + digits.size() ? std::optional(result) : std::nullopt;
 }
 
-/// int(text, base) of Python; nothing where it is no integer.
+/// Python's int(text, base), or nothing if that is no integer.
 std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::int64_t base) {
   s = text::strip(c, s, {}, true, true);
   if (s.size() > longest_number)
@@ -267,7 +267,7 @@ value attribute(context& c, const value& v, const call_arguments& args) {
   const auto name = c.string(bind("attr", args, {"name"}, 1)[0]);
   if (v.is_undefined())
     throw fault(v.why());
-  // Only attributes: the items of a dict don't count.
+  // Attributes only, not the items of a dict.
   const auto found = v.is(kind::object) ? v.obj()->attribute(c, name) : find_method(v, name);
   return found ? get_attribute(c, v, name)
                : value::undefined('\'' + v.type_name() + " object' has no attribute '" + name + "'");

@@ -1,4 +1,4 @@
-// Python's two ways to format strings: "%s" % x and "{}".format(x), for the types that templates have.
+// Python's "%s" % x and "{}".format(x) for the types of templates.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
 
@@ -12,11 +12,11 @@ namespace troupe::jinja {
 
 namespace {
 
-/// What both ways understand: fill, alignment, sign, width, precision, type.
+/// A conversion, common to both syntaxes.
 struct field {
   std::string fill = " ";
-  char align = '\0'; // '<' '>' '^', '=' (padding after the sign), or the default of the type
-  char sign = '-';   // '-' only for negatives, '+' always, ' ' a space for positives
+  char align = '\0'; // '<' '>' '^', '=' (pad after the sign), or 0 for the default of the type
+  char sign = '-';   // '-': negatives only, '+': always, ' ': a space for positives
   bool alternate = false, grouped = false;
   std::size_t width = 0;
   std::optional<std::size_t> precision;
@@ -301,7 +301,7 @@ std::string format_value(context& c, const value& v, std::string_view spec) {
   return textual(c, v.text(c), f);
 }
 
-/// `0.name[key]` of a replacement field.
+/// Evaluates `0.name[key]` of a replacement field.
 value look_up(context& c, std::string_view path, const call_arguments& args, std::size_t& automatic) {
   const auto end = std::min(path.find_first_of(".["), path.size());
   const auto first = path.substr(0, end);

@@ -1,4 +1,4 @@
-// The methods of strings, lists, tuples and dicts that the sandbox of jinja2 lets a template call.
+// The methods of strings, lists, tuples and dicts that jinja2's sandbox allows.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
 
@@ -27,7 +27,7 @@ std::string optional_string(const value& v, std::string fallback = {}) {
   return v.is_undefined() || v.is_none() ? std::move(fallback) : string_of(v);
 }
 
-/// The parts of `self`, markup if that is.
+/// The parts of `self` as a sequence; markup if `self` is.
 value strings(context& c, const value& self, const std::vector<std::string_view>& parts, shape is = shape::list) {
   std::vector<value> items;
   for (auto part : parts)
@@ -61,7 +61,7 @@ value stripped(context& c, const value& self, const call_arguments& args) {
   return kept.size() == self.str().size() ? self : c.copied_like(self, kept);
 }
 
-/// `s[start:end]` of the arguments that find, count and startswith share; nothing where it is out of range.
+/// `s[start:end]` for find, count, startswith and the like; nothing if that is out of range.
 std::optional<std::string_view> window(context& c, const std::string& s, const value& start, const value& end) {
   const auto given = [](const value& v) { return !v.is_undefined() && !v.is_none(); };
   if (!given(start) && !given(end))
@@ -253,7 +253,7 @@ value occurrences(context& c, const value& self, const call_arguments& args) {
 }
 
 value copy(context&, const value& self, const call_arguments&) {
-  return self; // nothing can tell: containers don't change
+  return self; // containers are immutable
 }
 
 constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"index", index_of}};
@@ -261,7 +261,7 @@ constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"inde
 template <class Part>
 value view(context& c, const value& self, const char* label, Part part) {
   std::vector<value> items;
-  c.make(self.map().size() * 8 * sizeof(value)); // pairs are values of their own
+  c.make(self.map().size() * 8 * sizeof(value)); // pairs are separate values
   for (const auto& entry : self.map().entries())
     items.push_back(part(entry));
   return make_sequence(shape::view, std::move(items), label);

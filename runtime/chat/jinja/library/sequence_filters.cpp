@@ -1,4 +1,4 @@
-// The filters on sequences and mappings.
+// Filters on sequences and mappings.
 #include "runtime/chat/jinja/library/filters.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
 
@@ -9,7 +9,7 @@ namespace troupe::jinja {
 
 namespace {
 
-/// Looks up `a.b.0` in a value, by the rules of jinja2's make_attrgetter. An absent path is the value itself.
+/// Looks up `a.b.0` in a value, by the rules of jinja2's make_attrgetter. Without a path, yields the value itself.
 class getter {
 public:
   getter(context& c, const value& path, bool fold_case = false, value fallback = {})
@@ -105,7 +105,7 @@ value group(context& c, const value& v, const call_arguments& args) {
   std::vector<std::pair<value, value>> keyed;
   for (auto& item : c.items(v))
     keyed.emplace_back(get(item), item);
-  sort_by(c, keyed, false); // which charges their memory
+  sort_by(c, keyed, false); // charges their memory
   std::vector<value> groups;
   for (std::size_t i = 0; i < keyed.size();) {
     const auto& key = keyed[i].first;
@@ -289,7 +289,7 @@ call_arguments after(const call_arguments& args, std::size_t n) {
 
 value map(context& c, const value& v, const call_arguments& args) {
   std::vector<value> mapped;
-  if (!v.truth()) // nothing to iterate over, be it none or undefined
+  if (!v.truth()) // jinja2 iterates over nothing, none and undefined included
     return c.list({}, shape::generator);
   if (args.positional.empty()) {
     const auto a = bind("map", args, {"attribute", "default"}, 1);
@@ -313,7 +313,7 @@ value map(context& c, const value& v, const call_arguments& args) {
 template <bool wanted, bool by_attribute>
 value select(context& c, const value& v, const call_arguments& args) {
   constexpr std::size_t skipped = by_attribute ? 1 : 0;
-  if (!v.truth()) // jinja2 does not even look at the arguments then
+  if (!v.truth()) // as jinja2, which then ignores the arguments as well
     return c.list({}, shape::generator);
   if (args.positional.size() < skipped)
     throw fault("missing parameter for attribute name");

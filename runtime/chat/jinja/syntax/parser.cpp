@@ -22,7 +22,7 @@ public:
   }
 
 private:
-  /// Up to a tag of one of `ends`, which is left as the next token; to the end of the template where `ends` is empty.
+  /// Reads up to a tag of `ends`, which stays the next token, or to the end of the template if `ends` is empty.
   block statements(std::initializer_list<std::string_view> ends) {
     const level guard(*this);
     block result;
@@ -57,7 +57,7 @@ private:
     return out;
   }
 
-  /// What follows a tag's opening, up to the tag that ends it; that one is consumed but for its %}.
+  /// The body of a tag, up to a tag of `ends`, whose name stays the next token.
   block body(std::initializer_list<std::string_view> ends) {
     skip_op(":");
     expect(type::block_end, "'%}'");
@@ -150,7 +150,7 @@ private:
     out.push_back({where, capture{std::move(to), std::move(through), std::move(inside)}});
   }
 
-  /// A body that jinja2 makes a function of, so that no `break` leaves it.
+  /// A body that is a function in jinja2, so that `break` cannot leave it.
   block function_body(std::string_view end) {
     const auto outer = std::exchange(loops_, 0);
     auto result = last_body(end);
