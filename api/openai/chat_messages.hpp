@@ -1,5 +1,5 @@
-// Checks the `messages` and `tools` of a chat and turns them straight into template values. Pure functions, used on worker
-// threads.
+// Checks the `messages` and `tools` of a chat and turns them straight into template values. Pure functions, used on
+// worker threads.
 #pragma once
 
 #include "api/openai/field_reader.hpp"
@@ -12,8 +12,8 @@
 
 namespace troupe {
 
-/// Limits of a template's input, in bytes of text plus a few per value. Well below the limit of bodies, because templates
-/// may pass over their input many times.
+/// Limits of a template's input, in bytes of text plus a few per value. Well below the limit of bodies, because
+/// templates may pass over their input many times.
 inline constexpr std::size_t most_message_bytes = 4 << 20; // and of `documents`
 inline constexpr std::size_t most_tool_bytes = 1 << 20;
 inline constexpr std::size_t most_variable_bytes = 64 << 10;

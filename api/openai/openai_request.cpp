@@ -42,8 +42,8 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
   return encoded(body, key, model, text, special);
 }
 
-/// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as it
-/// is read, so that the first one that is too long ends the request.
+/// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
+/// it is read, so that the first one that is too long ends the request.
 void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
                   const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";

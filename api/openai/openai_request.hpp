@@ -1,5 +1,5 @@
-// Turns request bodies into generations for the engine: OpenAI's fields, and vLLM's for features that OpenAI lacks. Every
-// value is checked. Pure functions, used on worker threads because tokenising a long text takes a while.
+// Turns request bodies into generations for the engine: OpenAI's fields, and vLLM's for features that OpenAI lacks.
+// Every value is checked. Pure functions, used on worker threads because tokenising a long text takes a while.
 #pragma once
 
 #include "api/openai/field_reader.hpp"
@@ -32,8 +32,8 @@ struct generation_request {
 };
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not
-/// implemented are refused by name; unknown fields and those without influence are ignored, as by OpenAI and vLLM. Throws
-/// failure, and failure(cancelled) soon after `stop` is requested.
+/// implemented are refused by name; unknown fields and those without influence are ignored, as by OpenAI and vLLM.
+/// Throws failure, and failure(cancelled) soon after `stop` is requested.
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
                                     const std::stop_token& stop = {});
 
@@ -41,8 +41,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
                                      const std::stop_token& stop = {});
 
-/// Parses the body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true, so
-/// that /detokenize inverts /tokenize.
+/// Parses the body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true,
+/// so that /detokenize inverts /tokenize.
 std::string parse_detokenize(const field_reader& body, const served_model& model);
 
 /// Throws failure(not_found) if `model` names another model than the one served.

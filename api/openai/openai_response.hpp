@@ -1,5 +1,5 @@
-// Turns the engine's events into OpenAI's objects: whole responses, SSE events, error bodies. Plain data in, text out. A
-// writer belongs to one response and is used on its connection's strand.
+// Turns the engine's events into OpenAI's objects: whole responses, SSE events, error bodies. Plain data in, text out.
+// A writer belongs to one response and is used on its connection's strand.
 #pragma once
 
 #include "api/openai/openai_request.hpp"
@@ -55,7 +55,7 @@ public:
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
 
-  /// For both: adds to the usage and ends the choice.
+  /// For both: adds the usage, and the finish reason of choices that had no final token_event.
   void add(std::size_t prompt, const done_event& done);
 
 private:

@@ -1,5 +1,5 @@
-// The chat template of a checkpoint: loads it and renders prompts as transformers' apply_chat_template does. Immutable once
-// loaded; rendered by the front end on any thread.
+// The chat template of a checkpoint: loads it and renders prompts as transformers' apply_chat_template does. Immutable
+// once loaded; rendered by the front end on any thread.
 #pragma once
 
 #include "runtime/chat/jinja/program.hpp"
@@ -12,8 +12,8 @@ namespace troupe {
 class chat_template {
 public:
   /// From chat_template.jinja (and additional_chat_templates/tool_use.jinja), else chat_template.json, else the
-  /// `chat_template` of tokenizer_config.json: a string, or a list of {name, template} with a "default" and optionally a
-  /// "tool_use", which renders requests with tools. Special tokens come from tokenizer_config.json, then from
+  /// `chat_template` of tokenizer_config.json: a string, or a list of {name, template} with a "default" and optionally
+  /// a "tool_use", which renders requests with tools. Special tokens come from tokenizer_config.json, then from
   /// special_tokens_map.json. Nothing if the folder has no template. Throws failure(bad_file | unsupported) naming the
   /// file.
   static std::optional<chat_template> load(const std::filesystem::path& folder);

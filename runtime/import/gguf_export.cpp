@@ -48,7 +48,8 @@ tensor_type written_type(std::string_view tensor, const tensor_info& info, tenso
   return info.shape.back() % kernels::block_inputs(*weight_format_of(type)) == 0 ? type : tensor_type::f16;
 }
 
-/// Refuses what would only be copied, and what would be quantised from what quantisation has left, unless that is wanted.
+/// Refuses what would only be copied, and what would be quantised from what quantisation has left, unless that is
+/// wanted.
 void check_matrices(const model_source& source, const std::string& model, tensor_type to, bool is_gguf,
                     bool requantise) {
   std::string other;

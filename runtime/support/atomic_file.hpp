@@ -1,6 +1,6 @@
-// Writes a file that appears under its name whole or not at all, even if the process or the machine stops: it is written
-// under a temporary name, flushed to disk and renamed. If several processes write the same file, the first one wins. Used
-// by one thread.
+// Writes a file that appears under its name whole or not at all, even if the process or the machine stops: it is
+// written under a temporary name, flushed to disk and renamed. If several processes write the same file, the first one
+// wins. Used by one thread.
 #pragma once
 
 #include <cstddef>

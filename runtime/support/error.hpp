@@ -1,4 +1,4 @@
-// Errors of the whole runtime: one code, one sentence, and where it applies the request field or file key at fault.
+// Errors of the whole runtime: one code, one sentence and, if any, the request field at fault.
 // Carried as values between actors; thrown as `failure` inside loaders and parsers.
 #pragma once
 

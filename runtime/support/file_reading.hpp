@@ -42,8 +42,8 @@ private:
   file_state state_;
 };
 
-/// The content of `file`. Throws failure(not_found | bad_file) unless it is a regular file within the limit of its kind,
-/// or if it is a Git LFS pointer.
+/// The content of `file`. Throws failure(not_found | bad_file) unless it is a regular file within the limit of its
+/// kind, or if it is a Git LFS pointer.
 std::string read_file(const std::filesystem::path& file, const file_kind& kind);
 
 /// The same for an open descriptor, which may be a pipe; `name` stands for it in messages.

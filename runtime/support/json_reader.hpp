@@ -1,6 +1,6 @@
-// Typed, range-checked access to JSON whose errors name the value: "tokenizer.json: `decoder.decoders[2].content` must be
-// a string, not null". One reader serves configuration files, tokenizer files and request bodies; a `wording` holds the
-// differences between their messages, on which clients and tests rely.
+// Typed, range-checked access to JSON whose errors name the value: "tokenizer.json: `decoder.decoders[2].content` must
+// be a string, not null". One reader serves configuration files, tokenizer files and request bodies; a `wording` holds
+// the differences between their messages, on which clients and tests rely.
 #pragma once
 
 #include "runtime/support/json.hpp"

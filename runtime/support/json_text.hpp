@@ -1,5 +1,5 @@
-// Writes the leaves of JSON: strings, numbers and lists of ids. Objects are put together by hand around them, because an
-// event of the hot path is mostly the same text every time. Pure functions.
+// Writes the leaves of JSON: strings, numbers and lists of ids. Objects are put together by hand around them, because
+// an event of the hot path is mostly the same text every time. Pure functions.
 #pragma once
 
 #include "runtime/support/types.hpp"

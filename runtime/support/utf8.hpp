@@ -1,5 +1,5 @@
-// The one place that knows well-formed UTF-8: validation, replacement of invalid parts, and counting. Pure functions and
-// small state machines for text that arrives in pieces.
+// The one place that knows well-formed UTF-8: validation, replacement of invalid parts, and counting. Pure functions
+// and small state machines for text that arrives in pieces.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The added tokens of tokenizer.json, which match the text literally before it is split into words: control tokens such as
-// "<|im_start|>", and words added after training. Immutable, shared between threads.
+// The added tokens of tokenizer.json, which match the text literally before it is split into words: control tokens such
+// as "<|im_start|>", and words added after training. Immutable, shared between threads.
 #pragma once
 
 #include "runtime/support/json_reader.hpp"

@@ -47,8 +47,8 @@ public:
   bpe(const bpe&) = delete;
   bpe& operator=(const bpe&) = delete;
 
-  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31 bytes,
-  /// or for an unknown character if the model's `unk_token` is not in the vocabulary.
+  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31
+  /// bytes, or for an unknown character if the model's `unk_token` is not in the vocabulary.
   void encode(std::string_view word, bpe_scratch& scratch, std::vector<token_id>& ids) const;
 
   std::optional<token_id> id_of(std::string_view token) const;
@@ -58,7 +58,7 @@ public:
   /// The most bytes of words that one token can represent; 0 if unbounded, because unknown characters are dropped or
   /// fused. `byte_level`: words are spelled with byte_level_alphabet().
   std::size_t most_bytes_per_token(bool byte_level) const;
-  /// The number of tokens, which is less than id_count if ids have holes.
+  /// The number of tokens, which is less than id_end() if ids have holes.
   std::size_t size() const { return ids_.size(); }
   std::size_t longest_token() const; // bytes
   /// The highest id + 1.

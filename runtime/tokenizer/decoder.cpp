@@ -114,8 +114,8 @@ private:
   lossy_utf8 utf8_;
 };
 
-/// A run of byte tokens is text if all of it is UTF-8, otherwise one U+FFFD per byte. It is held until its end or until an
-/// invalid byte.
+/// A run of byte tokens is text if all of it is UTF-8, otherwise one U+FFFD per byte. It is held until its end or until
+/// an invalid byte.
 class byte_fallback_step : public whole_token_step {
 public:
   void finish() override {

@@ -14,8 +14,8 @@
 
 namespace troupe::tokenization {
 
-/// One step of a running decoder. It receives tokens in one or more pieces and forwards tokens to the next step as soon as
-/// later input cannot change them. Steps that need whole tokens buffer the pieces of one.
+/// One step of a running decoder. It receives tokens in one or more pieces and forwards tokens to the next step as soon
+/// as later input cannot change them. Steps that need whole tokens buffer the pieces of one.
 class decode_step {
 public:
   virtual ~decode_step() = default;

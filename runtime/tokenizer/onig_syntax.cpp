@@ -1,6 +1,6 @@
-// Translates regular expressions from Oniguruma (Ruby syntax) to PCRE2 in one pass. Classes that the two libraries define
-// differently are spelled out, constructs that PCRE2 would silently interpret otherwise are refused, and everything else
-// is copied.
+// Translates regular expressions from Oniguruma (Ruby syntax) to PCRE2 in one pass. Classes that the two libraries
+// define differently are spelled out, constructs that PCRE2 would silently interpret otherwise are refused, and
+// everything else is copied.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/pattern.hpp"
 

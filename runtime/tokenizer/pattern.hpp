@@ -1,5 +1,6 @@
-// A pattern of a normalizer, pre-tokenizer or decoder: a literal string, or a regular expression in Oniguruma's syntax (as
-// `tokenizers` uses it) that PCRE2 executes. Immutable, shared between threads; every call has its own `match_scratch`.
+// A pattern of a normalizer, pre-tokenizer or decoder: a literal string, or a regular expression in Oniguruma's syntax
+// (as `tokenizers` uses it) that PCRE2 executes. Immutable, shared between threads; every call has its own
+// `match_scratch`.
 #pragma once
 
 #include "runtime/support/json_reader.hpp"
@@ -58,8 +59,8 @@ private:
   std::shared_ptr<const void> code_; // pcre2_code, compiled to machine code if PCRE2 has a JIT
 };
 
-/// Translates an Oniguruma expression (Ruby syntax, UTF-8) for PCRE2 (UTF, UCP, MULTILINE). Throws std::invalid_argument
-/// with the reason if it has no equivalent.
+/// Translates an Oniguruma expression (Ruby syntax, UTF-8) for PCRE2 (UTF, UCP, MULTILINE). Throws
+/// std::invalid_argument with the reason if it has no equivalent.
 std::string to_pcre2(std::string_view expression);
 
 } // namespace troupe::tokenization

@@ -1,6 +1,6 @@
-// The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the `tokenizers`
-// library does for BPE models. Immutable, so that all actors and threads share it; a `stream_decoder` holds the state of
-// one streamed text and belongs to one actor.
+// The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the
+// `tokenizers` library does for BPE models. Immutable, so that all actors and threads share it; a `stream_decoder`
+// holds the state of one streamed text and belongs to one actor.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -34,9 +34,10 @@ public:
   explicit tokenizer(std::unique_ptr<const parts> parts);
   ~tokenizer();
 
-  /// The ids of `text`. `add_special_tokens` applies the post-processor (BOS, ...); special tokens written out in the text
-  /// are recognised either way. O(n log n). Truncation and padding of the file are not applied, as in transformers. Throws
-  /// failure(bad_request) if the text is not UTF-8, or if the tokenizer enlarges it beyond the limits of growth.hpp.
+  /// The ids of `text`. `add_special_tokens` applies the post-processor (BOS, ...); special tokens written out in the
+  /// text are recognised either way. O(n log n). Truncation and padding of the file are not applied, as in
+  /// transformers. Throws failure(bad_request) if the text is not UTF-8, or if the tokenizer enlarges it beyond the
+  /// limits of growth.hpp.
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
 
   /// The text of `ids`, skipping ids outside the vocabulary. Always valid UTF-8: invalid bytes become U+FFFD. Throws
@@ -68,9 +69,9 @@ private:
   std::unique_ptr<const parts> parts_;
 };
 
-/// Incremental detokenisation. The pieces that push() returns, followed by finish(), concatenate to exactly
-/// `decode(all ids)`, and each is valid UTF-8: text that later tokens can change (half a character, an unfinished run of
-/// byte tokens) is held back. Amortised O(1) per token.
+/// Incremental detokenisation. The pieces that push() returns, followed by finish(), concatenate to exactly `decode(all
+/// ids)`, and each is valid UTF-8: text that later tokens can change (half a character, an unfinished run of byte
+/// tokens) is held back. Amortised O(1) per token.
 class stream_decoder {
 public:
   stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens);

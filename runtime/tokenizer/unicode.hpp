@@ -1,5 +1,5 @@
-// Unicode for tokenizers: the characters of UTF-8, the character classes that tokenizers split at (as Rust's char and regex
-// crate define them), and normal forms. Pure functions over utf8proc's tables.
+// Unicode for tokenizers: the characters of UTF-8, the character classes that tokenizers split at (as Rust's char and
+// regex crate define them), and normal forms. Pure functions over utf8proc's tables.
 #pragma once
 
 #include "runtime/support/utf8.hpp"

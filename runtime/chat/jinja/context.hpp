@@ -20,7 +20,8 @@ public:
       kept->clear();
   }
 
-  /// Strings and sequences made by the template. Charge their overhead; `copied` and `list` charge the contents as well.
+  /// Strings and sequences made by the template. Charge their overhead; `copied` and `list` charge the contents as
+  /// well.
   value text(std::string s) {
     make(64);
     return value(std::move(s));
@@ -66,8 +67,8 @@ struct call_arguments {
   std::vector<std::pair<std::string, value>> keyword;
 };
 
-/// The arguments in the order of `names`, by Python's rules; absent ones are undefined. Throws fault if one of the first
-/// `required` is absent, or one is unknown or given twice.
+/// The arguments in the order of `names`, by Python's rules; absent ones are undefined. Throws fault if one of the
+/// first `required` is absent, or one is unknown or given twice.
 std::vector<value> bind(std::string_view function, const call_arguments& args,
                         std::initializer_list<std::string_view> names, std::size_t required = 0);
 

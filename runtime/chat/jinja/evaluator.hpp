@@ -28,9 +28,9 @@ protected:
   value eval(const ast::expression_ptr& e) { return e ? eval(*e) : value(); }
   std::vector<value> eval(const std::vector<ast::expression_ptr>& all);
 
-  /// The filter `f` applied to `input`, whatever input it names itself.
+  /// The filter `f` applied to `input` instead of its own input.
   value filtered(const ast::filter& f, value input);
-  /// The filter chain of a block applied to what the block printed; the innermost filter has no input of its own.
+  /// The filter chain of a block applied to the block's output; the innermost filter has no input of its own.
   value filtered(const ast::expression& chain, value printed);
 
   /// `caller` is the body of a call block.

@@ -1,4 +1,5 @@
-// Attribute access, slices and arithmetic of template values: Python's rules within jinja2's sandbox, with 64-bit integers.
+// Attribute access, slices and arithmetic of template values: Python's rules within jinja2's sandbox, with 64-bit
+// integers.
 #include "runtime/chat/jinja/context.hpp"
 #include "runtime/chat/jinja/text/text.hpp"
 

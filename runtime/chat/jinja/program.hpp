@@ -15,8 +15,8 @@ public:
   static program parse(std::string_view source);
 
   /// `globals` is a dict of the template's variables; `now` replaces the local time in strftime_now. Throws
-  /// failure(bad_request) with the argument of raise_exception or "template line 3, column 7: what is wrong", also when a
-  /// limit is reached; failure(cancelled) soon after `limits.stop` is requested.
+  /// failure(bad_request) with the argument of raise_exception or "template line 3, column 7: what is wrong", also when
+  /// a limit is reached; failure(cancelled) soon after `limits.stop` is requested.
   std::string render(const value& globals, const render_limits& limits = {},
                      std::optional<std::tm> now = std::nullopt) const;
 

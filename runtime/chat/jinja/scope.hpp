@@ -7,7 +7,8 @@
 
 namespace troupe::jinja {
 
-/// The names of one body and, by `around`, of the enclosing ones. Loops, macros and blocks open scopes; branches do not.
+/// The names of one body and, by `around`, of the enclosing ones. Loops, macros and blocks open scopes; branches do
+/// not.
 struct scope {
   std::shared_ptr<scope> around;
   std::vector<std::pair<std::string_view, value>> names; // views into the template or the globals

@@ -1,5 +1,6 @@
-// The values of a template: Python's, as far as chat templates can observe. Cheap to copy, because containers are shared
-// and immutable (except namespaces). Used on the rendering thread; functions that traverse a value charge a meter.
+// The values of a template: Python's, as far as chat templates can observe. Cheap to copy, because containers are
+// shared and immutable (except namespaces). Used on the rendering thread; functions that traverse a value charge a
+// meter.
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
@@ -173,7 +174,8 @@ bool iterable(const value& v);
 /// Python's len(), or nothing for kinds without a length.
 std::optional<std::size_t> length(meter& m, const value& v);
 
-/// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable values.
+/// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable
+/// values.
 value from_json(simdjson::dom::element json);
 
 /// Options of json.dumps. An `indent` puts every element on its own line.

@@ -58,7 +58,7 @@ TEST_CASE("A duplicate name in one object is refused anywhere in a client's JSON
       list += (i ? "," : "") + (R"({"type":"function","function":{"name":"a","arguments":"{\"k\":1}"})" + more) + '}';
     return "[" + list + "]";
   };
-  // Several lists of different lengths: whoever counts in one must not write into another.
+  // Lists of different lengths: counting in one must not write into another.
   const auto later = calls(19, R"(,"a":1,"b":[1,2,3],"c":{"d":"e"})");
   const auto many = R"({"messages":[{"role":"assistant","tool_calls":)" + calls(300, "") + R"(,"tool_calls":)" + later +
     R"(,"tool_calls":)" + later + "}]}";

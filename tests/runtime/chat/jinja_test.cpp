@@ -154,7 +154,7 @@ TEST_CASE("no template runs, grows or nests without bound") {
   CHECK(render("{{ [1, 2][9223372036854775807:-9223372036854775807:-9223372036854775807] }}") == "[2]");
 }
 
-TEST_CASE("long work is charged by what it passes over, and ends") {
+TEST_CASE("long work is charged by the size of its input, and ends") {
   // Too little to do any of it many times.
   const jinja::render_limits few{.steps = 6 << 20, .bytes = 4 << 20, .time = std::chrono::hours(1)};
   jinja::dict names;
@@ -227,7 +227,7 @@ TEST_CASE("long work is charged by what it passes over, and ends") {
   }
 }
 
-TEST_CASE("finding is linear, whatever is looked for, and finds what it should") {
+TEST_CASE("searching is linear for all inputs, and finds the right places") {
   CHECK(render("{{ 'abcabc'.find('c') }} {{ 'abcabc'.rfind('c') }} {{ 'abc'.find('') }} {{ 'abc'.rfind('') }} {{ "
                "''.find('') }}") == "2 5 0 3 0");
   CHECK(render("{{ 'aaaa'.count('aa') }} {{ 'aaaa'.replace('aa', 'b', 1) }} {{ 'a,b,,c'.rsplit(',', 2) }}") ==
@@ -309,8 +309,8 @@ TEST_CASE("a template that nests too deeply is refused, one that nests deeply is
   CHECK(render("{{ [" + repeated("1, ", 10000) + "] | length }}") == "10000");
 }
 
-TEST_CASE("what refers to itself is freed") {
-  // The address sanitizer reports what isn't.
+TEST_CASE("values that refer to themselves are freed") {
+  // AddressSanitizer reports leaks.
   CHECK(render("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self is defined }}") == "True");
   CHECK(
     render("{% set ns = namespace() %}{% macro m() %}{{ ns.m is defined }}{% endmacro %}{% set ns.m = m %}{{ m() }}") ==

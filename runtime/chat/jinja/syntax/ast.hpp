@@ -1,5 +1,5 @@
-// The syntax tree of a template: expressions and statements as plain data. Made by the parser, walked by the evaluator and
-// the interpreter. Immutable, so that any number of threads may render one template.
+// The syntax tree of a template: expressions and statements as plain data. Made by the parser, walked by the evaluator
+// and the interpreter. Immutable, so that any number of threads may render one template.
 #pragma once
 
 #include "runtime/chat/jinja/context.hpp"

@@ -99,7 +99,7 @@ protected:
   static unsigned depth(const std::vector<expression_ptr>& all);
   static unsigned depth(const arguments& a);
 
-  // -- what is known about the template so far --------------------------------
+  // -- state of the parse -----------------------------------------------------
 
   /// A macro accepts extra arguments only if its body mentions `varargs`, `kwargs` or `caller`.
   void note_use(const std::string& word);

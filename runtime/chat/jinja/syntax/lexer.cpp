@@ -82,7 +82,8 @@ private:
     at_ += rest.size() - stripped(rest, true, false).size();
   }
 
-  /// Skips `-%}` and the white space that follows, `+%}`, or `%}` and (with `trim`) one line end. False if none is next.
+  /// Skips `-%}` and the white space that follows, `+%}`, or `%}` and (with `trim`) one line end. False if none is
+  /// next.
   bool skip_end(std::string_view end, bool trim) {
     const auto begin = at_;
     if (skip("-") && skip(end)) {

@@ -1,5 +1,5 @@
-// Splits a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on, as chat templates expect. Used
-// only by the parser.
+// Splits a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on, as chat templates expect.
+// Used only by the parser.
 #pragma once
 
 #include "runtime/support/error.hpp"

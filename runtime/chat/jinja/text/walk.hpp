@@ -13,8 +13,8 @@ namespace troupe::jinja::text {
 /// Steps per byte of a code point that is looked up.
 inline constexpr std::size_t step = 4;
 
-/// Calls `each(code point, begin, end)` until it returns false. Charges in growing parts, so that a walk which ends early
-/// costs little.
+/// Calls `each(code point, begin, end)` until it returns false. Charges in growing parts, so that a walk which ends
+/// early costs little.
 template <class Each>
 void walk(meter& m, std::string_view s, Each each) {
   for (std::size_t at = 0; at < s.size();) {
