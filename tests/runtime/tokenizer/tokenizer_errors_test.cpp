@@ -225,7 +225,7 @@ TEST_CASE("ids may have holes") {
   CHECK(tokens->decode(std::vector<token_id>{0, 7, 6, 1000, 1001}, true) == "ab b");
 }
 
-TEST_CASE("a character outside the vocabulary is the unknown token, or refused") {
+TEST_CASE("a character outside the vocabulary is dropped, becomes the unknown token, or is refused") {
   const std::string start = R"({"model":{"type":"BPE","vocab":{"a":0,"?":1},"merges":[])";
   CHECK(tokenizer::parse(start + "}}", "x")->encode("aéa", true) == std::vector<token_id>{0, 0});
   CHECK(tokenizer::parse(start + R"(,"unk_token":"?"}})", "x")->encode("éèa", true) == std::vector<token_id>{1, 1, 0});
