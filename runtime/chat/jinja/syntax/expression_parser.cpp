@@ -37,47 +37,6 @@ const std::string& checked_real(const token& t) {
 
 } // namespace
 
-// -- tokens -------------------------------------------------------------------
-
-bool expression_parser::skip(type is, std::string_view text) {
-  const bool found = at(is, text);
-  if (found)
-    consume();
-  return found;
-}
-
-[[noreturn]] void expression_parser::expected(const std::string& what) const {
-  refuse(here().at, "expected " + what + ", found " + describe(here()));
-}
-
-std::string expression_parser::describe(const token& t) {
-  switch (t.is) {
-    case type::end: return "end of the template";
-    case type::block_end: return "'%}'";
-    case type::variable_end: return "'}}'";
-    case type::data: return "text";
-    case type::string: return "a string";
-    default: return '\'' + t.text + "'";
-  }
-}
-
-void expression_parser::expect_op(std::string_view op) {
-  if (!skip_op(op))
-    expected('\'' + std::string(op) + "'");
-}
-
-std::string expression_parser::expect_name() {
-  if (!at(type::name))
-    expected("a name");
-  return consume().text;
-}
-
-void expression_parser::expect(type is, const char* what) {
-  if (!at(is))
-    expected(what);
-  consume();
-}
-
 expression_parser::level::level(expression_parser& p) : parser_(p) {
   if (++parser_.nesting_ > max_nesting)
     refuse(parser_.here().at, "the template is nested deeper than " + std::to_string(max_nesting) + " levels");

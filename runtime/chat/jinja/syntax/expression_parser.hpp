@@ -1,41 +1,17 @@
-// Reads the expressions of a template; also the token cursor that both halves of the parser share. Used by parser.cpp
-// only, for the duration of one parse.
+// Reads the expressions of a template. Base of the parser in parser.cpp, which reads the statements.
 #pragma once
 
 #include "runtime/chat/jinja/syntax/ast.hpp"
+#include "runtime/chat/jinja/syntax/token_cursor.hpp"
 
 namespace troupe::jinja {
 
-class expression_parser {
+class expression_parser : protected token_cursor {
 protected:
-  using type = token::type;
   using expression_ptr = ast::expression_ptr;
   using arguments = ast::arguments;
 
-  explicit expression_parser(std::string_view source) : tokens_(tokenize(source)) {}
-
-  // -- tokens -----------------------------------------------------------------
-
-  const token& here() const { return tokens_[next_]; }
-  const token& ahead() const { return tokens_[next_ + 1 < tokens_.size() ? next_ + 1 : next_]; }
-  const token& consume() { return tokens_[next_ + 1 < tokens_.size() ? next_++ : next_]; }
-  bool at(type is) const { return here().is == is; }
-  bool at(type is, std::string_view text) const { return at(is) && here().text == text; }
-  bool at_op(std::string_view op) const { return at(type::op, op); }
-  bool at_name(std::string_view name) const { return at(type::name, name); }
-
-  /// Consume the token if it is the given one.
-  bool skip(type is, std::string_view text);
-  bool skip_op(std::string_view op) { return skip(type::op, op); }
-  bool skip_name(std::string_view name) { return skip(type::name, name); }
-
-  /// Consume the token, or refuse the template.
-  void expect_op(std::string_view op);
-  std::string expect_name();
-  void expect(type is, const char* what);
-
-  static std::string describe(const token& t);
-  [[noreturn]] void expected(const std::string& what) const;
+  using token_cursor::token_cursor;
 
   /// Counts a level of the parser's own recursion (brackets in brackets, blocks in blocks) during its lifetime.
   class level {
@@ -108,8 +84,6 @@ protected:
   void note_unknown(const char* what, const std::string& word, position where);
   void refuse_unknown() const;
 
-  std::vector<token> tokens_;
-  std::size_t next_ = 0;
   unsigned nesting_ = 0;
   unsigned loops_ = 0; // enclosing loops, up to the next macro
   unsigned soft_ = 0;  // enclosing branches
