@@ -1,5 +1,7 @@
 #include "runtime/support/json_text.hpp"
 
+#include "runtime/support/utf8.hpp"
+
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -30,22 +32,11 @@ void append_unit(std::string& out, unsigned unit) {
     out += digits[(unit >> shift) & 15u];
 }
 
-void append_code_point(std::string& out, unsigned c) {
+void append_code_point(std::string& out, char32_t c) {
   if (c < 0x10000)
     return append_unit(out, c);
   append_unit(out, 0xD800 + ((c - 0x10000) >> 10));
   append_unit(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
-}
-
-/// The code point at `at` of valid UTF-8; moves `at` past it.
-unsigned next_code_point(std::string_view text, std::size_t& at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned lead = byte(at++);
-  const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  unsigned c = more == 0 ? lead : lead & (0x3Fu >> more);
-  for (int i = 0; i < more && at < text.size(); ++i)
-    c = (c << 6) | (byte(at++) & 0x3Fu);
-  return c;
 }
 
 template <class T>
@@ -73,7 +64,7 @@ void append_json_escaped(std::string& out, std::string_view text, json_escapes e
       out += letter;
       ++at;
     } else {
-      append_code_point(out, next_code_point(text, at));
+      append_code_point(out, next_char(text, at));
     }
     copied = at;
   }

@@ -1,8 +1,10 @@
 #include "runtime/support/utf8.hpp"
 
 #include <simdjson.h>
+#include <utf8proc.h>
 
 #include <algorithm>
+#include <array>
 
 namespace troupe {
 
@@ -20,6 +22,23 @@ std::string to_utf8(std::string_view bytes) {
 
 std::size_t count_characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+char32_t next_char(std::string_view text, std::size_t& pos) {
+  const unsigned char lead = static_cast<unsigned char>(text[pos++]);
+  const std::size_t more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
+  if (more == 0)
+    return lead;
+  char32_t c = lead & (0x3Fu >> more);
+  for (const auto end = std::min(text.size(), pos + more); pos < end; ++pos)
+    c = (c << 6) | (static_cast<unsigned char>(text[pos]) & 0x3Fu);
+  return c;
+}
+
+void append_char(std::string& out, char32_t c) {
+  std::array<utf8proc_uint8_t, 4> bytes;
+  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
+  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
 }
 
 utf8_state::step utf8_state::advance(unsigned char byte) {

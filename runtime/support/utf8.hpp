@@ -1,4 +1,4 @@
-// The one place that knows well-formed UTF-8: validation, replacement of invalid parts, and counting. Pure functions
+// The one place that knows well-formed UTF-8: validation, replacement of invalid parts, code points. Pure functions
 // and small state machines for text that arrives in pieces.
 #pragma once
 
@@ -18,6 +18,10 @@ std::string to_utf8(std::string_view bytes);
 
 /// Code points of valid UTF-8.
 std::size_t count_characters(std::string_view text);
+
+/// The code point that starts at `text[pos]` of valid UTF-8; advances `pos` past it.
+char32_t next_char(std::string_view text, std::size_t& pos);
+void append_char(std::string& out, char32_t c);
 
 /// Follows UTF-8 byte by byte (the table of well-formed sequences is Unicode's 3-7). After `incomplete`, a character is
 /// open; `invalid` ends an open one, and the byte may then start the next.

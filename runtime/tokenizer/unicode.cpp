@@ -14,29 +14,12 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
 }
 
-char32_t next_char(std::string_view text, std::size_t& pos) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(pos);
-  const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  char32_t c = more == 0 ? lead : lead & (0x3Fu >> more);
-  ++pos;
-  for (int i = 0; i < more; ++i)
-    c = (c << 6) | (byte(pos++) & 0x3Fu);
-  return c;
-}
-
 char32_t previous_char(std::string_view text, std::size_t& pos) {
   do
     --pos;
   while ((static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80);
   std::size_t start = pos;
   return next_char(text, start);
-}
-
-void append_char(std::string& out, char32_t c) {
-  std::array<utf8proc_uint8_t, 4> bytes;
-  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
-  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
 }
 
 bool is_whitespace(char32_t c) {

@@ -12,11 +12,11 @@ namespace troupe::tokenization {
 
 bool is_ascii(std::string_view text);
 
-/// The character that starts at `text[pos]` of valid UTF-8; advances `pos` past it.
-char32_t next_char(std::string_view text, std::size_t& pos);
+using troupe::append_char;
+using troupe::next_char;
+
 /// The character that ends before `text[pos]`; moves `pos` to its start.
 char32_t previous_char(std::string_view text, std::size_t& pos);
-void append_char(std::string& out, char32_t c);
 
 bool is_whitespace(char32_t c);  // White_Space
 bool is_word(char32_t c);        // \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control

@@ -84,7 +84,7 @@ std::optional<value> letter(context& c, const value& of, std::int64_t index) {
     end = begin = text::offset(c, s, static_cast<std::size_t>(index));
     if (begin == s.size())
       return std::nullopt;
-    text::decode(s, end);
+    next_char(s, end);
   } else {
     for (begin = s.size(); index < 0; ++index) {
       if (begin == 0)
@@ -150,7 +150,7 @@ std::string letters_at(context& c, std::string_view s, std::vector<std::size_t> 
   for (const auto wanted : numbers) {
     const auto skipped = text::offset(c, s.substr(at), wanted - number);
     auto end = at += skipped;
-    text::decode(s, end);
+    next_char(s, end);
     c.make(end - at);
     out.append(s, at, end - at);
     at = end;

@@ -350,7 +350,7 @@ std::vector<value> iterate(meter& m, const value& v) {
       for (std::size_t at = 0; at < s.size();) {
         m.make(letter);
         const auto begin = at;
-        text::decode(s, at);
+        next_char(s, at);
         letters.emplace_back(s.substr(begin, at - begin));
       }
       return letters;

@@ -89,7 +89,7 @@ std::string textual(context& c, std::string s, const field& f) {
   if (f.precision) {
     std::size_t at = 0;
     for (std::size_t n = 0; n < *f.precision && at < s.size(); ++n)
-      text::decode(s, at);
+      next_char(s, at);
     s.resize(at);
   }
   return text::pad(c, s, f.width, f.align && f.align != '=' ? f.align : '<', f.fill);
@@ -100,7 +100,7 @@ std::string character(context& c, const value& v, const field& f) {
   if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
     throw fault("%c arg not in range(0x110000)");
   std::string out;
-  text::append(out, static_cast<char32_t>(code));
+  append_char(out, static_cast<char32_t>(code));
   return textual(c, std::move(out), f);
 }
 
@@ -254,7 +254,7 @@ field parse_spec(std::string_view s) {
   const auto aligns = [&](std::size_t i) { return i < s.size() && std::string_view("<>^=").find(s[i]) != s.npos; };
   if (!s.empty()) {
     std::size_t first = 0;
-    text::decode(s, first);
+    next_char(s, first);
     if (aligns(first)) {
       f.fill = s.substr(0, first);
       f.align = s[first];

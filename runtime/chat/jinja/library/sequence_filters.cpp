@@ -185,7 +185,7 @@ value first(context& c, const value& v, const call_arguments& args) {
     return v.seq().items.empty() ? value::undefined("No first item, sequence was empty.") : v.seq().items[0];
   if (v.is_string() && !v.str().empty()) {
     std::size_t end = 0;
-    text::decode(v.str(), end);
+    next_char(v.str(), end);
     return c.copied(std::string_view(v.str()).substr(0, end)); // iteration yields no markup
   }
   const auto all = c.items(v);

@@ -216,7 +216,7 @@ private:
 
   bool name() {
     const auto begin = at_;
-    for (auto next = at_; next < source_.size() && text::is_identifier(text::decode(source_, next));)
+    for (auto next = at_; next < source_.size() && text::is_identifier(next_char(source_, next));)
       at_ = next;
     if (at_ > begin)
       push(type::name, source_.substr(begin, at_ - begin), begin);
@@ -289,7 +289,7 @@ private:
       ++at_;
       for (int i = 0; i < 3 && peek() >= '0' && peek() <= '7'; ++i, ++at_)
         code = code * 8 + static_cast<char32_t>(peek() - '0');
-      text::append(out, code);
+      append_char(out, code);
       return;
     }
     const std::size_t size = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
@@ -311,7 +311,7 @@ private:
     }
     if (code >= 0xD800 && code < 0xE000)
       fail("an escape names half a character (a surrogate)", at_);
-    text::append(out, code);
+    append_char(out, code);
     at_ += 2 + size;
   }
 
@@ -324,7 +324,7 @@ private:
         size = 2;
     if (size == 0) {
       auto end = at_;
-      text::decode(source_, end);
+      next_char(source_, end);
       auto unlimited = meter::unlimited();
       fail("unexpected character " + text::repr(unlimited, source_.substr(at_, end - at_)), at_);
     }

@@ -45,7 +45,7 @@ std::string capitalize(meter& m, std::string_view s) {
   std::size_t at = 0;
   if (s.empty())
     return {};
-  decode(s, at);
+  next_char(s, at);
   return mapped(m, s.substr(0, at), utf8proc_totitle) + lower(m, s.substr(at));
 }
 

@@ -15,25 +15,6 @@ utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<
 
 // -- code points --------------------------------------------------------------
 
-char32_t decode(std::string_view s, std::size_t& at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
-  const auto first = byte(at);
-  const std::size_t size = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (size == 1 || at + size > s.size())
-    return byte(at++);
-  char32_t c = first & (0x7F >> size);
-  for (std::size_t i = 1; i < size; ++i)
-    c = c << 6 | (byte(at + i) & 0x3F);
-  at += size;
-  return c;
-}
-
-void append(std::string& out, char32_t c) {
-  utf8proc_uint8_t bytes[4];
-  const auto size = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes);
-  out.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size));
-}
-
 std::size_t length(meter& m, std::string_view s) {
   std::size_t n = 0;
   for (std::size_t at = 0; at < s.size(); at += meter::part) {
@@ -60,7 +41,7 @@ char32_t last(std::string_view s, std::size_t end, std::size_t& begin) {
   while (begin > 0 && (s[begin] & 0xC0) == 0x80)
     --begin;
   auto at = begin;
-  return decode(s.substr(0, end), at);
+  return next_char(s.substr(0, end), at);
 }
 
 // -- classes ------------------------------------------------------------------

@@ -56,13 +56,13 @@ std::string_view strip(meter& m, std::string_view s, std::string_view chars, boo
     if (chars.empty())
       return is_space(c);
     for (std::size_t at = 0; at < chars.size();)
-      if (decode(chars, at) == c)
+      if (next_char(chars, at) == c)
         return true;
     return false;
   };
   while (left && !s.empty()) {
     std::size_t at = 0;
-    if (!cut(decode(s, at)))
+    if (!cut(next_char(s, at)))
       break;
     s.remove_prefix(at);
   }
@@ -91,7 +91,7 @@ std::string replace(meter& m, std::string_view s, std::string_view from, std::st
       if (at >= s.size())
         return out.str();
       const auto begin = at;
-      decode(s, at);
+      next_char(s, at);
       out.add(s.substr(begin, at - begin));
     }
   }

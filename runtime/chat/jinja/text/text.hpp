@@ -4,6 +4,7 @@
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <cstddef>
 #include <string>
@@ -12,9 +13,6 @@
 
 namespace troupe::jinja::text {
 
-/// The code point at byte `at`; advances `at` past it.
-char32_t decode(std::string_view s, std::size_t& at);
-void append(std::string& out, char32_t c);
 /// Code points in `s`.
 std::size_t length(meter& m, std::string_view s);
 /// The byte offset of code point `index`, or the end of `s`.

@@ -22,7 +22,7 @@ void walk(meter& m, std::string_view s, Each each) {
     m.spend(step * (end - at));
     while (at < end) {
       const auto begin = at;
-      const auto c = decode(s, at);
+      const auto c = next_char(s, at);
       if (!each(c, begin, at))
         return;
     }
@@ -39,7 +39,7 @@ public:
   }
   void add(char32_t c) {
     meter_.make(1);
-    append(text_, c);
+    append_char(text_, c);
   }
   std::string str() { return std::move(text_); }
 
