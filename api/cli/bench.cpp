@@ -5,9 +5,9 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
-#include "api/openai/json_text.hpp"
 #include "runtime/support/byte_size.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

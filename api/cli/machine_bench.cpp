@@ -2,8 +2,8 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
-#include "api/openai/json_text.hpp"
 #include "kernels/cpu/machine.hpp"
+#include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -5,13 +5,13 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/embed/gpu.hpp"
-#include "api/openai/json_text.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

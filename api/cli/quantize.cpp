@@ -2,9 +2,9 @@
 #include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/values.hpp"
-#include "api/openai/json_text.hpp"
 #include "runtime/import/gguf_export.hpp"
 #include "runtime/support/byte_size.hpp"
+#include "runtime/support/json_text.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -3,13 +3,11 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/json.hpp"
+#include "runtime/support/json_text.hpp"
+#include "runtime/support/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>
-#include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 
 #include <iostream>
 #include <limits>
@@ -29,7 +27,7 @@ struct tokenize_options {
 
 /// A piece on one line: line breaks, tabs, other control characters and parts of UTF-8 characters become escapes.
 std::string printable(std::string_view piece) {
-  const bool whole = simdjson::validate_utf8(piece);
+  const bool whole = is_utf8(piece);
   std::string text;
   for (const unsigned char c : piece) {
     constexpr std::string_view hex = "0123456789abcdef";
@@ -50,12 +48,10 @@ std::string printable(std::string_view piece) {
 void print_ids(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {
   const auto ids = tokens.encode(text, options.add_special);
   if (options.json) {
-    boost::json::array numbers, pieces;
-    for (const auto id : ids) {
-      numbers.emplace_back(id);
-      pieces.emplace_back(tokens.token(id));
-    }
-    std::cout << boost::json::object{{"count", ids.size()}, {"tokens", numbers}, {"pieces", pieces}} << "\n";
+    std::string pieces;
+    for (const auto id : ids)
+      pieces += (pieces.empty() ? "" : ",") + json_text(tokens.token(id));
+    std::cout << "{\"count\":" << ids.size() << ",\"tokens\":" << json_ids(ids) << ",\"pieces\":[" << pieces << "]}\n";
     return;
   }
   for (const auto id : ids)
@@ -73,7 +69,7 @@ void print_text(const tokenizer& tokens, const tokenize_options& options, const 
   }
   const auto decoded = tokens.decode(ids, !options.keep_special);
   if (options.json)
-    std::cout << boost::json::object{{"text", decoded}} << "\n";
+    std::cout << "{\"text\":" << json_text(decoded) << "}\n";
   else
     std::cout << decoded << "\n";
 }

@@ -1,6 +1,6 @@
 #include "api/http/log.hpp"
 
-#include "api/openai/json_text.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <spdlog/async_logger.h>

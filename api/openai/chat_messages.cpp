@@ -16,7 +16,7 @@ jinja::value to_template(const field_reader& at, std::string_view key, json::val
   }
 }
 
-/// Bytes of text in `v`, keys included, and 8 for each value; `most` and something where there are more than `most`.
+/// Bytes of text in `v`, keys included, plus 8 per value. Stops counting beyond `most`.
 std::size_t bytes_of(json::value v, std::size_t most) {
   std::size_t sum = 8;
   if (v.is_string()) {
@@ -44,7 +44,7 @@ void refuse_large(const field_reader& body, std::string_view key, std::size_t mo
     body.refuse(key, "may hold at most " + std::to_string(most_bytes) + " bytes of text and values");
 }
 
-/// Text parts in one string, a line each, as servers for templates that know only strings do it.
+/// Joins text parts with line feeds, as other servers do for templates that expect strings.
 std::string joined_parts(const field_reader& message, json::array parts) {
   std::string result;
   std::size_t number = 0;
@@ -54,12 +54,12 @@ std::string joined_parts(const field_reader& message, json::array parts) {
     if (item.get(text)) {
       if (!item.is_object())
         message.refuse(name, "an object or a string", item);
-      const field_reader part(item, message.name_of(name) + ".");
+      const field_reader part(item, message.path(name));
       const auto type = part.text("type").value_or("text");
       if (type != "text")
         throw failure(errc::unsupported,
-                      "`" + part.name_of("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
-                      part.name_of("type"));
+                      "`" + part.path("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
+                      part.path("type"));
       const auto given = part.text("text");
       if (!given)
         part.refuse("text", "is required");
@@ -72,7 +72,7 @@ std::string joined_parts(const field_reader& message, json::array parts) {
   return result;
 }
 
-/// OpenAI's clients send arguments as JSON in a string; templates expect what it says.
+/// OpenAI's clients send arguments as JSON in a string; templates expect the object.
 jinja::value open_arguments(const field_reader& function, json::value given) {
   std::string_view text;
   if (given.get(text))
@@ -91,7 +91,7 @@ jinja::value open_arguments(const field_reader& function, json::value given) {
   return to_template(function, "arguments", parsed.root());
 }
 
-/// The dict of an object, each member made by `value_of(key, item)`.
+/// The dict of an object, with members made by `value_of(key, item)`.
 template <class Make>
 jinja::value dict_of(const field_reader& object, Make value_of) {
   jinja::dict result;
@@ -100,7 +100,7 @@ jinja::value dict_of(const field_reader& object, Make value_of) {
   return result;
 }
 
-/// The member `function` of a call or a tool, which has a name.
+/// The member `function` of a call or tool; it must have a name.
 field_reader named_function(const field_reader& of) {
   auto function = of.object("function");
   if (!function)
@@ -128,12 +128,12 @@ jinja::value read_objects(const field_reader& at, std::string_view key, json::ar
     const auto name = std::string(key) + '[' + std::to_string(result.size()) + ']';
     if (!item.is_object())
       at.refuse(name, "an object", item);
-    result.push_back(read(field_reader(item, at.name_of(name) + ".")));
+    result.push_back(read(field_reader(item, at.path(name))));
   }
   return jinja::value::list(std::move(result));
 }
 
-/// `make()`, which puts values together that may turn out to be too deep or too large. Names the body's member.
+/// Returns `make()`. Turns the fault of values that are too deep or too large into an error about the body's member.
 template <class Make>
 auto made_of(const field_reader& body, std::string_view key, Make make) {
   try {
@@ -165,7 +165,7 @@ jinja::value read_tool(const field_reader& tool) {
   return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
 }
 
-/// Whether the template is to know the tools. Forcing a call would need guided generation.
+/// Whether to pass the tools to the template. Forcing a call would need guided generation.
 bool tools_are_offered(const field_reader& body) {
   const auto choice = body.find("tool_choice");
   if (!choice)

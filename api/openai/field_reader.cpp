@@ -1,82 +1,19 @@
 #include "api/openai/field_reader.hpp"
 
-#include <sstream>
-
 namespace troupe {
 
-namespace {
-
-std::string plain(double v) {
-  std::ostringstream out;
-  out << v;
-  return out.str();
-}
-
-/// How a wrong value is shown: small ones themselves, others by their kind.
-std::string shown(json::value v) {
-  if (v.is_object() || v.is_array() || v.is_string() || v.is_null())
-    return std::string(json::kind_of(v));
-  return simdjson::minify(v);
-}
-
-} // namespace
-
-field_reader::field_reader(json::value body, std::string path) : body_(body), path_(std::move(path)) {
+field_reader::field_reader(json::value body, std::string path)
+  : json::reader(body, {}, std::move(path), json::body_wording) {
   if (!body.is_object())
     throw failure(errc::bad_request, "the body must be a JSON object, not " + std::string(json::kind_of(body)));
 }
 
 void field_reader::refuse(std::string_view key, std::string_view wanted, json::value found) const {
-  refuse(key, "must be " + std::string(wanted) + ", not " + shown(found));
+  member(found, key).expected(wanted);
 }
 
 void field_reader::refuse(std::string_view key, std::string_view complaint) const {
-  const auto name = name_of(key);
-  throw failure(errc::bad_request, "`" + name + "` " + std::string(complaint), name);
-}
-
-std::optional<double> field_reader::number(std::string_view key, number_range range) const {
-  const auto found = find(key);
-  if (!found)
-    return std::nullopt;
-  double v = 0;
-  const bool is_number = found->is_number() && !found->get(v);
-  if (!is_number || v > range.most || v < range.least || (range.above_least && v == range.least))
-    refuse(key,
-           range.above_least ? "a number above " + plain(range.least) + ", at most " + plain(range.most)
-                             : "a number between " + plain(range.least) + " and " + plain(range.most),
-           *found);
-  return v;
-}
-
-std::optional<std::int64_t> field_reader::integer(std::string_view key, std::int64_t least, std::int64_t most) const {
-  const auto found = find(key);
-  if (!found)
-    return std::nullopt;
-  std::int64_t v = 0;
-  if (!found->is_int64() || found->get(v) || v < least || v > most)
-    refuse(key, "an integer between " + std::to_string(least) + " and " + std::to_string(most), *found);
-  return v;
-}
-
-std::optional<bool> field_reader::boolean(std::string_view key) const {
-  const auto found = find(key);
-  if (!found)
-    return std::nullopt;
-  bool v = false;
-  if (found->get(v))
-    refuse(key, "true or false", *found);
-  return v;
-}
-
-std::optional<std::string_view> field_reader::text(std::string_view key) const {
-  const auto found = find(key);
-  if (!found)
-    return std::nullopt;
-  std::string_view v;
-  if (found->get(v))
-    refuse(key, "a string", *found);
-  return v;
+  member(body(), key).refuse(complaint);
 }
 
 std::optional<std::vector<std::int32_t>> field_reader::ids(std::string_view key, std::int64_t least, std::int64_t most,
@@ -110,21 +47,15 @@ std::optional<std::vector<std::string>> field_reader::texts(std::string_view key
 }
 
 std::optional<field_reader> field_reader::object(std::string_view key) const {
-  const auto found = find(key);
-  if (!found)
-    return std::nullopt;
-  if (!found->is_object())
-    refuse(key, "an object", *found);
-  return field_reader(*found, name_of(key) + ".");
+  const auto found = json::reader::object(key);
+  return found ? std::optional(field_reader(found->get(), found->path())) : std::nullopt;
 }
 
 std::optional<json::array> field_reader::list(std::string_view key, std::size_t most) const {
-  const auto found = find(key);
+  const auto found = child(key);
   if (!found)
     return std::nullopt;
-  json::array items;
-  if (found->get(items))
-    refuse(key, "a list", *found);
+  const auto items = found->array();
   check_entries(*this, key, items.size(), most);
   return items;
 }

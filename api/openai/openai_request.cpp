@@ -26,7 +26,7 @@ void check_length(const char* source, std::size_t tokens, const served_model& mo
   check_prompt_length(tokens, model.max_context, source);
 }
 
-/// The same for a text that must fit into the context. One that cannot is refused before work is spent on it.
+/// The same for a prompt. A text that cannot fit into the context is refused before tokenising it.
 std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
                                      std::string_view text, bool special) {
   const auto context = static_cast<std::size_t>(model.max_context);
@@ -37,29 +37,29 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
   return encoded(body, key, model, text, special);
 }
 
-/// One text, one list of ids, a list of texts, or a list of lists of ids. `take` gets each as soon as it is read, so that
-/// the first that is too long ends it.
+/// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
+/// it is read, so that the first one that is too long ends the request.
 void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
-                  const std::function<void(std::vector<token_id>)>& take) {
+                  const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
     body.refuse("prompt", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
-  const auto take_ids = [&](json::array ids) {
-    check_length("prompt", ids.size(), model); // before there is a copy of it
-    take(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
+  const auto add_ids = [&](json::array ids) {
+    check_length("prompt", ids.size(), model); // before copying it
+    add(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
   };
   std::string_view text;
   if (!found->get(text))
-    return take(encoded_prompt(body, "prompt", model, text, special));
+    return add(encoded_prompt(body, "prompt", model, text, special));
   json::array list;
   if (found->get(list))
     body.refuse("prompt", wanted, *found);
   if (list.size() == 0)
     body.refuse("prompt", "must not be empty");
   if (list.at(0).value().is_number())
-    return take_ids(list);
+    return add_ids(list);
   check_entries(body, "prompt", list.size(), most_choices);
   if (list.size() * static_cast<std::size_t>(n) > most_choices)
     body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
@@ -67,9 +67,9 @@ void read_prompts(const field_reader& body, const served_model& model, int n, co
     check(stop);
     json::array ids;
     if (!item.get(text))
-      take(encoded_prompt(body, "prompt", model, text, special));
+      add(encoded_prompt(body, "prompt", model, text, special));
     else if (!item.get(ids))
-      take_ids(ids);
+      add_ids(ids);
     else
       body.refuse("prompt", wanted, item);
   }
@@ -83,7 +83,7 @@ std::vector<token_id> read_chat_prompt(const field_reader& body, const served_mo
   return encoded_prompt(body, "messages", model, render_chat(model, chat), special);
 }
 
-/// -1: none; otherwise how many alternatives beside the chosen token.
+/// The number of alternatives beside the chosen token, or -1 without log-probabilities.
 int read_logprobs(dialect speaks, const field_reader& body) {
   if (speaks == dialect::completions)
     return static_cast<int>(body.integer("logprobs", 0, sampling_fields::most_logprobs).value_or(-1));
@@ -94,7 +94,7 @@ int read_logprobs(dialect speaks, const field_reader& body) {
   return wanted ? static_cast<int>(top.value_or(0)) : -1;
 }
 
-/// What the request says, and which of its fields says it.
+/// The limit of the request, and the field that sets it.
 struct token_limit {
   std::optional<std::int64_t> tokens;
   const char* field = "max_tokens";
@@ -108,7 +108,7 @@ token_limit read_limit(dialect speaks, const field_reader& body) {
   return result;
 }
 
-/// Sets `max_tokens` for a prompt of the given length, so that both fit into the context.
+/// Sets `max_tokens` so that the prompt and the output fit into the context.
 void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, const token_limit& limit,
          const served_model& model) {
   check_length(source_of(speaks), prompt_tokens, model);
@@ -154,13 +154,13 @@ bool read_echo(dialect speaks, const field_reader& body, const served_model& mod
   return true;
 }
 
-/// What every prompt of the request shares.
+/// The settings that all prompts of the request share.
 generation read_shared(dialect speaks, const field_reader& body, const served_model& model) {
   generation result;
   result.sampling = read_sampling(body, model);
   result.sampling.logprobs = read_logprobs(speaks, body);
   result.sampling.max_tokens = sampling_fields::most_int; // until a prompt says what fits
-  // vLLM's clients say less for sooner.
+  // In vLLM's API, lower values run sooner.
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
   const auto seconds = body.number("timeout", {0, 86'400, true});
@@ -192,17 +192,17 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   result.return_token_ids = body.boolean("return_token_ids").value_or(false);
   const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
 
-  const auto take = [&](std::vector<token_id> ids) {
-    auto& one = result.prompts.emplace_back(shared); // which copies no list
+  const auto add = [&](std::vector<token_id> ids) {
+    auto& one = result.prompts.emplace_back(shared); // shares the lists of the sampling parameters
     fit(one.sampling, speaks, ids.size(), limit, model);
     if (echo)
       result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
     one.prompt = std::move(ids);
   };
   if (speaks == dialect::chat)
-    take(read_chat_prompt(body, model, stop));
+    add(read_chat_prompt(body, model, stop));
   else
-    read_prompts(body, model, shared.sampling.n, stop, take);
+    read_prompts(body, model, shared.sampling.n, stop, add);
   return result;
 }
 

@@ -1,8 +1,10 @@
 #include "api/openai/openai_response.hpp"
 
-#include "api/openai/json_text.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <charconv>
+#include <cmath>
 #include <ctime>
 #include <random>
 
@@ -23,7 +25,7 @@ std::string bytes_of(token_id id, const served_model& model) {
   return model.token_bytes ? model.token_bytes(id) : std::string();
 }
 
-/// A special token that is left out of the text.
+/// Whether the token is special and left out of the text.
 bool is_hidden(token_id id, const served_model& model) {
   const std::span one(&id, 1);
   return model.decode && model.decode(one, true).empty() && !model.decode(one, false).empty();
@@ -38,7 +40,7 @@ std::string chat_token(token_id id, float logprob, const served_model& model) {
   return result + ']';
 }
 
-/// As the completions endpoint spells tokens: text, or where it is no text of its own, `bytes:\xe2\x80`.
+/// The spelling of a token in completions: its text, or `bytes:\xe2\x80` if that is not UTF-8.
 std::string spelled(token_id id, const served_model& model) {
   const auto bytes = bytes_of(id, model);
   if (is_utf8(bytes))
@@ -103,6 +105,13 @@ std::string error_object(const error& what) {
 }
 
 std::string error_body(const error& what) { return "{\"error\":" + error_object(what) + '}'; }
+
+std::string json_logprob(float value) {
+  if (!std::isfinite(value))
+    return "-9999.0";
+  char buffer[32];
+  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+}
 
 std::string sse(std::string_view data) {
   std::string result = "data: ";
@@ -175,7 +184,7 @@ std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
   return result;
 }
 
-response_writer::piece response_writer::take(std::size_t prompt, const token_event& e) {
+response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {
   auto& to = choices_[prompt * n_ + e.index];
   piece p;
   p.first = !std::exchange(to.started, true);
@@ -202,7 +211,7 @@ std::string response_writer::completion_logprobs(const piece& p) const {
     tokens += comma + name;
     values += comma + json_logprob(token.logprob);
     offsets += comma + std::to_string(p.offsets[i]);
-    // The chosen token is always listed, so that there may be one more than asked for.
+    // The chosen token is always listed, so there may be one more than requested.
     std::string top;
     bool chosen = false;
     for (const auto& other : token.top) {
@@ -250,7 +259,7 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
 }
 
 std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
-  const auto p = take(prompt, e);
+  const auto p = next_piece(prompt, e);
   auto data = head_ + ",\"choices\":[" + choice_json(prompt * n_ + e.index, p, false) + ']';
   if (return_token_ids_ && speaks_ == dialect::chat && p.first)
     data += prompt_ids(prompt);
@@ -267,7 +276,7 @@ std::string response_writer::last_chunks() const {
 }
 
 void response_writer::add(std::size_t prompt, const token_event& e) {
-  auto p = take(prompt, e);
+  auto p = next_piece(prompt, e);
   auto& all = choices_[prompt * n_ + e.index].all;
   all.text += p.text;
   all.ids.insert(all.ids.end(), p.ids.begin(), p.ids.end());

@@ -1,5 +1,5 @@
-// From the engine's events to OpenAI's objects: whole responses, SSE events, error bodies. Plain data in, text out;
-// a writer belongs to one response and is used on its connection's strand.
+// Turns the engine's events into OpenAI's objects: whole responses, SSE events, error bodies. Plain data in, text out.
+// A writer belongs to one response and is used on its connection's strand.
 #pragma once
 
 #include "api/openai/openai_request.hpp"
@@ -22,8 +22,11 @@ std::string_view code_of(const error& what);
 
 /// {"error":{"message","type","param","code"}}
 std::string error_body(const error& what);
-/// The object under "error" alone.
+/// Only the object under "error".
 std::string error_object(const error& what);
+
+/// A finite number: minus infinity, which JSON lacks, becomes -9999 as in vLLM.
+std::string json_logprob(float value);
 
 /// One event of a stream: `data: …` and an empty line.
 std::string sse(std::string_view data);
@@ -43,25 +46,25 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
-  /// Of a stream: the SSE event that `e` gives.
+  /// For streams: the SSE event for `e`.
   std::string chunk(std::size_t prompt, const token_event& e);
-  /// Of a stream: the events that end it; the usage where asked for, then [DONE].
+  /// For streams: the final events, which are the usage if requested, then [DONE].
   std::string last_chunks() const;
 
-  /// Of a whole response: keeps `e` for body().
+  /// For whole responses: keeps `e` for body().
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
 
-  /// Both: tokens and choices without a token_event of their own are counted here.
+  /// For both: adds the usage, and the finish reason of choices that had no final token_event.
   void add(std::size_t prompt, const done_event& done);
 
 private:
-  /// Text, ids and log-probabilities that come together: of one event, or of all.
+  /// Text, ids and log-probabilities of one event, or of a whole choice.
   struct piece {
     std::string text;
     std::vector<token_id> ids;
     std::vector<sampled_token> logprobs;
-    std::vector<std::size_t> offsets; // characters ahead of each token in the choice's text; of completions
+    std::vector<std::size_t> offsets; // of each token in the choice's text, in characters; completions only
     std::optional<finish_reason> finish;
     std::string stop;
     bool first = false;
@@ -69,10 +72,10 @@ private:
   struct choice {
     std::size_t characters = 0;
     bool started = false;
-    piece all; // of a whole response
+    piece all; // for whole responses
   };
 
-  piece take(std::size_t prompt, const token_event& e);
+  piece next_piece(std::size_t prompt, const token_event& e);
   std::vector<std::size_t> offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const;
   std::string choice_json(std::size_t index, const piece& p, bool whole) const;
   std::string completion_logprobs(const piece& p) const;
@@ -82,7 +85,7 @@ private:
   dialect speaks_;
   bool stream_, include_usage_, return_token_ids_, want_logprobs_;
   std::size_t n_;
-  std::vector<std::vector<token_id>> prompts_; // where they are to be returned
+  std::vector<std::vector<token_id>> prompts_; // if return_token_ids
   std::vector<std::string> echoes_;
   std::string head_; // `{"id":…,"object":…,"created":…,"model":…`
   std::map<std::size_t, choice> choices_;

@@ -1,9 +1,9 @@
 #include "api/server/routes.hpp"
 
-#include "api/openai/json_text.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/metrics.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>

@@ -1,7 +1,7 @@
 #include "api/server/websocket_frames.hpp"
 
-#include "api/openai/json_text.hpp"
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/json_text.hpp"
 
 namespace troupe {
 

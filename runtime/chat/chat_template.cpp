@@ -25,14 +25,14 @@ jinja::program parse_named(std::string_view source, const std::string& name) {
   }
 }
 
-/// The sources of one spelling: the default one, and the one for when there are tools.
+/// The template sources of one file layout: the default, and an optional one for requests with tools.
 struct sources {
   std::string standard, standard_name;
   std::optional<std::string> tool_use;
   std::string tool_use_name;
 };
 
-/// The member `key` of an object, a string. Throws failure(bad_file) where it is anything else.
+/// The string member `key` of an object. Throws failure(bad_file) if it is absent or no string.
 std::string member_string(json::value object, std::string_view key, const std::string& where) {
   std::string_view text;
   const auto found = json::find(object, key);
@@ -84,7 +84,7 @@ std::optional<sources> from_text_file(const fs::path& folder) {
   return result;
 }
 
-/// Adds the special tokens of one file, each a string or an object with the string as `content`.
+/// Adds the special tokens of one file: strings, or objects with a string `content`.
 void add_tokens(jinja::dict& tokens, const fs::path& file) {
   if (!is_there(file))
     return;

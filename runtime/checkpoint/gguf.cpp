@@ -1,7 +1,7 @@
 #include "runtime/checkpoint/gguf.hpp"
 
 #include "runtime/support/file_reading.hpp"
-#include "runtime/tokenizer/unicode.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -113,7 +113,7 @@ public:
   /// A name in valid UTF-8.
   std::string_view name(const std::string& what) {
     const auto text = text_of(string(what));
-    if (!tokenization::is_utf8(text))
+    if (!is_utf8(text))
       fail(what + " is not valid UTF-8");
     return text;
   }
@@ -351,7 +351,7 @@ std::optional<std::string_view> gguf_metadata::string(std::string_view key) cons
     return std::nullopt;
   if (found->type != gguf_type::string)
     throw failure(errc::bad_file, label(key) + " must be a string, found " + described(*found));
-  if (!tokenization::is_utf8(text_of(found->bytes)))
+  if (!is_utf8(text_of(found->bytes)))
     throw failure(errc::bad_file, label(key) + " is not valid UTF-8");
   return text_of(found->bytes);
 }
@@ -374,7 +374,7 @@ std::optional<std::vector<std::string_view>> gguf_metadata::strings(std::string_
   for (auto rest = found->bytes; !rest.empty();) {
     const auto length = load<std::uint64_t>(rest.data());
     result.push_back(text_of(rest.subspan(sizeof length, length)));
-    if (!tokenization::is_utf8(result.back()))
+    if (!is_utf8(result.back()))
       throw failure(errc::bad_file,
                     label(key) + " holds text that is not valid UTF-8 at index " + std::to_string(result.size() - 1));
     rest = rest.subspan(sizeof length + length);

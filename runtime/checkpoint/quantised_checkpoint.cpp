@@ -4,8 +4,8 @@
 #include "kernels/formats/weight_groups.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
-#include "runtime/model/config_fields.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json_reader.hpp"
 
 #include <algorithm>
 #include <array>
@@ -235,7 +235,7 @@ private:
 } // namespace
 
 std::optional<quantised_storage> parse_quantised_storage(const json::document& document) {
-  const config_fields outer(document.root(), document.name());
+  const json::reader outer(document);
   const auto found = outer.object("quantization_config");
   if (!found)
     return std::nullopt;

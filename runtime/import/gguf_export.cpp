@@ -5,7 +5,7 @@
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/tensor_names.hpp"
-#include "runtime/tokenizer/unicode.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <array>
 #include <cmath>
@@ -186,7 +186,7 @@ void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const
   check("a");
   check(probe);
   for (token_id id = 0; static_cast<std::size_t>(id) < tokens.vocab_size(); ++id)
-    if (const auto text = tokens.token_bytes(id); tokenization::is_utf8(text))
+    if (const auto text = tokens.token_bytes(id); is_utf8(text))
       check(text);
 }
 

@@ -1,5 +1,5 @@
-#include "runtime/chat/jinja/text.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
@@ -19,11 +19,6 @@ constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "to
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
                            pre_key = "tokenizer.ggml.pre", model_key = "tokenizer.ggml.model",
                            template_key = "tokenizer.chat_template";
-
-std::string json_string(std::string_view text) {
-  auto unlimited = jinja::meter::unlimited();
-  return jinja::text::json(unlimited, text, false);
-}
 
 std::string comma(const std::string& list) { return list.empty() ? "" : ","; }
 
@@ -74,7 +69,7 @@ std::string pre_tokenizer_json(const word_rule& rule) {
       std::string(byte_level_words) + "]}";
   if (rule.digits.empty())
     return std::string(byte_level_words);
-  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_string(words_regex(rule)) +
+  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_text(words_regex(rule)) +
     R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
 }
 
@@ -119,7 +114,7 @@ public:
   std::string vocab_json() const {
     std::string list;
     for (std::size_t i = 0; i < tokens_.size(); ++i)
-      list += comma(list) + json_string(tokens_[i]) + ":" + std::to_string(i);
+      list += comma(list) + json_text(tokens_[i]) + ":" + std::to_string(i);
     return "{" + list + "}";
   }
 
@@ -130,7 +125,7 @@ public:
       const auto kind = static_cast<token_kind>(types_[i]);
       const bool special = kind == token_kind::control || kind == token_kind::unknown;
       if ((special || kind == token_kind::user_defined) && !tokens_[i].empty())
-        list += comma(list) + R"({"id":)" + std::to_string(i) + R"(,"content":)" + json_string(tokens_[i]) +
+        list += comma(list) + R"({"id":)" + std::to_string(i) + R"(,"content":)" + json_text(tokens_[i]) +
           R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
           (special ? "true}" : "false}");
     }
@@ -143,7 +138,7 @@ public:
     const bool add_eos = metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
     std::string special;
     const auto token = [&](token_id id) {
-      const auto name = json_string(text(id));
+      const auto name = json_text(text(id));
       if (special.find(name + ":") == std::string::npos)
         special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(id) +
           R"(],"tokens":[)" + name + "]}";
@@ -170,7 +165,7 @@ struct pair_of_tokens {
 std::string merges_json(const std::vector<pair_of_tokens>& merges) {
   std::string list;
   for (const auto& [left, right] : merges)
-    list += comma(list) + "[" + json_string(left) + "," + json_string(right) + "]";
+    list += comma(list) + "[" + json_text(left) + "," + json_text(right) + "]";
   return "[" + list + "]";
 }
 
@@ -251,17 +246,16 @@ std::shared_ptr<const tokenizer> make_sentencepiece(const vocabulary& words, con
   if (!special.unk)
     special.unk = 0;
   const bool prefix = words.metadata().boolean("tokenizer.ggml.add_space_prefix").value_or(true);
-  const std::string space_to_mark = R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_string(mark) +
-    "}";
+  const std::string space_to_mark = R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_text(mark) + "}";
   const std::string normalizer = prefix ? R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" +
-      json_string(mark) + "}," + space_to_mark + "]}"
+      json_text(mark) + "}," + space_to_mark + "]}"
                                         : space_to_mark;
   const std::string head = R"("normalizer":)" + normalizer +
     R"(,"pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[)" + R"({"type":"Replace","pattern":{"String":)" +
-    json_string(mark) + R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
+    json_text(mark) + R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
     (prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "") + "]}";
   const std::string model = R"("byte_fallback":true,"fuse_unk":true,"unk_token":)" +
-    json_string(words.text(*special.unk)) + R"(,"merges":)" + merges_json(merges_from_scores(words));
+    json_text(words.text(*special.unk)) + R"(,"merges":)" + merges_json(merges_from_scores(words));
   return finish(words, special, head, model, true, name);
 }
 

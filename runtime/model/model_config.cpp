@@ -1,8 +1,8 @@
 #include "runtime/model/model_config.hpp"
 
-#include "runtime/model/config_fields.hpp"
 #include "runtime/model/config_limits.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/json_reader.hpp"
 
 #include <algorithm>
 #include <array>
@@ -36,7 +36,7 @@ constexpr std::array families{
   family_traits{"qwen3", 32, 128, 32768, true, false, false, true, true, 4096},
 };
 
-const family_traits& family_of(const config_fields& config) {
+const family_traits& family_of(const json::reader& config) {
   const auto type = config.string("model_type");
   if (!type)
     throw failure(errc::bad_file, config.label("model_type") + " is missing");
@@ -51,12 +51,12 @@ const family_traits& family_of(const config_fields& config) {
 
 [[noreturn]] void contradiction(const std::string& what) { throw failure(errc::bad_file, what); }
 
-std::vector<int> read_windows(const config_fields& config, const family_traits& family, int layers) {
+std::vector<int> read_windows(const json::reader& config, const family_traits& family, int layers) {
   std::vector<int> windows(static_cast<std::size_t>(layers), 0);
   if (family.window == 0)
     return windows;
-  const int window = config.has("sliding_window") ? config.integer("sliding_window", 1, max_positions, 0)
-                                                  : family.window;
+  const int window = config.contains("sliding_window") ? config.integer("sliding_window", 1, max_positions, 0)
+                                                       : family.window;
   if (!family.windows_by_layer) {
     std::ranges::fill(windows, window);
     return windows;
@@ -92,7 +92,7 @@ std::vector<int> read_windows(const config_fields& config, const family_traits& 
 
 /// transformers 5 has all parameters in `rope_parameters`; transformers 4 has the base in `rope_theta` and the others
 /// in `rope_scaling`, with `type` as the older name of `rope_type`. The order of precedence is transformers'.
-rope_config read_rope(const config_fields& config, int head_dim, int max_positions_given) {
+rope_config read_rope(const json::reader& config, int head_dim, int max_positions_given) {
   constexpr double most = 1e30;
   rope_config rope;
   rope.theta = config.number("rope_theta", 1.000001, most).value_or(rope.theta);
@@ -177,7 +177,7 @@ int scaled_context(const rope_config& rope, int given) {
 } // namespace
 
 model_config parse_model_config(const json::document& document) {
-  const config_fields config(document.root(), document.name());
+  const json::reader config(document);
   const auto& family = family_of(config);
   parse_quantised_storage(document); // refuses unsupported quantisation
   if (const auto activation = config.string("hidden_act");
@@ -192,7 +192,7 @@ model_config parse_model_config(const json::document& document) {
   model.heads = config.size("num_attention_heads", max_heads);
   model.ffn = config.size("intermediate_size", max_ffn);
   // null means as many as heads, even if the family's default is another.
-  const int kv_heads = config.has("num_key_value_heads") || family.kv_heads == 0 ? model.heads : family.kv_heads;
+  const int kv_heads = config.contains("num_key_value_heads") || family.kv_heads == 0 ? model.heads : family.kv_heads;
   model.kv_heads = config.integer("num_key_value_heads", 1, max_heads, kv_heads);
   if (model.heads % model.kv_heads != 0)
     contradiction(config.label("num_attention_heads") + " must be a multiple of `num_key_value_heads`, found " +
@@ -205,7 +205,7 @@ model_config parse_model_config(const json::document& document) {
                                   family.head_dim ? family.head_dim : model.hidden / model.heads);
   if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
     throw failure(errc::unsupported,
-                  config.name() + ": heads of " + std::to_string(model.head_dim) +
+                  config.source() + ": heads of " + std::to_string(model.head_dim) +
                     " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
   const bool attention_bias = family.has_attention_bias && config.boolean("attention_bias", false);
   model.qkv_bias = attention_bias || family.qkv_bias;
@@ -235,7 +235,7 @@ T within(const std::string& label, T given, T least, T most, std::vector<std::st
   return taken;
 }
 
-void read_sampling_defaults(const config_fields& from, generation_defaults& to) {
+void read_sampling_defaults(const json::reader& from, generation_defaults& to) {
   sampling_fields::for_each([&]<class T>(const sampling_field<T>& field) {
     if (!field.sources.checkpoint)
       return;
@@ -259,13 +259,13 @@ generation_defaults parse_generation_config(const json::document* generation, co
   generation_defaults result;
   std::optional<std::vector<token_id>> stops;
   if (generation) {
-    const config_fields given(generation->root(), generation->name());
+    const json::reader given(*generation);
     stops = given.integers("eos_token_id", 0, max_id);
     result.sample = given.boolean("do_sample", false);
     read_sampling_defaults(given, result);
   }
   if (!stops)
-    stops = config_fields(config.root(), config.name()).integers("eos_token_id", 0, max_id);
+    stops = json::reader(config).integers("eos_token_id", 0, max_id);
   result.stops = stops.value_or(std::vector<token_id>{});
   return result;
 }

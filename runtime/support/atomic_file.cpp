@@ -13,7 +13,7 @@ namespace troupe {
 
 namespace {
 
-/// Takes a lock that ends with the process. False where another has it.
+/// Acquires a lock that ends with the process. False if another process holds it.
 bool lock(int descriptor) {
   while (flock(descriptor, LOCK_EX | LOCK_NB) != 0)
     if (errno != EINTR)
@@ -42,7 +42,7 @@ std::unique_ptr<atomic_file> atomic_file::begin(const std::filesystem::path& fil
         return nullptr;
       begun->fail(errno);
     }
-    if (!is_named(opened, beside)) // whoever had the lock has put it in its place, or removed it
+    if (!is_named(opened, beside)) // the previous holder has renamed or removed it
       continue;
     begun->owned_ = true;
     const auto size = static_cast<off_t>(bytes);
@@ -81,7 +81,7 @@ void atomic_file::commit() {
   owned_ = false;
   const auto folder = file_.has_parent_path() ? file_.parent_path() : std::filesystem::path(".");
   if (const int opened = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); opened >= 0) {
-    fsync(opened); // without it, the old file may be there again after a crash, as whole as before
+    fsync(opened); // otherwise the old file may reappear after a crash
     close(opened);
   }
 }

@@ -1,6 +1,6 @@
-// A file that appears under its name whole or not at all, whenever a process or the machine stops: it is written beside
-// its place, flushed to the disk and renamed. Of several that write the same file, in whatever processes, the first does.
-// Used by one thread.
+// Writes a file that appears under its name whole or not at all, even if the process or the machine stops: it is
+// written under a temporary name, flushed to disk and renamed. If several processes write the same file, the first one
+// wins. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@ namespace troupe {
 
 class atomic_file {
 public:
-  /// Begins `file`, which will have `bytes` bytes, zeros where nothing is written; they are reserved where the file
-  /// system can do that. What a process that died has left (".FILE.troupe-partial") is overwritten. Null where another
-  /// is writing the file. Throws failure(bad_file) naming the file.
+  /// Begins `file` with `bytes` bytes, zeros until written; their space is reserved if the file system can do that. The
+  /// leftovers of a process that died (".FILE.troupe-partial") are overwritten. Null if another writer holds the file.
+  /// Throws failure(bad_file) naming the file.
   static std::unique_ptr<atomic_file> begin(const std::filesystem::path& file, std::size_t bytes);
 
-  /// Without `commit`, nothing remains.
+  /// Removes the temporary file unless committed.
   ~atomic_file();
   atomic_file(const atomic_file&) = delete;
   atomic_file& operator=(const atomic_file&) = delete;
 
-  /// Its way to the disk starts at once. Throws as `begin`.
+  /// Starts writing back to disk at once. Throws as `begin`.
   void write(std::size_t offset, std::span<const std::byte> bytes);
 
-  /// Puts the file in its place, once the disk has all of it. Throws as `begin`.
+  /// Flushes the file to disk and renames it into place. Throws as `begin`.
   void commit();
 
 private:
@@ -35,8 +35,8 @@ private:
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_, beside_;
-  int descriptor_;     // holds the lock that keeps others from writing `beside_`
-  bool owned_ = false; // `beside_`
+  int descriptor_;     // holds the lock on `beside_`
+  bool owned_ = false; // this process created `beside_`
 };
 
 } // namespace troupe

@@ -1,4 +1,4 @@
-// A checksum that tells damage, not malice: XXH3 of chunks, and of their sums.
+// Detects accidental damage, not tampering: XXH3 of fixed-size chunks, then of their sums.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@ namespace troupe {
 
 class checksum {
 public:
-  /// Data are cut into chunks of so many bytes, of which each has a sum of its own: several threads can share the work.
+  /// Bytes per chunk. Chunks have sums of their own, so that several threads can share the work.
   static constexpr std::size_t chunk = 1 << 20;
 
   checksum();
 
-  /// More bytes of one stream of data.
+  /// Appends bytes of the stream.
   void add(std::span<const std::byte> bytes);
 
-  /// A whole chunk of the stream, the last one may be shorter, by its sum; not after an `add` that ended within one.
+  /// Appends a whole chunk by its sum. Only the last chunk may be shorter, and no `add` may have ended within a chunk.
   void add_chunk(std::uint64_t sum);
 
-  /// Of one chunk, or the shorter end of the data.
+  /// The sum of one chunk.
   static std::uint64_t of_chunk(std::span<const std::byte> bytes);
 
-  /// Of all that was added.
+  /// The checksum of everything added.
   std::uint64_t value() const;
 
 private:
@@ -34,9 +34,9 @@ private:
     void operator()(XXH3_state_s* state) const;
   };
 
-  std::unique_ptr<XXH3_state_s, free_state> current_; // of the chunk that is not whole
-  std::size_t in_chunk_ = 0;                          // its bytes
-  std::uint64_t sum_ = 0;                             // of the whole ones
+  std::unique_ptr<XXH3_state_s, free_state> current_; // of the unfinished chunk
+  std::size_t in_chunk_ = 0;                          // bytes of the unfinished chunk
+  std::uint64_t sum_ = 0;                             // of the finished chunks
 };
 
 } // namespace troupe

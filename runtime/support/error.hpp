@@ -1,4 +1,4 @@
-// Errors of the whole runtime: one code, one sentence, and where it applies the request field or file key at fault.
+// Errors of the whole runtime: one code, one sentence and, if any, the request field at fault.
 // Carried as values between actors; thrown as `failure` inside loaders and parsers.
 #pragma once
 
@@ -24,7 +24,7 @@ enum class errc : std::uint8_t {
   internal,      // a bug
 };
 
-/// One sentence a user can act on. `param` names the request field (OpenAI's `error.param`) where there is one.
+/// One sentence a user can act on. `param` names the request field at fault (OpenAI's `error.param`), if any.
 struct error {
   errc code = errc::internal;
   std::string message;

@@ -14,7 +14,7 @@ namespace troupe {
 
 namespace {
 
-/// Behind a text's end, for simdjson to parse it in place.
+/// Spare bytes behind a text, so that simdjson parses it in place.
 constexpr std::size_t spare_bytes = 64;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& what, errc code = errc::bad_file) {
@@ -26,7 +26,7 @@ const char* kind_of(mode_t mode) {
 }
 
 int open_to_read(const std::filesystem::path& file) {
-  // O_NONBLOCK: opening a named pipe must not wait for a writer. O_NOCTTY: nor take a terminal over.
+  // O_NONBLOCK: opening a named pipe must not wait for a writer. O_NOCTTY: nor acquire a controlling terminal.
   const int opened = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (opened >= 0)
     return opened;
@@ -58,7 +58,7 @@ std::string read_some(int descriptor, const std::string& name, std::size_t expec
 }
 
 std::string read_bounded(int descriptor, const std::string& name, std::size_t expected, const file_kind& kind) {
-  // One byte more, as a file may grow and those of /proc have no size.
+  // One extra byte detects growth; files of /proc report no size at all.
   auto text = read_some(descriptor, name, expected + 1, kind.most_bytes + 1);
   if (text.size() > kind.most_bytes)
     too_large(name, "has more than " + to_size(kind.most_bytes), kind);

@@ -1,4 +1,4 @@
-// What tells one state of a file from another without reading it. For caches of what is made of files.
+// Identifies the state of a file without reading it, for caches of derived data.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// Writing to a file changes its times; `changed_ns` also where somebody sets `modified_ns` back, as archives do.
+/// Every write changes the times. `changed_ns` also catches tools that reset `modified_ns`, as archivers do.
 struct file_state {
   std::filesystem::path path; // canonical
   std::uint64_t bytes = 0;
@@ -16,10 +16,10 @@ struct file_state {
 /// Throws failure(not_found | bad_file) naming the file.
 file_state state_of(const std::filesystem::path& file);
 
-/// The same of a file that is open.
+/// The same for an open file.
 file_state state_of(const std::filesystem::path& file, int descriptor);
 
-/// Whether there is something of that name. Where that cannot be told there is: who opens it will hear why not.
+/// Whether the path exists. True if that cannot be determined: opening it then reports why.
 bool is_there(const std::filesystem::path& file);
 
 } // namespace troupe

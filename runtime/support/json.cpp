@@ -8,7 +8,7 @@ namespace troupe::json {
 
 namespace {
 
-/// Integers of more than 18 digits as real numbers: simdjson refuses those beyond 64 bits, and every
+/// Writes integers of more than 18 digits as real numbers: simdjson refuses integers beyond 64 bits, and every
 /// tokenizer_config.json that transformers writes has one (`model_max_length`, 1e30 written out).
 std::string with_wide_integers_as_reals(std::string_view text) {
   std::string result;
@@ -36,10 +36,10 @@ std::string with_wide_integers_as_reals(std::string_view text) {
   return result;
 }
 
-/// Looks for names that occur twice in one object. Sorting bounds the work, whatever names a client chooses.
+/// Finds duplicate keys within one object. Sorting bounds the work for any choice of keys.
 class duplicate_search {
 public:
-  /// "messages[0].role" of the first one in `v`, or the end of a long path; nothing where there is none.
+  /// The path of the first duplicate in `v` ("messages[0].role"), cut at the front if long; nothing if there is none.
   std::optional<std::string> in(value v) {
     auto path = in(v, {});
     constexpr std::size_t longest = 200;
@@ -56,7 +56,7 @@ public:
   }
 
 private:
-  /// A value's way from the root, each part on the stack of the one before. simdjson bounds the depth.
+  /// The path of a value, as a list that lives on the stack of the recursion. simdjson bounds the depth.
   struct place {
     const place* around = nullptr;
     std::string_view key;
@@ -83,7 +83,7 @@ private:
     return std::nullopt;
   }
 
-  /// Equal names have equal hashes, which are quick to sort; only where there are such, the names decide.
+  /// Compares hashes first, which are quick to sort; names only if two hashes are equal.
   std::optional<std::string_view> repeated(object v) {
     hashes_.clear();
     for (auto [key, item] : v)

@@ -1,4 +1,4 @@
-// Reading JSON (simdjson) with errors that name the file or body and the key: "config.json: `hidden_size` must be ...".
+// Parses JSON (simdjson). Errors name the file or body. See json_reader.hpp for typed access to values.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -17,13 +17,13 @@ using value = simdjson::dom::element;
 using object = simdjson::dom::object;
 using array = simdjson::dom::array;
 
-/// A parsed text and the memory that its values point into.
+/// A parsed text. Owns the memory that its values point into.
 class document {
 public:
   /// Throws failure(not_found | bad_file) naming the file.
   static document load(const std::filesystem::path& file, const file_kind& kind = files::configuration);
-  /// Throws failure(code) with "`name`: what is wrong". An object with two members of one name is refused: which of
-  /// them counts is up to each reader. Takes n log n steps for n bytes.
+  /// Throws failure(code) with "`name`: what is wrong". Refuses an object with duplicate keys, because JSON leaves open
+  /// which one counts. O(n log n) for n bytes.
   static document parse(std::string_view text, std::string name, errc code = errc::bad_file);
 
   value root() const { return root_; }
@@ -37,7 +37,7 @@ private:
   errc code_ = errc::bad_file;
 };
 
-/// The member `key`, or nothing where it is absent or null.
+/// The member `key`, or nothing if it is absent or null.
 std::optional<value> find(value object, std::string_view key);
 
 /// "a string", "an integer", "an object", ...: for messages.

@@ -29,11 +29,11 @@ mapped_file::~mapped_file() {
     munmap(const_cast<std::byte*>(data_), size_);
 }
 
-// Hints: refusing them changes nothing but memory use and time.
+// Hints: a refusal affects only memory use and time.
 void mapped_file::prefetch(std::span<const std::byte> part) const noexcept { advise(part, MADV_WILLNEED); }
 
 bool mapped_file::populate(std::span<const std::byte> part) const noexcept {
-  return advise(part, MADV_POPULATE_READ) || errno == EINVAL; // before Linux 5.14 it is read when it is used
+  return advise(part, MADV_POPULATE_READ) || errno == EINVAL; // before Linux 5.14, pages are read on first use
 }
 
 void mapped_file::release(std::span<const std::byte> part) const noexcept { advise(part, MADV_DONTNEED); }
@@ -41,7 +41,7 @@ void mapped_file::release(std::span<const std::byte> part) const noexcept { advi
 bool mapped_file::advise(std::span<const std::byte> part, int advice) const noexcept {
   if (part.empty())
     return true;
-  // Rounded outwards: the pages are clean, so dropping one that a neighbour shares costs a reread at most.
+  // Rounded outwards: the pages are clean, so dropping one that a neighbour shares costs at most a reread.
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uintptr_t>(part.data()) / page * page;
   const auto end = reinterpret_cast<std::uintptr_t>(part.data() + part.size());

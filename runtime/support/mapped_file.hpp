@@ -1,5 +1,5 @@
-// A whole file mapped read-only into memory. Owned by checkpoints, which hand out parts of it; what is mapped is shared
-// by any number of threads.
+// A whole file mapped read-only into memory. Owned by checkpoints, which hand out parts of it; any number of threads
+// read it.
 #pragma once
 
 #include "runtime/support/file_state.hpp"
@@ -20,16 +20,16 @@ public:
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  /// When it was mapped.
+  /// The state at the time of mapping.
   const file_state& state() const { return state_; }
 
-  /// Asks the system to read the pages of `part` ahead.
+  /// Asks the kernel to read the pages of `part` ahead.
   void prefetch(std::span<const std::byte> part) const noexcept;
 
-  /// Reads the pages of `part` and maps them, so that using them does not wait. False where they cannot be read.
+  /// Reads and maps the pages of `part`, so that later accesses do not fault. False if they cannot be read.
   bool populate(std::span<const std::byte> part) const noexcept;
 
-  /// Gives the memory behind `part` back; touching it again reads it from the file once more.
+  /// Releases the memory behind `part`; the next access reads it from the file again.
   void release(std::span<const std::byte> part) const noexcept;
 
 private:

@@ -26,7 +26,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-/// The model that an adapter was made for, in backquotes.
+/// The adapter's base model, in backquotes.
 std::string base_of(const fs::path& adapter) {
   try {
     const auto document = json::document::load(adapter);
@@ -34,7 +34,7 @@ std::string base_of(const fs::path& adapter) {
     const auto found = json::find(document.root(), "base_model_name_or_path");
     if (found && !found->get(base) && !base.empty() && base.size() < 200)
       return "`" + std::string(base) + "`";
-  } catch (const failure&) { // what the file is called says enough
+  } catch (const failure&) { // the name of the file says enough
   }
   return "its base model";
 }

@@ -1,4 +1,4 @@
-// Small types that every part of the runtime shares.
+// Small types shared by all of the runtime.
 #pragma once
 
 #include <compare>

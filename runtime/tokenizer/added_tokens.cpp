@@ -43,26 +43,25 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-added_tokens::added_tokens(const field& list, const bpe& model, const normalizer& normalizer) {
+added_tokens::added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer) {
   const auto items = list.items();
   std::size_t bytes = 0;
   for (const auto& item : items)
     bytes += item.at("content").string().size();
   match_scratch scratch;
   scratch.growth = growth_budget(bytes);
-  std::set<std::string> special; // a token that was special once stays so, whatever a later entry says
-  // Tokens that the model does not know are numbered from the size of its vocabulary: that is how `tokenizers` reads
-  // the file, and a file that says otherwise was not written by it.
+  std::set<std::string> special; // once special, a token stays special
+  // `tokenizers` numbers tokens that the model lacks from the size of its vocabulary; it writes no file with other ids.
   auto next_id = static_cast<token_id>(model.size());
   for (const auto& item : items) {
     added_token token;
     token.content = item.at("content").string();
-    const auto declared = static_cast<token_id>(item.at("id").integer(highest_id));
-    token.single_word = item.boolean_or("single_word", false);
-    token.left_strip = item.boolean_or("lstrip", false);
-    token.right_strip = item.boolean_or("rstrip", false);
-    token.special = item.boolean_or("special", false);
-    token.normalized = item.boolean_or("normalized", !token.special);
+    const auto declared = static_cast<token_id>(item.at("id").integer(0, highest_id));
+    token.single_word = item.boolean("single_word", false);
+    token.left_strip = item.boolean("lstrip", false);
+    token.right_strip = item.boolean("rstrip", false);
+    token.special = item.boolean("special", false);
+    token.normalized = item.boolean("normalized", !token.special);
     if (token.content.empty())
       continue;
     auto known = id_of(token.content);
@@ -84,7 +83,7 @@ added_tokens::added_tokens(const field& list, const bpe& model, const normalizer
         item.refuse("(`" + token.content + "`) is empty once it is normalized");
       token.decoded = std::move(text.text);
     }
-    // Each is compared with the text from each of its characters on.
+    // Every token is compared with the text at every character.
     if (const auto longest = std::max(token.content.size(), token.decoded.size()); longest > longest_added_token)
       item.refuse("has " + std::to_string(longest) + " bytes, at most " + std::to_string(longest_added_token) +
                     " are supported",
@@ -104,7 +103,7 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
   const auto& tree = normalized ? normalized_ : raw_;
   std::vector<part> parts;
   std::size_t done = 0;
-  std::size_t space_end = 0; // end of the last run of spaces looked through, so that none is looked through twice
+  std::size_t space_end = 0; // end of the last scanned run of spaces; none is scanned twice
   if (!tree.empty()) {
     std::size_t from = 0;
     while (const auto hit = tree.find(text, from)) {

@@ -1,9 +1,9 @@
-// The added tokens of tokenizer.json: tokens that are found in a text as they are written, before it is cut into words
-// (control tokens such as "<|im_start|>", and words added after training). Immutable, shared between threads.
+// The added tokens of tokenizer.json, which match the text literally before it is split into words: control tokens such
+// as "<|im_start|>", and words added after training. Immutable, shared between threads.
 #pragma once
 
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/bpe.hpp"
-#include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 
 #include <array>
@@ -19,7 +19,7 @@ namespace troupe::tokenization {
 /// Finds the longest of a set of texts that starts at a position.
 class prefix_tree {
 public:
-  /// Where two texts are the same, the first one stays.
+  /// Of equal texts, the first one counts.
   void add(std::string_view text, token_id id);
   bool empty() const { return edges_.empty(); }
 
@@ -27,49 +27,48 @@ public:
     std::size_t begin, end;
     token_id id;
   };
-  /// The leftmost hit that starts at `from` or later, and the longest of those that start there. O(length of the text
-  /// passed over, times that of the longest text in the tree).
+  /// The leftmost hit at `from` or later, and the longest of those that start there. O(length of the text passed over
+  /// times length of the longest text in the tree).
   std::optional<hit> find(std::string_view text, std::size_t from) const;
 
 private:
   std::unordered_map<std::uint64_t, std::uint32_t> edges_; // node << 8 | byte -> node; node 0 is the root
-  std::vector<token_id> ids_ = {-1};                       // by node, -1 where no text ends
+  std::vector<token_id> ids_ = {-1};                       // by node, -1 if no text ends there
   std::array<bool, 256> starts_{};                         // bytes with an edge from the root
 };
 
 struct added_token {
   std::string content;
-  std::string decoded; // what the decoder sees: the normalised content if it is matched in normalised text
+  std::string decoded; // for the decoder: the normalised content if matched in normalised text
   bool single_word = false;
   bool left_strip = false;
   bool right_strip = false;
   bool normalized = false;
   bool special = false;
-  bool skipped = false; // left out of a decode that skips special tokens
+  bool skipped = false; // left out by decoding without special tokens
 };
 
 class added_tokens {
 public:
   added_tokens() = default;
-  /// From the `added_tokens` of tokenizer.json. Throws failure where a token is malformed or its id contradicts the
-  /// model.
-  added_tokens(const field& list, const bpe& model, const normalizer& normalizer);
+  /// From the `added_tokens` of tokenizer.json. Throws failure if a token is malformed or its id contradicts the model.
+  added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer);
 
-  /// A part of a text: an added token (id >= 0), or text between them.
+  /// A part of a text: an added token (id >= 0) or the text between two.
   struct part {
     std::size_t begin, end;
     token_id id;
   };
-  /// Finds the tokens that are matched in text as it was given (`normalized` false), or as normalised (true).
+  /// Finds the tokens that match the original text (`normalized` false) or the normalised text (true).
   std::vector<part> cut(std::string_view text, bool normalized) const;
 
-  /// The most bytes of a text that one of them takes; 0 where there is no such bound, because it takes the space around.
+  /// The most bytes of text that one token covers; 0 if unbounded, because a token also covers the space around it.
   std::size_t most_bytes_per_token() const;
 
   const added_token* find(token_id id) const;
   std::optional<token_id> id_of(std::string_view content) const;
-  std::size_t longest_token() const; // bytes, as the decoder sees it
-  /// The highest id + 1; 0 if there are none.
+  std::size_t longest_token() const; // bytes, as decoded
+  /// The highest id + 1, or 0.
   std::size_t id_end() const { return tokens_.empty() ? 0 : static_cast<std::size_t>(tokens_.rbegin()->first) + 1; }
 
 private:

@@ -10,33 +10,33 @@ namespace troupe::tokenization {
 
 namespace {
 
-// Words that are worth remembering within a call, and how many: together a few megabytes at most.
+// Limits of the cache of words within a call: a few megabytes in total.
 constexpr std::size_t longest_known_word = 64;
 constexpr std::size_t most_known_words = 1 << 15;
 
-/// Refuses a member that would change every encoding if it were ignored.
-void expect_empty(const field& model, std::string_view key) {
-  if (const auto found = model.find(key); found && !found->string().empty())
+/// Refuses a member that must not be ignored, because it changes every encoding.
+void expect_empty(const json::reader& model, std::string_view key) {
+  if (const auto found = model.child(key); found && !found->string().empty())
     found->refuse("is `" + std::string(found->string()) + "`; only BPE models without it are supported",
                   errc::unsupported);
 }
 
 } // namespace
 
-bpe::bpe(const field& model) {
-  if (const auto type = model.find("type"); type && type->string() != "BPE")
+bpe::bpe(const json::reader& model) {
+  if (const auto type = model.child("type"); type && type->string() != "BPE")
     type->refuse("is `" + std::string(type->string()) + "`: this model type is not supported; BPE is",
                  errc::unsupported);
-  if (const auto dropout = model.find("dropout"); dropout && !dropout->is_zero())
+  if (const auto dropout = model.child("dropout"); dropout && dropout->number() != 0)
     dropout->refuse("is not 0: random tokenization is not supported", errc::unsupported);
   expect_empty(model, "continuing_subword_prefix");
   expect_empty(model, "end_of_word_suffix");
-  fuse_unk_ = model.boolean_or("fuse_unk", false);
-  byte_fallback_ = model.boolean_or("byte_fallback", false);
-  ignore_merges_ = model.boolean_or("ignore_merges", false);
+  fuse_unk_ = model.boolean("fuse_unk", false);
+  byte_fallback_ = model.boolean("byte_fallback", false);
+  ignore_merges_ = model.boolean("ignore_merges", false);
   read_vocabulary(model.at("vocab"));
   read_merges(model.at("merges"));
-  if (const auto unk = model.find("unk_token")) {
+  if (const auto unk = model.child("unk_token")) {
     has_unk_ = true;
     unk_token_ = unk->string();
     unk_id_ = id_of(unk_token_).value_or(-1);
@@ -58,7 +58,7 @@ std::size_t bpe::most_bytes_per_token(bool byte_level) const {
   return longest;
 }
 
-void bpe::read_vocabulary(const field& vocab) {
+void bpe::read_vocabulary(const json::reader& vocab) {
   std::size_t bytes = 0, count = 0;
   token_id highest = -1;
   for (const auto [token, value] : vocab.object()) {
@@ -72,7 +72,7 @@ void bpe::read_vocabulary(const field& vocab) {
     highest = std::max(highest, static_cast<token_id>(id));
     ++count;
   }
-  texts_.reserve(bytes); // tokens_ and ids_ point into it: it must not grow
+  texts_.reserve(bytes); // tokens_ and ids_ point into it, so it must not reallocate
   tokens_.resize(static_cast<std::size_t>(highest + 1));
   ids_.reserve(count);
   characters_ = flat_map<token_id>(count);
@@ -98,7 +98,7 @@ void bpe::read_vocabulary(const field& vocab) {
   }
 }
 
-void bpe::read_merges(const field& merges) {
+void bpe::read_merges(const json::reader& merges) {
   const auto list = merges.array();
   merges_ = flat_map<merge>(list.size());
   std::size_t rank = 0;
@@ -121,7 +121,7 @@ void bpe::read_merges(const field& merges) {
   }
 }
 
-void bpe::add_merge(const field& where, std::size_t rank, std::string_view left, std::string_view right) {
+void bpe::add_merge(const json::reader& where, std::size_t rank, std::string_view left, std::string_view right) {
   const auto known = [&](std::string_view token) {
     if (const auto id = id_of(token))
       return *id;
@@ -182,7 +182,7 @@ void bpe::encode(std::string_view word, bpe_scratch& scratch, std::vector<token_
   }
 }
 
-/// One symbol per character; what is not in the vocabulary becomes bytes or the unknown token.
+/// One symbol per character. Characters outside the vocabulary become bytes or the unknown token.
 void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
   if (word.size() > std::numeric_limits<std::int32_t>::max())
     throw failure(errc::bad_request, "the text is too long to be tokenized");
@@ -192,7 +192,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     const auto index = static_cast<std::int32_t>(symbols.size());
     symbols.push_back({id, index - 1, index + 1, false});
   };
-  bool unk_waits = false; // the last unknown character, which the next one may join
+  bool unk_waits = false; // the last character was unknown, and the next one may fuse with it
   for (std::size_t pos = 0; pos < word.size();) {
     const std::size_t begin = pos;
     if (const auto* id = characters_.find(next_char(word, pos))) {
@@ -206,7 +206,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     const auto byte_token = [&](char byte) { return byte_tokens_[static_cast<unsigned char>(byte)]; };
     if (byte_fallback_ &&
         std::all_of(character.begin(), character.end(), [&](char byte) { return byte_token(byte) >= 0; })) {
-      for (char byte : character) // an unknown token that waits is not added first: neither does the original
+      for (char byte : character) // as the original, without adding a pending unknown token first
         add(byte_token(byte));
     } else if (has_unk_) {
       if (unk_id_ < 0)
@@ -215,7 +215,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
       if (unk_waits && !fuse_unk_)
         add(unk_id_);
       unk_waits = true;
-    } // else dropped: the model has no way to say it
+    } // else dropped: the model cannot represent it
   }
   if (unk_waits)
     add(unk_id_);
@@ -223,8 +223,8 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
     symbols.back().next = -1;
 }
 
-/// Merges neighbours, always the pair of the lowest rank and the leftmost of those, until no pair has a merge. The
-/// queue may hold pairs that no longer exist; they are recognised when their turn comes.
+/// Merges the pair of lowest rank, leftmost first, until no pair has a merge. The queue may hold stale pairs, which are
+/// recognised when they are popped.
 void bpe::merge_symbols(bpe_scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;

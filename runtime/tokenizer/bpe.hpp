@@ -1,9 +1,9 @@
 // The BPE model of tokenizer.json: vocabulary, merges, and the encoding of one word. Immutable, shared between threads;
-// what an encode call writes to is a `bpe_scratch` of its own.
+// every encode call has its own `bpe_scratch`.
 #pragma once
 
+#include "runtime/support/json_reader.hpp"
 #include "runtime/support/types.hpp"
-#include "runtime/tokenizer/field.hpp"
 #include "runtime/tokenizer/flat_map.hpp"
 
 #include <array>
@@ -16,10 +16,10 @@
 
 namespace troupe::tokenization {
 
-/// No token may have a higher id: memory is taken for every id up to the highest.
+/// The highest id allowed: tables have an entry for every id up to the highest in use.
 inline constexpr std::uint64_t highest_id = (1u << 24) - 1;
 
-/// Working memory of one encode call, and the words that it has met already.
+/// Working memory of one encode call, and a cache of its words.
 struct bpe_scratch {
   struct symbol {
     token_id id;
@@ -42,23 +42,23 @@ struct bpe_scratch {
 
 class bpe {
 public:
-  /// From the `model` of tokenizer.json. Throws failure naming what is malformed or not supported.
-  explicit bpe(const field& model);
+  /// From the `model` of tokenizer.json. Throws failure naming the malformed or unsupported part.
+  explicit bpe(const json::reader& model);
   bpe(const bpe&) = delete;
   bpe& operator=(const bpe&) = delete;
 
-  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31 bytes
-  /// or an unknown character where the model's `unk_token` is not in the vocabulary.
+  /// Appends the ids of `word` to `ids`. O(n log n) in its length. Throws failure(bad_request) for a word of 2^31
+  /// bytes, or for an unknown character if the model's `unk_token` is not in the vocabulary.
   void encode(std::string_view word, bpe_scratch& scratch, std::vector<token_id>& ids) const;
 
   std::optional<token_id> id_of(std::string_view token) const;
-  /// Empty for an id without a token (and for the empty token).
+  /// The text of a token, empty for an unused id (and for the empty token).
   std::string_view token(token_id id) const;
   bool has(token_id id) const;
-  /// The most bytes of words that one token can stand for; 0 where there is no such bound, because unknown characters
-  /// are dropped or fused. `byte_level`: words are spelled with byte_level_alphabet().
+  /// The most bytes of words that one token can represent; 0 if unbounded, because unknown characters are dropped or
+  /// fused. `byte_level`: words are spelled with byte_level_alphabet().
   std::size_t most_bytes_per_token(bool byte_level) const;
-  /// How many tokens there are: fewer than ids where the ids have holes.
+  /// The number of tokens, which is less than id_end() if ids have holes.
   std::size_t size() const { return ids_.size(); }
   std::size_t longest_token() const; // bytes
   /// The highest id + 1.
@@ -73,21 +73,21 @@ private:
     return std::uint64_t(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
 
-  void read_vocabulary(const field& vocab);
-  void read_merges(const field& merges);
-  void add_merge(const field& where, std::size_t rank, std::string_view left, std::string_view right);
+  void read_vocabulary(const json::reader& vocab);
+  void read_merges(const json::reader& merges);
+  void add_merge(const json::reader& where, std::size_t rank, std::string_view left, std::string_view right);
   void to_symbols(std::string_view word, bpe_scratch& scratch) const;
   void merge_symbols(bpe_scratch& scratch) const;
 
-  std::string texts_;                    // of all tokens, one after another
+  std::string texts_;                    // all tokens, concatenated
   std::vector<std::string_view> tokens_; // by id, into texts_; data() is null for a hole
   std::unordered_map<std::string_view, token_id> ids_;
   flat_map<merge> merges_;
-  flat_map<token_id> characters_;         // the tokens of one character
-  std::array<token_id, 256> byte_tokens_; // "<0x00>" to "<0xFF>", -1 where missing
+  flat_map<token_id> characters_;         // tokens of a single character
+  std::array<token_id, 256> byte_tokens_; // "<0x00>" to "<0xFF>", -1 if missing
   std::string unk_token_;
   bool has_unk_ = false;
-  token_id unk_id_ = -1; // -1: named, but not in the vocabulary
+  token_id unk_id_ = -1; // -1 if not in the vocabulary
   bool fuse_unk_ = false;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;

@@ -12,7 +12,7 @@ namespace troupe::tokenization {
 
 namespace {
 
-/// The bytes of a byte-level token; a token with other characters (an added one) stands for itself.
+/// The bytes of a byte-level token. A token with other characters (an added one) is returned unchanged.
 std::string byte_level_bytes(std::string_view token) {
   std::string bytes;
   for (std::size_t pos = 0; pos < token.size();) {
@@ -45,7 +45,7 @@ std::string replace_all(std::string_view text, std::string_view what, std::strin
   return out;
 }
 
-/// Collects the pieces of a token and handles it whole.
+/// Collects the pieces of a token and processes it as a whole.
 class whole_token_step : public decode_step {
 public:
   void push(std::string_view text, bool ends_token) final {
@@ -82,7 +82,7 @@ class space_between_step : public whole_token_step {
   bool started_ = false;
 };
 
-/// Joins all tokens to one, which ends when the input does.
+/// Joins all tokens into one, which ends with the input.
 class fuse_step : public decode_step {
 public:
   void push(std::string_view text, bool) override {
@@ -114,8 +114,8 @@ private:
   lossy_utf8 utf8_;
 };
 
-/// A run of byte tokens is text if all of it is UTF-8, and one U+FFFD per byte otherwise: it waits for its end, or for
-/// the byte that spoils it.
+/// A run of byte tokens is text if all of it is UTF-8, otherwise one U+FFFD per byte. It is held until its end or until
+/// an invalid byte.
 class byte_fallback_step : public whole_token_step {
 public:
   void finish() override {
@@ -170,7 +170,7 @@ private:
   match_scratch scratch_;
 };
 
-/// Holds back no more than what may be the beginning of a match.
+/// Holds back only a possible beginning of a match.
 class replace_literal_step : public decode_step {
 public:
   replace_literal_step(std::string_view what, std::string_view content) : what_(what), content_(content) {}
@@ -213,7 +213,7 @@ public:
     std::string_view kept = text;
     for (; trailing < stop_ && kept.ends_with(content_); ++trailing)
       kept.remove_suffix(content_.size());
-    // If the piece is all `content`, what is held back waits with it; only the last `stop` of them may be dropped.
+    // If the piece is all `content`, it joins the characters held back; only the last `stop` of them may be dropped.
     std::string out;
     const std::size_t held = kept.empty() ? std::min(held_, stop_ - trailing) : 0;
     for (std::size_t i = held; i < held_; ++i)
@@ -231,11 +231,11 @@ public:
 private:
   std::string_view content_;
   std::size_t start_, stop_;
-  std::size_t leading_;  // how many may still be dropped at the start of this token
+  std::size_t leading_;  // still droppable at the start of this token
   std::size_t held_ = 0; // characters `content` held back
 };
 
-/// The mark becomes a space, except in the first token, where it is the prefix that encoding put there.
+/// The mark becomes a space, except in the first token, where it is the prefix added by encoding.
 class metaspace_step : public decode_step {
 public:
   metaspace_step(std::string_view mark, bool has_prefix) : mark_(mark), drops_(has_prefix) {}
@@ -280,7 +280,7 @@ std::string decoder::bytes(std::string_view token) const {
   return result;
 }
 
-void decoder::add(const field& description) {
+void decoder::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);
@@ -301,13 +301,13 @@ void decoder::add(const field& description) {
     steps_.push_back({[] { return std::make_unique<fuse_step>(); }, {}});
   } else if (type == "Strip") {
     std::string content;
-    append_char(content, description.at("content").character());
-    const auto start = description.at("start").integer(1 << 20), stop = description.at("stop").integer(1 << 20);
+    content += description.at("content").character();
+    const auto start = description.at("start").integer(0, 1 << 20), stop = description.at("stop").integer(0, 1 << 20);
     steps_.push_back({[=] { return std::make_unique<strip_step>(content, start, stop); }, {}});
   } else if (type == "Replace") {
     const auto what = pattern::parse(description.at("pattern"));
     const std::string content(description.at("content").string());
-    // A regular expression may match ahead of each byte and at the end.
+    // A regular expression may match before each byte and at the end.
     const double grown = what.literal().empty()
       ? 2.0 * static_cast<double>(content.size()) + 1
       : static_cast<double>(content.size()) / static_cast<double>(what.literal().size());
@@ -320,9 +320,9 @@ void decoder::add(const field& description) {
                       [=](std::string_view token) { return replaced(token, what, content); }});
   } else if (type == "Metaspace") {
     std::string mark;
-    append_char(mark, description.at("replacement").character());
-    const auto scheme = description.find("prepend_scheme");
-    const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean_or("add_prefix_space", true);
+    mark += description.at("replacement").character();
+    const auto scheme = description.child("prepend_scheme");
+    const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean("add_prefix_space", true);
     steps_.push_back({[=] { return std::make_unique<metaspace_step>(mark, has_prefix); },
                       [=](std::string_view token) { return replace_all(token, mark, " "); }});
   } else {

@@ -1,9 +1,8 @@
-// The `decoder` of tokenizer.json: tokens to text. The description is immutable and shared; a `decode_stream` made from
-// it is the state of one text. Decoding a whole sequence and streaming it are the same thing, so that they cannot
-// differ.
+// The `decoder` of tokenizer.json: tokens to text. The description is immutable and shared; a `decode_stream` holds the
+// state of one text. Whole sequences are decoded through the same stream, so that both results are equal.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
 #include <functional>
@@ -15,8 +14,8 @@
 
 namespace troupe::tokenization {
 
-/// One step of a decoder at work. It receives tokens, each in one or more pieces, and hands tokens to the next step as
-/// soon as no later input can change them. Steps that look at whole tokens wait for the end of each.
+/// One step of a running decoder. It receives tokens in one or more pieces and forwards tokens to the next step as soon
+/// as later input cannot change them. Steps that need whole tokens buffer the pieces of one.
 class decode_step {
 public:
   virtual ~decode_step() = default;
@@ -26,13 +25,13 @@ public:
   decode_step* next = nullptr;
 };
 
-/// The steps of a decoder, connected, and the text that has come out.
+/// The connected steps of a decoder and their output.
 class decode_stream {
 public:
   void push(std::string_view token) { first_->push(token, true); }
   void finish() { first_->finish(); }
   /// The text since the last call.
-  std::string take() { return std::exchange(text_, {}); }
+  std::string drain() { return std::exchange(text_, {}); }
 
 private:
   friend class decoder;
@@ -44,22 +43,22 @@ private:
 
 class decoder {
 public:
-  decoder(); // tokens with spaces between, as for a file without a decoder
-  /// Throws failure naming the step that is not supported or malformed.
-  explicit decoder(const field& description) { add(description); }
+  decoder(); // joins tokens with spaces, as for a file without a decoder
+  /// Throws failure naming the unsupported or malformed step.
+  explicit decoder(const json::reader& description) { add(description); }
 
   /// Must not outlive this decoder.
   std::unique_ptr<decode_stream> stream() const;
-  /// How many bytes become of one byte of a token at most.
+  /// The most bytes of output per byte of a token.
   double most_growth() const { return most_growth_; }
-  /// What `token` stands for where its neighbours do not matter.
+  /// The bytes of `token` regardless of its neighbours.
   std::string bytes(std::string_view token) const;
 
 private:
-  void add(const field& description);
+  void add(const json::reader& description);
   struct step {
     std::function<std::unique_ptr<decode_step>()> make;
-    std::function<std::string(std::string_view)> bytes; // of one token; empty where the step only joins
+    std::function<std::string(std::string_view)> bytes; // of one token; empty if the step only joins
   };
   std::vector<step> steps_;
   double most_growth_ = 1;

@@ -1,5 +1,5 @@
-// A hash map from 64-bit keys that is filled once and then only read: open addressing in one array, so that a look-up
-// costs one cache miss. The merge table of a BPE model is asked for every pair of neighbours in every new word.
+// A hash map from 64-bit keys, filled once and then only read. Open addressing in one array: a look-up costs one cache
+// miss, and BPE looks up every pair of neighbours of every new word.
 #pragma once
 
 #include <bit>
@@ -11,11 +11,11 @@ namespace troupe::tokenization {
 template <class Value>
 class flat_map {
 public:
-  /// Room for `count` keys; no more may be added.
+  /// With capacity for `count` keys, which is never exceeded.
   explicit flat_map(std::size_t count = 0)
     : slots_(std::bit_ceil(2 * count + 2)), shift_(64 - std::countr_zero(slots_.size())) {}
 
-  /// Adds or overwrites. No key may be `no_key`.
+  /// Adds or overwrites. The key must not be `no_key`.
   void set(std::uint64_t key, const Value& value) {
     std::size_t i = start(key);
     while (slots_[i].key != no_key && slots_[i].key != key)

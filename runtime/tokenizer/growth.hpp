@@ -1,5 +1,5 @@
-// How much longer a text may become on its way through a tokenizer: a tokenizer.json can say that a letter stands for a
-// book. The state of one call.
+// Bounds the growth of a text in a tokenizer, because a tokenizer.json may replace a letter by a book. The state of one
+// call.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -10,15 +10,14 @@
 
 namespace troupe::tokenization {
 
-/// NFKC makes 11 bytes of one at most, and the alphabet of bytes doubles them.
+/// NFKC turns one byte into 11 at most, and the byte-level alphabet doubles them.
 class growth_budget {
 public:
   growth_budget() = default;
   /// For a text of `bytes` bytes.
   explicit growth_budget(std::size_t bytes) : left_(std::min(spare + bytes * most_times, most)), bytes_(bytes) {}
 
-  /// To be called ahead of memory being taken, where that is more than a few times what is there. Throws
-  /// failure(bad_request).
+  /// Call before allocating more than a few times the present size. Throws failure(bad_request).
   void charge(std::size_t before, std::size_t after) {
     const auto more = after - std::min(before, after);
     if (more > left_)
@@ -34,10 +33,10 @@ private:
   std::size_t left_ = spare, bytes_ = 0;
 };
 
-/// Of a normalizer, a pre-tokenizer, a decoder: each looks at the whole text.
+/// Steps of a normalizer, pre-tokenizer or decoder: each passes over the whole text.
 inline constexpr std::size_t most_steps_of_a_tokenizer = 128;
 
-/// Bytes: what is looked for anywhere in a text, and what one token may become as text.
+/// Bytes of a pattern to search for, and of the text of one token.
 inline constexpr std::size_t longest_added_token = 1024, longest_literal = 1024, longest_regex = std::size_t(64) << 10,
                              longest_decoded_token = std::size_t(64) << 10;
 

@@ -63,13 +63,13 @@ void normalizer::apply(section& text, match_scratch& scratch) const {
     step(text, scratch);
 }
 
-void normalizer::add(const field& description) {
+void normalizer::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);
   const auto type = description.at("type").string();
-  // No character shrinks more in a normal form or another case: decomposed Hangul to a third, mathematical letters
-  // to a quarter, and what these compose to.
+  // The most that a normal form or case mapping shrinks text: decomposed Hangul to a third, mathematical letters to a
+  // quarter.
   constexpr std::size_t of_characters = 12;
   const auto form = [&](normal_form f) {
     shrinks_ = shrinks_ < 1000 ? shrinks_ * of_characters : 0;

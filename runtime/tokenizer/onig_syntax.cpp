@@ -1,6 +1,6 @@
-// Translation of regular expressions from Oniguruma (Ruby syntax) to PCRE2. One pass over the characters: classes are
-// replaced where the two libraries define them differently, and constructs of which PCRE2 would quietly make something
-// else are refused. Everything else means the same in both and is copied.
+// Translates regular expressions from Oniguruma (Ruby syntax) to PCRE2 in one pass. Classes that the two libraries
+// define differently are spelled out, constructs that PCRE2 would silently interpret otherwise are refused, and
+// everything else is copied.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "runtime/tokenizer/pattern.hpp"
 
@@ -16,15 +16,15 @@ namespace troupe::tokenization {
 
 namespace {
 
-// Members of \w, \s and \h (a hexadecimal digit) as Oniguruma has them. PCRE2's own \s counts U+180E as a space, its \w
-// leaves out marks, and its \h is a blank.
+// Oniguruma's \w, \s and \h (a hexadecimal digit). PCRE2's \s includes U+180E, its \w excludes marks, and its \h is a
+// blank.
 constexpr std::string_view word = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-// Outside a class, Oniguruma's \w has superscripts and fractions of Latin-1 as well.
+// Outside a class, Oniguruma's \w also has superscripts and fractions of Latin-1.
 constexpr std::string_view word_and_latin1 = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view space = "\\p{White_Space}";
 constexpr std::string_view hexadecimal = "0-9a-fA-F";
 
-// POSIX brackets, where the definitions differ.
+// POSIX brackets with different definitions.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> posix_classes = {{
   {"alnum", "\\p{Alphabetic}\\p{Nd}"},
   {"alpha", "\\p{Alphabetic}"},
@@ -112,20 +112,20 @@ private:
       copy();
   }
 
-  // (?imx-imx) and (?imx-imx:...): Ruby's m is what PCRE2 calls s.
+  // (?imx-imx) and (?imx-imx:...): Ruby's m is PCRE2's s.
   void group_options() {
     std::size_t end = at_ + 1;
     while (end < in_.size() && (std::isalpha(static_cast<unsigned char>(in_[end])) || in_[end] == '-'))
       ++end;
     if (end == in_.size() || (in_[end] != ':' && in_[end] != ')'))
       return copy();
-    if (in_[end] == ')' && groups_.back() != 0) // Ruby: up to the end of the group around it, alternatives included
+    if (in_[end] == ')' && groups_.back() != 0) // Ruby: until the end of the enclosing group, alternatives included
       throw std::invalid_argument("sets an option within the expression, as in a(?i)b, which is not supported");
     for (; at_ < end; ++at_)
       out_ += in_[at_] == 'm' ? 's' : in_[at_];
   }
 
-  // {n}, {n,}, {,n}, {n,m}. A + behind one repeats it once more in Ruby, and makes it possessive in PCRE2.
+  // {n}, {n,}, {,n}, {n,m}. A + after one repeats it in Ruby and makes it possessive in PCRE2.
   void interval() {
     std::size_t end = at_ + 1;
     bool digits = false;
@@ -244,7 +244,7 @@ private:
     copy(end == std::string_view::npos ? in_.size() : end + 1 - at_);
   }
 
-  // A script's name means the Script property to Oniguruma, and Script_Extensions to PCRE2 unless told otherwise.
+  // A script's name means Script in Oniguruma, and by default Script_Extensions in PCRE2.
   void property() {
     const auto end = in_.find('}', at_);
     if (at_ + 2 >= in_.size() || in_[at_ + 2] != '{' || end == std::string_view::npos)
@@ -264,14 +264,14 @@ private:
   std::size_t at_ = 0;
   std::string out_;
   bool in_class_ = false;
-  std::size_t atom_ = 0;            // where in out_ the thing that a quantifier would repeat starts
-  std::vector<std::size_t> groups_; // starts in out_ of the groups that are open
+  std::size_t atom_ = 0;            // start in out_ of the atom that a quantifier applies to
+  std::vector<std::size_t> groups_; // starts in out_ of the open groups
 };
 
 } // namespace
 
-/// `\s+$` and the like fail at every start within a run of spaces, each time after looking through the whole run. If
-/// such an expression matches anywhere in a run then it does from the run's start, or from where the search starts.
+/// `\s+$` and the like fail at every start within a run of spaces, each time after scanning the whole run. If such an
+/// expression matches within a run, it also matches from the run's start, or from the start of the search.
 static bool fails_slowly(std::string_view expression) {
   return expression.starts_with("\\s+") && expression.find('|') == std::string_view::npos;
 }

@@ -11,7 +11,7 @@ namespace troupe::tokenization {
 
 namespace {
 
-// A megabyte of one run needs a few million steps; memory is for interpreted matching, where there is no JIT.
+// A megabyte of one run needs a few million steps. Memory is for interpreted matching without JIT.
 constexpr std::uint32_t most_steps = 50'000'000;
 constexpr std::uint32_t most_heap_kib = 256 * 1024;
 constexpr std::size_t first_jit_stack = 32 * 1024;
@@ -54,9 +54,9 @@ match_scratch::state& match_scratch::get() {
   return *state_;
 }
 
-pattern pattern::parse(const field& where) {
-  const auto literal = where.find("String");
-  const auto expression = where.find("Regex");
+pattern pattern::parse(const json::reader& where) {
+  const auto literal = where.child("String");
+  const auto expression = where.child("Regex");
   if (literal.has_value() == expression.has_value())
     where.refuse("must have either `String` or `Regex`");
   if (expression && expression->string().size() > longest_regex)
@@ -67,14 +67,14 @@ pattern pattern::parse(const field& where) {
   if (literal->string().size() > longest_literal)
     literal->refuse("has " + std::to_string(literal->string().size()) + " bytes, at most " +
                     std::to_string(longest_literal) + " are supported");
-  if (literal->string().empty()) // matches between any two characters, which the regex engine does as well
+  if (literal->string().empty()) // matches between characters: left to the regex engine
     return regex("", *literal);
   pattern result;
   result.literal_ = literal->string();
   return result;
 }
 
-pattern pattern::regex(std::string_view expression, const field& where) {
+pattern pattern::regex(std::string_view expression, const json::reader& where) {
   std::string translated;
   try {
     translated = to_pcre2(expression);
@@ -91,7 +91,7 @@ pattern pattern::regex(std::string_view expression, const field& where) {
                                        &offset, context.get());
   if (!compiled)
     where.refuse("is no regular expression that can be used: " + error_text(code));
-  pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // a failure means slower matching, nothing else
+  pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // failure only means slower matching
   pattern result;
   result.code_ = std::shared_ptr<const void>(
     compiled, [](const void* p) { pcre2_code_free(static_cast<pcre2_code*>(const_cast<void*>(p))); });
@@ -115,7 +115,7 @@ void cut_at_regex(std::string_view text, const pcre2_code* code, match_scratch::
                   std::vector<span>& parts) {
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   std::size_t done = 0;      // end of the last match
-  bool matched_here = false; // did that match end where the next search starts?
+  bool matched_here = false; // that match ended where the next search starts
   for (std::size_t start = 0; start <= text.size();) {
     int rc = pcre2_match(code, subject, text.size(), start, PCRE2_NO_UTF_CHECK, state.data, state.context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
@@ -126,7 +126,7 @@ void cut_at_regex(std::string_view text, const pcre2_code* code, match_scratch::
       throw failure(errc::bad_request, "the text cannot be split into words: " + error_text(rc));
     const std::size_t* range = pcre2_get_ovector_pointer(state.data);
     const std::size_t begin = range[0], end = range[1];
-    if (begin == end && matched_here && begin == done) { // as Rust's onig does: no empty match right after a match
+    if (begin == end && matched_here && begin == done) { // as Rust's onig: no empty match right after a match
       if (start < text.size())
         next_char(text, start);
       else

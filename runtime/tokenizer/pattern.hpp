@@ -1,9 +1,9 @@
-// What a normalizer, pre-tokenizer or decoder looks for in a text: a literal string, or a regular expression written
-// for Oniguruma (as `tokenizers` uses it) and run by PCRE2. A pattern is immutable and shared between threads; what a
-// match writes to is a `match_scratch`, one per call.
+// A pattern of a normalizer, pre-tokenizer or decoder: a literal string, or a regular expression in Oniguruma's syntax
+// (as `tokenizers` uses it) that PCRE2 executes. Immutable, shared between threads; every call has its own
+// `match_scratch`.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/growth.hpp"
 
 #include <memory>
@@ -13,15 +13,14 @@
 
 namespace troupe::tokenization {
 
-/// A part of a text: a match, or what lies between two.
+/// A part of a text: a match or the gap between two.
 struct span {
   std::size_t begin = 0;
   std::size_t end = 0;
   bool match = false;
 };
 
-/// What one call of a tokenizer works with. The memory that matching writes to is made on first use, because many
-/// tokenizers need no regex.
+/// Working memory of one tokenizer call. Match data is allocated on first use, because many tokenizers need no regex.
 class match_scratch {
 public:
   match_scratch();
@@ -32,7 +31,7 @@ public:
   struct state;
   state& get();
 
-  std::vector<span> spans; // reused by callers from text to text
+  std::vector<span> spans; // reused by callers
   growth_budget growth;
 
 private:
@@ -41,16 +40,15 @@ private:
 
 class pattern {
 public:
-  /// From `{"String": text}` or `{"Regex": text}`. Throws failure naming the field and what is wrong with the
-  /// expression.
-  static pattern parse(const field& where);
-  /// `expression` in Oniguruma's syntax; `where` is named by errors.
-  static pattern regex(std::string_view expression, const field& where);
+  /// From `{"String": text}` or `{"Regex": text}`. Throws failure naming the field and the fault of the expression.
+  static pattern parse(const json::reader& where);
+  /// `expression` is in Oniguruma's syntax; errors name `where`.
+  static pattern regex(std::string_view expression, const json::reader& where);
 
-  /// Cuts `text` (UTF-8) into matches and the gaps between them; empty matches are parts as well. Throws
-  /// failure(bad_request) where the expression needs more steps or memory for this text than it may have.
+  /// Splits `text` (UTF-8) into matches and gaps; empty matches are parts as well. Throws failure(bad_request) if the
+  /// expression exceeds its limit of steps or memory.
   void cut(std::string_view text, match_scratch& scratch, std::vector<span>& parts) const;
-  /// Every match replaced by `content`.
+  /// `text` with every match replaced by `content`.
   std::string replace(std::string_view text, std::string_view content, match_scratch& scratch) const;
 
   /// The text of a literal pattern, empty for a regular expression.
@@ -58,11 +56,11 @@ public:
 
 private:
   std::string literal_;
-  std::shared_ptr<const void> code_; // pcre2_code, compiled for the machine where PCRE2 can
+  std::shared_ptr<const void> code_; // pcre2_code, compiled to machine code if PCRE2 has a JIT
 };
 
-/// An Oniguruma expression (Ruby syntax, UTF-8) in PCRE2's (UTF, UCP, MULTILINE): classes that the two define
-/// differently are spelled out, and what cannot be expressed is refused. Throws std::invalid_argument with the reason.
+/// Translates an Oniguruma expression (Ruby syntax, UTF-8) for PCRE2 (UTF, UCP, MULTILINE). Throws
+/// std::invalid_argument with the reason if it has no equivalent.
 std::string to_pcre2(std::string_view expression);
 
 } // namespace troupe::tokenization

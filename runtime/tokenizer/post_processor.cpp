@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t most_pieces = 32, most_added = 1024;
 
-token_id known_id(const field& f, const std::function<bool(token_id)>& has) {
-  const auto id = static_cast<token_id>(f.integer(highest_id));
+token_id known_id(const json::reader& f, const std::function<bool(token_id)>& has) {
+  const auto id = static_cast<token_id>(f.integer(0, highest_id));
   if (!has(id))
     f.refuse("is " + std::to_string(id) + ", which is no token's id");
   return id;
@@ -19,7 +19,7 @@ token_id known_id(const field& f, const std::function<bool(token_id)>& has) {
 
 } // namespace
 
-void post_processor::check_size(const field& description) const {
+void post_processor::check_size(const json::reader& description) const {
   std::size_t added = 0;
   for (const auto& piece : template_)
     added += piece.ids.size();
@@ -43,13 +43,13 @@ std::vector<token_id> post_processor::apply(std::vector<token_id> ids, bool add_
   return result;
 }
 
-void post_processor::add(const field& description, const std::function<bool(token_id)>& has) {
+void post_processor::add(const json::reader& description, const std::function<bool(token_id)>& has) {
   const auto type = description.at("type").string();
   if (type == "Sequence") {
     for (const auto& step : description.at("processors").items())
       add(step, has);
   } else if (type == "ByteLevel") {
-    // It corrects offsets into the text, which are not computed here.
+    // Only affects offsets into the text, which are not computed here.
   } else if (type == "TemplateProcessing") {
     add_template(description, has);
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
@@ -70,22 +70,22 @@ void post_processor::add(const field& description, const std::function<bool(toke
   }
 }
 
-void post_processor::begin_template(const field& description) {
+void post_processor::begin_template(const json::reader& description) {
   if (has_template_)
     description.refuse("is a second post-processor that adds tokens, which is not supported", errc::unsupported);
   has_template_ = true;
 }
 
-void post_processor::add_template(const field& description, const std::function<bool(token_id)>& has) {
+void post_processor::add_template(const json::reader& description, const std::function<bool(token_id)>& has) {
   begin_template(description);
   for (const auto& item : description.at("single").items()) {
-    if (const auto sequence = item.find("Sequence")) {
+    if (const auto sequence = item.child("Sequence")) {
       if (sequence->at("id").string() != "A")
         sequence->at("id").refuse("must be `A`: a single text has no second sequence");
       template_.push_back({true, {}});
     } else {
       const auto name = item.at("SpecialToken").at("id");
-      const auto known = description.at("special_tokens").find(name.string());
+      const auto known = description.at("special_tokens").child(name.string());
       if (!known)
         name.refuse("is `" + std::string(name.string()) + "`, which is not among the `special_tokens`");
       piece added{false, {}};

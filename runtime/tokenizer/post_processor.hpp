@@ -1,8 +1,8 @@
-// The `post_processor` of tokenizer.json: the special tokens put around a text. Immutable, shared between threads.
+// The `post_processor` of tokenizer.json: adds special tokens around a text. Immutable, shared between threads.
 #pragma once
 
+#include "runtime/support/json_reader.hpp"
 #include "runtime/support/types.hpp"
-#include "runtime/tokenizer/field.hpp"
 
 #include <functional>
 #include <vector>
@@ -12,16 +12,16 @@ namespace troupe::tokenization {
 class post_processor {
 public:
   post_processor() = default; // adds nothing
-  /// `has(id)`: is there such a token? Throws failure naming what is malformed or not supported.
-  post_processor(const field& description, const std::function<bool(token_id)>& has) { add(description, has); }
+  /// `has(id)`: whether there is such a token. Throws failure naming the malformed or unsupported part.
+  post_processor(const json::reader& description, const std::function<bool(token_id)>& has) { add(description, has); }
 
   std::vector<token_id> apply(std::vector<token_id> ids, bool add_special_tokens) const;
 
 private:
-  void add(const field& description, const std::function<bool(token_id)>& has);
-  void add_template(const field& description, const std::function<bool(token_id)>& has);
-  void begin_template(const field& description);
-  void check_size(const field& description) const;
+  void add(const json::reader& description, const std::function<bool(token_id)>& has);
+  void add_template(const json::reader& description, const std::function<bool(token_id)>& has);
+  void begin_template(const json::reader& description);
+  void check_size(const json::reader& description) const;
 
   struct piece {
     bool is_text;              // the ids of the text, or

@@ -14,10 +14,10 @@ constexpr bool stands_for_itself(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
 
-/// What becomes of a delimiter that was found.
+/// The treatment of delimiters.
 enum class behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
-behavior parse_behavior(const field& f) {
+behavior parse_behavior(const json::reader& f) {
   const auto name = f.string();
   if (name == "Isolated")
     return behavior::isolated;
@@ -34,7 +34,7 @@ behavior parse_behavior(const field& f) {
            errc::unsupported);
 }
 
-/// Joins or drops delimiters in place: afterwards every span is a word.
+/// Joins or drops delimiters in place, so that every remaining span is a word.
 void settle(std::vector<span>& parts, behavior how) {
   std::size_t kept = 0;
   switch (how) {
@@ -62,7 +62,7 @@ void settle(std::vector<span>& parts, behavior how) {
     }
     case behavior::merged_with_next:
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        // Of several delimiters in a row, the last one joins what follows.
+        // Of several delimiters in a row, only the last one joins the next word.
         const bool joins = kept > 0 && !parts[i].match && parts[i - 1].match;
         if (joins)
           parts[kept - 1].end = parts[i].end;
@@ -74,7 +74,7 @@ void settle(std::vector<span>& parts, behavior how) {
   parts.resize(kept);
 }
 
-/// Replaces each word by the parts that `cut(text of the word, parts)` finds in it.
+/// Replaces each word by the parts that `cut(word, parts)` yields.
 template <class Cut>
 void split_words(word_list& list, match_scratch& scratch, behavior how, bool invert, const Cut& cut) {
   std::vector<word_list::word> result;
@@ -99,7 +99,7 @@ void split_at(word_list& list, match_scratch& scratch, const pattern& what, beha
               [&](std::string_view text, std::vector<span>& parts) { what.cut(text, scratch, parts); });
 }
 
-/// Every character for which `is_delimiter` holds is a match of its own.
+/// Every character for which `is_delimiter` holds is a separate match.
 template <class Predicate>
 void split_at_chars(word_list& list, match_scratch& scratch, behavior how, const Predicate& is_delimiter) {
   split_words(list, scratch, how, false, [&](std::string_view text, std::vector<span>& parts) {
@@ -135,7 +135,7 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
   });
 }
 
-/// Rewrites the text word by word: `rewrite(word, at_start, out)` appends the new form, a few times as long at most.
+/// Rewrites the text word by word. `rewrite(word, at_start, out)` appends the new form, at most a few times as long.
 template <class Rewrite>
 void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewrite) {
   std::string out;
@@ -168,7 +168,7 @@ void add_prefix_spaces(word_list& list, match_scratch& scratch) {
 
 enum class prepend_scheme { always, first, never };
 
-prepend_scheme parse_prepend_scheme(const field& f) {
+prepend_scheme parse_prepend_scheme(const json::reader& f) {
   const auto name = f.string();
   if (name == "always")
     return prepend_scheme::always;
@@ -179,17 +179,17 @@ prepend_scheme parse_prepend_scheme(const field& f) {
   f.refuse("must be `always`, `first` or `never`, not `" + std::string(name) + "`");
 }
 
-pre_tokenizer_step metaspace(const field& description) {
+pre_tokenizer_step metaspace(const json::reader& description) {
   std::string mark;
-  append_char(mark, description.at("replacement").character());
-  const auto scheme_field = description.find("prepend_scheme");
+  mark += description.at("replacement").character();
+  const auto scheme_field = description.child("prepend_scheme");
   auto scheme = scheme_field ? parse_prepend_scheme(*scheme_field) : prepend_scheme::always;
-  if (!description.boolean_or("add_prefix_space", true)) { // the older spelling of `never`
+  if (!description.boolean("add_prefix_space", true)) { // the older spelling of `never`
     if (scheme_field && scheme != prepend_scheme::never)
       description.refuse("has `add_prefix_space` that contradicts `prepend_scheme`");
     scheme = prepend_scheme::never;
   }
-  const bool split = description.boolean_or("split", true);
+  const bool split = description.boolean("split", true);
   return [=](word_list& list, match_scratch& scratch) {
     rewrite_words(list, scratch, [&](std::string_view word, bool at_start, std::string& out) {
       const bool wanted = scheme == prepend_scheme::always || (scheme == prepend_scheme::first && at_start);
@@ -244,7 +244,7 @@ void pre_tokenizer::apply(const section& text, word_list& words, match_scratch& 
     step(words, scratch);
 }
 
-void pre_tokenizer::add(const field& description) {
+void pre_tokenizer::add(const json::reader& description) {
   if (steps_.size() >= most_steps_of_a_tokenizer)
     description.refuse("is one step more than the " + std::to_string(most_steps_of_a_tokenizer) + " that are supported",
                        errc::unsupported);
@@ -256,7 +256,7 @@ void pre_tokenizer::add(const field& description) {
     byte_level_ = true;
     if (description.at("add_prefix_space").boolean())
       steps_.push_back(add_prefix_spaces);
-    if (description.boolean_or("use_regex", true))
+    if (description.boolean("use_regex", true))
       steps_.push_back([words = pattern::regex(gpt2_words, description)](word_list& list, match_scratch& scratch) {
         split_at(list, scratch, words, behavior::isolated, false);
       });
@@ -264,10 +264,8 @@ void pre_tokenizer::add(const field& description) {
   } else if (type == "Split") {
     drops_ |= parse_behavior(description.at("behavior")) == behavior::removed;
     steps_.push_back([what = pattern::parse(description.at("pattern")),
-                      how = parse_behavior(description.at("behavior")),
-                      invert = description.boolean_or("invert", false)](word_list& list, match_scratch& scratch) {
-      split_at(list, scratch, what, how, invert);
-    });
+                      how = parse_behavior(description.at("behavior")), invert = description.boolean("invert", false)](
+                       word_list& list, match_scratch& scratch) { split_at(list, scratch, what, how, invert); });
   } else if (type == "Metaspace") {
     steps_.push_back(metaspace(description));
   } else if (type == "Digits") {
@@ -275,7 +273,7 @@ void pre_tokenizer::add(const field& description) {
     steps_.push_back(
       [how](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, how, is_numeric); });
   } else if (type == "Punctuation") {
-    const auto found = description.find("behavior");
+    const auto found = description.child("behavior");
     const auto how = found ? parse_behavior(*found) : behavior::isolated;
     drops_ |= how == behavior::removed;
     steps_.push_back(

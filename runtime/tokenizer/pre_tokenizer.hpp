@@ -1,8 +1,8 @@
-// The `pre_tokenizer` of tokenizer.json: cuts a normalised text into the words within which tokens are looked for.
+// The `pre_tokenizer` of tokenizer.json: splits a normalised text into words, which the model encodes one by one.
 // Immutable, shared between threads.
 #pragma once
 
-#include "runtime/tokenizer/field.hpp"
+#include "runtime/support/json_reader.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/pattern.hpp"
 
@@ -14,7 +14,7 @@
 
 namespace troupe::tokenization {
 
-/// A text and the words that it has been cut into so far; what lies in no word is dropped.
+/// A text and its words so far. Text outside of words is dropped.
 struct word_list {
   struct word {
     std::size_t begin = 0;
@@ -32,27 +32,27 @@ using pre_tokenizer_step = std::function<void(word_list&, match_scratch&)>;
 class pre_tokenizer {
 public:
   pre_tokenizer() = default; // the whole text is one word
-  /// Throws failure naming the step that is not supported or malformed.
-  explicit pre_tokenizer(const field& description) { add(description); }
+  /// Throws failure naming the unsupported or malformed step.
+  explicit pre_tokenizer(const json::reader& description) { add(description); }
 
-  /// Cuts `text` (not empty) into `words`, whose memory is reused.
+  /// Splits `text` (not empty) into `words`, whose memory is reused.
   void apply(const section& text, word_list& words, match_scratch& scratch) const;
 
-  /// May some of a text end up in no word?
+  /// Whether text may be dropped.
   bool drops() const { return drops_; }
-  /// Are words spelled with byte_level_alphabet()?
+  /// Whether words are spelled with byte_level_alphabet().
   bool byte_level() const { return byte_level_; }
 
 private:
-  void add(const field& description);
+  void add(const json::reader& description);
   std::vector<pre_tokenizer_step> steps_;
   bool drops_ = false, byte_level_ = false;
 };
 
-/// The character that stands for each byte in byte-level vocabularies, as UTF-8 (GPT-2's encoder.py: bytes that print
-/// stand for themselves, the others for U+0100 upwards).
+/// The character of each byte in byte-level vocabularies, as UTF-8 (GPT-2's encoder.py: printable bytes represent
+/// themselves, the others map to U+0100 upwards).
 const std::array<std::string, 256>& byte_level_alphabet();
-/// The byte that a character stands for, or -1.
+/// The byte of a character in that alphabet, or -1.
 int byte_of(char32_t c);
 
 } // namespace troupe::tokenization

@@ -16,7 +16,7 @@ namespace troupe {
 
 using namespace tokenization;
 
-/// Members are made in this order: added tokens are normalised, and templates name tokens.
+/// The order of members matters: added tokens need the normalizer, and the post-processor looks up tokens.
 struct tokenizer::parts {
   bpe model;
   normalizer normalize;
@@ -26,16 +26,16 @@ struct tokenizer::parts {
   decoder decode;
   named_tokens special;
 
-  explicit parts(const field& root)
+  explicit parts(const json::reader& root)
     : model(root.at("model")),
-      normalize(made_from<normalizer>(root.find("normalizer"))),
-      added(root.find("added_tokens") ? added_tokens(*root.find("added_tokens"), model, normalize) : added_tokens()),
-      pre_tokenize(made_from<pre_tokenizer>(root.find("pre_tokenizer"))),
-      post_process(root.find("post_processor")
-                     ? post_processor(*root.find("post_processor"), [this](token_id id) { return has(id); })
+      normalize(made_from<normalizer>(root.child("normalizer"))),
+      added(root.child("added_tokens") ? added_tokens(*root.child("added_tokens"), model, normalize) : added_tokens()),
+      pre_tokenize(made_from<pre_tokenizer>(root.child("pre_tokenizer"))),
+      post_process(root.child("post_processor")
+                     ? post_processor(*root.child("post_processor"), [this](token_id id) { return has(id); })
                      : post_processor()),
-      decode(made_from<decoder>(root.find("decoder"))) {
-    if (const auto version = root.find("version"); version && version->string() != "1.0")
+      decode(made_from<decoder>(root.child("decoder"))) {
+    if (const auto version = root.child("version"); version && version->string() != "1.0")
       version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
     const auto longest = std::max(model.longest_token(), added.longest_token());
     if (static_cast<double>(longest) * decode.most_growth() > static_cast<double>(longest_decoded_token))
@@ -46,7 +46,7 @@ struct tokenizer::parts {
   }
 
   template <class Part>
-  static Part made_from(const std::optional<field>& description) {
+  static Part made_from(const std::optional<json::reader>& description) {
     return description ? Part(*description) : Part();
   }
 
@@ -57,7 +57,7 @@ struct tokenizer::parts {
     return found ? found : model.id_of(token);
   }
 
-  /// What the decoder sees of a token; nothing if it is to be skipped or does not exist.
+  /// The decoder's input for a token; nothing if it is skipped or does not exist.
   std::optional<std::string_view> decoder_input(token_id id, bool skip_special_tokens) const {
     if (const auto* token = added.find(id)) {
       if (token->skipped && skip_special_tokens)
@@ -73,13 +73,13 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
   if (!is_there(file))
     refuse_folder(folder, missing::tokenizer);
   const auto document = json::document::load(file, files::tokenizer);
-  auto result = std::make_unique<parts>(field(document));
+  auto result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
   const auto config_file = folder / "tokenizer_config.json";
   if (is_there(config_file)) {
     const auto config_document = json::document::load(config_file);
-    const field config(config_document);
+    const json::reader config(config_document, json::tokenizer_wording);
     const auto named = [&](std::string_view key) -> std::optional<token_id> {
-      const auto found = config.find(key);
+      const auto found = config.child(key);
       if (!found)
         return std::nullopt;
       return result->id_of(found->is_object() ? found->at("content").string() : found->string());
@@ -94,7 +94,7 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
 std::shared_ptr<const tokenizer> tokenizer::parse(std::string_view tokenizer_json, std::string name,
                                                   const named_tokens& special) {
   const auto document = json::document::parse(tokenizer_json, std::move(name));
-  auto result = std::make_unique<parts>(field(document));
+  auto result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
   const auto known = [&](std::optional<token_id> id) { return id && result->has(*id) ? id : std::nullopt; };
   result->special = {known(special.bos), known(special.eos), known(special.unk)};
   return std::make_shared<const tokenizer>(std::move(result));
@@ -139,18 +139,18 @@ std::string tokenizer::decode(std::span<const token_id> ids, bool skip_special_t
   constexpr std::size_t most = std::size_t(256) << 20;
   const auto stream = parts_->decode.stream();
   std::string text;
-  const auto take = [&] {
-    text += stream->take();
+  const auto drain = [&] {
+    text += stream->drain();
     if (text.size() > most)
       throw failure(errc::bad_request, "these tokens have a text of more than " + std::to_string(most) + " bytes");
   };
   for (const token_id id : ids)
     if (const auto token = parts_->decoder_input(id, skip_special_tokens)) {
       stream->push(*token);
-      take();
+      drain();
     }
   stream->finish();
-  take();
+  drain();
   return text;
 }
 
@@ -186,7 +186,7 @@ std::optional<token_id> tokenizer::eos() const { return parts_->special.eos; }
 std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }
 
 struct stream_decoder::state {
-  std::shared_ptr<const tokenizer> owner; // keeps the decoder that `stream` refers to
+  std::shared_ptr<const tokenizer> owner; // keeps alive the decoder that `stream` refers to
   bool skip_special_tokens;
   std::unique_ptr<decode_stream> stream;
 };
@@ -200,12 +200,12 @@ stream_decoder::~stream_decoder() = default;
 std::string stream_decoder::push(token_id id) {
   if (const auto token = state_->owner->parts_->decoder_input(id, state_->skip_special_tokens))
     state_->stream->push(*token);
-  return state_->stream->take();
+  return state_->stream->drain();
 }
 
 std::string stream_decoder::finish() {
   state_->stream->finish();
-  return state_->stream->take();
+  return state_->stream->drain();
 }
 
 } // namespace troupe

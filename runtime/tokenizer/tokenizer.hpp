@@ -1,6 +1,6 @@
 // The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the
-// `tokenizers` library does it for BPE models. Built once per checkpoint and then immutable, so that every actor and
-// thread may share it; `stream_decoder` is the state of one text being streamed and belongs to whoever streams it.
+// `tokenizers` library does for BPE models. Immutable, so that all actors and threads share it; a `stream_decoder`
+// holds the state of one streamed text and belongs to one actor.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -20,11 +20,11 @@ class tokenizer {
 public:
   struct parts;
 
-  /// Reads `<folder>/tokenizer.json`, and the names of the BOS, EOS and UNK tokens from `tokenizer_config.json` where
-  /// that is present. Throws failure(not_found | bad_file | unsupported) naming the file and the part at fault.
+  /// Reads `<folder>/tokenizer.json`, and the names of the BOS, EOS and UNK tokens from `tokenizer_config.json` if
+  /// present. Throws failure(not_found | bad_file | unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
-  /// The same from a text in memory; `name` stands for the file in messages.
+  /// The same from memory; `name` stands for the file in messages.
   struct named_tokens {
     std::optional<token_id> bos, eos, unk;
   };
@@ -34,32 +34,32 @@ public:
   explicit tokenizer(std::unique_ptr<const parts> parts);
   ~tokenizer();
 
-  /// The ids of `text`, with what the post-processor adds (BOS, ...) if `add_special_tokens`. Special tokens written
-  /// out in the text are recognised either way. O(n log n). Truncation and padding that the file asks for are not
-  /// applied, as in transformers. Throws failure(bad_request) where the text is not UTF-8, or where the file makes many
-  /// times more of it (growth.hpp).
+  /// The ids of `text`. `add_special_tokens` applies the post-processor (BOS, ...); special tokens written out in the
+  /// text are recognised either way. O(n log n). Truncation and padding of the file are not applied, as in
+  /// transformers. Throws failure(bad_request) if the text is not UTF-8, or if the tokenizer enlarges it beyond the
+  /// limits of growth.hpp.
   std::vector<token_id> encode(std::string_view text, bool add_special_tokens) const;
 
-  /// The text of `ids`; ids outside the vocabulary are skipped. Always valid UTF-8: bytes that are not become U+FFFD.
-  /// Throws failure(bad_request) where that is a text of more than 256 MiB.
+  /// The text of `ids`, skipping ids outside the vocabulary. Always valid UTF-8: invalid bytes become U+FFFD. Throws
+  /// failure(bad_request) beyond 256 MiB of text.
   std::string decode(std::span<const token_id> ids, bool skip_special_tokens) const;
 
-  /// The most bytes of a text that one token can stand for, so that a text of n bytes has at least n / that many tokens;
-  /// 0 where there is no such bound, because texts lose parts on the way (space that is stripped, for one).
+  /// The most bytes of text that one token can represent, which bounds the tokens of a text from below. 0 if unbounded,
+  /// because encoding drops parts of texts (stripped space, for one).
   std::size_t most_bytes_per_token() const;
 
   /// The highest id + 1, added tokens included.
   std::size_t vocab_size() const;
   std::optional<token_id> id_of(std::string_view token) const;
-  /// As the vocabulary spells it ("Ġthe", "<0x0A>"); empty for an id that has no token.
+  /// The spelling in the vocabulary ("Ġthe", "<0x0A>"); empty for an unused id.
   std::string_view token(token_id id) const;
-  /// The raw bytes that the token stands for (" the", "\n"), which need not be whole UTF-8 characters. What depends on
-  /// neighbours (a space dropped at the start of a text) is not applied.
+  /// The raw bytes of the token (" the", "\n"), possibly parts of UTF-8 characters. Rules that depend on neighbours (a
+  /// space dropped at the start of a text) are not applied.
   std::string token_bytes(token_id id) const;
-  /// Is it left out by `skip_special_tokens`?
+  /// Whether `skip_special_tokens` leaves it out.
   bool is_special(token_id id) const;
 
-  /// As named by tokenizer_config.json or to `parse`; nothing where that names none or one not in the vocabulary.
+  /// From tokenizer_config.json or `parse`; nothing if unnamed or not in the vocabulary.
   std::optional<token_id> bos() const;
   std::optional<token_id> eos() const;
   std::optional<token_id> unk() const;
@@ -69,9 +69,9 @@ private:
   std::unique_ptr<const parts> parts_;
 };
 
-/// Incremental detokenisation. The pieces that push() returns, followed by finish(), concatenate to exactly
-/// `decode(all ids)`, and each is valid UTF-8: what could still change (half a character, a run of byte tokens that may
-/// turn out not to be UTF-8) is held back. Amortised O(1) per token.
+/// Incremental detokenisation. The pieces that push() returns, followed by finish(), concatenate to exactly `decode(all
+/// ids)`, and each is valid UTF-8: text that later tokens can change (half a character, an unfinished run of byte
+/// tokens) is held back. Amortised O(1) per token.
 class stream_decoder {
 public:
   stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens);
@@ -79,9 +79,9 @@ public:
   stream_decoder& operator=(stream_decoder&&) noexcept;
   ~stream_decoder();
 
-  /// The text that is certain after this token; often one word, sometimes nothing.
+  /// The text that is final after this token: often one word, sometimes nothing.
   std::string push(token_id id);
-  /// What was held back. The decoder is at its end afterwards: pushing more is a bug.
+  /// The text held back. No more tokens may be pushed afterwards.
   std::string finish();
 
 private:

@@ -10,78 +10,8 @@
 
 namespace troupe::tokenization {
 
-utf8_state::step utf8_state::advance(unsigned char byte) {
-  if (missing_ > 0) {
-    const bool fits = byte >= low_ && byte <= high_;
-    low_ = 0x80;
-    high_ = 0xBF;
-    missing_ = fits ? missing_ - 1 : 0;
-    if (!fits)
-      return step::invalid;
-    return missing_ == 0 ? step::complete : step::incomplete;
-  }
-  if (byte < 0x80)
-    return step::complete;
-  if (byte < 0xC2 || byte > 0xF4)
-    return step::invalid;
-  missing_ = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-  switch (byte) {
-    case 0xE0: low_ = 0xA0; break;  // overlong
-    case 0xED: high_ = 0x9F; break; // surrogates
-    case 0xF0: low_ = 0x90; break;  // overlong
-    case 0xF4: high_ = 0x8F; break; // beyond U+10FFFF
-    default: break;
-  }
-  return step::incomplete;
-}
-
-void lossy_utf8::push(std::string_view bytes, std::string& out) {
-  for (std::size_t i = 0; i < bytes.size();) {
-    const bool first = state_.between_characters();
-    switch (state_.advance(static_cast<unsigned char>(bytes[i]))) {
-      case utf8_state::step::complete:
-        out += pending_;
-        out += bytes[i++];
-        pending_.clear();
-        break;
-      case utf8_state::step::incomplete: pending_ += bytes[i++]; break;
-      case utf8_state::step::invalid:
-        out += replacement_character;
-        pending_.clear();
-        i += first; // otherwise the byte is looked at again, as the start of a character
-        break;
-    }
-  }
-}
-
-void lossy_utf8::finish(std::string& out) {
-  if (!pending_.empty())
-    out += replacement_character;
-  pending_.clear();
-  state_ = {};
-}
-
-bool is_utf8(std::string_view text) {
-  utf8_state state;
-  for (unsigned char byte : text)
-    if (state.advance(byte) == utf8_state::step::invalid)
-      return false;
-  return state.between_characters();
-}
-
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x80; });
-}
-
-char32_t next_char(std::string_view text, std::size_t& pos) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(pos);
-  const int more = lead < 0xC0 ? 0 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-  char32_t c = more == 0 ? lead : lead & (0x3Fu >> more);
-  ++pos;
-  for (int i = 0; i < more; ++i)
-    c = (c << 6) | (byte(pos++) & 0x3Fu);
-  return c;
 }
 
 char32_t previous_char(std::string_view text, std::size_t& pos) {
@@ -90,12 +20,6 @@ char32_t previous_char(std::string_view text, std::size_t& pos) {
   while ((static_cast<unsigned char>(text[pos]) & 0xC0) == 0x80);
   std::size_t start = pos;
   return next_char(text, start);
-}
-
-void append_char(std::string& out, char32_t c) {
-  std::array<utf8proc_uint8_t, 4> bytes;
-  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(c), bytes.data());
-  out.append(reinterpret_cast<const char*>(bytes.data()), static_cast<std::size_t>(n));
 }
 
 bool is_whitespace(char32_t c) {
@@ -122,7 +46,7 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_PC: return true;
     default: break;
   }
-  // Join_Control, and the circled letters: all of Other_Alphabetic that is no mark.
+  // Join_Control, and the circled letters: all of Other_Alphabetic but marks.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
     (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
@@ -145,7 +69,7 @@ std::string normalize(std::string_view text, normal_form form) {
   if (is_ascii(text))
     return std::string(text);
 
-  // utf8proc_map would do it all, but it orders marks by exchanging neighbours: quadratic in a run of them.
+  // utf8proc_map orders marks by swapping neighbours, which is quadratic in a run of marks.
   const auto decompose = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> chars;
   chars.reserve(text.size());
@@ -189,7 +113,7 @@ std::string lowercase(std::string_view text) {
     const char32_t c = next_char(text, pos);
     if (c < 0x80)
       out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c);
-    else if (c == 0x130) // the one character whose lower case is two
+    else if (c == 0x130) // the only character with a lower case of two
       out += "i\xCC\x87";
     else
       append_char(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));

@@ -650,6 +650,97 @@ x is not string
 'it''s'
 "\\n"
 '\N{BULLET}x' | length == 2
+none | select | list
+missing | selectattr('a') | list
+none | rejectattr('a') | list
+none | selectattr('a', 'nosuch') | list
+'' | reject('nosuch') | list
+none | map('upper') | list
+missing | map(attribute='x') | join(',')
+0 | map('nosuch') | list
+false | select | list
+5 | select | list
+messages[0].tool_calls | selectattr('type', 'equalto', 'x') | list | length
+'a' | safe + '"'
+'a'|safe + '"'
+('<b>'|safe) + '<i>'
+'<b>' + ('<i>'|safe)
+('<b>'|safe) + ('<i>'|safe)
+('<b>'|safe) + 1
+('<b>'|safe) ~ '<i>'
+(('<b>'|safe) ~ '<i>') + '<u>'
+('<b>'|safe) * 2 + '<i>'
+2 * ('<b>'|safe) + '<i>'
+('<%s>'|safe) % '<i>'
+('<%s>'|safe) % ('<i>'|safe)
+('<%s|%r|%d>'|safe) % ('<i>', '<', 3)
+('<%(x)s>'|safe) % {'x': '<i>'}
+('%5s|%-5s|'|safe) % ('<', '>')
+('%s'|safe) % ['<']
+'<%s>' % ('<i>'|safe)
+('<%s>' % ('<i>'|safe)) + '<'
+('<{}>'|safe).format('<i>')
+('<{}>{:>3}{!r}'|safe).format('<i>'|safe, '<', "<")
+('<{:>3}>'|safe).format('<'|safe)
+'<{}>'.format('<i>'|safe) + '<'
+['<', '<'|safe] | join('&')
+['<', '<'|safe] | join('&'|safe) + '<'
+('&'|safe).join(['<', '<'|safe, 1])
+'&'.join(['<', '<'|safe]) + '<'
+('<b>'|safe) | e
+'<b>' | e | e
+'<b>' | e | forceescape
+('<b>'|safe) | forceescape
+5 | e + '<'
+none | safe + '<'
+missing | safe + '<'
+('<b>'|safe) | upper + '<'
+('<b>'|safe).upper() + '<'
+('<b>'|safe) | lower + '<'
+('<b>'|safe) | capitalize + '<'
+('<b>'|safe) | title + '<'
+('<b>'|safe).title() + '<'
+(' <b> '|safe) | trim + '<'
+(' <b> '|safe).strip() + '<'
+('<b>'|safe) | replace('b', '<') + '<'
+('<b>'|safe).replace('b', '<') + '<'
+'<b>'.replace('b', '<'|safe) + '<'
+('<b>'|safe) | center(7) + '<'
+('<b>'|safe).center(7, '*') + '<'
+('<b>'|safe).ljust(7, '<')
+('a\n<b>'|safe) | indent + '<'
+('<b>'|safe) | string + '<'
+('<%s>'|safe) | format('<') + '<'
+('<b>'|safe) | reverse + '<'
+('<b>'|safe)[0] + '<'
+('<b>'|safe)[:2] + '<'
+('<b>'|safe)[::-1] + '<'
+('<b>'|safe) | first + '<'
+('<b>'|safe) | last + '<'
+('<b>'|safe) | list
+('<b>'|safe).split('b')
+('<b>'|safe).partition('b')
+('<b>'|safe).splitlines() | first + '<'
+('<b>'|safe).removeprefix('<') + '<'
+('5'|safe).zfill(3) + '<'
+['<b>'|safe]
+('<b>'|safe) | tojson
+('<b>'|safe) | tojson + '<'
+'<' | tojson + ('<'|safe)
+('<b>'|safe) == '<b>'
+{'<b>': 1}['<b>'|safe]
+'b' in ('<b>'|safe)
+('<b>'|safe) is string
+('<b>'|safe) is escaped
+'<b>' is escaped
+('<b>'|safe) | length
+('12'|safe) | int + 1
+('<b>'|safe) | default('x') + '<'
+['<b>'|safe, 'a'] | sort | first + '<'
+['<b>', 'c'] | map('safe') | map('upper') | list
+('<b>'|safe) < '<c>'
+('<b>'|safe) - 'a'
+d | attr('nosuch') | e
 s|length>5
 s|length > 5 and n>3
 d|length==3
@@ -693,6 +784,8 @@ TEMPLATES = [
     "{% macro m() %}{% endmacro %}{{ m.name }}", "{% macro t(x) %}{% if x is string %}s{% elif x is mapping %}m{% else %}o{% endif %}{% endmacro %}{{ t('a') }}{{ t({}) }}{{ t(1) }}",
     # filter, print, generation
     "{% filter upper %}a{{ s }}{% endfilter %}", "{% filter replace('a', 'b') | upper %}aA{% endfilter %}", "{% filter nosuch %}{% endfilter %}", "{% filter upper %}x", "{% print n %}", "{% print n, s %}", "{% generation %}x{{ n }}{% endgeneration %}", "{% for m in messages %}{% generation %}{{ m.role }}{% endgeneration %}{% endfor %}", "{% generation %}", "{% generation %}{% set q = 1 %}{% endgeneration %}{{ q is defined }}", "{% filter indent(2) %}a\nb{% endfilter %}",
+    # markup
+    "{% filter safe %}<{% endfilter %}", "{% set a | safe %}<{% endset %}{{ a + '<' }}", "{% set a %}{{ '<' | safe }}{% endset %}{{ a + '<' }}", "{% macro m() %}<{% endmacro %}{{ m() + '<' }}{{ m() | e }}", "{% for c in '<a>' | safe %}{{ c + '<' }}{% endfor %}", "{% set ns = namespace(s='' | safe) %}{% for x in ['<', '&'] %}{% set ns.s = ns.s + x %}{% endfor %}{{ ns.s }}", "{{ '<' | safe }}{{ '<' }}",
     # refusals
     "{% extends 'x' %}", "{% include 'x' %}", "{% import 'x' as y %}", "{% from 'x' import y %}", "{% do xs.append(1) %}", "{% nosuch %}", "{% if x %}{% nosuch %}{% endif %}", "{% debug %}", "{% set x = 1 %}{{ x", "{{ x }", "{{ x %}", "{% if x }}", "{{ a.b.c.d }}", "{{ ) }}", "{{ (] }}", "{{ $ }}", "{{ a ! b }}", "{{ a = b }}", "{{ a; b }}", "{{ 'a' is }}", "{{ a is b is c }}", "{{ 1 | }}", "{{ |upper }}", "{{ . }}", "{{ a..b }}", "{{ 0x }}", "{{ 012 }}", "{{ 1a }}", "{{ 1.2.3 }}", "{{ 1. }}", "{{ [1 2] }}", "{{ '\\x4' }}", "{{ '\\u12' }}",
     "{% for i in range(200000) %}{% endfor %}", "{{ raise_exception('stop: ' ~ n) }}", "{% if messages[0].role != 'user' %}{{ raise_exception('Conversation must start with a user message') }}{% endif %}",

@@ -187,7 +187,7 @@ struct line_editor::state {
 
   /// 1, 0 at the end of the input or -1 where it is interrupted.
   int next_char(wchar_t& c) {
-    tokenization::utf8_state character;
+    utf8_state character;
     for (std::size_t at = next;;) {
       if (at == bytes.size()) {
         bytes.erase(0, next);
@@ -203,13 +203,13 @@ struct line_editor::state {
         continue;
       }
       const auto step = character.advance(static_cast<unsigned char>(bytes[at]));
-      if (step == tokenization::utf8_state::step::invalid) {
+      if (step == utf8_state::step::invalid) {
         next = std::max(at, next + 1); // what spoils a character may begin another
         c = replacement;
         return 1;
       }
       ++at;
-      if (step == tokenization::utf8_state::step::complete) {
+      if (step == utf8_state::step::complete) {
         c = static_cast<wchar_t>(tokenization::next_char(bytes, next));
         return 1;
       }

@@ -1,5 +1,5 @@
-// What one rendering carries from hand to hand: how much work it may still do, what the clock says, and the objects
-// that could refer to each other. Lives as long as one call of `program::render`, on one thread.
+// The state of one rendering that all operations share: its budget of work, the time, and the objects that may form
+// cycles. Lives for one call of `program::render`, on one thread. Also declares the operations and the library.
 #pragma once
 
 #include "runtime/chat/jinja/value.hpp"
@@ -20,7 +20,8 @@ public:
       kept->clear();
   }
 
-  /// A string or a sequence made by the template, with what it takes beside its contents, charged.
+  /// Strings and sequences made by the template. Charge their overhead; `copied` and `list` charge the contents as
+  /// well.
   value text(std::string s) {
     make(64);
     return value(std::move(s));
@@ -29,15 +30,27 @@ public:
     make(64 + s.size());
     return value(s);
   }
+  value markup(std::string s) {
+    make(64);
+    return value::markup(std::move(s));
+  }
+  /// The same for text derived from `origin`: markup if that is markup.
+  value text_like(const value& origin, std::string s) {
+    return origin.is_markup() ? markup(std::move(s)) : text(std::move(s));
+  }
+  value copied_like(const value& origin, std::string_view s) {
+    make(s.size());
+    return text_like(origin, std::string(s));
+  }
   value list(std::vector<value> items, shape is = shape::list) {
     make(64 + items.size() * sizeof(value));
     return make_sequence(is, std::move(items));
   }
-  /// What iterating `v` yields, charged.
+  /// The items that iterating `v` yields, charged.
   std::vector<value> items(const value& v) { return iterate(*this, v); }
   /// str(v), charged.
   std::string string(const value& v) { return v.text(*this); }
-  /// Keeps an object that can come to refer to itself until the rendering ends.
+  /// Keeps an object until the rendering ends, then clears it: it may be part of a cycle.
   void keep(std::shared_ptr<object> o) {
     make(256);
     kept_.push_back(std::move(o));
@@ -54,23 +67,23 @@ struct call_arguments {
   std::vector<std::pair<std::string, value>> keyword;
 };
 
-/// The arguments in the order of `names`, by Python's rules; what is absent is undefined. Throws fault where one of the
+/// The arguments in the order of `names`, by Python's rules; absent ones are undefined. Throws fault if one of the
 /// first `required` is absent, or one is unknown or given twice.
 std::vector<value> bind(std::string_view function, const call_arguments& args,
                         std::initializer_list<std::string_view> names, std::size_t required = 0);
 
-/// The integer that `v` must be.
+/// `v` as an integer. Throws fault for other kinds.
 std::int64_t to_integer(const value& v);
-/// The same, `fallback` where it is undefined or none.
+/// The same, or `fallback` for undefined and none.
 std::int64_t to_integer(const value& v, std::int64_t fallback);
 
-// -- operations, as the sandbox of jinja2 does them ---------------------------
+// -- operations, by the rules of jinja2's sandbox ------------------------------
 
 /// `object.name` (an attribute, else an item) and `object[key]` (an item, else an attribute).
 value get_attribute(context& c, const value& object, const std::string& name);
 value get_item(context& c, const value& object, const value& key);
-/// The method of a string, list, tuple or dict; nothing where it has none of that name. An undefined that says why
-/// where the sandbox forbids it.
+/// The method of a string, list, tuple or dict, or nothing if there is none of that name. An undefined with a reason if
+/// the sandbox forbids it.
 std::optional<value> find_method(const value& self, std::string_view name);
 value slice_of(context& c, const value& object, const value& start, const value& stop, const value& step);
 /// +, -, *, /, //, %, **.
@@ -78,19 +91,21 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
 value negate(const value& v);
 /// `item in container`.
 bool contains(context& c, const value& container, const value& item);
-/// "format" % arguments, and "format".format(...).
-std::string format_percent(context& c, std::string_view format, const value& arguments);
-std::string format_braces(context& c, std::string_view format, const call_arguments& args);
+/// `format % arguments` and `format.format(...)`. A format that is markup escapes its arguments and yields markup.
+value format_percent(context& c, const value& format, const value& arguments);
+value format_braces(context& c, const value& format, const call_arguments& args);
+/// markupsafe.escape(v), as text: HTML escapes unless `v` is markup.
+std::string escaped(context& c, const value& v);
 
 using filter_function = value (*)(context&, const value& input, const call_arguments&);
 using test_function = bool (*)(context&, const value& input, const call_arguments&);
-/// Null where there is none of that name.
+/// Null if there is none of that name.
 filter_function find_filter(std::string_view name);
 test_function find_test(std::string_view name);
 /// `range`, `namespace`, `raise_exception`, ...
 const std::vector<std::pair<std::string, value>>& globals();
 
-/// A callable of the host.
+/// A callable implemented in C++.
 class function : public object {
 public:
   using body = std::function<value(context&, const call_arguments&)>;
@@ -103,8 +118,8 @@ private:
   body call_;
 };
 
-/// What `namespace()` makes: the one thing that a template can change. Printing one doesn't show what is in it, which
-/// could be itself.
+/// The object that `namespace()` makes, the only one that a template can change. Its repr omits the contents, which may
+/// include the namespace itself.
 class name_space : public object {
 public:
   explicit name_space(dict attributes) : attributes_(std::move(attributes)) {}
@@ -120,7 +135,7 @@ private:
   dict attributes_;
 };
 
-/// What raise_exception throws: the template's own sentence.
+/// Thrown by raise_exception, with the template's own sentence.
 class raised : public fault {
 public:
   using fault::fault;

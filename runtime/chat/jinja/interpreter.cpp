@@ -1,7 +1,7 @@
-#include "runtime/chat/jinja/parser.hpp"
-#include "runtime/chat/jinja/program.hpp"
-#include "runtime/chat/jinja/scope.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/interpreter.hpp"
+
+#include "runtime/chat/jinja/evaluator.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -10,11 +10,8 @@ namespace troupe::jinja {
 
 namespace {
 
-/// What follows a statement: the next one, or the end of the loop or of its turn.
+/// Where to go after a statement: to the next one, out of the loop, or to its next iteration.
 enum class flow { next, leave, again };
-
-constexpr unsigned max_depth = 800;   // calls of eval and run within each other
-constexpr std::size_t step_cost = 64; // of an expression or statement, in the bytes that context::spend counts
 
 class interpreter;
 
@@ -36,9 +33,9 @@ private:
   scope_ptr where_;
 };
 
-class interpreter : public context {
+class interpreter : public evaluator {
 public:
-  interpreter(const value& names, const render_limits& limits, std::optional<std::tm> now) : context(limits, now) {
+  interpreter(const value& names, const render_limits& limits, std::optional<std::tm> now) : evaluator(limits, now) {
     auto outermost = std::make_shared<scope>();
     for (const auto& [name, item] : globals())
       outermost->names.emplace_back(name, item);
@@ -62,11 +59,11 @@ public:
     return out;
   }
 
-  /// A macro's body with its parameters bound, by the rules of jinja2's Macro.
+  /// Binds the parameters by the rules of jinja2's Macro and runs the macro's body.
   value invoke(const ast::macro_body& m, const scope_ptr& where, call_arguments args) {
     spend((m.parameters.size() + 1) * (args.keyword.size() + 1));
     auto inner = std::make_shared<scope>(scope{where, {}});
-    const auto take = [&](std::string_view key) -> std::optional<value> {
+    const auto claim = [&](std::string_view key) -> std::optional<value> {
       const auto found = std::ranges::find(args.keyword, key, [](const auto& entry) { return entry.first; });
       if (found == args.keyword.end())
         return std::nullopt;
@@ -82,13 +79,13 @@ public:
       const auto& name = m.parameters[i].name;
       if (i < args.positional.size())
         inner->set(*this, name, args.positional[i]);
-      else if (auto given = take(name))
+      else if (auto given = claim(name))
         inner->set(*this, name, std::move(*given));
       else
         absent.push_back(&m.parameters[i]);
     }
     if (m.uses_caller && !expects("caller"))
-      inner->set(*this, "caller", take("caller").value_or(value::undefined("No caller defined")));
+      inner->set(*this, "caller", claim("caller").value_or(value::undefined("No caller defined")));
     if (m.uses_kwargs && !expects("kwargs")) {
       dict rest;
       for (const auto& [key, item] : args.keyword)
@@ -114,25 +111,9 @@ public:
   }
 
 private:
-  // -- places -----------------------------------------------------------------
+  // -- scopes and output ------------------------------------------------------
 
-  /// Counts a level of recursion for as long as it lives.
-  class level {
-  public:
-    explicit level(interpreter& in) : in_(in) {
-      if (++in_.depth_ > max_depth) {
-        --in_.depth_;
-        throw fault("the template calls itself too deeply");
-      }
-    }
-    ~level() { --in_.depth_; }
-    level(const level&) = delete;
-
-  private:
-    interpreter& in_;
-  };
-
-  /// Runs `body` in the scope `inner`; what it prints is the result.
+  /// Runs `body` in the scope `inner` and returns its output.
   template <class Body>
   std::string within(scope_ptr inner, Body body) {
     std::string printed;
@@ -179,7 +160,7 @@ private:
     return flow::next;
   }
 
-  /// What has been printed so far by the innermost block that is captured.
+  /// The output so far of the innermost captured block.
   value printed() { return copied(*out_); }
 
   flow on(const ast::assignment& a) {
@@ -292,7 +273,7 @@ private:
       scope_->set(*this, "loop", value(std::shared_ptr<object>(loop)));
       assign(*l.target, loop->items[i]);
       then = run(l.body);
-      finished_one |= then == flow::next; // jinja2's `else` looks at this, not at whether there were items
+      finished_one |= then == flow::next; // jinja2's `else` depends on this, not on the number of items
     }
     scope_ = outer;
     if (finished_one || l.otherwise.empty())
@@ -303,7 +284,7 @@ private:
     return then;
   }
 
-  /// What iterating `v` yields, as a sequence: itself where it is one.
+  /// The items of `v` as a sequence: `v` itself if it is one.
   value row(const value& v) {
     const bool shared = v.is(kind::sequence) &&
       (v.seq().is != shape::generator || !std::exchange(v.seq().consumed, true));
@@ -330,213 +311,16 @@ private:
     }
   }
 
-  // -- expressions ------------------------------------------------------------
-
-  value eval(const ast::expression& e) {
-    const level guard(*this);
-    spend(step_cost);
-    at_ = e.at;
-    return std::visit([&](const auto& node) { return on(node, e.at); }, e.is);
-  }
-
-  value eval(const ast::expression_ptr& e) { return e ? eval(*e) : value(); }
-
-  std::vector<value> eval(const std::vector<ast::expression_ptr>& all) {
-    std::vector<value> result;
-    for (const auto& e : all)
-      result.push_back(eval(*e));
-    return result;
-  }
-
-  value on(const ast::literal& l, position) { return l.is; }
-
-  value on(const ast::name& n, position) {
-    const auto* found = scope_->find(*this, n.is);
-    return found ? *found : value::undefined('\'' + n.is + "' is undefined");
-  }
-
-  value on(const ast::list_literal& l, position) { return list(eval(l.items)); }
-  value on(const ast::tuple_literal& t, position) { return list(eval(t.items), shape::tuple); }
-
-  value on(const ast::dict_literal& d, position at) {
-    dict result;
-    for (const auto& [key, item] : d.items) {
-      auto k = eval(*key), v = eval(*item);
-      at_ = at;
-      result.set(*this, k, std::move(v));
-    }
-    return value(std::move(result));
-  }
-
-  value on(const ast::attribute& a, position at) {
-    const auto object = eval(*a.object);
-    at_ = at;
-    return get_attribute(*this, object, a.name);
-  }
-
-  value on(const ast::item& i, position at) {
-    const auto object = eval(*i.object), key = eval(*i.key);
-    at_ = at;
-    return get_item(*this, object, key);
-  }
-
-  value on(const ast::slice& s, position at) {
-    const auto object = eval(*s.object), start = eval(s.start), stop = eval(s.stop), step = eval(s.step);
-    at_ = at;
-    return slice_of(*this, object, start, stop, step);
-  }
-
-  value on(const ast::call& c, position at) { return call(c, at, nullptr); }
-
-  value on(const ast::filter& f, position) { return filtered(f, eval(*f.input)); }
-
-  /// `f` on `input`, or through the filters before it.
-  value filtered(const ast::filter& f, value input) {
-    auto given = arguments(f.given);
-    if (!f.find)
-      throw fault("no filter named '" + f.name + "'");
-    return f.find(*this, input, given);
-  }
-
-  /// The filters of a block on what it printed; the innermost has no input of its own.
-  value filtered(const ast::expression& chain, value printed) {
-    const auto& f = std::get<ast::filter>(chain.is);
-    auto input = f.input ? filtered(*f.input, std::move(printed)) : std::move(printed);
-    at_ = chain.at;
-    return filtered(f, std::move(input));
-  }
-
-  value on(const ast::test& t, position at) {
-    const auto input = eval(*t.input);
-    const auto given = arguments(t.given);
-    at_ = at;
-    if (!t.find)
-      throw fault("no test named '" + t.name + "'");
-    return value(t.find(*this, input, given));
-  }
-
-  value on(const ast::negation& n, position) { return value(!eval(*n.of).truth()); }
-
-  value on(const ast::sign& s, position at) {
-    auto of = eval(*s.of);
-    at_ = at;
-    return s.is == '-' ? negate(of) : negate(negate(of));
-  }
-
-  value on(const ast::binary& b, position at) {
-    const auto left = eval(*b.left), right = eval(*b.right);
-    at_ = at;
-    return arithmetic(*this, b.op, left, right);
-  }
-
-  value on(const ast::logical& l, position) {
-    auto left = eval(*l.left);
-    return left.truth() == l.conjunction ? eval(*l.right) : left;
-  }
-
-  value on(const ast::comparison& c, position at) {
-    auto left = eval(*c.first);
-    for (const auto& [op, operand] : c.rest) {
-      auto right = eval(*operand);
-      at_ = at;
-      if (!holds(op, left, right))
-        return value(false);
-      left = std::move(right);
-    }
-    return value(true);
-  }
-
-  bool holds(const std::string& op, const value& a, const value& b) {
-    if (op == "in" || op == "not in") {
-      return contains(*this, b, a) == (op == "in");
-    }
-    if (op == "==" || op == "!=")
-      return equal(*this, a, b) == (op == "==");
-    return ordered(*this, op, a, b);
-  }
-
-  value on(const ast::concatenation& c, position at) {
-    std::string out;
-    for (const auto& part : c.parts) {
-      const auto v = eval(*part);
-      at_ = at;
-      if (v.is_string()) {
-        make(v.str().size());
-        out += v.str();
-      } else {
-        out += string(v);
-      }
-    }
-    return text(std::move(out));
-  }
-
-  value on(const ast::conditional& c, position at) {
-    if (eval(*c.condition).truth())
-      return eval(*c.then);
-    at_ = at;
-    return c.otherwise
-      ? eval(*c.otherwise)
-      : value::undefined("the inline if-expression evaluated to false and no else section was defined.");
-  }
-
-  call_arguments arguments(const ast::arguments& given) {
-    call_arguments result{eval(given.positional), {}};
-    for (const auto& [key, item] : given.keyword)
-      result.keyword.emplace_back(key, eval(*item));
-    if (given.unpacked_list)
-      for (auto& item : items(eval(*given.unpacked_list)))
-        result.positional.push_back(std::move(item));
-    if (given.unpacked_dict) {
-      const auto more = eval(*given.unpacked_dict);
-      if (!more.is(kind::dict))
-        throw fault("the argument after ** must be a mapping, not " + more.type_name());
-      spend(more.map().size() * 2 * sizeof(value));
-      for (const auto& [key, item] : more.map().entries()) {
-        if (!key.is_string())
-          throw fault("keywords must be strings");
-        result.keyword.emplace_back(key.str(), item);
-      }
-    }
-    return result;
-  }
-
-  value call(const ast::call& c, position at, const value* caller) {
-    const auto callee = eval(*c.callee);
-    auto given = arguments(c.given);
-    at_ = at;
-    if (caller)
-      given.keyword.emplace_back("caller", *caller);
-    if (callee.is_undefined())
-      throw fault(callee.why());
-    if (!callee.is(kind::object))
-      throw fault('\'' + callee.type_name() + "' object is not callable");
-    auto result = callee.obj()->call(*this, given);
-    at_ = at;
-    return result;
-  }
-
-  scope_ptr scope_;
   std::string* out_ = nullptr;
-  position at_;
-  unsigned depth_ = 0;
 };
 
 value macro_object::call(context&, const call_arguments& args) { return in_.invoke(body_, where_, args); }
 
 } // namespace
 
-// -- the program --------------------------------------------------------------
-
-struct program::body {
-  ast::block statements;
-};
-
-program program::parse(std::string_view source) {
-  return program(std::make_shared<const body>(body{jinja::parse(source)}));
-}
-
-std::string program::render(const value& globals, const render_limits& limits, std::optional<std::tm> now) const {
-  return interpreter(globals, limits, now).render(body_->statements);
+std::string interpret(const ast::block& template_body, const value& globals, const render_limits& limits,
+                      std::optional<std::tm> now) {
+  return interpreter(globals, limits, now).render(template_body);
 }
 
 } // namespace troupe::jinja

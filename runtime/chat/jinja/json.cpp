@@ -1,5 +1,5 @@
-// JSON in and out of template values, as Python's json module reads and writes it.
-#include "runtime/chat/jinja/text.hpp"
+// Converts JSON to template values and back, as Python's json module does.
+#include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/support/error.hpp"
 

@@ -1,5 +1,5 @@
-// How much one rendering may still do and make, until when, and whether anybody still waits for it. Whatever takes time
-// by the size of a value takes a meter, charges it as it goes, and so ends in time. Belongs to one rendering's thread.
+// Bounds the work, memory and time of one rendering, and lets it be cancelled. Every function whose time depends on the
+// size of a value charges a meter as it goes. Belongs to the thread of its rendering.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +11,23 @@
 
 namespace troupe::jinja {
 
-/// A fault while rendering that doesn't know its place yet: the interpreter adds line and column.
+/// An error of rendering. The interpreter adds line and column.
 class fault : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
 };
 
-/// Nobody waits for the rendering any more.
+/// The rendering was cancelled.
 class stopped : public fault {
 public:
   stopped() : fault("the request was cancelled") {}
 };
 
-/// What one rendering may use.
+/// The budget of one rendering.
 struct render_limits {
-  std::size_t steps = std::size_t{256} << 20; // of about a nanosecond: bytes passed over, values visited
-  std::size_t bytes = std::size_t{64} << 20;  // of memory taken, whether or not it is given back
-  std::chrono::milliseconds time{2000};       // on the wall
+  std::size_t steps = std::size_t{256} << 20; // about a nanosecond each: bytes passed over, values visited
+  std::size_t bytes = std::size_t{64} << 20;  // allocated in total, freed or not
+  std::chrono::milliseconds time{2000};       // wall clock
   std::stop_token stop = {};
 };
 
@@ -40,13 +40,13 @@ public:
       end_(clock::now() + limits.time),
       look_at_(steps_) {}
 
-  /// For what is done outside of a rendering, on texts of known size.
+  /// For work outside of a rendering, on texts of known size.
   static meter unlimited() {
     constexpr auto all = std::numeric_limits<std::size_t>::max();
     return meter({.steps = all, .bytes = all, .time = std::chrono::hours(1000)});
   }
 
-  /// Charges steps. Throws fault when they are used up or the time is, stopped when the rendering is to stop.
+  /// Charges steps. Throws fault when steps or time run out, stopped on cancellation.
   void spend(std::size_t steps) {
     if (steps > steps_)
       throw fault("the template does more work than any chat template should");
@@ -55,7 +55,7 @@ public:
       look();
   }
 
-  /// Charges memory, and the steps to fill it. Comes before the memory is taken, where that can be much.
+  /// Charges memory, and the steps to fill it. Must precede allocations that can be large.
   void make(std::size_t bytes) {
     if (bytes > bytes_)
       throw fault("the template makes more text and values than any chat template should");
@@ -63,7 +63,7 @@ public:
     spend(bytes);
   }
 
-  /// Long work is done in parts of this many bytes, between which spend() can end it.
+  /// Long work proceeds in parts of this many bytes, so that spend() can end it in between.
   static constexpr std::size_t part = 16 << 10;
 
 private:
@@ -81,7 +81,7 @@ private:
   std::size_t steps_, bytes_;
   std::stop_token stop_;
   clock::time_point end_;
-  std::size_t look_at_; // the clock and the token are looked at when so few steps are left
+  std::size_t look_at_; // steps left at the next check of clock and stop token
 };
 
 } // namespace troupe::jinja

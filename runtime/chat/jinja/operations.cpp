@@ -1,6 +1,7 @@
-// Attribute access, slices and arithmetic of template values: Python's, within jinja2's sandbox and 64-bit integers.
+// Attribute access, slices and arithmetic of template values: Python's rules within jinja2's sandbox, with 64-bit
+// integers.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -62,7 +63,7 @@ namespace {
 
 std::string type_repr(const value& v) { return v.is_none() ? "None" : v.type_name() + " object"; }
 
-/// repr(v) for a message, which a long one would drown.
+/// repr(v) for a message, or the type of a large value.
 std::string brief(context& c, const value& v) { return v.extent().weight > 80 ? '<' + v.type_name() + ">" : v.repr(c); }
 
 std::optional<value> attribute(context& c, const value& v, const std::string& name) {
@@ -75,14 +76,15 @@ std::optional<value> attribute(context& c, const value& v, const std::string& na
   return found;
 }
 
-/// The code point number `index`, from behind where that is negative.
-std::optional<value> letter(context& c, std::string_view s, std::int64_t index) {
+/// The code point at `index`, counted from the end if negative.
+std::optional<value> letter(context& c, const value& of, std::int64_t index) {
+  const std::string_view s = of.str();
   std::size_t begin = 0, end = 0;
   if (index >= 0) {
     end = begin = text::offset(c, s, static_cast<std::size_t>(index));
     if (begin == s.size())
       return std::nullopt;
-    text::decode(s, end);
+    next_char(s, end);
   } else {
     for (begin = s.size(); index < 0; ++index) {
       if (begin == 0)
@@ -91,7 +93,7 @@ std::optional<value> letter(context& c, std::string_view s, std::int64_t index) 
       text::last(s, end = begin, begin);
     }
   }
-  return c.copied(s.substr(begin, end - begin));
+  return c.copied_like(of, s.substr(begin, end - begin));
 }
 
 std::optional<value> item(context& c, const value& v, const value& key) {
@@ -104,7 +106,7 @@ std::optional<value> item(context& c, const value& v, const value& key) {
   if (!key.is_integral() || !(row || v.is_string()))
     return std::nullopt;
   if (v.is_string())
-    return letter(c, v.str(), key.integer());
+    return letter(c, v, key.integer());
   const auto size = static_cast<std::int64_t>(v.seq().items.size());
   const auto at = key.integer() < 0 ? key.integer() + size : key.integer();
   if (at < 0 || at >= size)
@@ -138,7 +140,7 @@ value get_item(context& c, const value& object, const value& key) {
 
 namespace {
 
-/// The code points of these numbers, which rise or fall.
+/// The code points at the given indices, which are monotonic.
 std::string letters_at(context& c, std::string_view s, std::vector<std::size_t> numbers) {
   const bool falling = numbers.size() > 1 && numbers[0] > numbers[1];
   if (falling)
@@ -148,7 +150,7 @@ std::string letters_at(context& c, std::string_view s, std::vector<std::size_t> 
   for (const auto wanted : numbers) {
     const auto skipped = text::offset(c, s.substr(at), wanted - number);
     auto end = at += skipped;
-    text::decode(s, end);
+    next_char(s, end);
     c.make(end - at);
     out.append(s, at, end - at);
     at = end;
@@ -181,7 +183,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
   if (object.is_string() && by == 1) {
     const auto begin = text::offset(c, object.str(), static_cast<std::size_t>(from));
     const auto rest = std::string_view(object.str()).substr(begin);
-    return c.copied(rest.substr(0, text::offset(c, rest, static_cast<std::size_t>(count))));
+    return c.copied_like(object, rest.substr(0, text::offset(c, rest, static_cast<std::size_t>(count))));
   }
   c.make(count * (sizeof(value) + sizeof(std::size_t)));
   std::vector<std::size_t> chosen;
@@ -196,7 +198,7 @@ value slice_of(context& c, const value& object, const value& start, const value&
       items.push_back(object.seq().items[at]);
     return c.list(std::move(items), object.seq().is == shape::list ? shape::list : shape::tuple);
   }
-  return c.text(letters_at(c, object.str(), std::move(chosen)));
+  return c.text_like(object, letters_at(c, object.str(), std::move(chosen)));
 }
 
 bool contains(context& c, const value& container, const value& item) {
@@ -215,13 +217,19 @@ bool contains(context& c, const value& container, const value& item) {
   return std::ranges::any_of(c.items(container), is_it);
 }
 
+std::string escaped(context& c, const value& v) {
+  if (v.is_markup())
+    return c.string(v);
+  return v.is_string() ? text::escape_html(c, v.str()) : text::escape_html(c, c.string(v));
+}
+
 // -- arithmetic ---------------------------------------------------------------
 
 namespace {
 
 [[noreturn]] void overflow() { throw fault("an integer does not fit into 64 bits"); }
 
-/// `compute` is one of the compiler's checked operations; it says whether it overflowed.
+/// `compute` is a checked operation of the compiler and returns whether it overflowed.
 value checked(bool (*compute)(std::int64_t, std::int64_t, std::int64_t*), std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
   if (compute(a, b, &result))
@@ -269,7 +277,7 @@ value integers(std::string_view op, const value& left, const value& right) {
   const auto by = divisor(right, op == "%" ? "modulo" : "division or modulo");
   if (by == -1)
     return op == "%" ? value(0) : checked(subtract, 0, a);
-  const bool lower = a % by != 0 && (a % by < 0) != (by < 0); // C++ rounds towards zero, Python down
+  const bool lower = a % by != 0 && (a % by < 0) != (by < 0); // C++ rounds towards zero, Python towards minus infinity
   return op == "%" ? value(a % by + (lower ? by : 0)) : value(a / by - (lower ? 1 : 0));
 }
 
@@ -311,7 +319,7 @@ value repeat(context& c, const value& v, std::int64_t times) {
     out.reserve(unit * n);
     for (std::size_t i = 0; unit != 0 && i < n; ++i)
       out += v.str();
-    return value(std::move(out));
+    return v.is_markup() ? value::markup(std::move(out)) : value(std::move(out));
   }
   std::vector<value> items;
   for (std::size_t i = 0; unit != 0 && i < n; ++i)
@@ -325,7 +333,7 @@ bool concatenable(const value& v) { return v.is(kind::sequence) && v.seq().index
 
 value arithmetic(context& c, std::string_view op, const value& a, const value& b) {
   if (op == "%" && a.is_string())
-    return c.text(format_percent(c, a.str(), b));
+    return format_percent(c, a, b);
   for (const auto* v : {&a, &b})
     if (v->is_undefined())
       throw fault(v->why());
@@ -336,6 +344,8 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
   if (op == "+" && a.is_string()) {
     if (!b.is_string())
       throw fault("can only concatenate str (not \"" + b.type_name() + "\") to str");
+    if (a.is_markup() || b.is_markup())
+      return c.markup(escaped(c, a) + escaped(c, b));
     c.make(a.str().size() + b.str().size());
     return c.text(a.str() + b.str());
   }

@@ -1,5 +1,4 @@
-// The names that a body of a template sees, and the variable `loop` of one. Used by interpreter.cpp alone, during one
-// rendering.
+// Scopes of names, and the variable `loop`. Used by the evaluator and the interpreter during one rendering.
 #pragma once
 
 #include "runtime/chat/jinja/context.hpp"
@@ -8,12 +7,13 @@
 
 namespace troupe::jinja {
 
-/// Names of one body and the bodies around it. Loops, macros and blocks have their own; branches don't.
+/// The names of one body and, by `around`, of the enclosing ones. Loops, macros and blocks open scopes; branches do
+/// not.
 struct scope {
   std::shared_ptr<scope> around;
   std::vector<std::pair<std::string_view, value>> names; // views into the template or the globals
 
-  /// Names are looked through one by one, which is charged.
+  /// Searches linearly, which is charged.
   value* own(meter& m, std::string_view name) {
     m.spend(2 * names.size());
     const auto found = std::ranges::find(names, name, [](const auto& entry) { return entry.first; });

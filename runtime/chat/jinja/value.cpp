@@ -1,6 +1,6 @@
 #include "runtime/chat/jinja/value.hpp"
 
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -25,6 +25,12 @@ value::value(dict d) : data_(std::make_shared<const dict>(std::move(d))) {}
 value value::undefined(std::string why) {
   value result;
   result.data_ = undefined_type{std::make_shared<const std::string>(std::move(why))};
+  return result;
+}
+
+value value::markup(std::string s) {
+  value result(std::move(s));
+  std::get<text_type>(result.data_).safe = true;
   return result;
 }
 
@@ -70,7 +76,7 @@ void dict::put(std::string hashed, const value& key, value v) {
     entries_[at->second].second = std::move(v);
 }
 
-// -- what a value is ----------------------------------------------------------
+// -- inspection ---------------------------------------------------------------
 
 std::string value::why() const {
   const auto& reason = std::get<undefined_type>(data_).why;
@@ -98,7 +104,7 @@ std::string value::type_name() const {
     case kind::boolean: return "bool";
     case kind::integer: return "int";
     case kind::real: return "float";
-    case kind::string: return "str";
+    case kind::string: return is_markup() ? "Markup" : "str";
     case kind::sequence:
       switch (seq().is) {
         case shape::list: return "list";
@@ -126,7 +132,7 @@ bool value::same(const value& other) const { return data_ == other.data_; }
 
 namespace {
 
-/// Writes what repr() prints.
+/// Implements repr().
 class printer {
 public:
   explicit printer(meter& m) : meter_(m) {}
@@ -139,7 +145,10 @@ public:
       case kind::boolean: return add(v.integer() ? "True" : "False");
       case kind::integer: return add(std::to_string(v.integer()));
       case kind::real: return add(text::repr(v.real()));
-      case kind::string: return add(text::repr(meter_, v.str()));
+      case kind::string:
+        add(v.is_markup() ? "Markup(" : "");
+        add(text::repr(meter_, v.str()));
+        return add(v.is_markup() ? ")" : "");
       case kind::sequence: return print(v.seq());
       case kind::dict: return print(v.map());
       default: return add('<' + v.type_name() + '>');
@@ -215,7 +224,7 @@ bool row(const value& v) { return v.is(kind::sequence) && v.seq().indexable(); }
 
 int sign(auto a, auto b) { return a < b ? -1 : b < a ? 1 : 0; }
 
-/// Exact where a conversion to double would round the integer.
+/// Exact even if a conversion to double would round the integer.
 int compare_numbers(const value& a, const value& b) {
   if (a.is_integral() && b.is_integral())
     return sign(a.integer(), b.integer());
@@ -233,7 +242,7 @@ std::string_view row_type(const sequence& s) {
 
 namespace {
 
-/// Appends a text that no other value's begins with, or equals unless the values do.
+/// Appends a key that is prefix-free, and equal for equal values only.
 void add_key(meter& m, std::string& out, const value& v, bool inside) {
   m.spend(16);
   switch (v.kind()) {
@@ -273,7 +282,7 @@ std::string hash_key(meter& m, const value& v) {
 
 namespace {
 
-/// Steps to compare the texts.
+/// Charges a comparison of texts.
 void spend_on(meter& m, const std::string& a, const std::string& b) { m.spend(std::min(a.size(), b.size()) / 4); }
 
 } // namespace
@@ -341,7 +350,7 @@ std::vector<value> iterate(meter& m, const value& v) {
       for (std::size_t at = 0; at < s.size();) {
         m.make(letter);
         const auto begin = at;
-        text::decode(s, at);
+        next_char(s, at);
         letters.emplace_back(s.substr(begin, at - begin));
       }
       return letters;

@@ -1,6 +1,6 @@
-// The values of a template: Python's, as far as chat templates can see them. Cheap to copy (containers are shared and
-// never change once made, except namespaces); used by the interpreter on whatever thread renders. What goes through the
-// inside of a value charges a meter.
+// The values of a template: Python's, as far as chat templates can observe. Cheap to copy, because containers are
+// shared and immutable (except namespaces). Used on the rendering thread; functions that traverse a value charge a
+// meter.
 #pragma once
 
 #include "runtime/chat/jinja/meter.hpp"
@@ -29,12 +29,12 @@ struct call_arguments;
 
 enum class kind : std::uint8_t { undefined, none, boolean, integer, real, string, sequence, dict, object };
 
-/// How much there is to walk through in a value, shared parts counted every time that they occur.
+/// The cost of traversing a value. Shared parts count every time they occur.
 struct extent {
   unsigned depth = 0;     // levels of containers
   std::size_t weight = 1; // elements and bytes
 
-  /// Makes room for a part. Throws fault where the whole would be too deep or too large.
+  /// Adds the extent of a part. Throws fault if the whole is too deep or too large.
   void add(const extent& part);
 };
 
@@ -47,15 +47,17 @@ public:
   value(int i) : data_(std::int64_t{i}) {}
   value(std::int64_t i) : data_(i) {}
   value(double d) : data_(d) {}
-  value(std::string s) : data_(std::make_shared<const std::string>(std::move(s))) {}
+  value(std::string s) : data_(text_type{std::make_shared<const std::string>(std::move(s))}) {}
   value(std::string_view s) : value(std::string(s)) {}
   value(const char* s) : value(std::string(s)) {}
   value(std::shared_ptr<const sequence> s) : data_(std::move(s)) {}
   value(std::shared_ptr<object> o) : data_(std::move(o)) {}
   value(dict d);
-  /// An undefined that says `why` when it is used.
+  /// An undefined with the error message for its use.
   static value undefined(std::string why);
-  /// Throw fault where they nest too deeply or are too large.
+  /// Text that `escape` leaves alone: markupsafe's Markup.
+  static value markup(std::string s);
+  /// Throw fault if they nest too deeply or are too large.
   static value list(std::vector<value> items);
   static value tuple(std::vector<value> items);
 
@@ -64,18 +66,19 @@ public:
   bool is_undefined() const { return is(kind::undefined); }
   bool is_none() const { return is(kind::none); }
   bool is_string() const { return is(kind::string); }
-  /// An integer or a boolean, which Python counts as one.
+  bool is_markup() const { return is_string() && std::get<text_type>(data_).safe; }
+  /// An integer or a boolean, which is an integer in Python.
   bool is_integral() const { return is(kind::integer) || is(kind::boolean); }
   bool is_number() const { return is_integral() || is(kind::real); }
 
-  /// The accessors below ask for the right kind.
-  const std::string& str() const { return *std::get<std::shared_ptr<const std::string>>(data_); }
+  /// Accessors. The kind must match.
+  const std::string& str() const { return *std::get<text_type>(data_).is; }
   std::int64_t integer() const { return is(kind::boolean) ? std::get<bool>(data_) : std::get<std::int64_t>(data_); }
   double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<double>(data_); }
   const sequence& seq() const { return *std::get<std::shared_ptr<const sequence>>(data_); }
   const dict& map() const { return *std::get<std::shared_ptr<const dict>>(data_); }
   const std::shared_ptr<object>& obj() const { return std::get<std::shared_ptr<object>>(data_); }
-  /// What an undefined value says when it is used.
+  /// The error message for the use of an undefined value.
   std::string why() const;
 
   /// Python's bool(x).
@@ -86,7 +89,7 @@ public:
   /// Python's type(x).__name__.
   std::string type_name() const;
   jinja::extent extent() const;
-  /// `a is b` of Python.
+  /// Python's `a is b`.
   bool same(const value& other) const;
 
 private:
@@ -97,14 +100,19 @@ private:
     std::shared_ptr<const std::string> why;
     bool operator==(const undefined_type&) const { return true; }
   };
-  std::variant<undefined_type, none_type, bool, std::int64_t, double, std::shared_ptr<const std::string>,
-               std::shared_ptr<const sequence>, std::shared_ptr<const dict>, std::shared_ptr<object>>
+  struct text_type {
+    std::shared_ptr<const std::string> is;
+    bool safe = false;
+    bool operator==(const text_type&) const = default;
+  };
+  std::variant<undefined_type, none_type, bool, std::int64_t, double, text_type, std::shared_ptr<const sequence>,
+               std::shared_ptr<const dict>, std::shared_ptr<object>>
     data_;
 };
 
 enum class shape : std::uint8_t { list, tuple, group, range, view, generator };
 
-/// Everything with elements in a row. A generator is computed at once, but iterates only once, as Python's does.
+/// All kinds of sequences. A generator is computed eagerly but, as in Python, iterates only once.
 struct sequence {
   shape is = shape::list;
   std::vector<value> items;
@@ -115,16 +123,16 @@ struct sequence {
   bool indexable() const { return is != shape::view && is != shape::generator; }
 };
 
-/// A sequence of the given shape. Throws fault where it nests too deeply or is too large.
+/// A sequence of the given shape. Throws fault if it nests too deeply or is too large.
 value make_sequence(shape is, std::vector<value> items, std::string label = {});
 
-/// Keys of any hashable kind, in order of insertion.
+/// Keeps insertion order; keys are of any hashable kind.
 class dict {
 public:
   using entry = std::pair<value, value>;
   const value* find(meter& m, const value& key) const;
   const value* find(std::string_view key) const;
-  /// Throws fault where the key is not hashable, or the dict would nest too deeply or be too large.
+  /// Throws fault if the key is not hashable, or the dict becomes too deep or too large.
   void set(meter& m, const value& key, value v);
   void set(std::string_view key, value v);
   const std::vector<entry>& entries() const { return entries_; }
@@ -134,11 +142,11 @@ public:
 private:
   std::vector<entry> entries_;
   void put(std::string hashed, const value& key, value v);
-  std::map<std::string, std::size_t, std::less<>> index_; // in n log n steps, whatever the keys
+  std::map<std::string, std::size_t, std::less<>> index_; // O(log n) for any choice of keys
   jinja::extent extent_{1, 1};
 };
 
-/// What is not data: functions, macros, namespaces, `loop`.
+/// Functions, macros, namespaces and `loop`.
 class object {
 public:
   virtual ~object() = default;
@@ -146,30 +154,31 @@ public:
   virtual std::optional<value> attribute(context&, std::string_view) { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual value call(context&, const call_arguments&) { throw fault("'" + type_name() + "' object is not callable"); }
-  /// Drops what it refers to, so that objects which refer to each other can be freed.
+  /// Drops references, to break cycles.
   virtual void clear() {}
 };
 
-/// The key under which dicts and `unique` keep a value: equal for equal values. Throws fault where it is not hashable.
+/// The key of a value in dicts and `unique`; equal for equal values only. Throws fault if the value is not hashable.
 std::string hash_key(meter& m, const value& v);
 
 /// Python's `==`.
 bool equal(meter& m, const value& a, const value& b);
-/// The sign of Python's ordering; throws fault, naming `op`, for kinds that have none.
+/// The sign of Python's ordering. Throws fault, naming `op`, for kinds without an order.
 int compare(meter& m, const value& a, const value& b, std::string_view op = "<");
-/// `a op b` for op <, <=, >, >=. Unlike compare() it knows that nan is in no order.
+/// `a op b` for op <, <=, >, >=. Unlike compare(), false for NaN.
 bool ordered(meter& m, std::string_view op, const value& a, const value& b);
 
-/// What iterating yields. Throws fault where `v` is not iterable. Consumes a generator.
+/// The items of an iteration. Throws fault if `v` is not iterable. Consumes a generator.
 std::vector<value> iterate(meter& m, const value& v);
 bool iterable(const value& v);
-/// Python's len(); nothing where there is none.
+/// Python's len(), or nothing for kinds without a length.
 std::optional<std::size_t> length(meter& m, const value& v);
 
-/// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for what cannot be held.
+/// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable
+/// values.
 value from_json(simdjson::dom::element json);
 
-/// How json.dumps is to write; an `indent` puts every element on its own line.
+/// Options of json.dumps. An `indent` puts every element on its own line.
 struct json_style {
   std::optional<std::string> indent = std::nullopt;
   std::string item_separator = ", ";
@@ -178,7 +187,7 @@ struct json_style {
   bool ensure_ascii = false;
 };
 
-/// As Python's json.dumps(v, ensure_ascii=False) prints. Throws fault for what JSON cannot hold.
+/// Python's json.dumps. Throws fault for values without a JSON form.
 std::string to_json(meter& m, const value& v, const json_style& style = {});
 
 } // namespace troupe::jinja

@@ -1,4 +1,4 @@
-// A tokeniser of the fake service that tests keep busy. For tests only.
+// A tokeniser for the fake service that stays busy until the test releases it. For tests only.
 #pragma once
 
 #include "tests/api/openai/fake_service.hpp"

@@ -1,5 +1,5 @@
-// A service that tests play by hand: what was submitted waits here, and the test sends its events. Its model spells
-// every byte as one token.
+// A service driven by the test: requests wait here, and the test sends their events. Every byte is a token of its
+// model.
 #pragma once
 
 #include "api/openai/chat_messages.hpp"
@@ -17,7 +17,7 @@
 namespace troupe::test {
 
 inline constexpr auto patience = std::chrono::seconds(20);
-inline constexpr token_id bos = 256; // decodes to <s>, or to nothing where special tokens are skipped
+inline constexpr token_id bos = 256; // decodes to <s>, or to nothing without special tokens
 
 inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
   auto model = std::make_shared<served_model>();
@@ -184,7 +184,7 @@ public:
     return s;
   }
 
-  /// The next request cannot be submitted.
+  /// Makes the next submission fail.
   void run_short_of_memory() {
     const std::lock_guard lock(mutex_);
     short_of_memory_ = true;

@@ -1,6 +1,6 @@
 #include "api/http/access.hpp"
-#include "api/openai/json_text.hpp"
 #include "api/openai/openai_response.hpp"
+#include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 #include "tests/api/server/live_server.hpp"
 
@@ -57,7 +57,7 @@ TEST_CASE("Log-probabilities of completions count characters, not bytes") {
         R"("text_offset":[0,1,1]})");
 }
 
-TEST_CASE("A special token takes no room in text offsets") {
+TEST_CASE("Special tokens do not count in text offsets") {
   response_writer writer(request_for(dialect::completions, 0), byte_model());
   writer.add(0, piece("ab", {sampled('a', -1), sampled(bos, -1), sampled('b', -1)}));
   CHECK(writer.body().find(R"("text_offset":[0,1,1])") != std::string::npos);
@@ -91,7 +91,7 @@ TEST_CASE("A chat returns token ids where vLLM's clients look for them") {
   CHECK(streamed.chunk(0, e).find("prompt_token_ids") == std::string::npos);
 }
 
-TEST_CASE("A sequence that is never heard of still has its choice and its end") {
+TEST_CASE("A sequence without events still has a choice and a finish reason") {
   auto request = request_for(dialect::chat, -1);
   request.prompts.front().sampling.n = 2;
   response_writer writer(request, byte_model());

@@ -13,7 +13,7 @@ using namespace troupe;
 
 namespace {
 
-/// A folder of files that goes when it does.
+/// A temporary folder of files.
 class folder {
 public:
   explicit folder(const std::string& name) : path_(fs::temp_directory_path() / ("troupe-chat-template-" + name)) {
@@ -100,7 +100,7 @@ TEST_CASE("special tokens that tokenizer_config.json lacks come from special_tok
   CHECK(render(f) == "<a> </b> False");
 }
 
-TEST_CASE("of named templates tool_use is used when there are tools") {
+TEST_CASE("the named template tool_use renders requests with tools") {
   folder f("named");
   f.with(
     "tokenizer_config.json",
@@ -142,7 +142,7 @@ TEST_CASE("a broken template is refused at load with its file, line and column")
   CHECK(failure_of([&] { chat_template::load(named.path()); }).code == errc::bad_file);
 }
 
-TEST_CASE("a template that refuses the messages is heard in its own words") {
+TEST_CASE("a template that refuses the messages is quoted in the error") {
   const auto t = chat_template::parse("{{ raise_exception('Roles must alternate!') }}", "", "");
   const auto e = failure_of([&] { t.render({.messages = hello}); });
   CHECK(e.code == errc::bad_request);

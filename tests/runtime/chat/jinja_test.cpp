@@ -22,14 +22,16 @@ std::tm some_day() {
   return t;
 }
 
-std::string render(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict())) {
-  return jinja::program::parse(source).render(globals, {}, some_day());
+std::string render(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict()),
+                   const jinja::render_limits& limits = {}) {
+  return jinja::program::parse(source).render(globals, limits, some_day());
 }
 
-/// What is refused, and how.
-error failure_of(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict())) {
+/// The error that rendering ends with, or one with the code internal if it succeeds.
+error failure_of(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict()),
+                 const jinja::render_limits& limits = {}) {
   try {
-    render(source, globals);
+    render(source, globals, limits);
   } catch (const failure& f) {
     return f.what_failed();
   }
@@ -94,6 +96,10 @@ TEST_CASE("JSON keeps the order of keys and the difference between integers and 
 }
 
 TEST_CASE("no template runs, grows or nests without bound") {
+  CHECK(failure_of("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}").code ==
+        errc::bad_request);
+  // A fraction of the default limits, to be quick.
+  const jinja::render_limits limits{.steps = 8 << 20, .bytes = 4 << 20, .time = std::chrono::hours(1)};
   for (const std::string source : {
          "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
          "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
@@ -141,14 +147,14 @@ TEST_CASE("no template runs, grows or nests without bound") {
          "999 }}{% endfor %}",
        }) {
     CAPTURE(source);
-    CHECK(failure_of(source).code != errc::internal);
+    CHECK(failure_of(source, jinja::value(jinja::dict()), limits).code != errc::internal);
   }
   CHECK(render("{{ (-9223372036854775807 - 1) % -1 }}") == "0");
   CHECK(render("{{ 'abc'[-9223372036854775807:9223372036854775807:9223372036854775807] }}") == "a");
   CHECK(render("{{ [1, 2][9223372036854775807:-9223372036854775807:-9223372036854775807] }}") == "[2]");
 }
 
-TEST_CASE("long work is charged by what it passes over, and ends") {
+TEST_CASE("long work is charged by the size of its input, and ends") {
   // Too little to do any of it many times.
   const jinja::render_limits few{.steps = 6 << 20, .bytes = 4 << 20, .time = std::chrono::hours(1)};
   jinja::dict names;
@@ -221,7 +227,7 @@ TEST_CASE("long work is charged by what it passes over, and ends") {
   }
 }
 
-TEST_CASE("finding is linear, whatever is looked for, and finds what it should") {
+TEST_CASE("searching is linear for all inputs, and finds the right places") {
   CHECK(render("{{ 'abcabc'.find('c') }} {{ 'abcabc'.rfind('c') }} {{ 'abc'.find('') }} {{ 'abc'.rfind('') }} {{ "
                "''.find('') }}") == "2 5 0 3 0");
   CHECK(render("{{ 'aaaa'.count('aa') }} {{ 'aaaa'.replace('aa', 'b', 1) }} {{ 'a,b,,c'.rsplit(',', 2) }}") ==
@@ -270,7 +276,7 @@ TEST_CASE("a template that nests too deeply is refused, one that nests deeply is
   const auto around = [&](std::string_view open, std::string_view inside, std::string_view close, int times) {
     return repeated(open, times).append(inside).append(repeated(close, times));
   };
-  for (const int times : {20, 100000}) {
+  for (const int times : {20, 5000}) {
     const bool accepted = times == 20;
     for (const auto& source : {
            "{{ " + around("(", "1", ")", times) + " }}",
@@ -303,8 +309,8 @@ TEST_CASE("a template that nests too deeply is refused, one that nests deeply is
   CHECK(render("{{ [" + repeated("1, ", 10000) + "] | length }}") == "10000");
 }
 
-TEST_CASE("what refers to itself is freed") {
-  // The address sanitizer reports what isn't.
+TEST_CASE("values that refer to themselves are freed") {
+  // AddressSanitizer reports leaks.
   CHECK(render("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self is defined }}") == "True");
   CHECK(
     render("{% set ns = namespace() %}{% macro m() %}{{ ns.m is defined }}{% endmacro %}{% set ns.m = m %}{{ m() }}") ==

@@ -26,7 +26,7 @@ std::uint64_t sum_of(std::span<const std::byte> bytes) {
 
 } // namespace
 
-TEST_CASE("A checksum is the same in one piece, in pieces and by chunks, and the same in every process") {
+TEST_CASE("A checksum is the same in one piece, in pieces and by chunks, and across processes") {
   for (const std::size_t bytes : {std::size_t(1), std::size_t(64), std::size_t(191), checksum::chunk - 1,
                                   checksum::chunk, checksum::chunk + 1, 3 * checksum::chunk + 128}) {
     CAPTURE(bytes);
@@ -47,10 +47,10 @@ TEST_CASE("A checksum is the same in one piece, in pieces and by chunks, and the
   std::vector<std::byte> counted(128);
   for (std::size_t i = 0; i < counted.size(); ++i)
     counted[i] = static_cast<std::byte>(i);
-  CHECK(sum_of(counted) == 0xd82a7e51e8bd8cb3); // files hold such
+  CHECK(sum_of(counted) == 0xd82a7e51e8bd8cb3); // stored in files, so it must never change
 }
 
-TEST_CASE("A checksum tells every bit, and every length of zeros") {
+TEST_CASE("A checksum distinguishes every bit, and every length of zeros") {
   auto data = noise(1024);
   std::set<std::uint64_t> sums{sum_of(data)};
   for (std::size_t bit = 0; bit < 8 * data.size(); ++bit) {

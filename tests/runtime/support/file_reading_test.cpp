@@ -1,4 +1,4 @@
-// What is found in the place of a file that somebody named: pipes, devices, files of any size, stand-ins.
+// Pipes, devices, huge files and Git LFS pointers in place of the files that a user names.
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include "runtime/import/model_source.hpp"
@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view lfs_pointer =
   "version https://git-lfs.github.com/spec/v1\noid sha256:4665465465\nsize 1234\n";
 
-/// All that a load reads, but for the weights' values.
+/// Everything that a load reads, except for the values of weights.
 void load(const fs::path& folder) {
   const auto source = open_model(folder.string());
   source.load_tokenizer();
@@ -26,7 +26,7 @@ void load(const fs::path& folder) {
 
 } // namespace
 
-TEST_CASE("Only a regular file of the size that its kind may have is read") {
+TEST_CASE("Only a regular file within the size limit of its kind is read") {
   const temp_folder folder;
   const auto file = folder.path() / "f";
   const file_kind small{"a note", 1000};
@@ -37,7 +37,7 @@ TEST_CASE("Only a regular file of the size that its kind may have is read") {
   CHECK(read_start(file, 7) == "xxxxxxx");
   write(file, std::string(1001, 'x'));
   CHECK(told() == file.string() + ": has 1001 B, a note has at most 1000 B");
-  fs::resize_file(file, std::uintmax_t(1) << 40); // of which the disk holds nothing
+  fs::resize_file(file, std::uintmax_t(1) << 40); // sparse: takes no disk space
   CHECK(told() == file.string() + ": has 1.0 TiB, a note has at most 1000 B");
   write(file, lfs_pointer);
   CHECK(told() ==
@@ -51,14 +51,14 @@ TEST_CASE("Only a regular file of the size that its kind may have is read") {
   fs::remove(file);
   fs::create_directory(file);
   CHECK(told() == file.string() + ": is a folder, not a regular file");
-  // Files of /proc say that they are empty, and are as long as they like.
+  // Files of /proc report no size and can have any length.
   CHECK(read_file("/proc/self/statm", small).size() > 10);
   CHECK(failure_of([&] {
           read_file("/proc/self/maps", small);
         }).ends_with(": has more than 1000 B, a note has at most 1000 B"));
 }
 
-TEST_CASE("What comes through a pipe is read to its end, up to what it may have") {
+TEST_CASE("A pipe is read to its end, up to its size limit") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const file_kind small{"a note", 1000};
@@ -71,7 +71,7 @@ TEST_CASE("What comes through a pipe is read to its end, up to what it may have"
   CHECK(failure_of([&] { read_all(ends[0], "stdin", small); }) == "stdin: cannot be read: Bad file descriptor");
 }
 
-TEST_CASE("No file of a checkpoint makes a load wait or fill the memory, whatever is in its place") {
+TEST_CASE("No file in a checkpoint can block a load or exhaust memory") {
   const temp_folder folder;
   const auto copy = folder.path() / "copy";
   fs::copy(data() / "golden/llama-mha-tied", copy);
@@ -111,7 +111,7 @@ TEST_CASE("No file of a checkpoint makes a load wait or fill the memory, whateve
   CHECK(failure_of([&] { load(gguf); }).find("is a Git LFS pointer") != std::string::npos);
 }
 
-TEST_CASE("A chat template is short, wherever it is written") {
+TEST_CASE("A chat template is bounded in size, in every place that may hold it") {
   const temp_folder folder;
   write(folder.path() / "chat_template.json", R"({"chat_template": ")" + std::string((1 << 20) + 1, 'x') + "\"}");
   CHECK(failure_of([&] {

@@ -16,23 +16,23 @@ const std::string golden = test_data() + "/golden/";
 
 struct streamed {
   std::string text;
-  bool valid = true;         // was every piece UTF-8?
+  bool valid = true;         // every piece was UTF-8
   std::size_t non_empty = 0; // pieces before finish()
 };
 
 streamed stream(const std::shared_ptr<const tokenizer>& tokens, const std::vector<token_id>& ids, bool skip_special) {
   stream_decoder decoder(tokens, skip_special);
   streamed result;
-  const auto take = [&](const std::string& piece) {
+  const auto add = [&](const std::string& piece) {
     result.valid = result.valid && simdjson::validate_utf8(piece);
     result.text += piece;
   };
   for (const token_id id : ids) {
     const auto piece = decoder.push(id);
     result.non_empty += !piece.empty();
-    take(piece);
+    add(piece);
   }
-  take(decoder.finish());
+  add(decoder.finish());
   return result;
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("streamed pieces are UTF-8 and concatenate to the full decode, for ran
     CAPTURE(name);
     const auto tokens = tokenizer::load(golden + name);
     const auto size = static_cast<token_id>(tokens->vocab_size());
-    std::vector<token_id> broken; // tokens that are not UTF-8 by themselves
+    std::vector<token_id> broken; // tokens that are not UTF-8 on their own
     for (token_id id = 0; id < size; ++id)
       if (!simdjson::validate_utf8(tokens->token_bytes(id)))
         broken.push_back(id);
@@ -81,7 +81,7 @@ TEST_CASE("real text streams without delay, and never half a character") {
     CHECK(result.text == text);
     CHECK(result.valid);
     CHECK(result.non_empty > 20);
-    // A text of plain words comes out word by word.
+    // A text of plain words streams word by word.
     const auto plain = tokens->encode("Once upon a time", false);
     stream_decoder decoder(tokens, true);
     std::size_t delayed = 0;
@@ -91,7 +91,7 @@ TEST_CASE("real text streams without delay, and never half a character") {
   }
 }
 
-TEST_CASE("a decoder's every step holds back what may still change, and no more") {
+TEST_CASE("every step of a decoder holds back text that may still change, and no more") {
   const std::vector<token_id> emoji = {3, 4, 5, 6};
   SUBCASE("a run of byte tokens waits for its end") {
     const auto tokens = with_decoder(R"({"type":"ByteFallback"})");
@@ -104,7 +104,7 @@ TEST_CASE("a decoder's every step holds back what may still change, and no more"
   SUBCASE("a run of byte tokens that is spoilt becomes one replacement character per byte at once") {
     const auto tokens = with_decoder(R"({"type":"ByteFallback"})");
     stream_decoder decoder(tokens, false);
-    CHECK(decoder.push(7) == ""); // "A" may still be part of a run that is no UTF-8
+    CHECK(decoder.push(7) == ""); // "A" may still be part of an invalid run
     CHECK(decoder.push(6) == "\uFFFD\uFFFD");
     CHECK(decoder.push(7) == "\uFFFD");
     CHECK(decoder.push(0) == "a");

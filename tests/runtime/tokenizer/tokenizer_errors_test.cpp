@@ -1,5 +1,5 @@
-// What a tokenizer.json that is malformed, contradicts itself or asks for what is not supported gets: a failure that
-// names the part, never a crash or another exception.
+// A tokenizer.json that is malformed, inconsistent or unsupported yields a failure that names the part, never a crash
+// or another exception.
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
 
@@ -225,7 +225,7 @@ TEST_CASE("ids may have holes") {
   CHECK(tokens->decode(std::vector<token_id>{0, 7, 6, 1000, 1001}, true) == "ab b");
 }
 
-TEST_CASE("a character that the vocabulary cannot say") {
+TEST_CASE("a character outside the vocabulary is dropped, becomes the unknown token, or is refused") {
   const std::string start = R"({"model":{"type":"BPE","vocab":{"a":0,"?":1},"merges":[])";
   CHECK(tokenizer::parse(start + "}}", "x")->encode("aéa", true) == std::vector<token_id>{0, 0});
   CHECK(tokenizer::parse(start + R"(,"unk_token":"?"}})", "x")->encode("éèa", true) == std::vector<token_id>{1, 1, 0});
@@ -312,7 +312,7 @@ TEST_CASE("damaged files are refused or work, but do nothing else") {
   CHECK(worked > 20);
 }
 
-TEST_CASE("A text that a tokenizer.json makes much longer is refused before memory is taken for it") {
+TEST_CASE("A text that a tokenizer.json enlarges beyond the limit is refused before memory is allocated") {
   const auto encode = [](const std::string& members, const std::string& text) -> std::string {
     const auto made = tokenizer::parse(
       R"({"model":{"type":"BPE","vocab":{"a":0,"b":1," ":2,"<s>":3},"merges":[]},)" + members + "}", "tokenizer.json");
@@ -340,10 +340,10 @@ TEST_CASE("A text that a tokenizer.json makes much longer is refused before memo
   for (int i = 0; i < 60; ++i)
     doubling += "," + replace("a", "aa");
   CHECK(encode(normalizer(doubling), text) == refused);
-  CHECK(encode(normalizer(doubling + "," + replace("a", "")), text) == refused); // however short it ends
+  CHECK(encode(normalizer(doubling + "," + replace("a", "")), text) == refused); // even if the result is short
   CHECK(encode(normalizer(R"({"type":"Prepend","prepend":")" + book + "\"}"), "a").find("makes too much") !=
         std::string::npos);
-  // Each part between special tokens is prepended to.
+  // Every part between special tokens gets the prefix.
   const std::string special = R"("added_tokens":[{"id":3,"content":"<s>","special":true}],)";
   std::string parts;
   for (int i = 0; i < 1'000; ++i)
@@ -358,7 +358,7 @@ TEST_CASE("A text that a tokenizer.json makes much longer is refused before memo
     wide += "\xC3\xA9";
   CHECK(encode(R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + bytes + "]}", wide).find("makes too much") !=
         std::string::npos);
-  // What real tokenizers do to a text stays possible: the longest that NFKC makes of a character, and bytes as characters.
+  // The growth of real tokenizers stays possible: the longest NFKC mapping, and bytes as characters.
   std::string ligatures;
   for (int i = 0; i < 10'000; ++i)
     ligatures += "\xEF\xB7\xBA";

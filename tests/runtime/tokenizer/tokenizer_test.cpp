@@ -129,7 +129,7 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
   for (const std::string name : {"llama-gqa", "llama-mha-tied", "qwen2", "mistral-swa"}) {
     CAPTURE(name);
     const auto tokens = tokenizer::load(golden + name);
-    // Of the processor's time: the machine may be busy with other things.
+    // Processor time, because the machine may be busy.
     const auto seconds = [&](const std::string& text) {
       const auto started = std::clock();
       tokens->encode(text, true);
@@ -151,7 +151,7 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
     }
   }
 }
-TEST_CASE("an expression that looks through a whole run of spaces before it fails does so once") {
+TEST_CASE("an expression that scans a whole run of spaces before it fails does so only once") {
   const auto tokens = tokenizer::parse(R"({"model":{"type":"BPE","vocab":{" ":0,"x":1},"merges":[]},"pre_tokenizer":
     {"type":"Split","pattern":{"Regex":"\\s+$"},"behavior":"Removed","invert":false}})",
                                        "test");

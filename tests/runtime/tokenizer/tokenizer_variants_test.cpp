@@ -1,5 +1,5 @@
-// Replays tests/data/tokenizers.json: many small tokenizers, each with one part different, and what Hugging Face's
-// `tokenizers` makes of random texts and ids (make_tokenizers.py beside it wrote the file).
+// Replays tests/data/tokenizers.json: many small tokenizers that differ in one part each, with the results of Hugging
+// Face's `tokenizers` for random texts and ids (written by make_tokenizers.py).
 #include "runtime/support/json.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/test_data.hpp"
@@ -29,7 +29,7 @@ std::string streamed(const std::shared_ptr<const tokenizer>& tokens, const std::
   return text + stream.finish();
 }
 
-/// The file to replay: another, larger one can be named for a thorough comparison.
+/// The file to replay. A larger one can be named for a thorough comparison.
 std::string cases_file() {
   const char* other = std::getenv("TROUPE_TOKENIZER_CASES");
   return other ? other : test_data() + "/tokenizers.json";

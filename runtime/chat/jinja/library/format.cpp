@@ -1,6 +1,6 @@
-// Python's two ways to format strings: "%s" % x and "{}".format(x), for the types that templates have.
+// Python's "%s" % x and "{}".format(x) for the types of templates.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -12,11 +12,11 @@ namespace troupe::jinja {
 
 namespace {
 
-/// What both ways understand: fill, alignment, sign, width, precision, type.
+/// A conversion, common to both syntaxes.
 struct field {
   std::string fill = " ";
-  char align = '\0'; // '<' '>' '^', '=' (padding after the sign), or the default of the type
-  char sign = '-';   // '-' only for negatives, '+' always, ' ' a space for positives
+  char align = '\0'; // '<' '>' '^', '=' (pad after the sign), or 0 for the default of the type
+  char sign = '-';   // '-': negatives only, '+': always, ' ': a space for positives
   bool alternate = false, grouped = false;
   std::size_t width = 0;
   std::optional<std::size_t> precision;
@@ -89,7 +89,7 @@ std::string textual(context& c, std::string s, const field& f) {
   if (f.precision) {
     std::size_t at = 0;
     for (std::size_t n = 0; n < *f.precision && at < s.size(); ++n)
-      text::decode(s, at);
+      next_char(s, at);
     s.resize(at);
   }
   return text::pad(c, s, f.width, f.align && f.align != '=' ? f.align : '<', f.fill);
@@ -100,7 +100,7 @@ std::string character(context& c, const value& v, const field& f) {
   if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
     throw fault("%c arg not in range(0x110000)");
   std::string out;
-  text::append(out, static_cast<char32_t>(code));
+  append_char(out, static_cast<char32_t>(code));
   return textual(c, std::move(out), f);
 }
 
@@ -108,7 +108,8 @@ std::string character(context& c, const value& v, const field& f) {
 
 class percent {
 public:
-  percent(context& c, std::string_view format, const value& given) : context_(c), format_(format), given_(given) {}
+  percent(context& c, const value& format, const value& given)
+    : context_(c), format_(format.str()), escapes_(format.is_markup()), given_(given) {}
 
   std::string run() {
     std::string out;
@@ -209,9 +210,12 @@ private:
   }
 
   std::string converted(value v, field f, bool zero) {
-    if (f.type == 's' || f.type == 'r' || f.type == 'a') {
-      return textual(context_, f.type == 's' ? v.text(context_) : v.repr(context_), f);
-    }
+    if (f.type == 's' && escapes_)
+      return textual(context_, escaped(context_, v), f);
+    if (f.type == 's')
+      return textual(context_, v.text(context_), f);
+    if (f.type == 'r' || f.type == 'a')
+      return textual(context_, escapes_ ? text::escape_html(context_, v.repr(context_)) : v.repr(context_), f);
     if (f.type == 'c')
       return v.is_string() ? textual(context_, v.text(context_), f) : character(context_, v, f);
     if (zero && f.align == '>') {
@@ -237,6 +241,7 @@ private:
 
   context& context_;
   std::string_view format_;
+  bool escapes_; // the format is markup
   const value& given_;
   std::size_t at_ = 0, used_ = 0;
 };
@@ -249,7 +254,7 @@ field parse_spec(std::string_view s) {
   const auto aligns = [&](std::size_t i) { return i < s.size() && std::string_view("<>^=").find(s[i]) != s.npos; };
   if (!s.empty()) {
     std::size_t first = 0;
-    text::decode(s, first);
+    next_char(s, first);
     if (aligns(first)) {
       f.fill = s.substr(0, first);
       f.align = s[first];
@@ -296,7 +301,7 @@ std::string format_value(context& c, const value& v, std::string_view spec) {
   return textual(c, v.text(c), f);
 }
 
-/// `0.name[key]` of a replacement field.
+/// Evaluates `0.name[key]` of a replacement field.
 value look_up(context& c, std::string_view path, const call_arguments& args, std::size_t& automatic) {
   const auto end = std::min(path.find_first_of(".["), path.size());
   const auto first = path.substr(0, end);
@@ -331,11 +336,12 @@ value look_up(context& c, std::string_view path, const call_arguments& args, std
 
 } // namespace
 
-std::string format_percent(context& c, std::string_view format, const value& arguments) {
-  return percent(c, format, arguments).run();
+value format_percent(context& c, const value& format, const value& arguments) {
+  return c.text_like(format, percent(c, format, arguments).run());
 }
 
-std::string format_braces(context& c, std::string_view format, const call_arguments& args) {
+value format_braces(context& c, const value& given, const call_arguments& args) {
+  const std::string_view format = given.str();
   std::string out;
   std::size_t automatic = 0;
   for (std::size_t at = 0; at < format.size();) {
@@ -366,10 +372,14 @@ std::string format_braces(context& c, std::string_view format, const call_argume
       v = c.text(v.repr(c));
     else if (colon != path.size() && inside.substr(path.size()).starts_with("!s"))
       v = c.text(v.text(c));
-    out += format_value(c, v, inside.substr(std::min(colon + 1, inside.size())));
+    const auto spec = inside.substr(std::min(colon + 1, inside.size()));
+    if (v.is_markup() && given.is_markup() && !spec.empty())
+      throw fault("unsupported format specification for Markup");
+    auto part = format_value(c, v, spec);
+    out += given.is_markup() && !v.is_markup() ? text::escape_html(c, part) : part;
     at = end + 1;
   }
-  return out;
+  return c.text_like(given, std::move(out));
 }
 
 } // namespace troupe::jinja

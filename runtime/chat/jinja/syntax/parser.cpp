@@ -1,6 +1,8 @@
-#include "runtime/chat/jinja/parser.hpp"
+#include "runtime/chat/jinja/syntax/parser.hpp"
 
-#include "runtime/chat/jinja/expression_parser.hpp"
+#include "runtime/chat/jinja/syntax/expression_parser.hpp"
+
+#include <algorithm>
 
 namespace troupe::jinja {
 
@@ -20,7 +22,7 @@ public:
   }
 
 private:
-  /// Up to a tag of one of `ends`, which is left as the next token; to the end of the template where `ends` is empty.
+  /// Reads up to a tag of `ends`, which stays the next token, or to the end of the template if `ends` is empty.
   block statements(std::initializer_list<std::string_view> ends) {
     const level guard(*this);
     block result;
@@ -32,9 +34,9 @@ private:
         return result;
       }
       if (at(type::data)) {
-        result.push_back({where, data{take().text}});
+        result.push_back({where, data{consume().text}});
       } else if (at(type::variable_begin)) {
-        take();
+        consume();
         result.push_back({where, print{tuple()}});
         expect(type::variable_end, "'}}'");
       } else {
@@ -55,7 +57,7 @@ private:
     return out;
   }
 
-  /// What follows a tag's opening, up to the tag that ends it; that one is consumed but for its %}.
+  /// The body of a tag, up to a tag of `ends`, whose name stays the next token.
   block body(std::initializer_list<std::string_view> ends) {
     skip_op(":");
     expect(type::block_end, "'%}'");
@@ -64,7 +66,7 @@ private:
 
   block last_body(std::string_view end) {
     auto result = body({end});
-    take();
+    consume();
     return result;
   }
 
@@ -115,7 +117,7 @@ private:
     auto inside = body({"endfor", "else"});
     --loops_;
     block otherwise;
-    if (take().text == "else")
+    if (consume().text == "else")
       otherwise = last_body("endfor");
     return {std::move(to), std::move(over), std::move(only_if), recursive, std::move(inside), std::move(otherwise)};
   }
@@ -127,7 +129,7 @@ private:
       auto condition = tuple(false);
       auto then = body({"elif", "else", "endif"});
       result.cases.emplace_back(std::move(condition), std::move(then));
-      const auto end = take().text;
+      const auto end = consume().text;
       if (end == "else")
         result.otherwise = last_body("endif");
       if (end != "elif")
@@ -148,7 +150,7 @@ private:
     out.push_back({where, capture{std::move(to), std::move(through), std::move(inside)}});
   }
 
-  /// A body that jinja2 makes a function of, so that no `break` leaves it.
+  /// A body that is a function in jinja2, so that `break` cannot leave it.
   block function_body(std::string_view end) {
     const auto outer = std::exchange(loops_, 0);
     auto result = last_body(end);

@@ -1,6 +1,6 @@
-// The filters on sequences and mappings.
-#include "runtime/chat/jinja/filters.hpp"
-#include "runtime/chat/jinja/text.hpp"
+// Filters on sequences and mappings.
+#include "runtime/chat/jinja/library/filters.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <set>
@@ -9,7 +9,7 @@ namespace troupe::jinja {
 
 namespace {
 
-/// Looks up `a.b.0` in a value, by the rules of jinja2's make_attrgetter. An absent path is the value itself.
+/// Looks up `a.b.0` in a value, by the rules of jinja2's make_attrgetter. Without a path, yields the value itself.
 class getter {
 public:
   getter(context& c, const value& path, bool fold_case = false, value fallback = {})
@@ -105,7 +105,7 @@ value group(context& c, const value& v, const call_arguments& args) {
   std::vector<std::pair<value, value>> keyed;
   for (auto& item : c.items(v))
     keyed.emplace_back(get(item), item);
-  sort_by(c, keyed, false); // which charges their memory
+  sort_by(c, keyed, false); // charges their memory
   std::vector<value> groups;
   for (std::size_t i = 0; i < keyed.size();) {
     const auto& key = keyed[i].first;
@@ -183,8 +183,11 @@ value first(context& c, const value& v, const call_arguments& args) {
   bind("first", args, {});
   if (v.is(kind::sequence) && v.seq().indexable())
     return v.seq().items.empty() ? value::undefined("No first item, sequence was empty.") : v.seq().items[0];
-  if (v.is_string() && !v.str().empty())
-    return get_item(c, v, value(0));
+  if (v.is_string() && !v.str().empty()) {
+    std::size_t end = 0;
+    next_char(v.str(), end);
+    return c.copied(std::string_view(v.str()).substr(0, end)); // iteration yields no markup
+  }
   const auto all = c.items(v);
   return all.empty() ? value::undefined("No first item, sequence was empty.") : all.front();
 }
@@ -228,7 +231,7 @@ value items(context& c, const value& v, const call_arguments& args) {
 value reverse(context& c, const value& v, const call_arguments& args) {
   bind("reverse", args, {});
   if (v.is_string())
-    return c.text(text::reverse(c, v.str()));
+    return c.text_like(v, text::reverse(c, v.str()));
   auto all = c.items(v);
   std::ranges::reverse(all);
   return c.list(std::move(all), shape::generator);
@@ -286,6 +289,8 @@ call_arguments after(const call_arguments& args, std::size_t n) {
 
 value map(context& c, const value& v, const call_arguments& args) {
   std::vector<value> mapped;
+  if (!v.truth()) // jinja2 iterates over nothing, none and undefined included
+    return c.list({}, shape::generator);
   if (args.positional.empty()) {
     const auto a = bind("map", args, {"attribute", "default"}, 1);
     const getter get(c, a[0], false, a[1]);
@@ -308,6 +313,8 @@ value map(context& c, const value& v, const call_arguments& args) {
 template <bool wanted, bool by_attribute>
 value select(context& c, const value& v, const call_arguments& args) {
   constexpr std::size_t skipped = by_attribute ? 1 : 0;
+  if (!v.truth()) // as jinja2, which then ignores the arguments as well
+    return c.list({}, shape::generator);
   if (args.positional.size() < skipped)
     throw fault("missing parameter for attribute name");
   const getter get(c, by_attribute ? args.positional[0] : value());

@@ -1,6 +1,6 @@
-// The tests (`is ...`) and the global functions of templates.
+// Tests (`is ...`) and global functions.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -59,6 +59,7 @@ constexpr named_test tests[] = {
    }},
   {"eq", is_equal},
   {"equalto", is_equal},
+  {"escaped", [](context&, const value& v, const call_arguments&) { return v.is_markup(); }},
   {"even", [](context& c, const value& v, const call_arguments&) { return remainder_is(c, v, value(2), 0); }},
   {"false", [](context&, const value& v, const call_arguments&) { return v.is(kind::boolean) && !v.truth(); }},
   {"filter", [](context& c, const value& v, const call_arguments&) { return find_filter(c.string(v)) != nullptr; }},
@@ -118,7 +119,7 @@ public:
       return items_[at_];
     if (name != "next" && name != "reset")
       return std::nullopt;
-    // The context keeps the cycler for as long as the method can be called.
+    // The context keeps the cycler alive as long as the method can be called.
     auto next = [this, step = name == "next"](context&, const call_arguments&) {
       auto result = step ? items_[at_] : value(nullptr);
       at_ = step ? (at_ + 1) % items_.size() : 0;
@@ -206,7 +207,7 @@ value strftime_now(context& c, const call_arguments& args) {
   const auto now = c.now();
   c.make(4096 + format.str().size());
   std::string out(4096, '\0');
-  // The space at the end tells an empty result from one that doesn't fit.
+  // The trailing space distinguishes an empty result from one that does not fit.
   const auto size = std::strftime(out.data(), out.size(), (format.str() + ' ').c_str(), &now);
   if (size == 0)
     throw fault("the date that strftime_now() is to print is too long");

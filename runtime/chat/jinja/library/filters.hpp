@@ -1,4 +1,4 @@
-// The two halves of the filter table: text and single values in filters.cpp, sequences in sequence_filters.cpp.
+// The filter table comes in two parts: text and single values in filters.cpp, sequences in sequence_filters.cpp.
 #pragma once
 
 #include "runtime/chat/jinja/context.hpp"
@@ -10,7 +10,7 @@ struct named_filter {
   filter_function call;
 };
 
-/// Null where there is none of that name.
+/// Null if there is none of that name.
 filter_function find_sequence_filter(std::string_view name);
 
 } // namespace troupe::jinja

@@ -1,9 +1,9 @@
-// A parsed template: expressions and statements as plain data, made by the parser, walked by the interpreter. Immutable
-// once made, so that any number of threads may render one template.
+// The syntax tree of a template: expressions and statements as plain data. Made by the parser, walked by the evaluator
+// and the interpreter. Immutable, so that any number of threads may render one template.
 #pragma once
 
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/lexer.hpp"
+#include "runtime/chat/jinja/syntax/lexer.hpp"
 
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@
 namespace troupe::jinja::ast {
 
 struct expression;
-using expression_ptr = std::unique_ptr<expression>; // null: left out
+using expression_ptr = std::unique_ptr<expression>; // null if left out
 
 struct arguments {
   std::vector<expression_ptr> positional;
@@ -51,7 +51,7 @@ struct call {
   expression_ptr callee;
   arguments given;
 };
-/// `find` null: no such filter (or test), which is a fault only when it is reached. `input` null: the captured block.
+/// A null `find` is an unknown filter or test, an error only when it is reached. A null `input` is the captured block.
 struct filter {
   expression_ptr input;
   std::string name;
@@ -92,7 +92,7 @@ struct conditional {
 
 struct expression {
   position at;
-  unsigned depth = 1; // levels of expressions
+  unsigned depth = 1; // levels of nested expressions
   std::variant<literal, name, list_literal, tuple_literal, dict_literal, attribute, item, slice, call, filter, test,
                negation, sign, binary, logical, comparison, concatenation, conditional>
     is;
@@ -118,7 +118,7 @@ struct data {
 struct print {
   expression_ptr of;
 };
-/// Targets are names, tuples of targets, and attributes of a name (a namespace).
+/// A target is a name, a tuple of targets, or an attribute of a name (a namespace).
 struct assignment {
   expression_ptr target, to;
 };

@@ -1,5 +1,5 @@
-// Cuts a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on as chat templates expect.
-// Used by the parser alone.
+// Splits a template into tokens by jinja2's rules, with trim_blocks and lstrip_blocks on, as chat templates expect.
+// Used only by the parser.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -25,7 +25,7 @@ std::string to_string(position at);
 struct token {
   enum class type { data, variable_begin, variable_end, block_begin, block_end, name, string, integer, real, op, end };
   type is = type::end;
-  std::string text; // a string without its quotes and escapes; a number without its underscores
+  std::string text; // strings without quotes and escapes, numbers without underscores
   position at;
 };
 

@@ -1,6 +1,6 @@
-// The methods of strings, lists, tuples and dicts that the sandbox of jinja2 lets a template call.
+// The methods of strings, lists, tuples and dicts that jinja2's sandbox allows.
 #include "runtime/chat/jinja/context.hpp"
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 
@@ -27,17 +27,18 @@ std::string optional_string(const value& v, std::string fallback = {}) {
   return v.is_undefined() || v.is_none() ? std::move(fallback) : string_of(v);
 }
 
-value strings(context& c, const std::vector<std::string_view>& parts, shape is = shape::list) {
+/// The parts of `self` as a sequence; markup if `self` is.
+value strings(context& c, const value& self, const std::vector<std::string_view>& parts, shape is = shape::list) {
   std::vector<value> items;
   for (auto part : parts)
-    items.push_back(c.copied(part));
+    items.push_back(c.copied_like(self, part));
   return c.list(std::move(items), is);
 }
 
 template <std::string (*map)(meter&, std::string_view)>
 value mapped(context& c, const value& self, const call_arguments& args) {
   bind("method", args, {});
-  return c.text(map(c, self.str()));
+  return c.text_like(self, map(c, self.str()));
 }
 
 template <bool (*holds)(meter&, std::string_view)>
@@ -57,10 +58,10 @@ value stripped(context& c, const value& self, const call_arguments& args) {
   if (chars.is_string() && chars.str().empty())
     return self;
   const auto kept = text::strip(c, self.str(), optional_string(chars), left, right);
-  return kept.size() == self.str().size() ? self : c.copied(kept);
+  return kept.size() == self.str().size() ? self : c.copied_like(self, kept);
 }
 
-/// `s[start:end]` of the arguments that find, count and startswith share; nothing where it is out of range.
+/// `s[start:end]` for find, count, startswith and the like; nothing if that is out of range.
 std::optional<std::string_view> window(context& c, const std::string& s, const value& start, const value& end) {
   const auto given = [](const value& v) { return !v.is_undefined() && !v.is_none(); };
   if (!given(start) && !given(end))
@@ -116,11 +117,11 @@ value split(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("split", args, {"sep", "maxsplit"});
   if (a[0].is_string() && a[0].str().empty())
     throw fault("empty separator");
-  return strings(c, cut(c, self.str(), optional_string(a[0]), to_integer(a[1], -1)));
+  return strings(c, self, cut(c, self.str(), optional_string(a[0]), to_integer(a[1], -1)));
 }
 
 value split_lines(context& c, const value& self, const call_arguments& args) {
-  return strings(c, text::split_lines(c, self.str(), bind("splitlines", args, {"keepends"})[0].truth()));
+  return strings(c, self, text::split_lines(c, self.str(), bind("splitlines", args, {"keepends"})[0].truth()));
 }
 
 template <bool last>
@@ -132,14 +133,17 @@ value partition(context& c, const value& self, const call_arguments& args) {
     throw fault("empty separator");
   const auto at = last ? text::find_last(c, s, separator) : text::find(c, s, separator);
   if (at == s.npos)
-    return last ? strings(c, {"", "", s}, shape::tuple) : strings(c, {s, "", ""}, shape::tuple);
-  return strings(c, {s.substr(0, at), separator, s.substr(at + separator.size())}, shape::tuple);
+    return last ? strings(c, self, {"", "", s}, shape::tuple) : strings(c, self, {s, "", ""}, shape::tuple);
+  return strings(c, self, {s.substr(0, at), separator, s.substr(at + separator.size())}, shape::tuple);
 }
 
 value replaced(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("replace", args, {"old", "new", "count"}, 2);
   const auto &from = string_of(a[0]), &to = string_of(a[1]);
-  return c.text(text::replace(c, self.str(), from, to, to_integer(a[2], -1)));
+  const auto limit = to_integer(a[2], -1);
+  if (!self.is_markup())
+    return c.text(text::replace(c, self.str(), from, to, limit));
+  return c.markup(text::replace(c, self.str(), from, escaped(c, a[1]), limit));
 }
 
 template <bool front>
@@ -150,31 +154,37 @@ value without(context& c, const value& self, const call_arguments& args) {
   c.spend(affix.size() / 4);
   if (front ? s.starts_with(affix) : s.ends_with(affix))
     s = front ? s.substr(affix.size()) : s.substr(0, s.size() - affix.size());
-  return c.copied(s);
+  return c.copied_like(self, s);
 }
 
 value joined(context& c, const value& self, const call_arguments& args) {
   std::string out;
   bool first = true;
   for (const auto& item : c.items(bind("join", args, {"iterable"}, 1)[0])) {
-    if (!item.is_string())
+    if (!item.is_string() && !self.is_markup())
       throw fault("sequence item: expected str instance, " + item.type_name() + " found");
-    c.make(self.str().size() + item.str().size());
+    c.make(self.str().size());
     if (!std::exchange(first, false))
       out += self.str();
-    out += item.str();
+    if (self.is_markup()) {
+      out += escaped(c, item);
+    } else {
+      c.make(item.str().size());
+      out += item.str();
+    }
   }
-  return c.text(std::move(out));
+  return c.text_like(self, std::move(out));
 }
 
 template <char align>
 value justified(context& c, const value& self, const call_arguments& args) {
   const auto a = bind("justify", args, {"width", "fillchar"}, 1);
-  const auto fill = optional_string(a[1], " ");
+  const auto given = optional_string(a[1], " ");
+  const auto fill = self.is_markup() && !a[1].is_markup() ? text::escape_html(c, given) : given;
   if (text::length(c, fill) != 1)
     throw fault("the fill character must be exactly one character long");
   const auto width = static_cast<std::size_t>(std::max<std::int64_t>(to_integer(a[0]), 0));
-  return c.text(text::pad(c, self.str(), width, align, fill));
+  return c.text_like(self, text::pad(c, self.str(), width, align, fill));
 }
 
 value zero_filled(context& c, const value& self, const call_arguments& args) {
@@ -182,7 +192,8 @@ value zero_filled(context& c, const value& self, const call_arguments& args) {
     std::max<std::int64_t>(to_integer(bind("zfill", args, {"width"}, 1)[0]), 0));
   const std::string_view s = self.str();
   const std::size_t sign = !s.empty() && (s[0] == '-' || s[0] == '+') ? 1 : 0;
-  return c.text(std::string(s.substr(0, sign)) + text::pad(c, s.substr(sign), width - std::min(width, sign), '>', "0"));
+  return c.text_like(
+    self, std::string(s.substr(0, sign)) + text::pad(c, s.substr(sign), width - std::min(width, sign), '>', "0"));
 }
 
 bool is_alphanumeric(char32_t c) { return text::is_alpha(c) || text::is_numeric(c); }
@@ -193,10 +204,7 @@ constexpr entry string_methods[] = {
   {"count", counted},
   {"endswith", starts_or_ends<false>},
   {"find", found<false, false>},
-  {"format",
-   [](context& c, const value& self, const call_arguments& args) {
-     return c.text(format_braces(c, self.str(), args));
-   }},
+  {"format", [](context& c, const value& self, const call_arguments& args) { return format_braces(c, self, args); }},
   {"index", found<false, true>},
   {"isalnum", whole<every<is_alphanumeric>>},
   {"isalpha", whole<every<text::is_alpha>>},
@@ -245,7 +253,7 @@ value occurrences(context& c, const value& self, const call_arguments& args) {
 }
 
 value copy(context&, const value& self, const call_arguments&) {
-  return self; // nothing can tell: containers don't change
+  return self; // containers are immutable
 }
 
 constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"index", index_of}};
@@ -253,7 +261,7 @@ constexpr entry list_methods[] = {{"copy", copy}, {"count", occurrences}, {"inde
 template <class Part>
 value view(context& c, const value& self, const char* label, Part part) {
   std::vector<value> items;
-  c.make(self.map().size() * 8 * sizeof(value)); // pairs are values of their own
+  c.make(self.map().size() * 8 * sizeof(value)); // pairs are separate values
   for (const auto& entry : self.map().entries())
     items.push_back(part(entry));
   return make_sequence(shape::view, std::move(items), label);

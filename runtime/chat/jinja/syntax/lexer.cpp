@@ -1,8 +1,7 @@
-#include "runtime/chat/jinja/lexer.hpp"
+#include "runtime/chat/jinja/syntax/lexer.hpp"
 
-#include "runtime/chat/jinja/text.hpp"
-
-#include <simdjson.h>
+#include "runtime/chat/jinja/text/text.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -19,7 +18,7 @@ namespace {
 
 using type = token::type;
 
-/// Line ends become \n, and one at the very end goes.
+/// Line ends become \n; one at the very end is dropped.
 std::string normalized(std::string_view source) {
   std::string out;
   for (std::size_t i = 0; i < source.size(); ++i) {
@@ -72,7 +71,7 @@ private:
     return found;
   }
 
-  /// Without the white space at its sides.
+  /// `s` without white space at the given sides.
   static std::string_view stripped(std::string_view s, bool left, bool right) {
     auto unlimited = meter::unlimited();
     return text::strip(unlimited, s, {}, left, right);
@@ -83,7 +82,8 @@ private:
     at_ += rest.size() - stripped(rest, true, false).size();
   }
 
-  /// `-%}` and what white space follows, `+%}`, or `%}` and one line end (where `trim`); false where neither is next.
+  /// Skips `-%}` and the white space that follows, `+%}`, or `%}` and (with `trim`) one line end. False if none is
+  /// next.
   bool skip_end(std::string_view end, bool trim) {
     const auto begin = at_;
     if (skip("-") && skip(end)) {
@@ -101,7 +101,7 @@ private:
     return true;
   }
 
-  /// Data from `begin` up to the tag at `end`, less what the tag's sign or lstrip_blocks takes off its end.
+  /// Adds the data from `begin` up to the tag at `end`, stripped at its end as the tag's sign or lstrip_blocks demands.
   void data(std::size_t begin, std::size_t end, char sign, bool block) {
     std::string_view part = std::string_view(source_).substr(begin, end - begin);
     if (sign == '-') {
@@ -146,7 +146,7 @@ private:
   }
 
   void comment(std::size_t tag) {
-    // `-#}` and `+#}` end it too, so the sign is looked for before each end.
+    // `-#}` and `+#}` also end a comment.
     for (; at_ < source_.size(); ++at_)
       if (skip_end("#}", true))
         return;
@@ -184,10 +184,10 @@ private:
     fail("a raw block is not closed", tag);
   }
 
-  /// The inside of {{ }} or {% %}.
+  /// Adds the tokens within {{ }} or {% %}.
   void code(std::size_t tag, type begin, type end, std::string_view close, bool block) {
     push(begin, {}, tag);
-    std::string open; // brackets yet to be closed
+    std::string open; // the closing brackets of those open
     for (;;) {
       const auto start = at_;
       if (open.empty() && skip_end(close, block)) {
@@ -216,14 +216,14 @@ private:
 
   bool name() {
     const auto begin = at_;
-    for (auto next = at_; next < source_.size() && text::is_identifier(text::decode(source_, next));)
+    for (auto next = at_; next < source_.size() && text::is_identifier(next_char(source_, next));)
       at_ = next;
     if (at_ > begin)
       push(type::name, source_.substr(begin, at_ - begin), begin);
     return at_ > begin;
   }
 
-  /// Digits of `is` that single underscores may separate, at offset `from`; where they end.
+  /// The end of the digits at `from`, which single underscores may separate.
   std::size_t digits(std::size_t from, bool (*is)(char)) const {
     const auto digit = [&](std::size_t i) { return i < source_.size() && is(source_[i]); };
     while (digit(from) || (from < source_.size() && source_[from] == '_' && digit(from + 1)))
@@ -246,7 +246,7 @@ private:
     const bool real = end > whole;
     if (!real && peek() == '0') {
       const char base = static_cast<char>(std::tolower(static_cast<unsigned char>(peek(1))));
-      end = digits(begin, [](char c) { return c == '0'; }); // 012 is no number
+      end = digits(begin, [](char c) { return c == '0'; }); // 012 is not a number
       if (base == 'x' || base == 'o' || base == 'b')
         if (const auto last = digits(begin + 2, base == 'x' ? hex : base == 'o' ? octal : binary); last > begin + 2)
           end = last;
@@ -272,7 +272,7 @@ private:
     push(type::string, std::move(out), begin);
   }
 
-  /// Python's escapes; an unknown one stands for itself.
+  /// Python's escapes. An unknown one stands for itself.
   void escape(std::string& out, std::size_t begin) {
     constexpr std::string_view letters = "abfnrtv\\'\"\n", meanings = "\a\b\f\n\r\t\v\\'\"";
     const char c = peek(1);
@@ -289,7 +289,7 @@ private:
       ++at_;
       for (int i = 0; i < 3 && peek() >= '0' && peek() <= '7'; ++i, ++at_)
         code = code * 8 + static_cast<char32_t>(peek() - '0');
-      text::append(out, code);
+      append_char(out, code);
       return;
     }
     const std::size_t size = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
@@ -311,7 +311,7 @@ private:
     }
     if (code >= 0xD800 && code < 0xE000)
       fail("an escape names half a character (a surrogate)", at_);
-    text::append(out, code);
+    append_char(out, code);
     at_ += 2 + size;
   }
 
@@ -324,7 +324,7 @@ private:
         size = 2;
     if (size == 0) {
       auto end = at_;
-      text::decode(source_, end);
+      next_char(source_, end);
       auto unlimited = meter::unlimited();
       fail("unexpected character " + text::repr(unlimited, source_.substr(at_, end - at_)), at_);
     }
@@ -351,7 +351,7 @@ private:
 } // namespace
 
 std::vector<token> tokenize(std::string_view source) {
-  if (!simdjson::validate_utf8(source.data(), source.size()))
+  if (!is_utf8(source))
     throw failure(errc::bad_file, "the template is not valid UTF-8");
   return lexer(source).run();
 }

@@ -1,7 +1,7 @@
-// The filters on text and single values, and the table of all filters.
-#include "runtime/chat/jinja/filters.hpp"
+// Filters on text and single values, and the lookup of all filters.
+#include "runtime/chat/jinja/library/filters.hpp"
 
-#include "runtime/chat/jinja/text.hpp"
+#include "runtime/chat/jinja/text/text.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -12,7 +12,7 @@ namespace troupe::jinja {
 
 namespace {
 
-/// A string as it is, anything else as str() prints it into `held`.
+/// The text of a string, or str(v), stored in `held`.
 std::string_view text_of(context& c, const value& v, std::string& held) {
   if (v.is_string())
     return v.str();
@@ -24,7 +24,29 @@ template <std::string (*map)(meter&, std::string_view)>
 value mapped(context& c, const value& v, const call_arguments& args) {
   bind("filter", args, {});
   std::string held;
-  return c.text(map(c, text_of(c, v, held)));
+  return c.text_like(v, map(c, text_of(c, v, held)));
+}
+
+value title(context& c, const value& v, const call_arguments& args) {
+  bind("title", args, {});
+  std::string held;
+  return c.text(text::title_words(c, text_of(c, v, held)));
+}
+
+value escape(context& c, const value& v, const call_arguments& args) {
+  bind("escape", args, {});
+  return c.markup(escaped(c, v));
+}
+
+value force_escape(context& c, const value& v, const call_arguments& args) {
+  bind("forceescape", args, {});
+  std::string held;
+  return c.markup(text::escape_html(c, text_of(c, v, held)));
+}
+
+value safe(context& c, const value& v, const call_arguments& args) {
+  bind("safe", args, {});
+  return v.is_markup() ? v : c.markup(c.string(v));
 }
 
 value trim(context& c, const value& v, const call_arguments& args) {
@@ -33,7 +55,7 @@ value trim(context& c, const value& v, const call_arguments& args) {
   std::string held;
   const auto s = text_of(c, v, held);
   const auto kept = chars.is_string() && set.empty() ? s : text::strip(c, s, set, true, true);
-  return v.is_string() && kept.size() == s.size() ? v : c.copied(kept);
+  return v.is_string() && kept.size() == s.size() ? v : c.copied_like(v, kept);
 }
 
 value replace(context& c, const value& v, const call_arguments& args) {
@@ -46,7 +68,7 @@ value replace(context& c, const value& v, const call_arguments& args) {
 value center(context& c, const value& v, const call_arguments& args) {
   const auto width = std::max<std::int64_t>(to_integer(bind("center", args, {"width"})[0], 80), 0);
   std::string held;
-  return c.text(text::pad(c, text_of(c, v, held), static_cast<std::size_t>(width), '^'));
+  return c.text_like(v, text::pad(c, text_of(c, v, held), static_cast<std::size_t>(width), '^'));
 }
 
 value indent(context& c, const value& v, const call_arguments& args) {
@@ -71,20 +93,19 @@ value indent(context& c, const value& v, const call_arguments& args) {
       out += !lines[i].empty() || a[2].truth() ? "\n" + by : "\n";
     out += lines[i];
   }
-  return c.text(std::move(out));
+  return c.text_like(v, std::move(out));
 }
 
 value format(context& c, const value& v, const call_arguments& args) {
-  std::string held;
-  const auto s = text_of(c, v, held);
+  const auto s = v.is_string() ? v : c.text(c.string(v));
   if (args.keyword.empty())
-    return c.text(format_percent(c, s, value::tuple(args.positional)));
+    return format_percent(c, s, value::tuple(args.positional));
   if (!args.positional.empty())
     throw fault("can't handle positional and keyword arguments at the same time");
   dict named;
   for (const auto& [key, item] : args.keyword)
     named.set(c, value(key), item);
-  return c.text(format_percent(c, s, value(std::move(named))));
+  return format_percent(c, s, value(std::move(named)));
 }
 
 // -- numbers ------------------------------------------------------------------
@@ -98,10 +119,10 @@ value absolute(context&, const value& v, const call_arguments& args) {
   return v.is(kind::real) ? value(std::abs(v.real())) : v.integer() < 0 ? negate(v) : value(v.integer());
 }
 
-/// Bytes of a number that is read from a text; more are none.
+/// Texts of more bytes are not numbers.
 constexpr std::size_t longest_number = 1000;
 
-/// float(text) of Python; nothing where it is no number.
+/// Python's float(text), or nothing if that is no number.
 std::optional<double> read_real(context& c, std::string_view s) {
   std::string digits(text::strip(c, s, {}, true, true).substr(0, longest_number + 1));
   if (digits.size() > longest_number)
@@ -117,7 +138,7 @@ std::optional<double> read_real(context& c, std::string_view s) {
   return end == digits.c_str() + digits.size() ? std::optional(result) : std::nullopt;
 }
 
-/// int(text, base) of Python; nothing where it is no integer.
+/// Python's int(text, base), or nothing if that is no integer.
 std::optional<std::int64_t> read_integer(context& c, std::string_view s, std::int64_t base) {
   s = text::strip(c, s, {}, true, true);
   if (s.size() > longest_number)
@@ -246,7 +267,7 @@ value attribute(context& c, const value& v, const call_arguments& args) {
   const auto name = c.string(bind("attr", args, {"name"}, 1)[0]);
   if (v.is_undefined())
     throw fault(v.why());
-  // Only attributes: the items of a dict don't count.
+  // Attributes only, not the items of a dict.
   const auto found = v.is(kind::object) ? v.obj()->attribute(c, name) : find_method(v, name);
   return found ? get_attribute(c, v, name)
                : value::undefined('\'' + v.type_name() + " object' has no attribute '" + name + "'");
@@ -264,19 +285,19 @@ constexpr named_filter table[] = {
   {"center", center},
   {"d", fall_back},
   {"default", fall_back},
-  {"e", mapped<text::escape_html>},
-  {"escape", mapped<text::escape_html>},
+  {"e", escape},
+  {"escape", escape},
   {"float", to_float},
-  {"forceescape", mapped<text::escape_html>},
+  {"forceescape", force_escape},
   {"format", format},
   {"indent", indent},
   {"int", to_int},
   {"lower", mapped<text::lower>},
   {"replace", replace},
   {"round", round},
-  {"safe", as_text},
+  {"safe", safe},
   {"string", as_text},
-  {"title", mapped<text::title_words>},
+  {"title", title},
   {"tojson", to_json_text},
   {"trim", trim},
   {"upper", mapped<text::upper>},

@@ -1,0 +1,140 @@
+#include "api/openai/chat_messages.hpp"
+#include "tests/api/openai/parse_request.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+TEST_CASE("A chat goes through the template, tools and variables included") {
+  const auto prompt_of = [](std::string_view body) { return text_of(chat(body).prompts.at(0).prompt); };
+  CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"}]})") == "user: x\nassistant:");
+  CHECK(prompt_of(R"({"messages":[{"role":"user","content":[{"type":"text","text":"x"},
+                      {"type":"text","text":"y"}]}]})") == "user: x\ny\nassistant:");
+  CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"}],"add_generation_prompt":false})") == "user: x\n");
+  CHECK(prompt_of(R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","content":" Once "}],
+                      "continue_final_message":true})") == "user: x\nassistant:  Once");
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  const std::string messages = R"({"messages":[{"role":"user","content":"x"}],)";
+  CHECK(prompt_of(messages + tools + "}") == "tool f\nuser: x\nassistant:");
+  CHECK(prompt_of(messages + tools + R"(,"tool_choice":"none"})") == "user: x\nassistant:");
+  CHECK(prompt_of(messages + R"("chat_template_kwargs":{"thinking":true},"reasoning_effort":"low"})") ==
+        "thinking\nreasoning_effort\nuser: x\nassistant:");
+}
+
+TEST_CASE("A chat may use the rest of the context unless it says otherwise") {
+  const std::string messages = R"({"messages":[{"role":"user","content":"x"}])";
+  CHECK(chat(messages + "}").prompts.front().sampling.max_tokens == 200 - 18);
+  CHECK(chat(messages + R"(,"max_tokens":3})").prompts.front().sampling.max_tokens == 3);
+  CHECK(chat(messages + R"(,"max_tokens":3,"max_completion_tokens":4})").prompts.front().sampling.max_tokens == 4);
+  CHECK(chat(messages + R"(,"logprobs":true,"top_logprobs":5})").prompts.front().sampling.logprobs == 5);
+  CHECK(chat(messages + R"(,"logprobs":true})").prompts.front().sampling.logprobs == 0);
+  CHECK(chat(messages + R"(,"logprobs":false,"top_logprobs":0})").prompts.front().sampling.logprobs == -1);
+}
+
+TEST_CASE("Tool calls of earlier turns reach the template with their arguments opened") {
+  auto model = byte_model();
+  std::string seen;
+  model->render = [&seen](const chat_input& input) {
+    auto unlimited = jinja::meter::unlimited();
+    seen = jinja::to_json(unlimited, input.messages);
+    return std::string("p");
+  };
+  const auto parsed = json::document::parse(
+    R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f",
+        "arguments":"{\"x\":\"y\"}"}}]},{"role":"tool","content":"42","tool_call_id":"1"}]})",
+    "the body", errc::bad_request);
+  parse_generation(dialect::chat, field_reader(parsed.root()), *model);
+  CHECK(seen ==
+        R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", )"
+        R"("function": {"name": "f", "arguments": {"x": "y"}}}]}, )"
+        R"({"role": "tool", "content": "42", "tool_call_id": "1"}])");
+}
+
+TEST_CASE("A duplicate name in one object is refused anywhere in a client's JSON") {
+  const auto calls = [](int count, const std::string& more) {
+    std::string list;
+    for (int i = 0; i < count; ++i)
+      list += (i ? "," : "") + (R"({"type":"function","function":{"name":"a","arguments":"{\"k\":1}"})" + more) + '}';
+    return "[" + list + "]";
+  };
+  // Lists of different lengths: counting in one must not write into another.
+  const auto later = calls(19, R"(,"a":1,"b":[1,2,3],"c":{"d":"e"})");
+  const auto many = R"({"messages":[{"role":"assistant","tool_calls":)" + calls(300, "") + R"(,"tool_calls":)" + later +
+    R"(,"tool_calls":)" + later + "}]}";
+  for (int i = 0; i < 20; ++i)
+    CHECK(fault_of([&] { chat(many); }).param == "messages[0].tool_calls");
+
+  const auto message = [](const std::string& call) {
+    return R"({"messages":[{"role":"assistant","tool_calls":[{)" + call + "}]}]}";
+  };
+  const auto refused = [](const std::string& body, const std::string& param) {
+    CAPTURE(body);
+    const auto fault = fault_of([&] { chat(body); });
+    CHECK(fault.code == errc::bad_request);
+    CHECK(fault.param == param);
+    CHECK(fault.message.find("is given twice") != std::string::npos);
+  };
+  refused(message(R"("function":{"name":"a"},"function":"x")"), "messages[0].tool_calls[0].function");
+  refused(message(R"("function":null,"function":{"name":"a"})"), "messages[0].tool_calls[0].function");
+  refused(message(R"("function":{"name":"a","arguments":"{\"k\":{\"l\":1,\"l\":2}}"})"),
+          "messages[0].tool_calls[0].function.arguments");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"max_tokens":1,"max_tokens":2})", "max_tokens");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"m\u0061x":1,"max":1})", "max");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"metadata":[1,[{"":1,"":2}]]})", "metadata[1][0].");
+  refused(R"({"messages":[{"role":"user","content":"x"}],"logit_bias":{"1":1,"1":2}})", "logit_bias.1");
+  const std::string name(500, 'n');
+  refused(R"({"messages":[{"role":"user","content":"x"}],")" + name + R"(":1,")" + name + R"(":1})",
+          "..." + name.substr(300));
+  CHECK_THROWS_AS(parse_frame(R"({"type":"generate","id":"a","prompt":"x","prompt":"y"})"), bad_frame);
+}
+
+TEST_CASE("Different objects may share names, and many names in one object are fine") {
+  CHECK_NOTHROW(
+    chat(R"({"messages":[{"role":"user","content":"x"},{"role":"user","content":"x"}],"a":{"a":{"a":1}}})"));
+  std::string body = "{\"prompt\":\"a\"";
+  for (int i = 0; i < 200'000; ++i)
+    body += ",\"" + std::to_string(i) + "\":0";
+  CHECK_NOTHROW(completion(body + "}"));
+  CHECK(fault_of([&] { completion(body + ",\"765\":0}"); }).param == "765");
+}
+
+TEST_CASE("Messages nested deeper than template values may be are refused by their field") {
+  for (const int depth : {150, 195, 196, 197, 198, 199, 200, 201, 250, 1000}) {
+    CAPTURE(depth);
+    const auto nested = std::string(static_cast<std::size_t>(depth), '[') +
+      std::string(static_cast<std::size_t>(depth), ']');
+    const auto message = R"({"messages":[{"role":"user","content":"x","more":)" + nested + "}]";
+    const auto ask = [&] { chat(message + "}"); };
+    if (depth < 199)
+      CHECK_NOTHROW(ask());
+    else
+      CHECK(fault_of(ask).param.starts_with("messages"));
+    CHECK(fault_of([&] { chat(message + R"(,"tool_choice":"x"})"); }).code == errc::bad_request);
+  }
+}
+
+TEST_CASE("The input of a chat's template is bounded in bytes and entries") {
+  const std::string start = R"({"messages":[{"role":"user","content":"x"}],)",
+                    hello = R"({"role":"user","content":"x"})";
+  const auto refused = [](const std::string& body, const std::string& param) {
+    const auto fault = fault_of([&] { chat(body); });
+    CHECK(fault.param == param);
+    CHECK(fault.message.find("may h") != std::string::npos); // have, hold
+  };
+  const auto text = [](std::size_t bytes) { return '"' + std::string(bytes, 'x') + '"'; };
+  refused(start + R"("chat_template_kwargs":{"a":)" + text(most_variable_bytes) + "}}", "chat_template_kwargs");
+  CHECK_NOTHROW(chat(start + R"("chat_template_kwargs":{"a":)" + text(most_variable_bytes - 100) + "}}"));
+  std::string numbers;
+  for (std::size_t i = 0; i < most_variable_bytes / 8; ++i)
+    numbers += "1,";
+  refused(start + R"("chat_template_kwargs":{"a":[)" + numbers + "1]}}", "chat_template_kwargs");
+  refused(start + R"("reasoning_effort":)" + text(most_variable_bytes) + "}", "reasoning_effort");
+  refused(start + R"("documents":[)" + text(most_message_bytes) + "]}", "documents");
+  refused(start + R"("tools":[{"function":{"name":)" + text(most_tool_bytes) + "}}]}", "tools");
+  refused(R"({"messages":[{"role":"user","content":)" + text(most_message_bytes) + "}]}", "messages");
+  std::string many = hello;
+  for (std::size_t i = 0; i < most_messages; ++i)
+    many += ',' + hello;
+  refused("{\"messages\":[" + many + "]}", "messages");
+}
