@@ -2,7 +2,7 @@
 // Kinds of work that must not hold each other up get lanes of their own. Any thread.
 #pragma once
 
-#include "actors/threads.hpp"
+#include "runtime/support/threads.hpp"
 #include "runtime/support/error.hpp"
 
 #include <boost/asio/awaitable.hpp>

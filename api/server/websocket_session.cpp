@@ -80,7 +80,7 @@ private:
 
   server_context& context_;
   asio::any_io_executor strand_;
-  websocket::stream<byte_stream> stream_;
+  websocket::stream<byte_stream, false> stream_; // no permessage-deflate
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
   std::string id_;      // of the upgrade

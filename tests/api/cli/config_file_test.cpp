@@ -31,7 +31,7 @@ struct fixture {
     return config_arguments(file, root, chosen);
   }
 
-  /// The complaint after the file's name.
+  /// The error after the file's name.
   std::string refusal(const std::string& text, const CLI::App& chosen) {
     try {
       arguments(text, chosen);
@@ -86,21 +86,38 @@ TEST_CASE_FIXTURE(fixture, "a # starts a comment, but not within quotes") {
 }
 
 TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by their name, whichever command runs") {
-  CHECK(refusal("treads = 2\n", *run) == "unknown key `treads`");
-  CHECK(refusal("[serve]\ntreads = 2\n", *run) == "unknown key `serve.treads`");
-  CHECK(refusal("[serve]\nraw = true\n", *serve) == "unknown key `serve.raw`");
-  CHECK(refusal("[server]\nhost = \"::\"\n", *serve) == "unknown section [server]");
-  CHECK(refusal("[bench]\nbatch = 1\n", *serve) == "unknown key `bench.batch`");
+  CHECK(refusal("treads = 2\n", *run) == "line 1: unknown key `treads`");
+  CHECK(refusal("[serve]\ntreads = 2\n", *run) == "line 2: unknown key `serve.treads`");
+  CHECK(refusal("[serve]\nraw = true\n", *serve) == "line 2: unknown key `serve.raw`");
+  CHECK(refusal("threads = 1\n\n[server]\nhost = \"::\"\n", *serve) == "line 3: unknown section [server]");
+  CHECK(refusal("[bench]\nbatch = 1\n", *serve) == "line 2: unknown key `bench.batch`");
 }
 
 TEST_CASE_FIXTURE(fixture, "what is no flag of a setting's kind is no key") {
   for (const std::string key : {"config", "help", "text", "h"})
-    CHECK(refusal(key + " = 1\n", *run) == "unknown key `" + key + "`");
+    CHECK(refusal(key + " = 1\n", *run) == "line 1: unknown key `" + key + "`");
 }
 
 TEST_CASE_FIXTURE(fixture, "a key without a value is refused") {
-  CHECK(refusal("threads =\n", *run) == "`threads` has no value");
-  CHECK(refusal("threads = \"\"\n", *run) == "`threads` has no value");
+  CHECK(refusal("threads = \"\"\n", *run) == "line 1: `threads` has no value");
+  CHECK(refusal("stop = []\n", *run) == "line 1: `stop` has no value");
+  CHECK(refusal("raw = true\nthreads =\n", *run).starts_with("line 2: "));
+}
+
+TEST_CASE_FIXTURE(fixture, "a file is TOML: escapes, text over several lines, dotted keys, numbers of any base") {
+  CHECK(arguments("stop = [\n  \"a\\tb\",\n  'c\\d',\n]\n", *run) == strings{"--stop=a\tb", "--stop=c\\d"});
+  CHECK(arguments("stop = \"\"\"one\ntwo\"\"\"\n", *run) == strings{"--stop=one\ntwo"});
+  CHECK(arguments("serve.threads = 0x10\nthreads = 1_000\n", *serve) == strings{"--threads=16"});
+  CHECK(arguments("bench = { model = { batch = 2.5 } }\n", *bench_model) == strings{"--batch=2.5"});
+}
+
+TEST_CASE_FIXTURE(fixture, "invalid TOML and values that no flag takes are refused with their line") {
+  CHECK(refusal("raw = true\nhost = localhost\n", *run).starts_with("line 2: "));
+  CHECK(refusal("threads = 1\nthreads = 2\n", *run).starts_with("line 2: "));
+  CHECK(refusal("threads = 2026-01-01\n", *run) ==
+        "line 1: `threads` must be text, a number, true or false, or a list of those");
+  CHECK(refusal("stop = [[\"a\"]]\n", *run) ==
+        "line 1: `stop` must be text, a number, true or false, or a list of those");
 }
 
 TEST_CASE_FIXTURE(fixture, "a file that is not there is refused, a folder too") {

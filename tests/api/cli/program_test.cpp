@@ -473,7 +473,7 @@ TEST_CASE("what is wrong in a configuration file is told with its name, with exi
   const auto with = [](const std::string& file) { return run_troupe({"run", "hi", "--config", file}); };
   const auto first = with(unknown), second = with(wrong), third = with("/nowhere.toml");
   CHECK(first.status == 2);
-  CHECK(only_line(first.err) == "troupe: " + unknown + ": unknown key `treads`");
+  CHECK(only_line(first.err) == "troupe: " + unknown + ": line 1: unknown key `treads`");
   CHECK(second.status == 2);
   CHECK(only_line(second.err) == "troupe: " + wrong + ": --threads: must be an integer from 0 to 1024, found `two`");
   CHECK(third.status == 2);

@@ -181,7 +181,7 @@ public:
     s.running = 3;
     s.prompt_tokens = 10;
     s.cached_tokens = 4;
-    s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.parked_blocks = 6, s.restored_blocks = 5;
+    s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.swapped_out_blocks = 6, s.swapped_in_blocks = 5;
     return s;
   }
 
