@@ -39,8 +39,7 @@ const CLI::Option* find_flag(const CLI::App& command, const std::string& key) {
 /// Whether `command` or one below it has such a flag.
 bool any_has_flag(const CLI::App& command, const std::string& key) {
   return find_flag(command, key) ||
-    std::ranges::any_of(command.get_subcommands({}),
-                        [&](const CLI::App* below) { return any_has_flag(*below, key); });
+    std::ranges::any_of(command.get_subcommands({}), [&](const CLI::App* below) { return any_has_flag(*below, key); });
 }
 
 const CLI::App* find_command(const CLI::App& parent, std::string_view name) {
@@ -86,7 +85,8 @@ private:
   }
 
   void read_setting(setting one, const toml::node& node) {
-    const bool known = one.section == &root_ ? any_has_flag(root_, one.key) : find_flag(*one.section, one.key) != nullptr;
+    const bool known = one.section == &root_ ? any_has_flag(root_, one.key)
+                                             : find_flag(*one.section, one.key) != nullptr;
     if (!known)
       refuse(file_, one.at, "unknown key `" + one.full_key + "`");
     if (const auto* list = node.as_array())

@@ -1,4 +1,4 @@
-// `troupe chat` at a terminal and in a pipe, and what it is made of.
+// `troupe chat` at a terminal and in a pipe, and the parts it is made of.
 #include "api/cli/terminal/chat_history.hpp"
 #include "api/cli/terminal/chat_window.hpp"
 #include "runtime/support/error.hpp"
@@ -20,8 +20,6 @@ using namespace troupe::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using strings = std::vector<std::string>;
 
 strings chat_with(const strings& more = {}, const std::string& context = "1024") {
   strings all{"chat",

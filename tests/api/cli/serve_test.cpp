@@ -1,4 +1,4 @@
-#include "api/cli/serve.hpp"
+#include "api/cli/commands/serve.hpp"
 
 #include <doctest/doctest.h>
 

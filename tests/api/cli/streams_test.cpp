@@ -1,4 +1,4 @@
-// What commands do where stdout, stdin or a file that an option names is not what it should be.
+// Commands whose stdout, stdin or named file is closed, full or of the wrong kind.
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>
@@ -13,16 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using strings = std::vector<std::string>;
-
-const strings small{"--max-context", "256", "--kv-cache", "4MiB", "--threads", "1"};
-
-strings operator+(strings a, const strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// `troupe` as a shell starts it with these redirections.
+/// Runs `troupe` under a shell with these redirections.
 outcome redirected(const std::string& how, const strings& arguments, const std::string& typed = {}) {
   return program("/bin/sh", strings{"-c", "exec \"$0\" \"$@\" " + how, TROUPE_PROGRAM} + arguments, typed).wait();
 }
