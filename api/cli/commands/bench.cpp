@@ -56,10 +56,10 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
             << ",\"prefill_operations\":" << json_number(r.prefill_operations);
   if (options.ceilings)
-    std::cout << ",\"bandwidth_gbps\":" << json_number(bench.device_peaks().bandwidth / 1e9)
-              << ",\"bandwidth_of\":" << json_text(bench.device_peaks().bandwidth_of)
-              << ",\"peak_gops\":" << json_number(bench.device_peaks().operations / 1e9)
-              << ",\"peak_of\":" << json_text(bench.device_peaks().operations_of)
+    std::cout << ",\"bandwidth_gbps\":" << json_number(bench.peaks().bandwidth / 1e9)
+              << ",\"bandwidth_of\":" << json_text(bench.peaks().bandwidth_of)
+              << ",\"peak_gops\":" << json_number(bench.peaks().operations / 1e9)
+              << ",\"peak_of\":" << json_text(bench.peaks().operations_of)
               << ",\"decode_bandwidth_share\":" << json_number(r.decode_bandwidth_share)
               << ",\"prefill_peak_share\":" << json_number(r.prefill_peak_share);
   if (bench.times_steps())
@@ -74,7 +74,7 @@ void print_heading(const model_bench& bench, const bench_options& options) {
               "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n",
               bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
-  if (const auto& c = bench.device_peaks(); options.ceilings)
+  if (const auto& c = bench.peaks(); options.ceilings)
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
                 c.operations > 0
                   ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()

@@ -64,7 +64,7 @@ public:
   weight_work work_per_token() const { return troupe::work_per_token(*weights_in_memory_); }
 
   /// All 0 where they were not asked for.
-  const troupe::ceilings& device_peaks() const { return peaks_; }
+  const troupe::device_peaks& peaks() const { return peaks_; }
 
   /// Whether steps' times on the device are measured.
   bool times_steps() const { return options_.time_steps && device_->works_by_itself(); }

@@ -20,9 +20,9 @@ server_options with_keys(std::size_t per_key) {
   return options;
 }
 
-errc refusal(request_quota& quota, std::size_t who, std::size_t sequences) {
+errc refusal(request_quota& quota, std::size_t owner, std::size_t sequences) {
   try {
-    quota.take(who, sequences);
+    quota.acquire(owner, sequences);
   } catch (const failure& f) {
     return f.what_failed().code;
   }
@@ -33,17 +33,17 @@ errc refusal(request_quota& quota, std::size_t who, std::size_t sequences) {
 
 TEST_CASE("A quota is taken by sequences and given back with the last copy") {
   request_quota quota("one API key", 3);
-  auto two = quota.take(0, 2);
+  auto two = quota.acquire(0, 2);
   auto copy = two;
   CHECK(refusal(quota, 0, 2) == errc::overloaded);
-  CHECK(quota.take(1, 3) != nullptr); // somebody else's
-  const auto one = quota.take(0, 1);
+  CHECK(quota.acquire(1, 3) != nullptr); // another owner's
+  const auto one = quota.acquire(0, 1);
   two = nullptr;
   CHECK(refusal(quota, 0, 1) == errc::overloaded);
   copy = nullptr;
-  CHECK(quota.take(0, 2) != nullptr);
-  CHECK(refusal(quota, 0, 4) == errc::bad_request); // however long it waits
-  CHECK(request_quota("nobody", 0).take(0, 1'000'000) == nullptr);
+  CHECK(quota.acquire(0, 2) != nullptr);
+  CHECK(refusal(quota, 0, 4) == errc::bad_request); // even if it waited
+  CHECK(request_quota("one API key", 0).acquire(0, 1'000'000) == nullptr);
 }
 
 TEST_CASE("A budget is shared, and what is not granted is not taken") {
