@@ -1,4 +1,4 @@
-# Shell functions that run.sh and test.sh share: Debian packages, and the build of one preset. Sourced by bash, from the
+# Shell functions shared by run.sh and test.sh: Debian packages, and the build of one preset. Sourced by bash from the
 # project's root.
 
 build_packages=(
@@ -8,17 +8,17 @@ build_packages=(
 )
 test_packages=(python3-venv)
 
-say() { printf '%s\n' "$*" >&2; }
+log() { printf '%s\n' "$*" >&2; }
 
 fail() {
-  say "$0: $*"
+  log "$0: $*"
   exit 1
 }
 
-# Installs those of the named packages that are missing; silent and quick where none is.
+# Installs the missing ones among the named packages; silent and quick when none is missing.
 install_packages() {
   command -v dpkg-query >/dev/null ||
-    fail "this is no Debian system; install by hand what these packages of Debian 12 hold: $*"
+    fail "this is not Debian; install the equivalents of these Debian 12 packages: $*"
   local missing=() package
   for package in "$@"; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
@@ -29,14 +29,14 @@ install_packages() {
     command -v sudo >/dev/null || fail "packages are missing; as root, run: apt-get install ${missing[*]}"
     as_root=(sudo)
   fi
-  say "Installing ${missing[*]}"
+  log "Installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq || fail "apt-get update failed; these packages are missing: ${missing[*]}"
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
     fail "apt-get could not install: ${missing[*]}"
 }
 
-# How many compilers may run at once: one per core, but no more than memory has room for at 1.5 GB each.
+# Parallel compilers: one per core, at most one per 1.5 GB of available memory.
 build_jobs() {
   local cores room
   cores=$(nproc)
@@ -45,8 +45,8 @@ build_jobs() {
   [ "$room" -lt "$cores" ] && echo "$room" || echo "$cores"
 }
 
-# build PRESET [CMAKE ARGUMENT...] -- [TARGET...]: configures and builds; all targets where none is named. What the
-# tools say goes to build/PRESET.log, of which a failure shows the end.
+# build PRESET [CMAKE ARGUMENT...] -- [TARGET...]: configures and builds the named targets, or all. Output goes to
+# build/PRESET.log; a failure prints its end.
 build() {
   local preset=$1 configure=() targets=()
   shift
@@ -58,7 +58,7 @@ build() {
   [ $# -gt 0 ] && targets=(--target "$@")
   mkdir -p build
   local log=build/$preset.log
-  [ -e "build/$preset/build.ninja" ] || say "Building ($preset); the first time takes some minutes. Log: $log"
+  [ -e "build/$preset/build.ninja" ] || log "Building ($preset); the first time takes some minutes. Log: $log"
   if ! { cmake --preset "$preset" "${configure[@]}" &&
     cmake --build --preset "$preset" -j "$(build_jobs)" "${targets[@]}"; } >"$log" 2>&1; then
     tail -n 40 "$log" >&2
