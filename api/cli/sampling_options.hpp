@@ -1,4 +1,4 @@
-// The sampling flags of `troupe run` and `troupe chat`: over the model's own defaults go those that were given.
+// The sampling flags of `troupe run` and `troupe chat`. Flags that are given override the model's defaults.
 #pragma once
 
 #include "runtime/model/model_config.hpp"
@@ -17,13 +17,13 @@ namespace troupe::cli {
 struct sampling_options {
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int> top_k;
-  std::optional<std::uint64_t> seed; // else another one each time
+  std::optional<std::uint64_t> seed; // unset: random for each request
   int max_tokens = 512;
   int min_tokens = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;
 
-  /// Of one request to a model with such defaults.
+  /// The parameters of one request to a model with these defaults.
   sampling_params over(const generation_defaults& defaults) const;
 };
 

@@ -1,4 +1,4 @@
-// What `troupe serve` decides before it listens, and says of the model that it has loaded.
+// Decisions of `troupe serve` that tests check.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -7,10 +7,10 @@
 
 namespace troupe::cli {
 
-/// Whether a server on `host`, an address or a name, can be reached from this machine alone.
+/// Whether a server on `host`, an address or a name, is reachable only from this machine.
 bool is_loopback(const std::string& host);
 
-/// That results on this device depend on what else runs, and what to do about it; empty where they do not.
+/// The warning that results on this device depend on the schedule; empty if they do not.
 std::string schedule_warning(const model_info& model);
 
 } // namespace troupe::cli

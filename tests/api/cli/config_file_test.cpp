@@ -12,7 +12,7 @@ namespace {
 
 using strings = std::vector<std::string>;
 
-/// A program with two commands and one below another, and a configuration file for it.
+/// A program with two commands and a nested one, and a configuration file for it.
 struct fixture {
   fixture() {
     for (auto* command : {run, serve, bench_model}) {
@@ -68,7 +68,7 @@ TEST_CASE_FIXTURE(fixture, "a section is for its command alone and wins over the
   CHECK(arguments(text, *bench_model) == strings{"--threads=1", "--batch=1,8"});
 }
 
-TEST_CASE_FIXTURE(fixture, "what the command line gives is not taken from the file") {
+TEST_CASE_FIXTURE(fixture, "flags on the command line win over the file") {
   root.parse("serve --threads 8");
   CHECK(arguments("threads = 2\nhost = \"::\"\n", *serve) == strings{"--host=::"});
   CHECK(arguments("[serve]\nthreads = 2\n", *serve).empty());
@@ -85,7 +85,7 @@ TEST_CASE_FIXTURE(fixture, "a # starts a comment, but not within quotes") {
         strings{"--threads=2", "--stop=a # b"});
 }
 
-TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by their name, whichever command runs") {
+TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by name, whichever command runs") {
   CHECK(refusal("treads = 2\n", *run) == "line 1: unknown key `treads`");
   CHECK(refusal("[serve]\ntreads = 2\n", *run) == "line 2: unknown key `serve.treads`");
   CHECK(refusal("[serve]\nraw = true\n", *serve) == "line 2: unknown key `serve.raw`");
@@ -93,7 +93,7 @@ TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by their name,
   CHECK(refusal("[bench]\nbatch = 1\n", *serve) == "line 2: unknown key `bench.batch`");
 }
 
-TEST_CASE_FIXTURE(fixture, "what is no flag of a setting's kind is no key") {
+TEST_CASE_FIXTURE(fixture, "flags and arguments that are no settings are no keys") {
   for (const std::string key : {"config", "help", "text", "h"})
     CHECK(refusal(key + " = 1\n", *run) == "line 1: unknown key `" + key + "`");
 }
@@ -120,7 +120,7 @@ TEST_CASE_FIXTURE(fixture, "invalid TOML and values that no flag takes are refus
         "line 1: `stop` must be text, a number, true or false, or a list of those");
 }
 
-TEST_CASE_FIXTURE(fixture, "a file that is not there is refused, a folder too") {
+TEST_CASE_FIXTURE(fixture, "a missing file and a folder are refused") {
   const auto none = (folder.path / "none.toml").string();
   for (const auto& path : {none, folder.path.string()}) {
     std::string why;

@@ -1,4 +1,4 @@
-// Runs a program as a user would: arguments, stdin, signals; stdout, stderr and the exit status.
+// Runs a program as a user does: with arguments, stdin and signals; returns stdout, stderr and the exit status.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// The program as its users have it, on the golden checkpoints: its command line, tokenize, quantize and bench.
+// The program as users run it, on the golden checkpoints: its command line, tokenize, quantize and bench.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -23,7 +23,7 @@ TEST_CASE("--version and --help are answered on stdout") {
     CHECK(help.out.find("\n  " + name + " ") != std::string::npos);
 }
 
-TEST_CASE("every command explains itself, with its flags, their defaults and examples") {
+TEST_CASE("--help of every command shows its flags, their defaults and examples") {
   const std::vector<strings> commands{
     {"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"quantize"}, {"bench", "model"}, {"bench", "perplexity"}};
   for (const auto& command : commands) {
@@ -37,7 +37,7 @@ TEST_CASE("every command explains itself, with its flags, their defaults and exa
   CHECK(run_troupe({"serve", "--help"}).out.find("--port INT=8080") != std::string::npos);
 }
 
-TEST_CASE("a wrong command line is told in one line, with exit status 2") {
+TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
   const auto told = [](const strings& arguments) {
     const auto result = run_troupe(arguments);
     CHECK(result.status == 2);
@@ -68,7 +68,7 @@ TEST_CASE("a wrong command line is told in one line, with exit status 2") {
         "troupe: --batch: must be an integer from 1 to 1048576, found `none` (`troupe bench model --help` shows how)");
 }
 
-TEST_CASE("what a device cannot do is told in one line, with exit status 1") {
+TEST_CASE("a feature that the device lacks is reported in one line, with exit status 1") {
   const auto told = [](const strings& arguments) {
     const auto result = run_troupe(strings{"run", "hi", "--quiet"} + small + arguments);
     CHECK(result.status == 1);
@@ -85,7 +85,7 @@ TEST_CASE("what a device cannot do is told in one line, with exit status 1") {
   CHECK(told({"--device", "cuda:77"}).starts_with("troupe: there is no device `cuda:77`: "));
 }
 
-TEST_CASE("a model that is not there is told in one line, with exit status 1") {
+TEST_CASE("a missing model is reported in one line, with exit status 1") {
   const std::vector<strings> commands{{"run", "hi", "--quiet"},
                                       {"chat", "--quiet"},
                                       {"serve", "--quiet", "--port", "0"},
@@ -100,7 +100,7 @@ TEST_CASE("a model that is not there is told in one line, with exit status 1") {
   }
 }
 
-TEST_CASE("tokenize shows ids and pieces, and decodes them again") {
+TEST_CASE("tokenize prints ids and pieces, and decodes them again") {
   const auto model = golden("llama-gqa");
   const auto expected = json::document::load(model + "/expected.json");
   std::size_t compared = 0;
@@ -122,7 +122,7 @@ TEST_CASE("tokenize shows ids and pieces, and decodes them again") {
   CHECK(compared >= 5);
 }
 
-TEST_CASE("tokenize --decode refuses what is no id") {
+TEST_CASE("tokenize --decode refuses anything but ids") {
   CHECK(only_line(run_troupe({"tokenize", "--decode", "1 x", "--model", golden("qwen2")}).err) ==
         "troupe: must be an integer from 0 to 2147483647, found `x`");
   CHECK(only_line(run_troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==

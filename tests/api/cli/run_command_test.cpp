@@ -1,4 +1,4 @@
-// `troupe run` and `troupe chat` as their users have them, on the golden checkpoints.
+// `troupe run` and `troupe chat` as users run them, on the golden checkpoints.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -32,7 +32,7 @@ TEST_CASE("run --raw continues a text as transformers does") {
       ids += std::to_string(std::int64_t(first["greedy"]["ids"].at(i))) + " ";
     }
     const auto decoded = run_troupe({"tokenize", "--decode", ids, "--model", golden(name)});
-    // A text that follows another may start with a space which it would not have alone.
+    // A continuation may start with a space that the text alone would not have.
     CHECK(result.out.substr(result.out.starts_with(' ') && !decoded.out.starts_with(' ')) == decoded.out);
     const auto timings = "\n" + std::to_string(prompt_tokens) + " tokens in (0 cached), 3 out; ";
     CHECK(result.err.find(timings) != std::string::npos);
@@ -86,7 +86,7 @@ TEST_CASE(
   CHECK(bench().err.find("packed weights come from ") != std::string::npos);
 }
 
-TEST_CASE("run says that it continues a text where the model has no chat template") {
+TEST_CASE("run reports that it continues the text if the model has no chat template") {
   const temporary_folder folder;
   const auto plain = (folder.path / "plain").string();
   std::filesystem::copy(golden("llama-gqa"), plain);
@@ -94,7 +94,7 @@ TEST_CASE("run says that it continues a text where the model has no chat templat
   const auto told = [](const std::string& model, const strings& more) {
     const auto result = run_troupe(strings{"run", "Once", "--model", model, "--max-tokens", "1"} + small + more);
     CHECK(result.status == 0);
-    CHECK(result.err.find("cuda") == std::string::npos); // which nobody has asked for
+    CHECK(result.err.find("cuda") == std::string::npos); // not asked for
     CHECK(result.err.find("CUDA") == std::string::npos);
     return result.err.find("has no chat template: the text is continued as it is, as with --raw\n") !=
       std::string::npos;
@@ -115,7 +115,7 @@ TEST_CASE("run -n prints each answer under its number") {
   CHECK(result.out.ends_with('\n'));
 }
 
-TEST_CASE("run says what is wrong with a request, with exit status 1") {
+TEST_CASE("run reports an invalid request, with exit status 1") {
   std::string longer;
   for (int i = 0; i < 400; ++i)
     longer += "word ";
@@ -138,7 +138,7 @@ TEST_CASE("Ctrl-C ends an answer with exit status 130") {
   CHECK(result.out.ends_with('\n'));
 }
 
-TEST_CASE("A model's file that is cut short while it is used ends the program with a sentence") {
+TEST_CASE("A model file that is truncated while in use ends the program with a sentence") {
   const temporary_folder folder;
   const auto model = folder.path / "model";
   std::filesystem::copy(golden("llama-gqa"), model);
@@ -153,12 +153,12 @@ TEST_CASE("A model's file that is cut short while it is used ends the program wi
   CHECK(only_line(result.err) == "troupe: a file of the model was cut short or became unreadable while it was in use");
 }
 
-TEST_CASE("loading says what is done, and what memory it will take") {
+TEST_CASE("loading prints its stages and the memory it will take") {
   const auto result = run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} +
                                  small);
   CHECK(result.status == 0);
   CHECK(result.err.find("KV cache 4.0 MiB") != std::string::npos);
-  CHECK(result.err.find('\r') == std::string::npos); // no bar where stderr is no terminal
+  CHECK(result.err.find('\r') == std::string::npos); // no bar unless stderr is a terminal
 }
 
 TEST_CASE("chat keeps the conversation and computes only what is new") {
@@ -168,7 +168,7 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
                                   "16MiB", "--threads", "1"},
                                  question + "\nWho was in it?\n/reset\n" + question);
   CHECK(result.status == 0);
-  // Three lines of timings: the second turn is longer and finds its start cached, the third is the first again.
+  // Three lines of timings: the second turn is longer and its start is cached, the third equals the first.
   std::vector<unsigned> prompts, cached;
   std::istringstream lines(result.err);
   for (std::string line; std::getline(lines, line);) {
@@ -185,7 +185,7 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
   CHECK(cached[2] >= 16);
 }
 
-TEST_CASE("chat explains itself, refuses unknown commands and ends at /exit") {
+TEST_CASE("chat prints its help, refuses unknown commands and ends at /exit") {
   const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
                                  "/help\n\n/what\n/exit\nHello\n");
   CHECK(result.status == 0);

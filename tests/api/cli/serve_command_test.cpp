@@ -1,4 +1,4 @@
-// `troupe serve` and configuration files as users have them, on the golden checkpoints.
+// `troupe serve` and configuration files as users run them, on the golden checkpoints.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -28,7 +28,7 @@ TEST_CASE("a configuration file stands for flags, and the command line wins") {
   CHECK(std::int64_t(object.root()["batch"]) == 2);
 }
 
-TEST_CASE("what is wrong in a configuration file is told with its name, with exit status 2") {
+TEST_CASE("an error in a configuration file names the file and the line, with exit status 2") {
   const temporary_folder folder;
   const auto unknown = folder.write("a.toml", "treads = 2\n"), wrong = folder.write("b.toml", "threads = \"two\"\n");
   const auto with = [](const std::string& file) { return run_troupe({"run", "hi", "--config", file}); };
@@ -41,7 +41,7 @@ TEST_CASE("what is wrong in a configuration file is told with its name, with exi
   CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such file");
 }
 
-TEST_CASE("every configuration that comes along is good for every command") {
+TEST_CASE("every bundled configuration is valid for every command") {
   const temporary_folder folder;
   const auto nowhere = (folder.path / "no-model").string();
   std::size_t files = 0;
@@ -53,14 +53,14 @@ TEST_CASE("every configuration that comes along is good for every command") {
       const auto parsed = run_troupe(command + strings{"--config", entry.path().string(), "--model", nowhere} +
                                      (serves ? strings{"--host", "127.0.0.1", "--port", "0"} : strings{}));
       INFO(parsed.err);
-      CHECK(parsed.status == 1); // parsed, and failed for want of the model
+      CHECK(parsed.status == 1); // it was parsed, and the model is missing
     }
     ++files;
   }
   CHECK(files >= 3);
 }
 
-TEST_CASE("every configuration that comes along starts a server of the bundled model") {
+TEST_CASE("every bundled configuration starts a server of the bundled model") {
   for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
     INFO(entry.path().string());
     program server(TROUPE_PROGRAM, {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0"});
@@ -72,7 +72,7 @@ TEST_CASE("every configuration that comes along starts a server of the bundled m
   }
 }
 
-TEST_CASE("serve listens for other machines only with a key, or where everybody is to be let in") {
+TEST_CASE("serve listens for other machines only with a key or --allow-anonymous") {
   const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} +
     small;
   const auto refused = run_troupe(everywhere);
@@ -96,7 +96,7 @@ TEST_CASE("serve listens for other machines only with a key, or where everybody 
   CHECK(!started({"--api-key", "secret"}));
 }
 
-TEST_CASE("serve prints its URL at once, answers and ends with status 0 when asked to") {
+TEST_CASE("serve prints its URL at once, and ends with status 0 on SIGINT and SIGTERM") {
   for (const int number : {SIGINT, SIGTERM}) {
     program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small);
     REQUIRE(server.prints("Listening on http://127.0.0.1:"));
@@ -109,7 +109,7 @@ TEST_CASE("serve prints its URL at once, answers and ends with status 0 when ask
   }
 }
 
-TEST_CASE("serve ends with a sentence where the port is taken") {
+TEST_CASE("serve ends with a sentence if the port is in use") {
   program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--quiet", "--model", golden("llama-gqa")} + small);
   REQUIRE(server.prints("\n"));
   const auto line = server.out();

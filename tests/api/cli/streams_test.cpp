@@ -26,7 +26,7 @@ std::string last_line(const std::string& text) {
 
 } // namespace
 
-TEST_CASE("Every command fails with a sentence where its output cannot be written") {
+TEST_CASE("Every command fails with a sentence if its output cannot be written") {
   const temporary_folder folder;
   const auto text = folder.write("text", "ROMEO: the sun, the moon and all the stars of heaven are not as bright.");
   const strings model{"--model", golden("llama-gqa")};
@@ -54,7 +54,7 @@ TEST_CASE("Every command fails with a sentence where its output cannot be writte
   }
 }
 
-TEST_CASE("A long output that does not arrive is noticed, too") {
+TEST_CASE("A long output that cannot be written is noticed, too") {
   std::string text;
   for (int i = 0; i < 20'000; ++i)
     text += "a b ";
@@ -63,13 +63,13 @@ TEST_CASE("A long output that does not arrive is noticed, too") {
   CHECK(result.err.starts_with("troupe: stdout cannot be written"));
 }
 
-TEST_CASE("Generation ends as soon as its text cannot be written, silently where nobody reads it any more") {
+TEST_CASE("Generation ends as soon as its text cannot be written, silently if the reader is gone") {
   const strings endless{
     "run",    "Once",         "--raw",         "--quiet", "--verbose",  "--model", golden("llama-gqa"), "--max-tokens",
     "100000", "--ignore-eos", "--max-context", "2048",    "--kv-cache", "16MiB",   "--temperature",     "0"};
   const auto full = redirected(">/dev/full", endless);
   CHECK(full.status == 1);
-  CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // nor times: it was not answered
+  CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // and no timings
   const auto left =
     program("/bin/sh",
             strings{"-c", "trap '' PIPE; { \"$0\" \"$@\"; echo \"status $?\" >&2; } | true", TROUPE_PROGRAM} + endless)
@@ -77,7 +77,7 @@ TEST_CASE("Generation ends as soon as its text cannot be written, silently where
   CHECK(left.err == "status 141\n");
 }
 
-TEST_CASE("Files that are opened do not take the place of closed streams") {
+TEST_CASE("Opened files do not take the place of closed streams") {
   const auto result = redirected("<&- 2>&-",
                                  strings{"run", "Hello", "--max-tokens", "2", "--model", golden("llama-gqa")} + small);
   CHECK(result.status == 0);
@@ -87,7 +87,7 @@ TEST_CASE("Files that are opened do not take the place of closed streams") {
   CHECK(unread.err == "troupe: stdin: cannot be read: Bad file descriptor\n");
 }
 
-TEST_CASE("Files that options name are regular files of a sane size") {
+TEST_CASE("Files named by options must be regular files of limited size") {
   const temporary_folder folder;
   const auto file = (folder.path / "f").string();
   const auto config = [&] { return run_troupe({"tokenize", "hi", "--model", golden("llama-gqa"), "--config", file}); };
