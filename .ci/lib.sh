@@ -3,8 +3,8 @@
 
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
-  libcaf-dev libboost1.81-dev libboost-json1.81-dev libsimdjson-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
-  doctest-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev
+  libcaf-dev libboost1.81-dev libsimdjson-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
+  libtomlplusplus-dev doctest-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev
 )
 test_packages=(python3-venv)
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "actors/faults.hpp"
-#include "actors/threads.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/stateful_actor.hpp>

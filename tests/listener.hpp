@@ -1,4 +1,4 @@
-// What one request hears of an engine, for tests: collected on the engine's threads, waited for and compared on the test's.
+// Collects the events of one request on the engine's threads, and waits for and compares them on the test's.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -17,7 +17,7 @@ namespace troupe::testing {
 
 inline std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
 
-/// All that one request heard.
+/// All events of one request.
 struct heard {
   std::map<std::uint32_t, std::vector<token_id>> ids;
   std::map<std::uint32_t, std::string> text;
@@ -38,7 +38,7 @@ public:
     };
   }
 
-  /// False where the end did not come within a minute or ten (sanitizers are slow).
+  /// False if the end did not arrive within a minute, or ten with sanitizers.
   bool wait() {
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, std::chrono::minutes(10),
@@ -92,7 +92,7 @@ private:
   std::shared_ptr<shared> state_ = std::make_shared<shared>();
 };
 
-/// Bit for bit: floats compared as they are.
+/// Compares floats bit for bit.
 inline bool same(const heard& a, const heard& b) {
   const auto same_token = [](const sampled_token& x, const sampled_token& y) {
     const auto same_top = [](const token_logprob& p, const token_logprob& q) {

@@ -1,4 +1,4 @@
-// Where the tests' data lies. Defined in one unit, so that no other unit's objects depend on where the project lies.
+// The folder of the tests' data. Defined in one unit, so that the other objects do not depend on the project's path.
 #pragma once
 
 #include <string>

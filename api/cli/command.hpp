@@ -1,5 +1,5 @@
-// What one subcommand of `troupe` is to the command line: its options and what it does. Each is made in a file of its
-// own; command_line.cpp puts them together.
+// A subcommand of `troupe`: its options and its action. Each is made in a file of its own in commands/; command_line.cpp
+// puts them together.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace troupe::cli {
 inline constexpr int failed = 1, usage_error = 2, interrupted = 130, broken_pipe = 141;
 
 struct command {
-  CLI::App* options = nullptr; // where the arguments go
-  std::function<int()> run;    // once they are parsed; returns the exit status, throws failure
+  CLI::App* options = nullptr; // receives the arguments
+  std::function<int()> run;    // called after parsing; returns the exit status, throws failure
 };
 
 command add_run(CLI::App& troupe);

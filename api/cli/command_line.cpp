@@ -31,19 +31,19 @@ constexpr auto footer = "Examples:\n"
                         "  troupe serve --port 9000 --config configs/server.toml\n"
                         "`troupe COMMAND --help` shows the flags of a command.";
 
-/// One line, as messages of CLI11 may have several.
+/// Joins the lines of a CLI11 message.
 std::string sentence(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-int complain(const std::string& text, int status) {
+int report(const std::string& text, int status) {
   std::fflush(stdout);
   std::cerr << "troupe: " << sentence(text) << std::endl;
   return status;
 }
 
-/// The innermost command that was named.
+/// The innermost command on the command line.
 const CLI::App& chosen_of(const CLI::App& root) {
   const auto* at = &root;
   for (auto below = at->get_subcommands(); !below.empty(); below = at->get_subcommands())
@@ -56,8 +56,8 @@ std::string path_of(const CLI::App& root, const CLI::App& command) {
   return &command == &root ? root.get_name() : path_of(root, *command.get_parent()) + " " + command.get_name();
 }
 
-/// CLI11's own sentence, but for what it says badly.
-std::string what_is_wrong(const CLI::App& chosen, const CLI::ParseError& e) {
+/// CLI11's message, or a clearer one for missing and unknown commands and flags.
+std::string describe(const CLI::App& chosen, const CLI::ParseError& e) {
   const auto rest = chosen.remaining();
   const bool wants_command = chosen.get_require_subcommand_min() > 0;
   if (rest.empty())
@@ -69,12 +69,12 @@ std::string what_is_wrong(const CLI::App& chosen, const CLI::ParseError& e) {
 }
 
 void parse(CLI::App& root, std::vector<std::string> arguments) {
-  std::ranges::reverse(arguments); // which CLI11 expects
+  std::ranges::reverse(arguments); // CLI11 parses from the back
   root.parse(arguments);
 }
 
-/// Parses twice where a configuration file is named: what the first pass accepts was written on the command line, so
-/// what the second refuses comes from the file.
+/// With a configuration file, parses twice: the first pass accepts the command line alone, so an error of the second
+/// comes from the file.
 void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   parse(root, arguments);
   const auto& chosen = chosen_of(root);
@@ -94,7 +94,7 @@ void parse_with_config(CLI::App& root, std::vector<std::string> arguments) {
   }
 }
 
-/// Parses and runs; throws output_failure where a command has noticed that stdout cannot be written.
+/// Parses and runs. Throws output_failure if a command could not write to stdout.
 int run_chosen(const std::vector<std::string>& arguments) {
   CLI::App root(description, "troupe");
   root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
@@ -113,16 +113,16 @@ int run_chosen(const std::vector<std::string>& arguments) {
 
   try {
     parse_with_config(root, arguments);
-  } catch (const CLI::Success& e) { // help or version, which is printed here
+  } catch (const CLI::Success& e) { // --help or --version
     std::ostringstream text;
     const int status = root.exit(e, text, std::cerr);
     print(text.str());
     return status;
   } catch (const CLI::ParseError& e) {
     const auto& chosen = chosen_of(root);
-    return complain(what_is_wrong(chosen, e) + " (`" + path_of(root, chosen) + " --help` shows how)", usage_error);
+    return report(describe(chosen, e) + " (`" + path_of(root, chosen) + " --help` shows how)", usage_error);
   } catch (const failure& e) {
-    return complain(e.what(), usage_error);
+    return report(e.what(), usage_error);
   }
 
   const auto& chosen = chosen_of(root);
@@ -131,19 +131,19 @@ int run_chosen(const std::vector<std::string>& arguments) {
   } catch (const output_failure&) {
     throw;
   } catch (const failure& e) {
-    return complain(e.what(), failed);
+    return report(e.what(), failed);
   } catch (const kernels::device_error& e) {
-    return complain(e.what(), failed);
+    return report(e.what(), failed);
   } catch (const std::filesystem::filesystem_error& e) {
-    return complain(e.path1().string() + ": " + e.code().message(), failed);
+    return report(e.path1().string() + ": " + e.code().message(), failed);
   } catch (const std::bad_alloc&) {
-    return complain(out_of_memory, failed);
+    return report(out_of_memory, failed);
   } catch (const std::system_error& e) {
     if (e.code() == std::errc::resource_unavailable_try_again)
-      return complain(no_thread, failed);
-    return complain(std::string("internal error: ") + e.what(), failed);
+      return report(no_thread, failed);
+    return report(std::string("internal error: ") + e.what(), failed);
   } catch (const std::exception& e) {
-    return complain(std::string("internal error: ") + e.what(), failed);
+    return report(std::string("internal error: ") + e.what(), failed);
   }
 }
 
@@ -155,7 +155,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
     flush_output();
     return status;
   } catch (const output_failure& e) {
-    return e.is_broken_pipe() ? broken_pipe : complain(e.what(), failed);
+    return e.is_broken_pipe() ? broken_pipe : report(e.what(), failed);
   }
 }
 

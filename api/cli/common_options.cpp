@@ -42,7 +42,7 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option("--quantize", options.quantize,
-                "What becomes of weights stored as floats: int8, int4 or (on a GPU) fp8 is smaller and faster, none is "
+                "Quantise weights stored as floats: int8, int4 or (on a GPU) fp8 is smaller and faster, none is "
                 "exact")
     ->check(one_of({"none", "int8", "int4", "fp8"}))
     ->type_name("FORMAT")
@@ -132,7 +132,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command
     .add_flag_function(
       "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },
-      "Compute every prompt anew, even where its start is cached")
+      "Compute every prompt in full, even if its start is cached")
     ->group(limits_group);
   command
     .add_option_function<std::int64_t>(

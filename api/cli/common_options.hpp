@@ -17,7 +17,7 @@ inline constexpr auto model_group = "Model", sampling_group = "Sampling", limits
 /// `--config`. Used by every command.
 void add_common_options(CLI::App& command);
 
-/// `--model`, by default the bundled one where there is one.
+/// `--model`, which defaults to the bundled model if there is one.
 void add_model_option(CLI::App& command, std::string& model);
 
 /// All of compute_options: `--dtype`, `--quantize`, `--kv-dtype`, `--device`, ...
@@ -26,11 +26,11 @@ void add_compute_options(CLI::App& command, compute_options& options);
 /// All of engine_options, `--model` included.
 void add_engine_options(CLI::App& command, engine_options& options);
 
-/// The folder of the bundled model: beside the build folder that the program is in, or below the working directory.
-/// Empty where it is not found.
+/// The folder of the bundled model: beside the program's build folder, in the installation, or below the working
+/// directory. Empty if not found.
 std::string bundled_model();
 
-/// Throws failure(not_found) where no model was given and there is none bundled.
+/// Throws failure(not_found) if no model was given and none is bundled.
 void require_model(const std::string& model);
 
 } // namespace troupe::cli

@@ -4,38 +4,30 @@
 #include "runtime/support/file_reading.hpp"
 
 #include <CLI/CLI.hpp>
+#include <toml++/toml.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
-#include <sstream>
+#include <tuple>
+#include <utility>
 
 namespace troupe::cli {
 
 namespace {
 
-/// CLI11's reader takes every # for a comment, also one within quotes: comments go before it sees the text.
-std::string without_comments(const std::string& content) {
-  std::istringstream file(content);
-  std::string text, line;
-  while (std::getline(file, line)) {
-    char quote = 0;
-    const auto end = std::ranges::find_if(line, [&](char c) {
-      if (quote == 0 && c == '#')
-        return true;
-      if (c == '"' || c == '\'')
-        quote = quote == 0 ? c : quote == c ? 0 : quote;
-      return false;
-    });
-    text.append(line.begin(), end) += '\n';
-  }
-  return text;
-}
+/// One `key = value`, with the line and column of the value.
+struct setting {
+  const CLI::App* section;
+  std::string key;      // the flag, without dashes
+  std::string full_key; // with its section
+  std::vector<std::string> values;
+  toml::source_position at;
+};
 
-std::vector<CLI::ConfigItem> read_items(const std::string& file) {
-  std::istringstream text(without_comments(read_file(file, files::configuration)));
-  CLI::ConfigTOML reader;
-  reader.comment('\0');
-  return reader.from_config(text);
+[[noreturn]] void refuse(const std::string& file, const toml::source_position& at, const std::string& why) {
+  throw failure(errc::bad_request, file + ": line " + std::to_string(at.line) + ": " + why);
 }
 
 /// The flag of `command` that a key stands for, or null.
@@ -45,50 +37,100 @@ const CLI::Option* find_flag(const CLI::App& command, const std::string& key) {
 }
 
 /// Whether `command` or one below it has such a flag.
-bool knows(const CLI::App& command, const std::string& key) {
+bool any_has_flag(const CLI::App& command, const std::string& key) {
   return find_flag(command, key) ||
-    std::ranges::any_of(command.get_subcommands({}), [&](const CLI::App* below) { return knows(*below, key); });
+    std::ranges::any_of(command.get_subcommands({}), [&](const CLI::App* below) { return any_has_flag(*below, key); });
 }
 
-const CLI::App* find_section(const CLI::App& root, const std::vector<std::string>& names) {
-  const auto* at = &root;
-  for (const auto& name : names) {
-    const auto below = at->get_subcommands([&](const CLI::App* c) { return c->get_name() == name; });
-    if (below.empty())
-      return nullptr;
-    at = below.front();
-  }
-  return at;
+const CLI::App* find_command(const CLI::App& parent, std::string_view name) {
+  const auto found = parent.get_subcommands([&](const CLI::App* c) { return c->get_name() == name; });
+  return found.empty() ? nullptr : found.front();
 }
+
+/// The shortest text that parses to the same number.
+std::string text_of(double number) {
+  std::array<char, 32> text;
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), number).ptr};
+}
+
+class settings_reader {
+public:
+  settings_reader(const std::string& file, const CLI::App& root) : file_(file), root_(root) {}
+
+  std::vector<setting> read() {
+    const auto content = read_file(file_, files::configuration);
+    try {
+      read_section(toml::parse(content), root_, {});
+    } catch (const toml::parse_error& e) {
+      refuse(file_, e.source().begin, std::string(e.description()));
+    }
+    // toml::table sorts its keys; arguments and errors follow the file.
+    std::ranges::sort(settings_, {}, [](const setting& s) { return std::tuple(s.at.line, s.at.column); });
+    return std::move(settings_);
+  }
+
+private:
+  void read_section(const toml::table& table, const CLI::App& section, const std::string& prefix) {
+    for (const auto& [key, node] : table) {
+      const auto full_key = prefix + std::string(key.str());
+      if (const auto* below = node.as_table()) {
+        const auto* command = find_command(section, key.str());
+        if (!command)
+          refuse(file_, key.source().begin, "unknown section [" + full_key + "]");
+        read_section(*below, *command, full_key + ".");
+      } else {
+        read_setting(setting{&section, std::string(key.str()), full_key, {}, key.source().begin}, node);
+      }
+    }
+  }
+
+  void read_setting(setting one, const toml::node& node) {
+    const bool known = one.section == &root_ ? any_has_flag(root_, one.key)
+                                             : find_flag(*one.section, one.key) != nullptr;
+    if (!known)
+      refuse(file_, one.at, "unknown key `" + one.full_key + "`");
+    if (const auto* list = node.as_array())
+      for (const auto& item : *list)
+        one.values.push_back(value_of(one, item));
+    else
+      one.values.push_back(value_of(one, node));
+    if (one.values.empty() || std::ranges::any_of(one.values, &std::string::empty))
+      refuse(file_, one.at, "`" + one.full_key + "` has no value");
+    settings_.push_back(std::move(one));
+  }
+
+  /// The value as it would be written on the command line.
+  std::string value_of(const setting& one, const toml::node& node) const {
+    if (const auto* text = node.as_string())
+      return text->get();
+    if (const auto* integer = node.as_integer())
+      return std::to_string(integer->get());
+    if (const auto* number = node.as_floating_point())
+      return text_of(number->get());
+    if (const auto* flag = node.as_boolean())
+      return flag->get() ? "true" : "false";
+    refuse(file_, one.at, "`" + one.full_key + "` must be text, a number, true or false, or a list of those");
+  }
+
+  const std::string& file_;
+  const CLI::App& root_;
+  std::vector<setting> settings_;
+};
 
 } // namespace
 
 std::vector<std::string> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen) {
+  const auto settings = settings_reader(file, root).read();
   std::vector<std::string> arguments;
   std::set<const CLI::Option*> given;
-  const auto refuse = [&](const std::string& why) { throw failure(errc::bad_request, file + ": " + why); };
-  const auto items = read_items(file);
-  for (const auto& item : items) {
-    const auto* section = find_section(root, item.parents);
-    if (!section)
-      refuse("unknown section [" + CLI::detail::join(item.parents, ".") + "]");
-    if (item.name == "++" || item.name == "--")
-      continue;
-    if (item.parents.empty() ? !knows(root, item.name) : !find_flag(*section, item.name))
-      refuse("unknown key `" + item.fullname() + "`");
-    if (std::ranges::any_of(item.inputs, &std::string::empty) || item.inputs.empty())
-      refuse("`" + item.fullname() + "` has no value");
-  }
-  // The section's values first, as they win over those at the top.
-  for (const bool of_section : {true, false})
-    for (const auto& item : items) {
-      if (item.parents.empty() == of_section || find_section(root, item.parents) != (of_section ? &chosen : &root))
+  // A command's own section wins over the top of the file.
+  for (const auto* section : {&chosen, &root})
+    for (const auto& one : settings) {
+      const auto* flag = one.section == section ? find_flag(chosen, one.key) : nullptr;
+      if (!flag || flag->count() > 0 || !given.insert(flag).second)
         continue;
-      const auto* flag = find_flag(chosen, item.name);
-      if (item.name == "++" || item.name == "--" || !flag || flag->count() > 0 || !given.insert(flag).second)
-        continue;
-      for (const auto& value : item.inputs)
-        arguments.push_back("--" + item.name + "=" + value);
+      for (const auto& value : one.values)
+        arguments.push_back("--" + one.key + "=" + value);
     }
   return arguments;
 }

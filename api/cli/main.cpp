@@ -7,7 +7,7 @@
 #include <malloc.h>
 
 namespace {
-/// Each arena keeps what a storm has left in it, and few threads allocate much at once.
+/// Each malloc arena keeps the memory of load peaks, and few threads allocate much at once.
 constexpr int most_arenas = 4;
 } // namespace
 

@@ -1,4 +1,4 @@
-// The sampling flags of `troupe run` and `troupe chat`, laid over the model's own defaults.
+// The sampling flags of `troupe run` and `troupe chat`. Flags that are given override the model's defaults.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"

@@ -33,20 +33,20 @@ constexpr auto units = std::to_array<unit>({
 
 constexpr std::string_view digits = "0123456789";
 
-/// Takes what `characters` are at the start of `text` off it.
-std::string_view take(std::string_view& text, std::string_view characters) {
+/// Removes and returns the leading characters of `text` that are in `characters`.
+std::string_view consume(std::string_view& text, std::string_view characters) {
   const auto taken = text.substr(0, std::min(text.find_first_not_of(characters), text.size()));
   text.remove_prefix(taken.size());
   return taken;
 }
 
-[[noreturn]] void no_size(std::string_view text) {
+[[noreturn]] void throw_not_a_size(std::string_view text) {
   throw failure(errc::bad_request, "must be a size such as 512MiB or 2GiB, found `" + std::string(text) + "`");
 }
 
-/// What CLI11 wants of a check: the sentence that says what is wrong, or nothing.
+/// Runs a check for CLI11: returns its error message, or nothing.
 template <class Check>
-std::string complaint(Check check) {
+std::string error_of(Check check) {
   try {
     check();
     return {};
@@ -65,19 +65,19 @@ std::string shortest(double number) {
 
 std::size_t parse_size(std::string_view text) {
   auto rest = text;
-  auto whole = take(rest, digits);
+  auto whole = consume(rest, digits);
   std::string_view fraction;
   if (rest.starts_with('.')) {
     rest.remove_prefix(1);
-    fraction = take(rest, digits);
+    fraction = consume(rest, digits);
     if (fraction.empty())
-      no_size(text);
+      throw_not_a_size(text);
   }
-  take(rest, " ");
+  consume(rest, " ");
   const auto found = std::ranges::find(units, rest, &unit::name);
   // 22 digits times 2^40 fit 128 bits.
   if (found == units.end() || whole.empty() || whole.size() > 16 || fraction.size() > 6)
-    no_size(text);
+    throw_not_a_size(text);
   unsigned __int128 bytes = 0;
   for (char c : whole)
     bytes = bytes * 10 + static_cast<unsigned>(c - '0');
@@ -88,7 +88,7 @@ std::size_t parse_size(std::string_view text) {
   }
   bytes = bytes * found->bytes / scale;
   if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-    no_size(text);
+    throw_not_a_size(text);
   return static_cast<std::size_t>(bytes);
 }
 
@@ -105,7 +105,7 @@ std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t
 std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high) {
   constexpr std::string_view between = ", \t\r\n";
   std::vector<std::int64_t> values;
-  for (auto rest = text; take(rest, between), !rest.empty();) {
+  for (auto rest = text; consume(rest, between), !rest.empty();) {
     const auto item = rest.substr(0, std::min(rest.find_first_of(between), rest.size()));
     values.push_back(parse_integer(item, low, high));
     rest.remove_prefix(item.size());
@@ -114,12 +114,12 @@ std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low
 }
 
 CLI::Validator size_value() {
-  return CLI::Validator([](std::string& text) { return complaint([&] { text = std::to_string(parse_size(text)); }); },
+  return CLI::Validator([](std::string& text) { return error_of([&] { text = std::to_string(parse_size(text)); }); },
                         "");
 }
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high) {
-  return CLI::Validator([=](std::string& text) { return complaint([&] { parse_integer(text, low, high); }); }, "");
+  return CLI::Validator([=](std::string& text) { return error_of([&] { parse_integer(text, low, high); }); }, "");
 }
 
 CLI::Validator number_between(double low, double high) {

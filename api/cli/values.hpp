@@ -1,5 +1,5 @@
-// Values that people write on the command line and in configuration files: sizes with units, whole numbers, lists. Pure
-// functions, and the same as checks of CLI11's options.
+// Values on the command line and in configuration files: sizes with units, integers, lists. Pure functions, and the same
+// as validators for CLI11.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ class Validator;
 
 namespace troupe::cli {
 
-/// Bytes of "2GiB", "1.5 GB", "4096": KiB, MiB, GiB, TiB count in powers of 1024, KB, MB, GB, TB in powers of 1000.
-/// What is left of a byte is dropped. Throws failure(bad_request), also where the result exceeds 2^63 - 1.
+/// The bytes of "2GiB", "1.5 GB" or "4096": KiB to TiB are powers of 1024, KB to TB powers of 1000. Fractions of a byte
+/// are dropped. Throws failure(bad_request), also if the result exceeds 2^63 - 1.
 std::size_t parse_size(std::string_view text);
 
-/// An integer from `low` to `high` and nothing beside it. Throws failure(bad_request).
+/// An integer from `low` to `high`, without other characters. Throws failure(bad_request).
 std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t high);
 
-/// Integers between commas or white space. Throws failure(bad_request).
+/// Integers separated by commas or white space. Throws failure(bad_request).
 std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high);
 
-/// Turns a size into plain bytes.
+/// Transforms a size into plain bytes.
 CLI::Validator size_value();
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high);

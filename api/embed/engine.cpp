@@ -2,7 +2,7 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
-#include "actors/threads.hpp"
+#include "runtime/support/threads.hpp"
 #include "api/embed/gpu.hpp"
 #include "runtime/engine/loader.hpp"
 

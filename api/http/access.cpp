@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-bool same_letters(std::string_view a, std::string_view b) {
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
@@ -23,7 +23,7 @@ bool is_loopback(const boost::asio::ip::address& address) {
   return address.is_loopback();
 }
 
-/// Without brackets; nothing where it is no host.
+/// A host without brackets, or nothing if `text` is not a host.
 std::optional<std::string> host_name(std::string_view text) {
   boost::system::error_code ec;
   boost::asio::ip::make_address_v6(text, ec);
@@ -46,7 +46,7 @@ std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, 
   if (keys.empty())
     return 0;
   constexpr std::string_view scheme = "bearer ";
-  if (!same_letters(authorization.substr(0, scheme.size()), scheme))
+  if (!equal_ignoring_case(authorization.substr(0, scheme.size()), scheme))
     return std::nullopt;
   auto given = authorization.substr(scheme.size());
   given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
@@ -63,7 +63,7 @@ std::optional<std::string> allowed_origin(const std::vector<std::string>& origin
   for (const auto& allowed : origins) {
     if (allowed == "*")
       return "*";
-    if (same_letters(allowed, origin))
+    if (equal_ignoring_case(allowed, origin))
       return std::string(origin);
   }
   return std::nullopt;
@@ -96,12 +96,13 @@ bool known_hosts::allow(std::string_view host) const {
     return true;
   if (host.ends_with('.'))
     host.remove_suffix(1);
-  return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return same_letters(name, host); });
+  return std::any_of(names_.begin(), names_.end(),
+                     [&](const std::string& name) { return equal_ignoring_case(name, host); });
 }
 
 bool is_same_origin(std::string_view origin, std::string_view host) {
   const auto scheme = origin.find("://");
-  return scheme != origin.npos && !host.empty() && same_letters(origin.substr(scheme + 3), host);
+  return scheme != origin.npos && !host.empty() && equal_ignoring_case(origin.substr(scheme + 3), host);
 }
 
 } // namespace troupe

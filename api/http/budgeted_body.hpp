@@ -1,5 +1,5 @@
-// The body of a request as Beast reads it: into memory that is taken as bytes arrive, not as they are announced, and
-// counted against what all bodies may take. Used on the connection's strand.
+// A request body for Beast that allocates as bytes arrive, not as Content-Length announces, and counts them against the
+// budget of all bodies. Used on the connection's strand.
 #pragma once
 
 #include "api/http/byte_budget.hpp"
@@ -25,7 +25,7 @@ struct budgeted_body {
 
     void init(const boost::optional<std::uint64_t>&, boost::system::error_code& ec) { ec = {}; }
 
-    /// Fails with errc::not_enough_memory where the budget is spent.
+    /// Fails with errc::not_enough_memory if the budget is exhausted.
     template <class Buffers>
     std::size_t put(const Buffers& buffers, boost::system::error_code& ec) {
       std::size_t count = 0;

@@ -1,4 +1,4 @@
-// Memory that many may take together: each takes its share as it grows. Any thread; a share belongs to one at a time.
+// A memory budget that many holders share; each holder's share grows as needed. The budget is thread-safe, a share is not.
 #pragma once
 
 #include <atomic>
@@ -18,25 +18,26 @@ public:
   class share {
   public:
     share() = default;
-    explicit share(byte_budget& of) : of_(&of) {}
-    share(share&& other) noexcept : of_(std::exchange(other.of_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    explicit share(byte_budget& budget) : budget_(&budget) {}
+    share(share&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
     share& operator=(share&& other) noexcept {
-      std::swap(of_, other.of_);
+      std::swap(budget_, other.budget_);
       std::swap(bytes_, other.bytes_);
       return *this;
     }
     ~share() {
-      if (of_)
-        of_->taken_ -= bytes_;
+      if (budget_)
+        budget_->taken_ -= bytes_;
     }
 
-    /// Makes it at least so large. False, and it stays as it is, where that would be more than there is.
+    /// Grows to at least `bytes`. Returns false and stays unchanged if the budget does not allow it.
     bool grow_to(std::size_t bytes) {
-      if (!of_ || bytes <= bytes_)
+      if (!budget_ || bytes <= bytes_)
         return true;
       const auto more = bytes - bytes_;
-      if (of_->taken_.fetch_add(more) + more > of_->most_) {
-        of_->taken_ -= more;
+      if (budget_->taken_.fetch_add(more) + more > budget_->most_) {
+        budget_->taken_ -= more;
         return false;
       }
       bytes_ = bytes;
@@ -44,7 +45,7 @@ public:
     }
 
   private:
-    byte_budget* of_ = nullptr;
+    byte_budget* budget_ = nullptr;
     std::size_t bytes_ = 0;
   };
 
@@ -53,15 +54,15 @@ private:
   std::atomic<std::size_t> taken_ = 0;
 };
 
-/// What has arrived of a request, and its share of what all of them may take. The first `free_bytes` are not counted, so
-/// that short requests get through where long ones have taken all.
+/// The bytes of a request that have arrived, and their share of the budget. The first `free_bytes` are not counted, so
+/// short requests get through when long ones have used up the budget.
 struct held_text {
   static constexpr std::size_t free_bytes = 64 << 10;
 
   std::string text;
   byte_budget::share share;
 
-  /// Counts what there is of the text now. False where that is too much.
+  /// Counts the text's current size against the budget. Returns false if that exceeds it.
   bool count() { return text.size() <= free_bytes || share.grow_to(text.size()); }
 };
 

@@ -1,6 +1,5 @@
-// One connection's bytes, in and out, over its socket or, where there is none, of a client in memory. It remembers how
-// its input ended: a socket tells of the end of file once, and asio would wait for news of it for ever. Used on the
-// connection's strand alone.
+// One connection's bytes, over a socket or a memory_client. Remembers how its input ended: a socket reports the end of
+// file once, and asio would wait for ever for a second report. Used only on the connection's strand.
 #pragma once
 
 #include "api/http/memory_client.hpp"
@@ -25,7 +24,7 @@ public:
 
   executor_type get_executor() { return socket_.get_executor(); }
 
-  /// Once a read has failed for another reason than cancel(), all later ones fail likewise.
+  /// Once a read has failed for any reason but cancel(), later reads fail with the same error.
   template <class Buffers, class Token>
   auto async_read_some(const Buffers& into, Token&& token) {
     return boost::asio::async_compose<Token, void(boost::system::error_code, std::size_t)>(
@@ -39,12 +38,12 @@ public:
     return socket_.async_write_some(from, std::forward<Token>(token));
   }
 
-  /// Ends reads and writes under way with operation_aborted.
+  /// Ends pending reads and writes with operation_aborted.
   void cancel();
   void shutdown_send();
   void close();
 
-  // How Beast closes the layer below a WebSocket.
+  // Beast closes the layer below a WebSocket through these.
   friend void beast_close_socket(byte_stream& stream) { stream.close(); }
   template <class Handler>
   friend void async_teardown(boost::beast::role_type role, byte_stream& stream, Handler&& handler) {
@@ -85,8 +84,8 @@ private:
   };
 
   boost::asio::ip::tcp::socket socket_;
-  std::shared_ptr<memory_client> client_; // instead of the socket
-  boost::system::error_code ended_;       // of the input
+  std::shared_ptr<memory_client> client_; // replaces the socket if not null
+  boost::system::error_code ended_;       // how the input ended
 };
 
 } // namespace troupe

@@ -36,7 +36,7 @@ void set_up(spdlog::logger& to, log_level level, log_format format) {
                                             : "%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
 }
 
-/// As a JSON string, without its quotes where none are needed.
+/// A JSON string without its quotes, if it needs none.
 std::string bare(std::string quoted) {
   const auto inner = std::string_view(quoted).substr(1, quoted.size() - 2);
   const bool plain = !inner.empty() && inner.find_first_of(" =\"\\") == inner.npos;
@@ -54,7 +54,7 @@ std::string text_of(const log_field& field, log_format format) {
   return format == log_format::json ? text : bare(std::move(text));
 }
 
-/// A spdlog logger keeps its thread pool alive by a weak reference alone.
+/// spdlog's logger holds only a weak reference to its thread pool.
 struct threaded_logger {
   std::shared_ptr<spdlog::details::thread_pool> thread;
   std::shared_ptr<spdlog::async_logger> logger;
@@ -84,8 +84,8 @@ std::optional<std::uint64_t> rate_limit::pass(clock::time_point now) {
 
 std::string log_text(std::string_view text, std::size_t most) {
   const auto quoted = json_text(to_utf8(text.substr(0, most)) + (text.size() > most ? "..." : ""));
-  // JSON itself lets pass what terminals and readers of lines may act upon: DEL, the controls of Latin-1 and Unicode's
-  // line breaks.
+  // JSON does not escape DEL, Latin-1's control characters or Unicode's line breaks, which terminals and line readers may
+  // act upon.
   std::string result;
   for (std::size_t i = 0; i < quoted.size(); ++i) {
     const auto at = [&](std::size_t ahead) {
@@ -143,7 +143,7 @@ void server_log::write(log_level level, std::string_view what, const log_fields&
   to_->log(level_of(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
-void server_log::refuse(std::string_view what, log_fields fields) {
+void server_log::write_refusal(std::string_view what, log_fields fields) {
   if (!wants(log_level::warn))
     return;
   std::optional<std::uint64_t> left_out;

@@ -1,5 +1,5 @@
-// What the server tells its operator: one line per event, with named fields, as text or as JSON. Whatever a client sends
-// can neither end a line nor make it long. Any thread.
+// The server's log: one line per event with named fields, as text or JSON. Input from clients is escaped and cut, so it
+// can neither end a line nor make it long. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -28,14 +28,14 @@ struct log_field {
 };
 using log_fields = std::vector<log_field>;
 
-/// Lets `burst` events pass at once and then `per_second`. Not safe for threads.
+/// Lets `burst` events pass at once and then `per_second`. Not thread-safe.
 class rate_limit {
 public:
   using clock = std::chrono::steady_clock;
 
   rate_limit(double per_second, double burst) : per_second_(per_second), burst_(burst), left_(burst) {}
 
-  /// How many events were held back since the last one that passed; nothing where this one is held back, too.
+  /// The number of events held back since the last one that passed, or nothing if this one is held back too.
   std::optional<std::uint64_t> pass(clock::time_point now);
 
 private:
@@ -49,7 +49,7 @@ std::string log_text(std::string_view text, std::size_t most = 200);
 
 class server_log {
 public:
-  /// Lines are written by a thread of their own: where nobody reads stderr, the oldest are lost rather than awaited.
+  /// A separate thread writes the lines. If stderr is not read, the oldest lines are dropped.
   static std::shared_ptr<server_log> on_stderr(log_level level, log_format format);
   /// `to` must outlive the log.
   static std::shared_ptr<server_log> on_stream(std::ostream& to, log_level level, log_format format);
@@ -58,9 +58,9 @@ public:
   bool wants(log_level level) const;
   void write(log_level level, std::string_view what, const log_fields& fields = {});
 
-  /// At `warn`, but only so many in a second: a flood of refusals must not fill a disk. The next line then says how many
-  /// were left out.
-  void refuse(std::string_view what, log_fields fields);
+  /// Writes at `warn`, rate-limited so that a flood of refusals cannot fill a disk. The next line has the number of lines
+  /// left out.
+  void write_refusal(std::string_view what, log_fields fields);
 
 private:
   server_log(std::shared_ptr<spdlog::logger> to, log_level level, log_format format);
@@ -68,7 +68,7 @@ private:
   std::shared_ptr<spdlog::logger> to_;
   log_level level_;
   log_format format_;
-  std::mutex mutex_; // of refusals_
+  std::mutex mutex_; // guards refusals_
   rate_limit refusals_;
 };
 

@@ -1,5 +1,5 @@
-// A client within this process, which a connection may have instead of a socket: what it sends, and what it has got.
-// Used on the connection's strand alone, or from outside while nothing runs there.
+// An in-process client that replaces a connection's socket, for tests and fuzzing. Used only on the connection's strand,
+// or elsewhere while nothing runs there.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -20,8 +20,8 @@ namespace troupe {
 class memory_client {
 public:
   struct habits {
-    std::size_t piece = std::numeric_limits<std::size_t>::max();    // bytes that one read or write moves at most
-    std::size_t patience = std::numeric_limits<std::size_t>::max(); // bytes that it takes, after which writes fail
+    std::size_t piece = std::numeric_limits<std::size_t>::max();    // most bytes per read or write
+    std::size_t patience = std::numeric_limits<std::size_t>::max(); // bytes after which writes fail
   };
 
   memory_client(boost::asio::any_io_executor strand, habits how)
@@ -32,12 +32,12 @@ public:
   void hang_up();
   const std::string& received() const { return received_; }
 
-  // The server's side, by way of byte_stream.
+  // The server's side, used by byte_stream.
   boost::asio::any_io_executor get_executor() { return arrived_.get_executor(); }
   void cancel() { arrived_.cancel(); }
   void close();
 
-  /// Calls the handler once read() has something to say, or with operation_aborted after cancel().
+  /// Calls the handler once read() can return, or with operation_aborted after cancel().
   template <class Handler>
   void wait(Handler&& handler) {
     if (readable())

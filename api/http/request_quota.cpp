@@ -2,23 +2,23 @@
 
 namespace troupe {
 
-std::shared_ptr<const void> request_quota::take(std::size_t who, std::size_t sequences) {
+std::shared_ptr<const void> request_quota::acquire(std::size_t owner, std::size_t sequences) {
   if (most_ == 0)
     return nullptr;
-  const auto limit = whose_ + " may have at most " + std::to_string(most_) + " sequences at once";
+  const auto limit = owner_kind_ + " may have at most " + std::to_string(most_) + " sequences at once";
   const auto wanted = ", and this request asks for " + std::to_string(sequences);
   if (sequences > most_)
     throw failure(errc::bad_request, limit + wanted, "n");
   {
     const std::lock_guard lock(counts_->mutex);
-    auto& taken = counts_->of[who];
+    auto& taken = counts_->by_owner[owner];
     if (taken + sequences > most_)
       throw failure(errc::overloaded, limit + "; " + std::to_string(taken) + " are running" + wanted);
     taken += sequences;
   }
-  return {counts_.get(), [counts = counts_, who, sequences](const void*) {
+  return {counts_.get(), [counts = counts_, owner, sequences](const void*) {
             const std::lock_guard lock(counts->mutex);
-            counts->of.at(who) -= sequences;
+            counts->by_owner.at(owner) -= sequences;
           }};
 }
 

@@ -1,4 +1,4 @@
-// How many sequences somebody has in the engine, and how many that may be, so that nobody fills it alone. Any thread.
+// Limits the concurrent sequences of one owner (an API key, a connection), so that no owner fills the engine. Any thread.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -13,23 +13,23 @@ namespace troupe {
 
 class request_quota {
 public:
-  /// `whose`: "one API key". `most` of 0 is no bound.
-  request_quota(std::string whose, std::size_t most)
-    : whose_(std::move(whose)), most_(most), counts_(std::make_shared<counts>()) {}
+  /// `owner_kind` is for messages: "one API key". `most` of 0 means unlimited.
+  request_quota(std::string owner_kind, std::size_t most)
+    : owner_kind_(std::move(owner_kind)), most_(most), counts_(std::make_shared<counts>()) {}
 
-  /// Room for that many sequences of `who`, taken until the last copy of the result is gone. Throws failure(overloaded)
-  /// where they are too many beside those that run, failure(bad_request) on `n` where they are too many alone.
-  std::shared_ptr<const void> take(std::size_t who, std::size_t sequences);
+  /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they exceed
+  /// the limit together with those that run, failure(bad_request) on `n` if they exceed it alone.
+  std::shared_ptr<const void> acquire(std::size_t owner, std::size_t sequences);
 
 private:
   struct counts {
     std::mutex mutex;
-    std::map<std::size_t, std::size_t> of;
+    std::map<std::size_t, std::size_t> by_owner;
   };
 
-  const std::string whose_;
+  const std::string owner_kind_;
   const std::size_t most_;
-  std::shared_ptr<counts> counts_; // shared with what was taken
+  std::shared_ptr<counts> counts_; // shared with the reservations
 };
 
 } // namespace troupe

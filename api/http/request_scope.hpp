@@ -1,5 +1,5 @@
-// One request on its way through the server, as far as ending it early goes. Owned by its connection's session and used
-// on the connection's strand; the tokens of `stop` go anywhere.
+// Early termination of one request. Owned by the connection's session and used on its strand; the stop tokens may be
+// used on any thread.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -13,17 +13,17 @@ namespace troupe {
 
 class request_scope {
 public:
-  /// `key`: which of the server's API keys asks.
+  /// `key` is the index of the request's API key.
   explicit request_scope(std::size_t key = 0) : key_(key) {}
   std::size_t key() const { return key_; }
 
-  /// Asked to stop where nobody waits for the answer any longer: workers look at it.
+  /// Stop is requested when the answer is no longer wanted. Workers poll it.
   std::stop_token token() const { return stop_.get_token(); }
 
-  /// The client has left.
+  /// Call when the client has left.
   void abandon() { stop_.request_stop(); }
 
-  /// The server waits no longer: the client is told `why` and nothing else.
+  /// Ends the request from the server's side: the client gets `why` instead of an answer.
   void cut(error why) {
     cut_ = std::move(why);
     stop_.request_stop();
@@ -32,7 +32,7 @@ public:
   }
   const std::optional<error>& why_cut() const { return cut_; }
 
-  /// What cut() calls, for who waits for events meanwhile.
+  /// Sets the function that cut() calls to wake a waiter.
   void on_cut(std::function<void()> wake) { wake_ = std::move(wake); }
 
 private:
@@ -42,10 +42,10 @@ private:
   std::function<void()> wake_;
 };
 
-/// What requests are told that are cut short by the end of the server.
+/// The error of requests that the server's stop cuts short.
 inline error server_stops() { return {errc::unavailable, "the server is stopping", {}}; }
 
-/// Throws failure(cancelled) where stopping was asked for.
+/// Throws failure(cancelled) if a stop was requested.
 inline void check(const std::stop_token& stop) {
   if (stop.stop_requested())
     throw failure(errc::cancelled, "the request was given up");

@@ -17,9 +17,9 @@ namespace {
 
 std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
-[[noreturn]] void ambiguous(const std::string& why) { throw failure(errc::bad_request, why); }
+[[noreturn]] void throw_ambiguous(const std::string& why) { throw failure(errc::bad_request, why); }
 
-bool names_a_host(unsigned char c) {
+bool is_host_character(unsigned char c) {
   constexpr std::string_view signs = "-._~!$&'()*+,;=%";
   return c < 0x80 && (std::isalnum(c) || signs.find(static_cast<char>(c)) != signs.npos);
 }
@@ -35,19 +35,19 @@ std::optional<std::string_view> after_scheme(std::string_view target) {
   return std::nullopt;
 }
 
-/// Beast reads no body where the last coding is not `chunked`; the bytes of one would then be the next request.
+/// Beast reads no body unless the last coding is `chunked`; the body's bytes would become the next request.
 void check_length(const http::request_header<>& head) {
   const auto codings = head.count(http::field::transfer_encoding);
   if (codings == 0)
     return;
   const auto coding = view(head[http::field::transfer_encoding]);
   if (codings > 1 || !iequals(coding, "chunked"))
-    ambiguous("the only Transfer-Encoding known here is `chunked`, once; this is `" + to_utf8(coding) + '`' +
-              (codings > 1 ? " and more" : ""));
+    throw_ambiguous("the only Transfer-Encoding known here is `chunked`, once; this is `" + to_utf8(coding) + '`' +
+                    (codings > 1 ? " and more" : ""));
   if (head.version() < 11)
-    ambiguous("an HTTP/1.0 request has no Transfer-Encoding");
+    throw_ambiguous("an HTTP/1.0 request has no Transfer-Encoding");
   if (head.count(http::field::content_length))
-    ambiguous("a request has either Content-Length or Transfer-Encoding, not both");
+    throw_ambiguous("a request has either Content-Length or Transfer-Encoding, not both");
 }
 
 } // namespace
@@ -69,7 +69,7 @@ std::optional<authority> parse_authority(std::string_view text) {
     const auto end = std::min(text.find(':'), text.size());
     result.host = text.substr(0, end);
     rest = text.substr(end);
-    if (!std::all_of(result.host.begin(), result.host.end(), names_a_host))
+    if (!std::all_of(result.host.begin(), result.host.end(), is_host_character))
       return std::nullopt;
   }
   if (result.host.empty() || (!rest.empty() && !rest.starts_with(':')) || !is_port(rest.substr(!rest.empty())))
@@ -83,14 +83,15 @@ request_target read_target(const http::request_header<>& head) {
   request_target result;
   const auto hosts = head.count(http::field::host);
   if (hosts > 1)
-    ambiguous("a request has one Host header, not " + std::to_string(hosts));
+    throw_ambiguous("a request has one Host header, not " + std::to_string(hosts));
   if (hosts == 0 && head.version() >= 11)
-    ambiguous("an HTTP/1.1 request needs a Host header");
+    throw_ambiguous("an HTTP/1.1 request needs a Host header");
   if (hosts == 1) {
     const auto given = view(head[http::field::host]);
     result.host = parse_authority(given);
     if (!result.host)
-      ambiguous("the Host header must be a name or an address, with or without a port, not `" + to_utf8(given) + '`');
+      throw_ambiguous("the Host header must be a name or an address, with or without a port, not `" + to_utf8(given) +
+                      '`');
   }
 
   const auto target = view(head.target());
@@ -100,11 +101,11 @@ request_target read_target(const http::request_header<>& head) {
   }
   const auto rest = after_scheme(target);
   if (!rest)
-    ambiguous("the target must be a path or a URL, not `" + to_utf8(target) + '`');
+    throw_ambiguous("the target must be a path or a URL, not `" + to_utf8(target) + '`');
   const auto end = std::min(rest->find_first_of("/?#"), rest->size());
-  result.host = parse_authority(rest->substr(0, end)); // which counts, whatever Host says
+  result.host = parse_authority(rest->substr(0, end)); // overrides Host
   if (!result.host)
-    ambiguous("the target `" + to_utf8(target) + "` names no host");
+    throw_ambiguous("the target `" + to_utf8(target) + "` names no host");
   result.path = rest->substr(end).starts_with('/') ? rest->substr(end) : "/";
   return result;
 }

@@ -1,9 +1,9 @@
-// Threads for work that takes a while, apart from those that serve connections, and a bound on what waits for them.
-// Kinds of work that must not hold each other up get lanes of their own. Any thread.
+// A thread pool with a bounded queue for work too slow for the connections' threads. Kinds of work that must not delay
+// each other get separate lanes. Thread-safe.
 #pragma once
 
-#include "actors/threads.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
@@ -21,12 +21,12 @@ namespace troupe {
 
 class worker_lane {
 public:
-  /// `most`: pieces of work that wait or run at once; one more is refused.
-  worker_lane(int threads, std::size_t most) : most_(most), pool_(available(std::max(1, threads))) {}
+  /// `most` is the number of tasks that may wait or run at once; further ones are refused.
+  worker_lane(int threads, std::size_t most) : most_(most), pool_(checked(std::max(1, threads))) {}
 
-  /// Runs `f` on a thread of this lane; the awaiting coroutine goes on where it was, with f's result or exception. Not
-  /// interrupted by cancellation: f may refer to what the coroutine owns. Throws failure(overloaded) where the lane is
-  /// full.
+  /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or exception.
+  /// Cancellation does not interrupt it, so f may refer to the coroutine's locals. Throws failure(overloaded) if the lane
+  /// is full.
   template <class F>
   boost::asio::awaitable<std::invoke_result_t<F>> run(F f) {
     namespace asio = boost::asio;
@@ -37,15 +37,15 @@ public:
                                       asio::bind_cancellation_slot(asio::cancellation_slot(), asio::use_awaitable));
   }
 
-  /// Whether all that was begun has also gone on where it came from.
+  /// Whether every task has finished and its coroutine has resumed.
   bool idle() const { return taken_ == 0; }
 
-  /// Waits for what has been started.
+  /// Waits for the started tasks.
   void join() { pool_.join(); }
 
 private:
-  /// The pool would wait for ever for those that it has started where it cannot start all.
-  static std::size_t available(int threads) {
+  /// Asio's pool would wait for ever for the threads it has started if it cannot start all.
+  static std::size_t checked(int threads) {
     expect_threads(threads);
     return static_cast<std::size_t>(threads);
   }

@@ -64,19 +64,19 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
   if (record_ && !what.code.empty())
     record_->failed(what.code, what.param);
   http::response_serializer<http::string_body> serializer(out);
-  expect_within(context_.options.write_timeout);
+  set_deadline(context_.options.write_timeout);
   if (form.head)
     co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   else
     co_await http::async_write(bytes_, serializer, asio::use_awaitable);
-  expect_no_more();
+  clear_deadline();
 }
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
   auto out = response<http::empty_body>(200, content_type, form, record_);
   out.keep_alive(form.keep_alive && !overrun_);
   out.set(http::field::cache_control, "no-cache");
-  // Tells proxies in front not to collect what is meant to trickle.
+  // Keeps proxies from buffering the stream.
   out.set("X-Accel-Buffering", "no");
   if (form.version >= 11)
     out.chunked(true);
@@ -84,9 +84,9 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   if (record_)
     record_->answered(200);
   http::response_serializer<http::empty_body> serializer(out);
-  expect_within(context_.options.write_timeout);
+  set_deadline(context_.options.write_timeout);
   co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
-  expect_no_more();
+  clear_deadline();
 }
 
 asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
@@ -111,16 +111,16 @@ asio::awaitable<void> connection::end_stream(const answer_form& form) {
 asio::awaitable<void> connection::send_continue() { co_await write("HTTP/1.1 100 Continue\r\n\r\n"); }
 
 asio::awaitable<void> connection::write(std::string_view bytes) {
-  expect_within(context_.options.write_timeout);
+  set_deadline(context_.options.write_timeout);
   co_await asio::async_write(bytes_, asio::buffer(bytes), asio::use_awaitable);
-  expect_no_more();
+  clear_deadline();
 }
 
 asio::awaitable<void> connection::watch() {
   boost::system::error_code ec;
   while (!ec) {
-    // Read on in any case: the end of a client that has left comes behind all that it sent, which may be more than the
-    // kernel's buffers hold.
+    // Keeps reading when full: a client's end of file comes after all that it sent, which may exceed the kernel's
+    // buffers.
     const bool full = buffer_.size() >= most_read_ahead;
     const auto room = buffer_.prepare(4096);
     const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
@@ -136,13 +136,13 @@ asio::awaitable<void> watch_for(connection& link, request_scope& scope) {
   scope.abandon();
 }
 
-/// Without exceptions: the operators below would wait for the other side after one.
+/// Turns exceptions into false: after one, operator|| would wait for the other side.
 asio::awaitable<bool> without_exceptions(asio::awaitable<bool> work) {
   bool result = false;
   try {
     result = co_await std::move(work);
   } catch (const std::exception&) {
-    // The client is gone or does not read; or there is no memory left to tell it anything.
+    // The client is gone or does not read, or there is no memory to answer it.
   }
   co_return result;
 }
@@ -171,14 +171,14 @@ asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<b
 asio::awaitable<void> connection::linger() {
   boost::system::error_code ec;
   bytes_.shutdown_send();
-  expect_within(linger_time);
+  set_deadline(linger_time);
   std::vector<char> ignored(16 << 10);
   while (!ec)
     co_await bytes_.async_read_some(asio::buffer(ignored), asio::redirect_error(asio::use_awaitable, ec));
-  expect_no_more();
+  clear_deadline();
 }
 
-void connection::expect_within(std::chrono::milliseconds limit) {
+void connection::set_deadline(std::chrono::milliseconds limit) {
   const auto epoch = ++epoch_;
   deadline_.expires_after(limit);
   deadline_.async_wait([weak = weak_from_this(), epoch](boost::system::error_code ec) {
@@ -190,13 +190,13 @@ void connection::expect_within(std::chrono::milliseconds limit) {
   });
 }
 
-void connection::expect_no_more() {
+void connection::clear_deadline() {
   ++epoch_;
   deadline_.cancel();
 }
 
 void connection::close() {
-  expect_no_more();
+  clear_deadline();
   bytes_.close();
 }
 

@@ -12,24 +12,24 @@ namespace {
 struct parsed_request {
   std::shared_ptr<const served_model> model;
   generation_request request;
-  std::shared_ptr<const void> place; // of the key's quota
+  std::shared_ptr<const void> quota; // held from the API key's quota
   std::optional<error> wrong;
 };
 
-parsed_request parse(const service& engine, dialect speaks, const std::string& body, const std::stop_token& stop) {
+parsed_request parse(const service& engine, dialect format, const std::string& body, const std::stop_token& stop) {
   parsed_request result;
   try {
-    check(stop); // it may have waited for long
+    check(stop); // it may have waited in the lane for long
     result.model = ready_model(engine);
     const auto document = json::document::parse(body, "the body", errc::bad_request);
-    result.request = parse_generation(speaks, field_reader(document.root()), *result.model, stop);
+    result.request = parse_generation(format, field_reader(document.root()), *result.model, stop);
   } catch (...) {
     result.wrong = caught_error();
   }
   return result;
 }
 
-/// The client did not cancel, so whoever did is the server.
+/// An HTTP client cannot cancel, so a cancelled choice is the server's doing.
 std::optional<error> interruption(const done_event& done) {
   for (const auto& choice : done.choices)
     if (choice.reason == finish_reason::cancelled)
@@ -37,9 +37,10 @@ std::optional<error> interruption(const done_event& done) {
   return std::nullopt;
 }
 
-/// Feeds `events` to the writer. `out` gets a stream's text; `open` counts requests that have not ended.
-std::optional<error> digest(std::vector<request_set::item> events, response_writer& writer, request_record& record,
-                            bool stream, std::size_t& open, std::string& out) {
+/// Feeds `events` to the writer. A stream's text is appended to `out`; `open` counts the requests that have not ended.
+/// Returns the first error.
+std::optional<error> write_events(std::vector<request_set::item> events, response_writer& writer,
+                                  request_record& record, bool stream, std::size_t& open, std::string& out) {
   for (auto& [key, what] : events) {
     std::optional<error> failed;
     record.see(what);
@@ -68,23 +69,23 @@ std::size_t count_sequences(const std::vector<generation>& prompts) {
   return result;
 }
 
-asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect speaks, const std::string& body,
+asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect format, const std::string& body,
                                               const request_scope& scope) {
   parsed_request result;
-  const auto work = [&, stop = scope.token()] { return parse(context.engine, speaks, body, stop); };
+  const auto work = [&, stop = scope.token()] { return parse(context.engine, format, body, stop); };
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
-      result.place = context.keys.take(scope.key(), count_sequences(result.request.prompts));
+      result.quota = context.keys.acquire(scope.key(), count_sequences(result.request.prompts));
   } catch (const failure& full) {
     result.wrong = full.what_failed();
   }
   co_return result;
 }
 
-asio::awaitable<bool> produce(server_context& context, connection& link, request_scope& scope, request_set& requests,
-                              dialect speaks, held_text body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, speaks, body.text, scope);
+asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
+                                      request_set& requests, dialect format, held_text body, answer_form form) {
+  auto parsed = co_await parse_on_lane(context, format, body.text, scope);
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
   if (parsed.wrong) {
@@ -92,7 +93,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
     co_await link.send(reply::of(*parsed.wrong), form);
     co_return form.keep_alive;
   }
-  { const auto no_longer_needed = std::move(body); }
+  { const auto released = std::move(body); }
   auto& request = parsed.request;
   response_writer writer(request, parsed.model);
   const bool stream = request.stream;
@@ -100,16 +101,16 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
     form.keep_alive = false;
   auto open = request.prompts.size();
   for (const auto& one : request.prompts)
-    link.record().understood(one);
+    link.record().parsed(one);
   for (std::size_t i = 0; i < request.prompts.size(); ++i)
-    requests.submit(i, std::move(request.prompts[i]), parsed.place);
-  parsed.place = nullptr;
+    requests.submit(i, std::move(request.prompts[i]), parsed.quota);
+  parsed.quota = nullptr;
 
   bool started = false;
   while (open > 0) {
     co_await requests.wait();
     std::string out;
-    auto failed = digest(requests.take(), writer, link.record(), stream, open, out);
+    auto failed = write_events(requests.receive(), writer, link.record(), stream, open, out);
     if (!failed && open > 0)
       failed = scope.why_cut();
     if (failed && !started) {
@@ -127,7 +128,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
       co_await link.start_stream("text/event-stream", form);
     if (!out.empty())
       co_await link.stream(out, form);
-    requests.settled();
+    requests.resume_if_drained();
   }
   if (!stream) {
     co_await link.send(reply::json(writer.body()), form);
@@ -140,7 +141,7 @@ asio::awaitable<bool> produce(server_context& context, connection& link, request
   co_return form.keep_alive;
 }
 
-struct closing {
+struct close_at_end {
   request_set& requests;
   ~closing() { requests.close(); }
 };
@@ -148,13 +149,13 @@ struct closing {
 } // namespace
 
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          dialect speaks, held_text body, answer_form form) {
+                                          dialect format, held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
-  const closing at_end{*requests};
+  const close_at_end closing{*requests};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const bool reusable = co_await link.attend(
-    scope, produce(context, link, scope, *requests, speaks, std::move(body), std::move(form)));
+    scope, generate_answer(context, link, scope, *requests, format, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   co_return reusable;
 }

@@ -1,5 +1,5 @@
-// One generation over HTTP: parse, submit, and write what comes, whole or as server-sent events, while watching whether
-// the client is still there. Runs within its connection's coroutine.
+// One generation over HTTP: parses the request, submits it, and writes the answer whole or as server-sent events while
+// watching for the client to leave. Runs within its connection's coroutine.
 #pragma once
 
 #include "api/openai/openai_request.hpp"
@@ -7,8 +7,8 @@
 
 namespace troupe {
 
-/// Answers one POST. Whether the connection can be used for another request.
+/// Answers one POST. Returns whether the connection can be used for another request.
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          dialect speaks, held_text body, answer_form form);
+                                          dialect format, held_text body, answer_form form);
 
 } // namespace troupe

@@ -21,17 +21,17 @@ namespace troupe {
 
 namespace {
 
-/// How long to wait where the system has no more sockets to give.
+/// Pause after a failed accept, such as when no file descriptors are left.
 constexpr auto accept_pause = std::chrono::milliseconds(100);
-/// Surplus connections that are told so hold a socket each until their client has hung up, or for this long.
+/// A refused connection keeps its socket until the client hangs up, at most this long.
 constexpr auto refusal_time = std::chrono::seconds(2);
 constexpr int most_turned_away = 64;
-/// How long to wait before memory is given back, and again where something runs.
-constexpr auto tidy_interval = std::chrono::seconds(3);
-/// For clients to read that their requests were cut short.
+/// Delay before free memory is returned to the system, repeated while requests run.
+constexpr auto trim_interval = std::chrono::seconds(3);
+/// Time for clients to read that their requests were cut short.
 constexpr auto farewell_time = std::chrono::seconds(2);
 
-[[noreturn]] void cannot_listen(const server_options& options, const std::string& why) {
+[[noreturn]] void throw_cannot_listen(const server_options& options, const std::string& why) {
   const auto address = options.host + ":" + std::to_string(options.port);
   throw failure(errc::unavailable, "cannot listen on " + address + ": " + why);
 }
@@ -42,7 +42,7 @@ void listen(server_context& context) {
   tcp::resolver resolver(context.io);
   const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
   if (ec || found.empty())
-    cannot_listen(options, ec ? ec.message() : "no such address");
+    throw_cannot_listen(options, ec ? ec.message() : "no such address");
   const auto address = found.begin()->endpoint();
   auto& acceptor = context.acceptor;
   acceptor.open(address.protocol(), ec);
@@ -53,10 +53,11 @@ void listen(server_context& context) {
   if (!ec)
     acceptor.listen(asio::socket_base::max_listen_connections, ec);
   if (ec)
-    cannot_listen(options, ec.message());
+    throw_cannot_listen(options, ec.message());
   context.port = acceptor.local_endpoint().port();
   const known_hosts known(address.address(), options.host, options.allowed_hosts);
-  if (options.api_keys.empty()) // a stranger's page has no key
+  // With keys, Host needs no check: a foreign page has no key.
+  if (options.api_keys.empty())
     context.hosts = known;
 }
 
@@ -65,7 +66,7 @@ std::string random_prefix() {
   return std::string(text, static_cast<std::size_t>(std::snprintf(text, sizeof text, "%08x-", std::random_device()())));
 }
 
-/// Tells a client too many that it is one, and lets it read that.
+/// Answers 503 to a connection above the limit and waits until the client has read it.
 asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
   const auto why = reply::of({errc::unavailable, "too many connections", {}});
   const auto text = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
@@ -100,18 +101,18 @@ asio::awaitable<void> accept_all(server_context& context) {
       continue;
     }
     socket.set_option(tcp::no_delay(true), ec);
-    // The kernel's own idea of a send buffer would hold megabytes for a client that does not read.
+    // The kernel's default send buffer would hold megabytes for a client that does not read.
     socket.set_option(asio::socket_base::send_buffer_size(static_cast<int>(context.options.sink_bytes)), ec);
     if (context.session_count() < context.options.max_connections) {
       start_http_session(context, byte_stream(std::move(socket)));
       context.log->write(log_level::debug, "connection opened", {{"open", std::uint64_t(context.session_count())}});
       continue;
     }
-    context.log->refuse("connection refused", {{"open", std::uint64_t(context.session_count())}});
+    context.log->write_refusal("connection refused", {{"open", std::uint64_t(context.session_count())}});
     if (++context.turned_away <= most_turned_away)
       asio::co_spawn(strand, turn_away(context, std::move(socket)), asio::detached);
     else
-      --context.turned_away; // hung up on
+      --context.turned_away; // closed without an answer
   }
 }
 
@@ -130,12 +131,12 @@ void cut_all(server_context& context) {
   });
 }
 
-void begin_stop(server_context& context) {
+void start_draining(server_context& context) {
   if (context.draining.exchange(true))
     return;
   boost::system::error_code ec;
   context.acceptor.close(ec);
-  context.stop_tidying();
+  context.stop_trimming();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();
@@ -163,41 +164,41 @@ server_context::server_context(service& engine, server_options given)
     brief(options.workers, options.max_waiting),
     lengthy(options.workers / 2, options.max_waiting),
     reports(1, options.max_waiting),
-    tidying_(acceptor.get_executor()),
+    trim_timer_(acceptor.get_executor()),
     id_prefix_(random_prefix()) {}
 
-void server_context::tidy_up_later() {
-  if (will_tidy_up_.exchange(true))
+void server_context::trim_memory_later() {
+  if (will_trim_.exchange(true))
     return;
-  asio::co_spawn(tidying_.get_executor(), tidy_up(), asio::detached);
+  asio::co_spawn(trim_timer_.get_executor(), trim_memory(), asio::detached);
 }
 
-asio::awaitable<void> server_context::tidy_up() {
+asio::awaitable<void> server_context::trim_memory() {
   boost::system::error_code ec;
   do {
     if (draining)
       co_return;
-    tidying_.expires_after(tidy_interval);
-    co_await tidying_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+    trim_timer_.expires_after(trim_interval);
+    co_await trim_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
   } while (counted.in_flight() > 0 || bodies.taken() > 0);
-  will_tidy_up_ = false;
-  // Storms leave hundreds of megabytes in the allocator, which gives back little by itself.
+  will_trim_ = false;
+  // Load peaks leave hundreds of megabytes in the allocator, which returns little on its own.
   if (!draining)
     co_await reports.run([] { ::malloc_trim(0); });
 }
 
-void server_context::stop_tidying() { tidying_.cancel(); }
+void server_context::stop_trimming() { trim_timer_.cancel(); }
 
 std::string server_context::next_request_id() { return id_prefix_ + std::to_string(++last_id_); }
 
-void server_context::enter(std::shared_ptr<session> who) {
+void server_context::add_session(const std::shared_ptr<session>& one) {
   const std::lock_guard lock(mutex_);
-  sessions_[who.get()] = who;
+  sessions_[one.get()] = one;
 }
 
-void server_context::leave(const session* who) {
+void server_context::remove_session(const session* one) {
   const std::lock_guard lock(mutex_);
-  sessions_.erase(who);
+  sessions_.erase(one);
   if (sessions_.empty() && draining)
     asio::post(grace.get_executor(), [this] { grace.cancel(); });
 }
@@ -231,7 +232,7 @@ void server::run_until_stopped() {
   try {
     for (int i = 1; i < context_->options.threads; ++i)
       helpers.emplace_back([this] { context_->io.run(); });
-  } catch (...) { // no more threads are to be had: those that there are must not go on alone
+  } catch (...) { // a thread could not be started: stop those that run
     context_->io.stop();
     throw;
   }
@@ -242,12 +243,12 @@ void server::run_until_stopped() {
 }
 
 void server::stop() {
-  asio::post(context_->acceptor.get_executor(), [this] { begin_stop(*context_); });
+  asio::post(context_->acceptor.get_executor(), [this] { start_draining(*context_); });
 }
 
 void server::stop_now() {
   asio::post(context_->acceptor.get_executor(), [this] {
-    begin_stop(*context_);
+    start_draining(*context_);
     cut_all(*context_);
   });
 }

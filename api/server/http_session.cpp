@@ -1,13 +1,9 @@
 #include "api/server/http_session.hpp"
 
-#include "api/http/access.hpp"
-#include "api/http/budgeted_body.hpp"
-#include "api/http/request_target.hpp"
 #include "api/server/connection.hpp"
 #include "api/server/generation_exchange.hpp"
-#include "api/server/routes.hpp"
+#include "api/server/request_checks.hpp"
 #include "api/server/websocket_session.hpp"
-#include "runtime/support/utf8.hpp"
 
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -30,43 +26,6 @@ constexpr std::uint64_t droppable_body = 64 << 10;
 
 std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
-bool is_json(std::string_view content_type) {
-  auto type = content_type.substr(0, content_type.find(';'));
-  while (type.ends_with(' '))
-    type.remove_suffix(1);
-  std::string lower(type);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  return lower == "application/json" || lower.ends_with("+json");
-}
-
-/// A refusal that no error code stands for.
-reply with_status(unsigned status, const std::string& why) {
-  auto result = reply::of({errc::bad_request, why, {}});
-  result.status = status;
-  return result;
-}
-
-/// What a header that could not be read deserves; nothing where the client is gone.
-std::optional<reply> malformed(boost::system::error_code ec, std::size_t max_body) {
-  if (ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_method).category())
-    return std::nullopt;
-  if (ec == http::error::header_limit)
-    return with_status(431, "the request's header is too large");
-  if (ec == http::error::buffer_overflow)
-    return with_status(431, "the header of a chunk, or what follows the last one, is too large");
-  if (ec == http::error::body_limit)
-    return reply::of({errc::too_large, "the body is larger than " + std::to_string(max_body) + " bytes", {}});
-  if (ec == http::error::partial_message)
-    return std::nullopt;
-  return reply::of({errc::bad_request, "this is not HTTP: " + ec.message(), {}});
-}
-
-/// Whoever asks these does it all the time.
-bool is_probe(const std::variant<route, reply>& found) {
-  const auto* to = std::get_if<route>(&found);
-  return to && (to->to == endpoint::health || to->to == endpoint::metrics);
-}
-
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes)
@@ -77,7 +36,7 @@ public:
   ~http_session() override {
     context_.counted.connection_closed();
     context_.log->write(log_level::debug, "connection closed");
-    context_.leave(this);
+    context_.remove_session(this);
   }
 
   void drain() override;
@@ -99,17 +58,13 @@ private:
   asio::awaitable<bool> upgrade(const request_head& head, answer_form form);
 
   answer_form form_of(const request_parser& parser) const;
-  std::optional<reply> preflight(const request_head& head, std::string_view path) const;
-  std::optional<reply> foreign(const request_head& head) const;
-  std::optional<reply> objection(const request_head& head, const request_target& target,
-                                 const std::variant<route, reply>& found);
 
   server_context& context_;
   asio::any_io_executor strand_;
   std::shared_ptr<connection> link_;
   std::shared_ptr<session> websocket_;   // once upgraded
-  std::optional<request_scope> request_; // that is being answered
-  std::size_t key_ = 0;                  // which of the server's keys it has
+  std::optional<request_scope> request_; // the one being answered
+  std::size_t key_ = 0;                  // index of its API key
   bool idle_ = true;
   bool draining_ = false;
   bool cut_ = false;
@@ -157,7 +112,7 @@ asio::awaitable<bool> http_session::serve_and_record() {
   try {
     more = co_await serve_one();
   } catch (const std::exception&) {
-    // The client is gone or does not read: nobody is left to be told.
+    // The client is gone or does not read.
   }
   link_->end_record();
   co_return more;
@@ -179,11 +134,11 @@ asio::awaitable<bool> http_session::await_request() {
   idle_ = true;
   if (draining_ || context_.draining)
     co_return false;
-  link_->expect_within(context_.options.idle_timeout);
+  link_->set_deadline(context_.options.idle_timeout);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
   const auto count = co_await link_->bytes().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
-  link_->expect_no_more();
+  link_->clear_deadline();
   buffer.commit(count);
   idle_ = false;
   co_return !ec;
@@ -195,85 +150,25 @@ answer_form http_session::form_of(const request_parser& parser) const {
   form.version = head.version();
   form.head = head.method() == http::verb::head;
   form.keep_alive = parser.keep_alive() && !draining_ && !context_.draining;
-  if (const auto origin = allowed_origin(context_.options.cors_origins, view(head[http::field::origin]))) {
-    form.headers.emplace_back("Access-Control-Allow-Origin", *origin);
-    form.headers.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
-  }
-  if (!context_.options.cors_origins.empty())
-    form.headers.emplace_back("Vary", "Origin");
+  form.headers = cors_headers(head, context_.options);
   return form;
 }
 
-/// The answer to OPTIONS, which needs no key: browsers ask it ahead of the request that has one.
-std::optional<reply> http_session::preflight(const request_head& head, std::string_view path) const {
-  if (head.method() != http::verb::options)
-    return std::nullopt;
-  const auto methods = path == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(path);
-  if (methods.empty())
-    return std::nullopt;
-  reply result{204, {}, {}, {{"Allow", methods}}};
-  const auto origin = allowed_origin(context_.options.cors_origins, view(head[http::field::origin]));
-  if (!origin || !head.count(http::field::access_control_request_method))
-    return result;
-  result.headers.emplace_back("Access-Control-Allow-Methods", methods);
-  const auto asked = head[http::field::access_control_request_headers];
-  result.headers.emplace_back("Access-Control-Allow-Headers",
-                              asked.empty() ? "Authorization, Content-Type" : std::string(asked));
-  result.headers.emplace_back("Access-Control-Max-Age", "600");
-  return result;
-}
-
-/// Why the page that a browser asks for may not ask. Browsers name the origin with every POST and WebSocket, and with
-/// whatever the page wants to read from another origin.
-std::optional<reply> http_session::foreign(const request_head& head) const {
-  const auto origin = view(head[http::field::origin]);
-  if (head.count(http::field::origin) == 0 || allowed_origin(context_.options.cors_origins, origin) ||
-      is_same_origin(origin, view(head[http::field::host])))
-    return std::nullopt;
-  return with_status(
-    403, "pages of the origin `" + to_utf8(origin) + "` may not ask this server; its option --cors-origin lets them");
-}
-
-/// Why this request gets no further than its header, if it does not.
-std::optional<reply> http_session::objection(const request_head& head, const request_target& target,
-                                             const std::variant<route, reply>& found) {
-  if (target.host && !context_.hosts.allow(target.host->host))
-    return with_status(403,
-                       "this server does not answer for the host `" + std::string(target.host->host) +
-                         "`; its option --allowed-hosts lets it");
-  if (auto allowed = preflight(head, target.path))
-    return allowed;
-  if (auto why = foreign(head))
-    return why;
-  const auto* to = std::get_if<route>(&found);
-  const bool open = to && to->to == endpoint::health;
-  const auto key = authorized_key(context_.options.api_keys, view(head[http::field::authorization]));
-  key_ = key.value_or(0);
-  if (!open && !key)
-    return reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
-  if (!to)
-    return std::get<reply>(found);
-  // Also without any type: pages of other origins may send that without asking first.
-  if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type])))
-    return with_status(415, "send JSON, with `Content-Type: application/json`");
-  return std::nullopt;
-}
-
 asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) {
-  auto why = malformed(ec, context_.options.max_body_bytes);
+  auto why = reply_to_unreadable(ec, context_.options.max_body_bytes);
   if (ec == boost::system::errc::not_enough_memory)
     why = reply::of({errc::unavailable,
                      "the bodies of requests under way take the " + std::to_string(context_.bodies.most()) +
                        " bytes that they may together",
                      {}});
   if (link_->timed_out())
-    why = with_status(408, "the request did not arrive in time");
+    why = refusal(408, "the request did not arrive in time");
   if (!why)
     co_return false;
   co_return co_await refuse_and_close(*why, {});
 }
 
-/// Where nobody can say where the next request begins.
+/// For requests whose end is unknown, so that no other can follow on the connection.
 asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_form form) {
   if (!link_->has_record())
     link_->begin_record(context_.next_request_id(), "unread");
@@ -285,7 +180,7 @@ asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_fo
 
 asio::awaitable<bool> http_session::refuse(request_parser& parser, const reply& why, answer_form form) {
   const auto length = parser.content_length();
-  const bool waits = parser.get()[http::field::expect].size() > 0; // for a go-ahead that it will not get
+  const bool waits = parser.get()[http::field::expect].size() > 0; // for a 100 Continue
   const bool droppable = parser.is_done() || (length && *length <= droppable_body && !waits);
   if (droppable && !parser.is_done()) {
     const bool whole = co_await read_body(parser);
@@ -303,10 +198,10 @@ asio::awaitable<bool> http_session::read_body(request_parser& parser) {
     co_return true;
   if (boost::beast::iequals(parser.get()[http::field::expect], "100-continue"))
     co_await link_->send_continue();
-  link_->expect_within(context_.options.body_timeout);
+  link_->set_deadline(context_.options.body_timeout);
   boost::system::error_code ec;
   co_await http::async_read(link_->bytes(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
-  link_->expect_no_more();
+  link_->clear_deadline();
   if (!ec)
     co_return true;
   co_return co_await refuse_unread(ec);
@@ -320,11 +215,11 @@ asio::awaitable<bool> http_session::serve_one() {
   parser.get().body().share = byte_budget::share(context_.bodies);
   parser.header_limit(static_cast<std::uint32_t>(context_.options.max_header_bytes));
   parser.body_limit(context_.options.max_body_bytes);
-  link_->expect_within(context_.options.header_timeout);
+  link_->set_deadline(context_.options.header_timeout);
   boost::system::error_code ec;
   co_await http::async_read_header(link_->bytes(), link_->buffer(), parser,
                                    asio::redirect_error(asio::use_awaitable, ec));
-  link_->expect_no_more();
+  link_->clear_deadline();
   if (ec)
     co_return co_await refuse_unread(ec);
 
@@ -342,9 +237,10 @@ asio::awaitable<bool> http_session::serve_one() {
   const auto found = find_route(view(parser.get().method_string()), target.path);
   if (is_probe(found))
     record.set_minor();
-  const auto why_not = objection(parser.get(), target, found);
-  if (why_not)
-    co_return co_await refuse(parser, *why_not, form);
+  const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts);
+  key_ = verdict.key;
+  if (verdict.answer)
+    co_return co_await refuse(parser, *verdict.answer, form);
   const bool whole = co_await read_body(parser);
   if (!whole)
     co_return false;
@@ -356,12 +252,12 @@ asio::awaitable<bool> http_session::serve_one() {
 
 asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, answer_form form) {
   if (!body.text.empty())
-    context_.tidy_up_later();
+    context_.trim_memory_later();
   request_.emplace(key_);
   bool reusable = false;
   if (to.to == endpoint::completions || to.to == endpoint::chat) {
-    const auto speaks = to.to == endpoint::chat ? dialect::chat : dialect::completions;
-    reusable = co_await exchange_generation(context_, *link_, *request_, speaks, std::move(body), form);
+    const auto format = to.to == endpoint::chat ? dialect::chat : dialect::completions;
+    reusable = co_await exchange_generation(context_, *link_, *request_, format, std::move(body), form);
   } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize) {
     reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
   } else {
@@ -374,7 +270,7 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
 asio::awaitable<bool> http_session::send_answer(const route& to, held_text body, answer_form form) {
   auto make = [this, &to, &body, stop = request_->token()] {
     try {
-      check(stop); // it may have waited for long
+      check(stop); // it may have waited in the lane for long
       return answer(to, body.text, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
@@ -386,12 +282,12 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
       case endpoint::tokenize:
       case endpoint::detokenize: result = co_await context_.lane_for(body.text.size()).run(make); break;
       case endpoint::metrics: result = co_await context_.reports.run(make); break;
-      default: result = make(); // told at once, even while every worker is busy
+      default: result = make(); // answered at once, even while every worker is busy
     }
   } catch (const failure& full) {
     result = reply::of(full.what_failed());
   }
-  { const auto no_longer_needed = std::move(body); }
+  { const auto released = std::move(body); }
   if (request_->why_cut()) {
     result = reply::of(*request_->why_cut());
     form.keep_alive = false;
@@ -402,7 +298,7 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
 
 asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_form form) {
   if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
-    auto why_not = with_status(426, "this endpoint speaks WebSocket only");
+    auto why_not = refusal(426, "this endpoint speaks WebSocket only");
     why_not.headers.emplace_back("Upgrade", "websocket");
     co_await link_->send(why_not, form);
     co_return form.keep_alive;
@@ -424,7 +320,7 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
 void start_http_session(server_context& context, byte_stream bytes) {
   const auto strand = bytes.get_executor();
   const auto started = std::make_shared<http_session>(context, std::move(bytes));
-  context.enter(started);
+  context.add_session(started);
   asio::co_spawn(
     strand, [started]() -> asio::awaitable<void> { co_await started->run(); }, asio::detached);
 }

@@ -1,4 +1,4 @@
-// One client's HTTP connection from accept to close: reads requests, refuses what may not be, hands the rest to the
+// One client's HTTP connection from accept to close: reads requests, refuses invalid ones and hands the others to their
 // endpoint. Runs as one coroutine on a strand of its own.
 #pragma once
 

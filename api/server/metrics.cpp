@@ -72,7 +72,7 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
-  counter("troupe_restarts_total", "Times that the engine was started anew because a part of it had failed.",
+  counter("troupe_restarts_total", "Times that the engine was restarted after a failure.",
           s.restarts);
   return result;
 }
@@ -118,7 +118,7 @@ struct metrics::instruments {
 
 namespace {
 
-/// Measures one request's events as they pass. The request counts as in flight until it ends or is dropped unheard.
+/// Measures one request's events. The request counts as in flight until it ends or its sink is dropped.
 class stopwatch {
 public:
   explicit stopwatch(prometheus::Gauge& in_flight) : in_flight_(in_flight) { in_flight_.Increment(); }
@@ -126,7 +126,7 @@ public:
   stopwatch& operator=(const stopwatch&) = delete;
   ~stopwatch() { end(); }
 
-  /// Whether it had not ended before.
+  /// Ends the request; false if it had ended before.
   bool end() {
     if (std::exchange(ended_, true))
       return false;
@@ -142,7 +142,7 @@ public:
       last_.resize(e.index + 1);
     auto& last = last_[e.index];
     const auto tokens = static_cast<double>(e.token_ids.size());
-    // Tokens whose text came together were made one after the other: they share the gap.
+    // Tokens that arrive together were still generated one by one, so they share the gap.
     if (last != clock::time_point())
       for (std::size_t i = 0; i < e.token_ids.size(); ++i)
         between.Observe(seconds(now - last) / tokens);
@@ -204,7 +204,7 @@ std::string metrics::text() const {
     const auto engine = families(engine_.stats());
     all.insert(all.end(), engine.begin(), engine.end());
   } catch (const failure&) {
-    // Nothing to count before the model is loaded.
+    // There are no counters before the model is loaded.
   }
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, all);

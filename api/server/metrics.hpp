@@ -1,5 +1,5 @@
-// What Prometheus scrapes: latencies that the server sees pass by, and the engine's own counters, read when asked. One
-// per server; all of it may be called from any thread.
+// The metrics that Prometheus scrapes: latencies measured by the server, and the engine's counters, read on demand. One
+// per server. Thread-safe.
 #pragma once
 
 #include "api/openai/service.hpp"
@@ -14,18 +14,18 @@ public:
   explicit metrics(const service& engine);
   ~metrics();
 
-  /// A sink that measures a request submitted now, and hands its events on to `next`.
+  /// A sink that measures a request submitted now and forwards its events to `next`.
   service::event_sink measured(service::event_sink next);
 
-  /// Requests submitted and not ended.
+  /// Requests that are submitted and have not ended.
   std::size_t in_flight() const;
 
   void connection_opened();
   void connection_closed();
-  /// One HTTP response, or one upgrade (101).
+  /// Counts one HTTP response, or one upgrade (101).
   void answered(unsigned status);
 
-  /// The exposition format, version 0.0.4. May block for a moment.
+  /// In the exposition format, version 0.0.4. May block briefly.
   std::string text() const;
 
 private:

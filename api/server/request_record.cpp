@@ -26,7 +26,7 @@ std::string accepted_request_id(std::string_view given) {
 
 request_record::request_record(std::string id, std::string route) : id_(std::move(id)), route_(std::move(route)) {}
 
-void request_record::understood(const generation& one) {
+void request_record::parsed(const generation& one) {
   prompt_tokens_ += one.prompt.size();
   sequences_ += static_cast<std::uint64_t>(one.sampling.n);
 }
@@ -88,7 +88,7 @@ void request_record::write(server_log& log) {
   if (!param_.empty())
     fields.push_back({"field", param_});
   if (status_ != client_left && (status_ >= 400 || !code_.empty()))
-    log.refuse("request", std::move(fields));
+    log.write_refusal("request", std::move(fields));
   else
     log.write(minor_ ? log_level::debug : log_level::info, "request", fields);
 }

@@ -1,5 +1,5 @@
-// What the log will say of one request: who asked for what, how it ended and how long its parts took; never a prompt, a
-// key or a text. Filled on the connection's strand.
+// The log line of one request: its route, outcome, token counts and timings; never a prompt, a key or generated text.
+// Filled in on the connection's strand.
 #pragma once
 
 #include "api/http/log.hpp"
@@ -11,10 +11,10 @@
 
 namespace troupe {
 
-/// A client's own name for its request, where it is short and harmless enough to be repeated; else empty.
+/// The client's own id for its request if it is short and safe to echo, else empty.
 std::string accepted_request_id(std::string_view given);
 
-/// The status of a request whose client had left before there was one.
+/// The status of a request whose client left before an answer was sent.
 inline constexpr unsigned client_left = 499;
 
 class request_record {
@@ -23,18 +23,18 @@ public:
   request_record(std::string id, std::string route);
 
   const std::string& id() const { return id_; }
-  /// The name of a WebSocket's frame.
+  /// The id of a WebSocket frame.
   void set_frame(std::string id) { frame_ = std::move(id); }
-  /// Of a probe, which is worth a line only to those who look for faults.
+  /// Marks a probe, which is logged only at level debug.
   void set_minor() { minor_ = true; }
 
-  /// It was understood: so many tokens in, so many sequences out.
-  void understood(const generation& one);
+  /// Records a parsed request's prompt tokens and sequences. Called once per prompt.
+  void parsed(const generation& one);
   void see(const event& e);
   void answered(unsigned status) { status_ = status; }
   void failed(std::string_view code, std::string_view param);
 
-  /// Writes the line. Called once, at the end.
+  /// Writes the line. Call once, at the end.
   void write(server_log& log);
 
 private:
@@ -46,9 +46,9 @@ private:
   clock::time_point begun_ = clock::now(), first_{}, last_{};
   unsigned status_ = client_left;
   std::string code_, param_;
-  std::string finish_; // "stop", or where choices differ "stop,length"
+  std::string finish_; // "stop", or "stop,length" if choices differ
   std::uint64_t prompt_tokens_ = 0, completion_tokens_ = 0, cached_tokens_ = 0, sequences_ = 0;
-  double queue_ms_ = 0; // of the prompt that waited longest
+  double queue_ms_ = 0; // maximum over the prompts
   bool minor_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-/// About as many bytes as the event takes on the wire.
+/// The approximate size of an event on the wire, in bytes.
 std::size_t cost(const event& e) {
   std::size_t result = 250;
   if (const auto* token = std::get_if<token_event>(&e)) {
@@ -26,7 +26,7 @@ std::size_t cost(const event& e) {
 
 } // namespace
 
-/// Shared with the sinks, which may outlive the connection.
+/// Shared with the sinks, which can outlive the connection.
 struct request_set::queue {
   std::mutex mutex;
   std::vector<item> items;
@@ -43,12 +43,12 @@ struct request_set::queue {
     const bool was_low = bytes < high_mark;
     items.push_back({key, std::move(what)});
     bytes += size;
-    // Posting is all that happens under the lock; it keeps close() from pulling the executor away meanwhile.
+    // The lock keeps close() from destroying the executor while wake() posts.
     if (!was_empty && !(was_low && bytes >= high_mark))
       return;
     try {
       wake();
-    } catch (...) { // there is no memory: the next event, the error, finds all as it was and wakes again
+    } catch (...) { // out of memory: restore the queue, so that the error event that follows wakes again
       items.pop_back();
       bytes -= size;
       throw;
@@ -80,7 +80,7 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
   }
   auto sink = [queue = queue_, key, held = std::move(held)](event e) mutable {
     if (!std::holds_alternative<token_event>(e))
-      held.reset(); // ahead of the client's hearing of it
+      held.reset(); // before the client sees the event
     queue->push(key, std::move(e));
   };
   try {
@@ -88,7 +88,7 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
     mine = engine_.submit(std::move(request), counted_.measured(std::move(sink)));
     if (paused_)
       mine.pause();
-  } catch (const std::bad_alloc&) { // the engine has not taken it
+  } catch (const std::bad_alloc&) { // not submitted
     running_.erase(key);
     queue_->push(key, error{errc::out_of_memory, "there is not enough memory for this request", {}});
   }
@@ -144,7 +144,7 @@ void request_set::poke() {
   wake_.cancel();
 }
 
-std::vector<request_set::item> request_set::take() {
+std::vector<request_set::item> request_set::receive() {
   std::vector<item> result;
   {
     const std::lock_guard lock(queue_->mutex);
@@ -157,7 +157,7 @@ std::vector<request_set::item> request_set::take() {
   return result;
 }
 
-void request_set::settled() {
+void request_set::resume_if_drained() {
   if (!paused_)
     return;
   {

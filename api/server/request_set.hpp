@@ -1,6 +1,6 @@
-// The requests that one connection has running: where their events queue up between the engine's threads and the
-// connection's strand, and the rule for slow readers: at the high mark of that queue all of them are paused, at the low
-// mark resumed. Owned by the connection and used on its strand alone; only the sinks that it makes run elsewhere.
+// The running requests of one connection, and the queue of their events between the engine's threads and the
+// connection's strand. Flow control for slow readers: all requests pause at the queue's high mark and resume at its low
+// mark. Used only on the connection's strand; the sinks it makes run on any thread.
 #pragma once
 
 #include "api/openai/service.hpp"
@@ -24,26 +24,26 @@ public:
     event what;
   };
 
-  /// `high_mark` in bytes, roughly as they will be written.
+  /// `high_mark` is in bytes, approximately as written to the client.
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark);
 
-  /// Nothing happens after close(). `held` is let go when the request has ended in the engine. Where there is no memory
-  /// to submit it, that is its only event.
+  /// Does nothing after close(). `held` is released when the request ends in the engine. If there is no memory to submit
+  /// the request, an out_of_memory error is its only event.
   void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
-  /// Cancels everything; no event is delivered afterwards. For the end of a connection.
+  /// Cancels all requests at the end of the connection; no event is delivered afterwards.
   void close();
   /// Requests that have not ended.
   std::size_t size() const { return running_.size(); }
 
-  /// Until there are events, or poke() was called. Throws where cancelled.
+  /// Waits until there are events or poke() was called. Throws if cancelled.
   boost::asio::awaitable<void> wait();
   void poke();
 
-  /// What has arrived, in order.
-  std::vector<item> take();
-  /// What was taken is written: lets paused requests go on where the queue has drained.
-  void settled();
+  /// Removes and returns the events that have arrived, in order.
+  std::vector<item> receive();
+  /// Resumes paused requests if the queue has drained. Call once the received events are written.
+  void resume_if_drained();
 
 private:
   struct queue;

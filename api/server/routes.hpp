@@ -1,5 +1,5 @@
-// Which endpoint a path and method mean, and the answers that take no generation. No sockets here: `reply` is what a
-// connection then writes. Called on worker threads and strands.
+// Maps paths and methods to endpoints, and answers the endpoints that generate nothing. Knows no sockets: connections
+// write the `reply`. Called on worker threads and strands.
 #pragma once
 
 #include "api/openai/service.hpp"
@@ -21,11 +21,12 @@ struct reply {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string_view code{}; // of an error, for the log
+  /// An error's code and field, for the log.
+  std::string_view code{};
   std::string param{};
 
   static reply json(std::string body, unsigned status = 200);
-  /// With Retry-After or WWW-Authenticate where the status calls for it.
+  /// Adds Retry-After or WWW-Authenticate if the status requires it.
   static reply of(const error& what);
 };
 
@@ -43,24 +44,24 @@ enum class endpoint : std::uint8_t {
 
 struct route {
   endpoint to;
-  std::string argument; // a model's id
+  std::string argument; // the id in /v1/models/{id}
 };
 
-/// The route, or the reply that refuses (404, or 405 with Allow). HEAD is allowed where GET is; a query is ignored.
+/// The route, or a 404 or 405 (with Allow). HEAD is allowed wherever GET is; a query is ignored.
 std::variant<route, reply> find_route(std::string_view method, std::string_view target);
 
-/// The methods of a path as Allow lists them; empty for a path that does not exist.
+/// The value of Allow for a path; empty if there is no such path.
 std::string allowed_methods(std::string_view target);
 
-/// Answers every endpoint but generation and WebSocket. `body` is of a POST. Throws failure; failure(cancelled) soon
-/// after `stop` was asked for.
+/// Answers every endpoint except generation and WebSocket. `body` is the body of a POST. Throws failure, and
+/// failure(cancelled) soon after a stop request.
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
              const std::stop_token& stop = {});
 
-/// What the exception in flight says; for catch (...) at the edge of a worker.
+/// The exception in flight as an error. For catch (...) at the edge of a worker.
 error caught_error();
 
-/// The served model. Throws failure(unavailable) naming what is still being done.
+/// The served model. Throws failure(unavailable) with the progress of loading.
 std::shared_ptr<const served_model> ready_model(const service& engine);
 
 } // namespace troupe

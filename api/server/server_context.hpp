@@ -1,4 +1,4 @@
-// What the connections of one server share. Internal to the server; connections refer to it from their strands.
+// State shared by the connections of one server. Internal to the server; used from the connections' strands.
 #pragma once
 
 #include "api/http/access.hpp"
@@ -22,15 +22,15 @@ namespace troupe {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
-/// An open connection, as far as stopping the server goes. All of it may be called from any thread.
+/// An open connection, as the stopping server sees it. Every method may be called from any thread.
 class session {
 public:
   virtual ~session() = default;
-  /// Finish what runs, then close.
+  /// Finishes running requests, then closes.
   virtual void drain() = 0;
-  /// End what runs, telling the client so, then close.
+  /// Ends running requests with an error, then closes.
   virtual void cut() = 0;
-  /// Close now.
+  /// Closes now.
   virtual void abort() = 0;
 };
 
@@ -44,38 +44,38 @@ struct server_context {
   request_quota keys;
   byte_budget bodies;
 
-  // The members above must outlive the connections, which live in handlers of `io`.
+  // The members above must outlive the connections, which handlers of `io` own.
   asio::io_context io;
   tcp::acceptor acceptor;
   asio::steady_timer grace;
-  worker_lane brief, lengthy; // for requests of few and of many bytes
-  worker_lane reports;        // for what asks the engine, and for tidying up
+  worker_lane brief, lengthy; // parse short and long requests
+  worker_lane reports;        // asks the engine for statistics, and returns free memory
   std::uint16_t port = 0;
   known_hosts hosts;
 
-  /// Where a request of so many bytes is parsed, so that it waits for none that takes much longer than itself.
+  /// The lane that parses a request of `bytes` bytes: short requests do not wait behind long ones.
   worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
-  /// Something has taken memory: once nothing runs any more, what is free goes back to the system.
-  void tidy_up_later();
+  /// Returns free memory to the system once nothing runs. Call after a large allocation.
+  void trim_memory_later();
   /// On the acceptor's strand, once the server is draining.
-  void stop_tidying();
+  void stop_trimming();
 
-  /// Of a request that brings none: unique in this process, and likely among others.
+  /// An id for a request without one: unique in this process, and likely across processes.
   std::string next_request_id();
 
-  void enter(std::shared_ptr<session> who);
-  void leave(const session* who);
+  void add_session(const std::shared_ptr<session>& one);
+  void remove_session(const session* one);
   std::vector<std::shared_ptr<session>> sessions() const;
   std::size_t session_count() const;
   std::atomic<bool> draining = false;
-  std::atomic<int> turned_away = 0; // connections that are being told to come back
+  std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
 private:
-  asio::awaitable<void> tidy_up();
+  asio::awaitable<void> trim_memory();
 
-  asio::steady_timer tidying_;
-  std::atomic<bool> will_tidy_up_ = false;
+  asio::steady_timer trim_timer_;
+  std::atomic<bool> will_trim_ = false;
   const std::string id_prefix_;
   std::atomic<std::uint64_t> last_id_ = 0;
   mutable std::mutex mutex_;

@@ -1,4 +1,4 @@
-// The frames of /v1/ws: what clients send, parsed; what they get, written. Pure functions.
+// The frames of /v1/ws: parses those of clients, writes those of the server. Pure functions.
 #pragma once
 
 #include "api/openai/openai_request.hpp"
@@ -13,11 +13,11 @@ namespace troupe {
 struct client_frame {
   enum class kind : std::uint8_t { generate, cancel } type = kind::generate;
   std::string id;
-  std::size_t bytes = 0;                      // of the whole frame
-  std::shared_ptr<const json::document> body; // generate's other fields
+  std::size_t bytes = 0;                      // size of the frame
+  std::shared_ptr<const json::document> body; // the fields of `generate`
 };
 
-/// A frame that cannot be served: which request it was about, if it said so, and why not.
+/// A frame that cannot be served: the id of its request, if it has one, and the reason.
 struct bad_frame {
   std::string id;
   error why;
@@ -26,14 +26,14 @@ struct bad_frame {
 /// Throws bad_frame.
 client_frame parse_frame(std::string_view text);
 
-/// The generation that a frame asks for: a chat where it has `messages`, else a completion of one prompt. Throws
-/// failure; failure(cancelled) soon after `stop` was asked for.
+/// The generation that a frame requests: a chat if it has `messages`, else a completion of one prompt. Throws failure,
+/// and failure(cancelled) soon after a stop request.
 generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop = {});
 
-/// {"type":"token",…}; empty where there is nothing to tell.
+/// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);
 std::string done_frame(std::string_view id, const done_event& done);
-/// `id` is null where empty.
+/// An empty `id` is written as null.
 std::string error_frame(std::string_view id, const error& why);
 
 } // namespace troupe

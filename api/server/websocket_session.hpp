@@ -1,4 +1,4 @@
-// A WebSocket connection (/v1/ws): many requests at once, their tokens as JSON frames. Runs within the coroutine of the
+// A WebSocket connection (/v1/ws): concurrent requests, their tokens as JSON frames. Runs within the coroutine of the
 // HTTP connection that it was upgraded from, on the same strand.
 #pragma once
 
@@ -12,8 +12,8 @@ namespace troupe {
 
 class websocket_endpoint : public session {
 public:
-  /// Accepts the upgrade that `head` asks for and serves until the connection is closed. `id` is the request's own,
-  /// under which the log has those of the frames; `key` is which of the server's API keys it has. Does not throw.
+  /// Accepts the upgrade that `head` requests and serves until the connection is closed. `id` is the upgrade request's
+  /// id, which the log lines of its frames share; `key` is the index of its API key. Does not throw.
   virtual asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
                                     std::size_t key) = 0;
 };

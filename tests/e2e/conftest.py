@@ -47,7 +47,7 @@ def story_server():
 
 @pytest.fixture
 def launch():
-    """Starts servers with flags of one's own: launch("--max-queue", "1")."""
+    """Starts servers with other flags: launch("--max-queue", "1")."""
     started = []
 
     def start(*flags, model=GOLDEN, ready=True):

@@ -1,11 +1,11 @@
-"""What transformers computed, as far as it binds."""
+"""Results of transformers, as far as they must match exactly."""
 
 MODEL = "llama-gqa"
 PROMPT = "ROMEO:\n"
 
 
 def binding(case):
-    """How many greedy ids must be the same: up to the first that wins by less than rounding may move a logit."""
+    """How many greedy ids must match: up to the first whose margin is within rounding error."""
     margins = case["greedy"]["margins"]
     return next((i for i, margin in enumerate(margins) if margin < 1e-3), len(margins))
 

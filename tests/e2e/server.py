@@ -1,4 +1,4 @@
-"""A troupe server as a subprocess, and what tests ask of it beside its clients' API."""
+"""Runs a troupe server as a subprocess; checks its metrics and its exit."""
 
 import os
 import pathlib
@@ -37,7 +37,7 @@ class Server:
             [binary(), "serve", "--model", str(model), "--port", "0", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.out, self.err = [], []
-        # A connection for each request, so that none is found closed; without TLS, whose set-up would take longest.
+        # One connection per request, so that none is found closed; no TLS, whose set-up is slow.
         self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
@@ -69,7 +69,7 @@ class Server:
         return self._http.get(self.url + path, **more)
 
     def metrics(self, **more):
-        """Samples without labels by name, those with labels by `name{labels}`."""
+        """Samples by name, or by `name{labels}` if they have labels."""
         text = self.get("/metrics", **more).text
         return {name: float(value) for name, value in re.findall(r"^([^#\s]\S*) (\S+)$", text, re.MULTILINE)}
 

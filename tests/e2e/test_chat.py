@@ -67,7 +67,7 @@ def test_include_usage(client):
 
 def test_the_clients_own_stream_helper_accumulates_the_answer(client):
     text = chat(client).choices[0].message.content
-    stop = text[20:24]  # the helper takes an end by length for a failure
+    stop = text[20:24]  # the client's helper treats an end by length as a failure
     with client.chat.completions.stream(messages=USER, stop=[stop], **GREEDY) as stream:
         kinds = {event.type for event in stream}
         final = stream.get_final_completion()

@@ -1,4 +1,4 @@
-"""What plain HTTP shows: the form of streams, errors, limits, keys, CORS, and the small endpoints."""
+"""Plain HTTP: the format of streams, errors, limits, keys, CORS, and the small endpoints."""
 
 import concurrent.futures
 import json
@@ -48,7 +48,7 @@ def test_events_leave_as_tokens_come_not_at_the_end(server):
         assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
-LONG = list(range(10, 20)) * 300  # tokens, more than the context of 2048
+LONG = list(range(10, 20)) * 300  # exceeds the context of 2048 tokens
 
 
 @pytest.mark.parametrize("change, param", [

@@ -1,4 +1,4 @@
-"""Many clients at once, some of which go away at random: what stays is exact, and nothing stays behind."""
+"""Many concurrent clients, some of which leave at random: the others get exact results, and nothing leaks."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from expected import MODEL
 
 
 async def read_stream(http, body, leave_after):
-    """The ids of a stream, or None where it was left after some events."""
+    """The ids of a stream, or None if the client left it early."""
     ids = []
     body = {**body, "stream": True, "return_token_ids": True}
     async with http.stream("POST", "/v1/completions", json=body) as answer:

@@ -1,4 +1,4 @@
-"""The engine in somebody else's project: installed and found by find_package, or taken in by add_subdirectory."""
+"""The engine in another project: installed and found by find_package, or added by add_subdirectory."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_an_installed_engine_is_found_by_find_package(prefix, tmp_path):
 
 
 def test_the_sources_are_a_subdirectory_of_another_project():
-    # With the flags of the project's own build and beside it, so that a compiler cache answers for it.
+    # With the flags of the project's own build and beside it, so that the compiler cache hits.
     folder = BUILD.parent / "subdirectory"
     shutil.rmtree(folder, ignore_errors=True)
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []

@@ -1,4 +1,4 @@
-"""Weights that are kept packed: a start with them answers as one without."""
+"""Packed weight caches: a start with one answers the same as a start without."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from server import GOLDEN
 
 
 def answer(launch, *flags):
-    """Greedy and drawn tokens with their log-probabilities, and what the server said while it started."""
+    """Greedy and sampled tokens with their log-probabilities, and the output of the server's start."""
     server = launch("--dtype", "bf16", *flags)
     bodies = [{"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True, "logprobs": 3, **more}
               for more in ({"temperature": 0}, {"temperature": 1, "seed": 5, "n": 3})]

@@ -182,7 +182,7 @@ def test_a_frame_that_is_too_large_closes_with_1009(server):
                 while True:
                     ws.recv(timeout=20)
         except websockets.ConnectionClosed:
-            pass  # already while sending
+            pass  # closed while sending
         assert ws.close_code == 1009
     assert server.get("/health").status_code == 200
 
@@ -202,7 +202,7 @@ def test_a_slow_reader_pauses_its_own_requests_and_nobody_elses(server, golden):
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     wire.connect((host, int(port)))
     with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=20, ping_interval=None) as slow:
-        # Some 40 MB of frames: more than any socket buffers.
+        # About 40 MB of frames: more than any socket buffer.
         names = [str(number) for number in range(8)]
         for name in names:
             slow.send(generate(name, max_tokens=2000, ignore_eos=True, logprobs=20))

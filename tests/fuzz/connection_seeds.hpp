@@ -1,4 +1,4 @@
-// Connections to start mutating from, in parts, so that a mutated body keeps its right length where that is wanted.
+// Seed connections in parts, so that a mutated body can keep a correct length.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@ namespace troupe::test {
 
 struct connection_part {
   enum class kind : std::uint8_t {
-    bytes,   // as they are
+    bytes,   // verbatim
     sized,   // a head, then Content-Length and the body
     chunked, // a head, then the body in chunks
     frame,   // a masked WebSocket message of text
-    wait     // until the server has nothing left to do
+    wait     // until the server is idle
   } how = kind::bytes;
   std::string head;
   std::string body;
@@ -23,13 +23,13 @@ struct connection_script {
   unsigned char habit = 0; // client_habit
   std::vector<connection_part> parts;
 
-  /// As drive_connection() takes it.
+  /// The input for drive_connection().
   std::string bytes() const;
 };
 
 std::vector<connection_script> connection_seeds();
 
-/// Words of the formats that a connection's bytes are in.
+/// A dictionary of the formats in a connection's bytes.
 const std::vector<std::string>& connection_words();
 
 } // namespace troupe::test

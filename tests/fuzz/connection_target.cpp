@@ -1,4 +1,4 @@
-// What libFuzzer calls with the bytes of one connection; the first is the client's habit (drive_connection.hpp).
+// libFuzzer's entry point. The input is one connection; its first byte is the client's habit (drive_connection.hpp).
 #include "tests/api/server/drive_connection.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
-// Mutates connections and serves them, for compilers without libFuzzer. The same seed makes the same inputs. Keeps what
-// brings about replies that were not seen before. An input that breaks something is left in a file.
+// Mutates connections and serves them, for compilers without libFuzzer. Inputs that produce new replies join the corpus.
+// The same seed makes the same inputs. An input that breaks something is written to a file.
 //   troupe_connection_fuzz SECONDS [SEED]
-//   troupe_connection_fuzz FILE...          serves these inputs, and shows the replies
+//   troupe_connection_fuzz FILE...          serves these inputs and prints the replies
 #include "tests/api/server/drive_connection.hpp"
 #include "tests/fuzz/connection_seeds.hpp"
 
@@ -24,14 +24,14 @@ namespace {
 
 using namespace troupe::test;
 
-constexpr std::size_t longest_text = 70'000; // a little more than the limits of drive_connection()
+constexpr std::size_t longest_text = 70'000; // slightly above the limits of drive_connection()
 constexpr std::size_t most_kept = 4096;
-constexpr unsigned longest_seconds = 60; // of one input
+constexpr unsigned longest_seconds = 60; // per input
 
 std::string current;
 std::string crash_file;
 
-/// May run in a signal handler.
+/// Async-signal-safe.
 void leave_input() {
   const int file = ::open(crash_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   if (file < 0)
@@ -65,7 +65,7 @@ public:
     auto script = pick(kept_);
     for (auto left = 1 + below(4); left > 0; --left)
       mutate(script);
-    if (below(5) == 0) { // also what no part would hold: lengths that are wrong, heads cut anywhere
+    if (below(5) == 0) { // raw mutation: wrong lengths, heads cut anywhere
       auto bytes = script.bytes().substr(1);
       mutate(bytes);
       script.parts = {{connection_part::kind::bytes, std::move(bytes), {}}};
@@ -155,7 +155,7 @@ private:
     text.replace(begin, end - begin, pick(numbers));
   }
 
-  /// Puts what stands between two marks of JSON behind a third: values, members and lists are doubled and moved.
+  /// Copies the text between two JSON delimiters behind a third: duplicates and moves values, members and lists.
   void copy_value(std::string& text) {
     const auto mark = [&] { return std::min(text.find_first_of(",:[]{}\"", below(text.size() + 1)), text.size()); };
     auto begin = mark(), end = mark();
@@ -169,7 +169,7 @@ private:
   std::vector<connection_script> kept_;
 };
 
-/// The statuses and the wording of errors: of two inputs with the same ones, one is enough.
+/// The statuses and error texts of the replies. The corpus keeps one input for each.
 std::size_t kind_of(const std::string& received) {
   std::string kind;
   for (const std::string_view mark : {"HTTP/1.1 ", "\"message\":\"", "\"type\":\"", "\"param\":\""})

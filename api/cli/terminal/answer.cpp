@@ -17,8 +17,7 @@ const tokenizer& tokenizer_of(const model_info& model) {
   return *model.tokenizer;
 }
 
-/// Prints the sequences of a request in their order: the first unfinished one as it comes, later ones once it is their
-/// turn.
+/// Prints the sequences of a request in order: the first unfinished one as it arrives, later ones buffered.
 class printer {
 public:
   explicit printer(std::size_t sequences) : sequences_(sequences) { begin(); }

@@ -14,11 +14,11 @@ struct message {
   std::string content;
 };
 
-/// The ids of a chat that the model is to answer. Throws failure where the model has no chat template or no tokenizer,
-/// or where the template refuses the messages.
+/// The prompt of a chat. Throws failure if the model has no chat template or no tokenizer, or if the template refuses the
+/// messages.
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages);
 
-/// The ids of a text that the model is to continue. Throws failure where the model has no tokenizer.
+/// The prompt of a text to continue. Throws failure if the model has no tokenizer.
 std::vector<token_id> plain_prompt(const model_info& model, const std::string& text);
 
 struct answer {
@@ -30,9 +30,9 @@ struct answer {
   std::string timings() const;
 };
 
-/// Submits a request and prints its text as it comes; of several sequences one after the other, each under its number.
-/// Ctrl-C ends the request, a second one the program. Throws failure where the request fails, and
-/// output_failure at once where the text cannot be printed.
+/// Submits a request and prints its text as it arrives; several sequences are printed in order, each under its number.
+/// Ctrl-C ends the request, a second one the program. Throws failure if the request fails, and output_failure at once if
+/// stdout cannot be written.
 answer print_answer(const engine& from, console& terminal, generation request);
 
 } // namespace troupe::cli

@@ -11,11 +11,11 @@ namespace troupe::cli {
 
 namespace {
 
-/// Calls nothing but what a signal handler may.
+/// Calls only async-signal-safe functions.
 void explain(int number, siginfo_t* what, void*) {
-  if (what->si_code != BUS_ADRERR) { // not a page that is missing
+  if (what->si_code != BUS_ADRERR) { // not a missing page
     std::signal(number, SIG_DFL);
-    return; // what raised the signal does it again
+    return; // the faulting instruction raises it again
   }
   constexpr std::string_view sentence =
     "troupe: a file of the model was cut short or became unreadable while it was in use\n";

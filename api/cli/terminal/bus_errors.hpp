@@ -1,10 +1,10 @@
-// What happens where a file that is mapped into memory can no longer be read.
+// Handles SIGBUS, which a memory-mapped file raises when it can no longer be read.
 #pragma once
 
 namespace troupe::cli {
 
-/// From here on that is told in one sentence on stderr, and ends the program with exit status 1: models are mapped, and
-/// a file that is cut short while it is used has no other way to say so. For programs only: it is the whole process's.
+/// Makes SIGBUS end the program with a sentence on stderr and exit status 1: models are mapped, and a file that is
+/// truncated while in use is noticed in no other way. Installs a process-wide handler, so it is for programs only.
 void explain_bus_errors();
 
 } // namespace troupe::cli

@@ -28,7 +28,7 @@ constexpr file_kind history_file{"a history", std::size_t(64) << 20};
   throw failure(errc::bad_file, file.string() + ": cannot be written: " + std::generic_category().message(error));
 }
 
-/// Opens with `how`, for its owner alone, and writes `text` in one piece, so that others' pieces do not mingle.
+/// Opens `file` with the flags `how` for its owner only and writes `text` in one call, so that writers do not interleave.
 void write_privately(const fs::path& file, int how, std::string_view text) {
   const int opened = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | how, 0600);
   if (opened < 0)
@@ -70,12 +70,12 @@ std::vector<std::string> read_chat_history(const fs::path& file) {
       const auto document = json::document::parse(line, file.string());
       if (std::string_view turn; !document.root().get(turn))
         turns.emplace_back(turn);
-    } catch (const failure&) { // half a line, of a machine that stopped
+    } catch (const failure&) { // an incomplete line
     }
   }
   turns.erase(turns.begin(), turns.end() - static_cast<std::ptrdiff_t>(std::min(turns.size(), most_turns)));
   if (content.size() > long_file) {
-    while (!turns.empty()) { // half of what is long
+    while (!turns.empty()) { // keep half of the limit
       std::size_t bytes = 0;
       for (const auto& turn : turns)
         bytes += turn.size();

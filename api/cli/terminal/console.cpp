@@ -18,19 +18,19 @@ namespace troupe::cli {
 
 namespace {
 
-/// Signals have no other way to reach an object than a global.
+/// Global, because signal handlers cannot reach an object.
 std::atomic<int> signalled = -1;
 static_assert(std::atomic<int>::is_always_lock_free);
 
 std::atomic<int> last_signal = 0;
 
-/// Signals that have been noted and that nobody has looked at yet.
+/// Signals received and not yet handled.
 std::atomic<int> unseen = 0;
 
 extern "C" void note_signal(int number) {
   const int before = errno;
   last_signal = number;
-  if (unseen.fetch_add(1) >= 2) { // the program is stuck, perhaps in writing to a pipe that nobody reads
+  if (unseen.fetch_add(1) >= 2) { // the program is stuck, perhaps writing to a pipe that is not read
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
@@ -55,7 +55,7 @@ void drain(int fd) {
 void handle_signals(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART; // of writing; poll ends all the same
+  action.sa_flags = SA_RESTART; // restarts writes; poll still returns
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM})
     sigaction(signal, &action, nullptr);
@@ -150,7 +150,7 @@ console::wake console::wait_for(int fd) {
   if (::poll(waiting.data(), waiting.size(), -1) < 0) {
     if (errno != EINTR)
       throw std::system_error(errno, std::generic_category(), "poll");
-    return wake::other_signal; // or an interrupt, which the next call sees
+    return wake::other_signal; // an interrupt is seen by the next call
   }
   if (waiting[0].revents == 0)
     return wake::ready;

@@ -28,7 +28,7 @@ std::atomic<bool> resized = false, continued = false;
 extern "C" void note_resize(int) { resized = true; }
 extern "C" void note_continuation(int) { continued = true; }
 
-/// SIGWINCH and SIGCONT for as long as a line is read: libedit has to draw anew.
+/// Catches SIGWINCH and SIGCONT while a line is read, because libedit must redraw it.
 class terminal_signals {
 public:
   terminal_signals() {
@@ -49,7 +49,7 @@ private:
   std::array<struct sigaction, 2> before_ = {};
 };
 
-/// wchar_t is UTF-32 here, whatever the locale.
+/// wchar_t is UTF-32 here in every locale.
 std::string to_utf8(std::wstring_view wide) {
   std::string text;
   for (const wchar_t c : wide)
@@ -64,7 +64,7 @@ std::wstring to_wide(std::string_view text) {
   return wide;
 }
 
-/// libedit asks the locale how wide characters are, and shows what it does not know as numbers.
+/// libedit takes character widths from the locale, and shows unknown characters as numbers.
 void use_utf8_locale() {
   std::setlocale(LC_CTYPE, "");
   if (MB_CUR_MAX == 1)
@@ -76,7 +76,7 @@ bool understands_escapes() {
   return name && *name && std::string_view(name) != "dumb";
 }
 
-/// Line breaks as terminals send them become \n; what cannot be text is dropped, as are line breaks at the end.
+/// Turns a terminal's line breaks into \n, and drops control characters and trailing line breaks.
 std::wstring cleaned(std::wstring_view pasted) {
   std::wstring text;
   for (std::size_t i = 0; i < pasted.size(); ++i) {
@@ -98,10 +98,10 @@ struct line_editor::state {
   HistoryW* history = nullptr;
   const bool escapes = understands_escapes();
   std::string bytes;    // read, not yet decoded
-  std::size_t next = 0; // of them
+  std::size_t next = 0; // index into bytes
   bool interrupted = false;
-  bool going_on = false; // behind a backslash
-  bool too_long = false; // what was pasted
+  bool going_on = false; // after a backslash
+  bool too_long = false; // the paste exceeds the limit
 
   state(console& from, const std::vector<std::string>& earlier) : terminal(from) {
     use_utf8_locale();
@@ -164,7 +164,7 @@ struct line_editor::state {
   void follow_signals() {
     if (resized.exchange(false))
       el_resize(line);
-    if (continued.exchange(false)) { // a shell has used the terminal in between
+    if (continued.exchange(false)) { // the shell has used the terminal since
       el_wset(line, EL_PREP_TERM, 0);
       el_wset(line, EL_PREP_TERM, 1);
       pastes_in_brackets(true);
@@ -185,7 +185,7 @@ struct line_editor::state {
 
   static int read_char(EditLine* line, wchar_t* c) { return of(line).next_char(*c); }
 
-  /// 1, 0 at the end of the input or -1 where it is interrupted.
+  /// 1, 0 at the end of the input, or -1 if interrupted.
   int next_char(wchar_t& c) {
     utf8_state character;
     for (std::size_t at = next;;) {
@@ -204,7 +204,7 @@ struct line_editor::state {
       }
       const auto step = character.advance(static_cast<unsigned char>(bytes[at]));
       if (step == utf8_state::step::invalid) {
-        next = std::max(at, next + 1); // what spoils a character may begin another
+        next = std::max(at, next + 1); // the invalid byte may begin another character
         c = replacement;
         return 1;
       }
@@ -244,7 +244,7 @@ struct line_editor::state {
     std::wstring turn;
     for (going_on = false;;) {
       interrupted = false;
-      // libedit does this only once the prompt is shown: what is typed in between would be edited by the terminal.
+      // libedit does this only after showing the prompt; until then the terminal would edit the input.
       el_wset(line, EL_PREP_TERM, 1);
       pastes_in_brackets(true);
       int count = 0;

@@ -14,24 +14,23 @@ namespace troupe::cli {
 
 namespace {
 
-void say(std::string_view text) {
+void write_error(std::string_view text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
 [[noreturn]] void leave(std::string_view why) {
-  say("troupe: ");
-  say(why);
-  say("\n");
+  write_error("troupe: ");
+  write_error(why);
+  write_error("\n");
   _exit(failed);
 }
 
-/// What it calls needs no memory.
+/// Calls nothing that allocates.
 [[noreturn]] void explain() {
   try {
     if (const auto thrown = std::current_exception())
       std::rethrow_exception(thrown);
-    // A thread that nobody has joined yet, in what an exception leaves behind: CAF does that where not all of its threads
-    // can be started.
+    // An unjoined thread during unwinding: CAF does that if it cannot start all of its threads.
     if (std::uncaught_exceptions() > 0)
       leave("it could not start, most likely for want of memory or threads");
   } catch (const std::bad_alloc&) {
@@ -41,9 +40,9 @@ void say(std::string_view text) {
       leave(no_thread);
     if (e.code() == std::errc::not_enough_memory)
       leave(out_of_memory);
-    say(e.what());
+    write_error(e.what());
   } catch (const std::exception& e) {
-    say(e.what());
+    write_error(e.what());
   } catch (...) {
   }
   std::abort();

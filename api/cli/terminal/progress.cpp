@@ -18,7 +18,7 @@ progress::progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO))
 void progress::show(const load_status& status) {
   using stage = load_status::stage;
   if (quiet_ || status.now == stage::failed || status.now == stage::stopped)
-    return; // what failed is told by whoever asked for the model
+    return; // the caller reports failures
   if (status.line != line_ && !status.line.empty()) {
     std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", status.line.c_str());
     line_ = status.line;

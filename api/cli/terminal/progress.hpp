@@ -1,5 +1,5 @@
-// Shows how loading gets on, on stderr: a bar where that is a terminal, else a plain line for each thing done. Called
-// by one thread at a time.
+// Shows the progress of loading on stderr: a bar on a terminal, else one plain line per stage. Called by one thread at a
+// time.
 #pragma once
 
 #include "api/embed/engine.hpp"
@@ -22,7 +22,7 @@ private:
   std::string line_;
 };
 
-/// Starts an engine, shows how it loads and waits until it is ready. Throws failure where it cannot be.
+/// Starts an engine, shows its progress and waits until it is ready. Throws failure if loading fails.
 engine start_engine(const engine_options& options, bool quiet);
 
 } // namespace troupe::cli

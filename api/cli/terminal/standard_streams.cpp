@@ -18,7 +18,7 @@ output_failure::output_failure(int error)
 bool output_failure::is_broken_pipe() const noexcept { return error_ == EPIPE; }
 
 void occupy_standard_streams() {
-  // In a direction that they are not used in, so that using them still fails. `open` takes the lowest free number.
+  // Opened for the wrong direction, so that using them still fails. `open` returns the lowest free number.
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     while (::fcntl(number, F_GETFD) < 0 && errno == EBADF)
       if (::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
@@ -29,7 +29,7 @@ void flush_output() {
   errno = 0;
   if (std::fflush(stdout) != 0)
     throw output_failure(errno);
-  if (std::ferror(stdout)) // earlier, when the buffer was full
+  if (std::ferror(stdout)) // an earlier flush of the full buffer failed
     throw output_failure(0);
 }
 

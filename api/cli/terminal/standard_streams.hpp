@@ -1,5 +1,5 @@
-// Stdin and stdout of all commands. What is printed by whatever means goes through C's `stdout`, which std::cout shares
-// its buffer with, so that one look at the end tells whether it has arrived. Main thread only.
+// Stdin and stdout of all commands. All output goes through C's `stdout`, whose buffer std::cout shares, so that one
+// check at the end finds write errors. Main thread only.
 #pragma once
 
 #include <exception>
@@ -8,13 +8,13 @@
 
 namespace troupe::cli {
 
-/// Stdout does not take what is printed. Ends a command; nothing but run_command_line catches it.
+/// Stdout cannot be written. Ends a command; only run_command_line catches it.
 class output_failure : public std::exception {
 public:
   explicit output_failure(int error);
 
   const char* what() const noexcept override { return what_.c_str(); }
-  /// Whoever was to read it has gone, which needs no words.
+  /// The reader has gone, which is not worth a message.
   bool is_broken_pipe() const noexcept;
 
 private:
@@ -22,16 +22,16 @@ private:
   std::string what_;
 };
 
-/// Keeps files that are opened later from becoming stdin, stdout or stderr where the program was started without.
+/// Keeps files opened later from becoming stdin, stdout or stderr if the program was started without them.
 void occupy_standard_streams();
 
-/// Hands over all that was printed so far. Throws output_failure.
+/// Flushes stdout. Throws output_failure.
 void flush_output();
 
-/// Prints `text` and hands it over. Throws output_failure.
+/// Prints `text` and flushes. Throws output_failure.
 void print(std::string_view text);
 
-/// All of stdin. Throws failure(bad_file) where that is longer than a text may be.
+/// All of stdin. Throws failure(bad_file) if it exceeds the limit of a text file.
 std::string read_stdin();
 
 } // namespace troupe::cli

@@ -1,4 +1,4 @@
-// `troupe chat` at a terminal and in a pipe, and what it is made of.
+// `troupe chat` at a terminal and in a pipe, and the parts it is made of.
 #include "api/cli/terminal/chat_history.hpp"
 #include "api/cli/terminal/chat_window.hpp"
 #include "runtime/support/error.hpp"
@@ -20,8 +20,6 @@ using namespace troupe::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-using strings = std::vector<std::string>;
 
 strings chat_with(const strings& more = {}, const std::string& context = "1024") {
   strings all{"chat",
@@ -56,7 +54,7 @@ std::string repeated(const std::string& text, std::size_t times) {
   return all;
 }
 
-/// Tokens of the prompts, as `--verbose` tells them.
+/// The prompts' tokens, as `--verbose` prints them.
 std::vector<int> prompts(const std::string& err) {
   std::vector<int> found;
   const std::regex line("(\\d+) tokens in ");
@@ -69,19 +67,19 @@ constexpr std::string_view prompt = "> ", answered = " tokens in (";
 
 } // namespace
 
-TEST_CASE("What is typed at a terminal can be edited, UTF-8 included, and is found again") {
+TEST_CASE("Typed text can be edited, UTF-8 included, and is found in the history") {
   const temporary_folder home;
   const auto file = home.path / "state" / "troupe" / "chat-history";
   {
     terminal chat(chat_with(), home);
     REQUIRE(chat.shows(prompt));
-    chat.type("Hxello\033[D\033[D\033[D\033[D\177\r"); // four to the left, and what is before that goes
+    chat.type("Hxello\033[D\033[D\033[D\033[D\177\r"); // four to the left, then delete the character before
     REQUIRE(chat.shows(answered));
     REQUIRE(chat.shows(prompt));
     chat.type("na\xC3\xAFve \xE6\x97\xA5\xE6\x9C\xAC \xF0\x9F\xA6\x8A!\177?\r");
     REQUIRE(chat.shows(answered));
     REQUIRE(chat.shows(prompt));
-    chat.type("\033[A\033[A\r"); // the first again
+    chat.type("\033[A\033[A\r"); // the first turn
     REQUIRE(chat.shows("Hello"));
     REQUIRE(chat.shows(answered));
     REQUIRE(chat.shows(prompt));
@@ -108,14 +106,14 @@ TEST_CASE("What is typed at a terminal can be edited, UTF-8 included, and is fou
   struct stat info = {};
   REQUIRE(stat(file.c_str(), &info) == 0);
   CHECK((info.st_mode & 0777) == 0600);
-  one_turn({}, "\033[A\033[A\r"); // finds what an earlier one has kept
+  one_turn({}, "\033[A\033[A\r"); // finds the turn of the earlier chat
   CHECK(content(file) == first + "\"Hello\"\n\"/exit\"\n");
   const auto kept = content(file);
   one_turn({"--no-history"}, "a secret\r");
   CHECK(content(file) == kept);
 }
 
-TEST_CASE("What is pasted is one turn, whatever its lines and its length") {
+TEST_CASE("A paste is one turn, with any number of lines and any length") {
   const temporary_folder home;
   terminal chat(chat_with({}, "2048"), home);
   REQUIRE(chat.shows("\033[?2004h"));
@@ -124,13 +122,13 @@ TEST_CASE("What is pasted is one turn, whatever its lines and its length") {
   chat.type("\r");
   REQUIRE(chat.shows(answered));
   REQUIRE(chat.shows(prompt));
-  // A terminal that hands lines over by itself keeps 4,095 bytes of one.
+  // A terminal in canonical mode keeps 4,095 bytes of a line.
   const auto book = repeated("0123456789", 1000);
   chat.paste(book + "\nthe end");
   chat.type("\r");
   REQUIRE(chat.shows("the prompt has ")); // tokens, more than the context
   REQUIRE(chat.shows(prompt));
-  chat.type(repeated("abcdefghij", 900) + "\r"); // nor does one without brackets
+  chat.type(repeated("abcdefghij", 900) + "\r"); // the same without brackets
   REQUIRE(chat.shows("the prompt has "));
   REQUIRE(chat.shows(prompt));
   chat.type("\004");
@@ -178,7 +176,7 @@ TEST_CASE("A conversation that the context cannot hold goes on without its oldes
   CHECK(std::adjacent_find(sizes.begin(), sizes.end(), std::greater<>()) != sizes.end());
 }
 
-TEST_CASE("Turns are left out as few as needed for a while, and all where a turn alone is too long") {
+TEST_CASE("As few turns as needed for a while are left out, and all if one turn alone is too long") {
   const auto left_out = [](std::size_t earlier, std::size_t each, std::size_t last) {
     return cli::turns_to_leave_out(earlier, 1000, 100,
                                    [=](std::size_t without) { return (earlier - without) * each + last; });
@@ -192,7 +190,7 @@ TEST_CASE("Turns are left out as few as needed for a while, and all where a turn
   CHECK(cli::turns_to_leave_out(9, 1000, 512, [](std::size_t n) { return (9 - n) * 100; }) == 4); // 250 for the answer
 }
 
-TEST_CASE("A pipe's lines are turns of any sane length") {
+TEST_CASE("Lines of a pipe are turns up to the limit's length") {
   const auto result = run_troupe(chat_with({}, "1024"), repeated("x", (16 << 20) + 1));
   CHECK(result.status == 1);
   CHECK(result.err == "troupe: a line of stdin has more than the 16 MiB that a turn may have\n");
@@ -202,12 +200,12 @@ TEST_CASE("A pipe's lines are turns of any sane length") {
   CHECK(prompts(longer.err).size() == 1);
 }
 
-TEST_CASE("A history is kept short, for its owner alone, and read whatever is in it") {
+TEST_CASE("A history is kept short and private, and is read even if damaged") {
   const temporary_folder folder;
   const auto file = folder.path / "a" / "b";
   CHECK(cli::read_chat_history(file).empty());
   cli::add_to_chat_history(file, "one\n\"two\"");
-  cli::add_to_chat_history(file, repeated("x", 20'000)); // too long to be kept
+  cli::add_to_chat_history(file, repeated("x", 20'000)); // too long to keep
   cli::add_to_chat_history(file, "three");
   CHECK(cli::read_chat_history(file) == strings{"one\n\"two\"", "three"});
   std::ofstream(file, std::ios::app) << "\"half a li";

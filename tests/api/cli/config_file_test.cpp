@@ -12,7 +12,7 @@ namespace {
 
 using strings = std::vector<std::string>;
 
-/// A program with two commands and one below another, and a configuration file for it.
+/// A program with two commands and a nested one, and a configuration file for it.
 struct fixture {
   fixture() {
     for (auto* command : {run, serve, bench_model}) {
@@ -31,7 +31,7 @@ struct fixture {
     return config_arguments(file, root, chosen);
   }
 
-  /// The complaint after the file's name.
+  /// The error after the file's name.
   std::string refusal(const std::string& text, const CLI::App& chosen) {
     try {
       arguments(text, chosen);
@@ -68,7 +68,7 @@ TEST_CASE_FIXTURE(fixture, "a section is for its command alone and wins over the
   CHECK(arguments(text, *bench_model) == strings{"--threads=1", "--batch=1,8"});
 }
 
-TEST_CASE_FIXTURE(fixture, "what the command line gives is not taken from the file") {
+TEST_CASE_FIXTURE(fixture, "flags on the command line win over the file") {
   root.parse("serve --threads 8");
   CHECK(arguments("threads = 2\nhost = \"::\"\n", *serve) == strings{"--host=::"});
   CHECK(arguments("[serve]\nthreads = 2\n", *serve).empty());
@@ -85,25 +85,42 @@ TEST_CASE_FIXTURE(fixture, "a # starts a comment, but not within quotes") {
         strings{"--threads=2", "--stop=a # b"});
 }
 
-TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by their name, whichever command runs") {
-  CHECK(refusal("treads = 2\n", *run) == "unknown key `treads`");
-  CHECK(refusal("[serve]\ntreads = 2\n", *run) == "unknown key `serve.treads`");
-  CHECK(refusal("[serve]\nraw = true\n", *serve) == "unknown key `serve.raw`");
-  CHECK(refusal("[server]\nhost = \"::\"\n", *serve) == "unknown section [server]");
-  CHECK(refusal("[bench]\nbatch = 1\n", *serve) == "unknown key `bench.batch`");
+TEST_CASE_FIXTURE(fixture, "unknown keys and sections are refused by name, whichever command runs") {
+  CHECK(refusal("treads = 2\n", *run) == "line 1: unknown key `treads`");
+  CHECK(refusal("[serve]\ntreads = 2\n", *run) == "line 2: unknown key `serve.treads`");
+  CHECK(refusal("[serve]\nraw = true\n", *serve) == "line 2: unknown key `serve.raw`");
+  CHECK(refusal("threads = 1\n\n[server]\nhost = \"::\"\n", *serve) == "line 3: unknown section [server]");
+  CHECK(refusal("[bench]\nbatch = 1\n", *serve) == "line 2: unknown key `bench.batch`");
 }
 
-TEST_CASE_FIXTURE(fixture, "what is no flag of a setting's kind is no key") {
+TEST_CASE_FIXTURE(fixture, "flags and arguments that are no settings are no keys") {
   for (const std::string key : {"config", "help", "text", "h"})
-    CHECK(refusal(key + " = 1\n", *run) == "unknown key `" + key + "`");
+    CHECK(refusal(key + " = 1\n", *run) == "line 1: unknown key `" + key + "`");
 }
 
 TEST_CASE_FIXTURE(fixture, "a key without a value is refused") {
-  CHECK(refusal("threads =\n", *run) == "`threads` has no value");
-  CHECK(refusal("threads = \"\"\n", *run) == "`threads` has no value");
+  CHECK(refusal("threads = \"\"\n", *run) == "line 1: `threads` has no value");
+  CHECK(refusal("stop = []\n", *run) == "line 1: `stop` has no value");
+  CHECK(refusal("raw = true\nthreads =\n", *run).starts_with("line 2: "));
 }
 
-TEST_CASE_FIXTURE(fixture, "a file that is not there is refused, a folder too") {
+TEST_CASE_FIXTURE(fixture, "a file is TOML: escapes, text over several lines, dotted keys, numbers of any base") {
+  CHECK(arguments("stop = [\n  \"a\\tb\",\n  'c\\d',\n]\n", *run) == strings{"--stop=a\tb", "--stop=c\\d"});
+  CHECK(arguments("stop = \"\"\"one\ntwo\"\"\"\n", *run) == strings{"--stop=one\ntwo"});
+  CHECK(arguments("serve.threads = 0x10\nthreads = 1_000\n", *serve) == strings{"--threads=16"});
+  CHECK(arguments("bench = { model = { batch = 2.5 } }\n", *bench_model) == strings{"--batch=2.5"});
+}
+
+TEST_CASE_FIXTURE(fixture, "invalid TOML and values that no flag takes are refused with their line") {
+  CHECK(refusal("raw = true\nhost = localhost\n", *run).starts_with("line 2: "));
+  CHECK(refusal("threads = 1\nthreads = 2\n", *run).starts_with("line 2: "));
+  CHECK(refusal("threads = 2026-01-01\n", *run) ==
+        "line 1: `threads` must be text, a number, true or false, or a list of those");
+  CHECK(refusal("stop = [[\"a\"]]\n", *run) ==
+        "line 1: `stop` must be text, a number, true or false, or a list of those");
+}
+
+TEST_CASE_FIXTURE(fixture, "a missing file and a folder are refused") {
   const auto none = (folder.path / "none.toml").string();
   for (const auto& path : {none, folder.path.string()}) {
     std::string why;

@@ -1,5 +1,5 @@
-// The program where it may have very little memory: it answers, or says in a sentence that it cannot.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // which take terabytes of addresses
+// The program with very little memory: it answers, or fails with a sentence.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) // they need terabytes of address space
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// `troupe` with an address space of `kilobytes`, ended after 20 s.
+/// Runs `troupe` with an address space of `kilobytes`, for at most 20 s.
 outcome run_within(int kilobytes, const std::string& arguments) {
   const auto script = "ulimit -v " + std::to_string(kilobytes) + "; exec timeout -s KILL 20 '" TROUPE_PROGRAM "' " +
     arguments;
@@ -19,7 +19,7 @@ outcome run_within(int kilobytes, const std::string& arguments) {
 
 void check_sentence(const outcome& result) {
   INFO(result.err);
-  if (result.err.find("error while loading shared libraries") != std::string::npos) // it has not begun
+  if (result.err.find("error while loading shared libraries") != std::string::npos) // the program did not start
     return;
   CHECK((result.status == 0 || result.status == 1));
   if (result.status == 1)
@@ -28,7 +28,7 @@ void check_sentence(const outcome& result) {
 
 } // namespace
 
-TEST_CASE("With very little memory the program answers or says that there is too little") {
+TEST_CASE("With very little memory the program answers or reports the lack of it") {
   int answered = 0, refused = 0;
   for (int kilobytes = 60'000; kilobytes < 400'000; kilobytes += 30'000) {
     CAPTURE(kilobytes);

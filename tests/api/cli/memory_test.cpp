@@ -1,4 +1,4 @@
-// What a load takes at most.
+// The peak memory of loading.
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
@@ -13,7 +13,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A llama of 16 layers in Q8_0, 71 MB. The blocks hold zeros.
+/// A llama of 16 layers in Q8_0, 71 MB of zero blocks.
 std::size_t write_model(const std::filesystem::path& file) {
   constexpr std::uint32_t hidden = 512, ffn = 2048, layers = 16, vocab = 512;
   gguf_writer out;
@@ -53,7 +53,7 @@ std::size_t write_model(const std::filesystem::path& file) {
   return out.tensor_bytes();
 }
 
-/// Bytes, of a load and a few tokens.
+/// The peak bytes of a load and a few tokens.
 std::size_t peak_memory(const std::string& model) {
   const auto result = run_troupe({"bench", "model", "--model", model, "--prompt", "4", "--generate", "1", "--batch",
                                   "1", "--repeat", "1", "--threads", "1", "--dtype", "bf16", "--json"});
@@ -64,12 +64,12 @@ std::size_t peak_memory(const std::string& model) {
 
 } // namespace
 
-TEST_CASE("A load takes the memory of the packed weights, not that of the file beside it") {
+TEST_CASE("A load takes the memory of the packed weights, not the file's in addition") {
   const temporary_folder folder;
   const auto file = folder.path / "m.gguf";
   const auto weights = write_model(file);
   CHECK(weights > 70'000'000);
   const auto taken = peak_memory(file.string()) - peak_memory(golden("llama-gqa"));
-  CHECK(taken > weights * 9 / 10); // else it was not measured
+  CHECK(taken > weights * 9 / 10); // or the measurement is wrong
   CHECK(taken < weights * 135 / 100);
 }

@@ -1,6 +1,8 @@
 #include "tests/api/cli/program.hpp"
 #include "tests/test_data.hpp"
 
+#include <doctest/doctest.h>
+
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -33,6 +35,17 @@ std::string contents(const std::filesystem::path& file) {
 
 } // namespace
 
+strings operator+(strings a, const strings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::string only_line(const std::string& text) {
+  CHECK(text.ends_with('\n'));
+  CHECK(text.find('\n') == text.size() - 1);
+  return text.substr(0, text.size() - 1);
+}
+
 temporary_folder::temporary_folder() : path(make_folder()) {}
 
 temporary_folder::~temporary_folder() {
@@ -45,7 +58,7 @@ std::string temporary_folder::write(const std::string& name, const std::string& 
   return (path / name).string();
 }
 
-program::program(const std::string& file, std::vector<std::string> arguments, const std::string& typed) {
+program::program(const std::string& file, strings arguments, const std::string& typed) {
   const auto in = files_.write("in", typed), out = files_.write("out", ""), err = files_.write("err", "");
   arguments.insert(arguments.begin(), file);
   std::vector<char*> pointers;
@@ -106,7 +119,7 @@ outcome program::wait() {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), out(), err()};
 }
 
-outcome run_troupe(std::vector<std::string> arguments, const std::string& typed) {
+outcome run_troupe(strings arguments, const std::string& typed) {
   return program(TROUPE_PROGRAM, std::move(arguments), typed).wait();
 }
 

@@ -1,4 +1,4 @@
-// Runs a program as a user would: arguments, stdin, signals; stdout, stderr and the exit status.
+// Runs a program as a user does: with arguments, stdin and signals; returns stdout, stderr and the exit status.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,14 @@
 
 namespace troupe::test {
 
-/// A folder of its own, gone with its owner.
+using strings = std::vector<std::string>;
+
+strings operator+(strings a, const strings& b);
+
+/// Flags of an engine that is quick to start.
+inline const strings small{"--max-context", "256", "--kv-cache", "4MiB", "--threads", "1"};
+
+/// A temporary folder, removed with its owner.
 class temporary_folder {
 public:
   temporary_folder();
@@ -24,24 +31,25 @@ public:
 };
 
 struct outcome {
-  int status = -1; // of the exit, or 128 + the signal that ended it
+  /// The exit status, or 128 + the signal that ended it.
+  int status = -1;
   std::string out, err;
 };
 
 class program {
 public:
-  /// Starts it; `typed` is all of its stdin.
-  program(const std::string& file, std::vector<std::string> arguments, const std::string& typed = {});
+  /// Starts `file`; `typed` is all of its stdin.
+  program(const std::string& file, strings arguments, const std::string& typed = {});
   ~program();
 
-  /// Waits until it has printed `text` on stdout (or stderr). False where it ends before, or after a minute.
+  /// Waits until stdout or stderr contains `text`. False if the program ends first, or after a minute.
   bool prints(const std::string& text) const;
 
   std::string out() const;
   std::string err() const;
   void signal(int number) const;
 
-  /// Waits for its end; after five minutes it is killed.
+  /// Waits for the program to end; kills it after five minutes.
   outcome wait();
 
 private:
@@ -51,8 +59,11 @@ private:
   pid_t process_ = -1;
 };
 
-/// `troupe` with these arguments, to its end.
-outcome run_troupe(std::vector<std::string> arguments, const std::string& typed = {});
+/// Runs `troupe` with these arguments to its end.
+outcome run_troupe(strings arguments, const std::string& typed = {});
+
+/// `text` without its line break; checks that it is one line.
+std::string only_line(const std::string& text);
 
 /// The folder of a golden checkpoint.
 std::string golden(const std::string& name);

@@ -1,4 +1,4 @@
-// What commands do where stdout, stdin or a file that an option names is not what it should be.
+// Commands whose stdout, stdin or named file is closed, full or of the wrong kind.
 #include "tests/api/cli/program.hpp"
 
 #include <doctest/doctest.h>
@@ -13,16 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using strings = std::vector<std::string>;
-
-const strings small{"--max-context", "256", "--kv-cache", "4MiB", "--threads", "1"};
-
-strings operator+(strings a, const strings& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-/// `troupe` as a shell starts it with these redirections.
+/// Runs `troupe` under a shell with these redirections.
 outcome redirected(const std::string& how, const strings& arguments, const std::string& typed = {}) {
   return program("/bin/sh", strings{"-c", "exec \"$0\" \"$@\" " + how, TROUPE_PROGRAM} + arguments, typed).wait();
 }
@@ -35,7 +26,7 @@ std::string last_line(const std::string& text) {
 
 } // namespace
 
-TEST_CASE("Every command fails with a sentence where its output cannot be written") {
+TEST_CASE("Every command fails with a sentence if its output cannot be written") {
   const temporary_folder folder;
   const auto text = folder.write("text", "ROMEO: the sun, the moon and all the stars of heaven are not as bright.");
   const strings model{"--model", golden("llama-gqa")};
@@ -63,7 +54,7 @@ TEST_CASE("Every command fails with a sentence where its output cannot be writte
   }
 }
 
-TEST_CASE("A long output that does not arrive is noticed, too") {
+TEST_CASE("A long output that cannot be written is noticed, too") {
   std::string text;
   for (int i = 0; i < 20'000; ++i)
     text += "a b ";
@@ -72,13 +63,13 @@ TEST_CASE("A long output that does not arrive is noticed, too") {
   CHECK(result.err.starts_with("troupe: stdout cannot be written"));
 }
 
-TEST_CASE("Generation ends as soon as its text cannot be written, silently where nobody reads it any more") {
+TEST_CASE("Generation ends as soon as its text cannot be written, silently if the reader is gone") {
   const strings endless{
     "run",    "Once",         "--raw",         "--quiet", "--verbose",  "--model", golden("llama-gqa"), "--max-tokens",
     "100000", "--ignore-eos", "--max-context", "2048",    "--kv-cache", "16MiB",   "--temperature",     "0"};
   const auto full = redirected(">/dev/full", endless);
   CHECK(full.status == 1);
-  CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // nor times: it was not answered
+  CHECK(full.err == "troupe: stdout cannot be written: No space left on device\n"); // and no timings
   const auto left =
     program("/bin/sh",
             strings{"-c", "trap '' PIPE; { \"$0\" \"$@\"; echo \"status $?\" >&2; } | true", TROUPE_PROGRAM} + endless)
@@ -86,7 +77,7 @@ TEST_CASE("Generation ends as soon as its text cannot be written, silently where
   CHECK(left.err == "status 141\n");
 }
 
-TEST_CASE("Files that are opened do not take the place of closed streams") {
+TEST_CASE("Opened files do not take the place of closed streams") {
   const auto result = redirected("<&- 2>&-",
                                  strings{"run", "Hello", "--max-tokens", "2", "--model", golden("llama-gqa")} + small);
   CHECK(result.status == 0);
@@ -96,7 +87,7 @@ TEST_CASE("Files that are opened do not take the place of closed streams") {
   CHECK(unread.err == "troupe: stdin: cannot be read: Bad file descriptor\n");
 }
 
-TEST_CASE("Files that options name are regular files of a sane size") {
+TEST_CASE("Files named by options must be regular files of limited size") {
   const temporary_folder folder;
   const auto file = (folder.path / "f").string();
   const auto config = [&] { return run_troupe({"tokenize", "hi", "--model", golden("llama-gqa"), "--config", file}); };

@@ -53,7 +53,7 @@ void terminal::type(std::string_view keys) {
       keys.remove_prefix(static_cast<std::size_t>(written));
       continue;
     }
-    pollfd ready{master_, POLLOUT | POLLIN, 0}; // it may wait for its own output to be read
+    pollfd ready{master_, POLLOUT | POLLIN, 0}; // the program may block until its output is read
     poll(&ready, 1, 60'000);
     read_some();
     if (ready.revents == 0 || (ready.revents & POLLHUP))
@@ -81,7 +81,7 @@ bool terminal::read_some() {
   const auto got = ::read(master_, piece.data(), piece.size());
   if (got > 0)
     shown_.append(piece.data(), static_cast<std::size_t>(got));
-  return got > 0 || (got < 0 && errno == EAGAIN); // EIO once nobody has the other side
+  return got > 0 || (got < 0 && errno == EAGAIN); // EIO once the other side is closed
 }
 
 void terminal::signal(int number) const { kill(process_, number); }

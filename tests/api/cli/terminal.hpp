@@ -1,4 +1,4 @@
-// `troupe` at a terminal of its own, as a person has it: what is typed, what is shown.
+// Runs `troupe` at a pseudo-terminal: types into it and reads the screen.
 #pragma once
 
 #include "tests/api/cli/program.hpp"
@@ -21,18 +21,18 @@ public:
 
   void type(std::string_view keys);
 
-  /// As terminals hand over what is pasted, where they are asked to tell.
+  /// Pastes `text` in brackets, as terminals do in bracketed-paste mode.
   void paste(std::string_view text) { type("\033[200~" + std::string(text) + "\033[201~"); }
 
-  /// Waits until it has shown `text` since the last time this was true. False where it ends before, or after a minute.
+  /// Waits until `text` appears after the last match. False if the program ends first, or after a minute.
   bool shows(std::string_view text);
 
-  /// All that it has shown.
+  /// All output so far.
   const std::string& screen() const { return shown_; }
 
   void signal(int number) const;
 
-  /// Waits for its end: the exit status, or 128 + the signal that ended it. It is killed after a minute.
+  /// Waits for the end: the exit status, or 128 + the signal that ended it. Kills the program after a minute.
   int wait();
 
 private:

@@ -51,7 +51,7 @@ TEST_CASE("the largest size is that of a signed 64-bit number") {
   CHECK(complaint([] { parse_size("8388608TiB"); }) == "must be a size such as 512MiB or 2GiB, found `8388608TiB`");
 }
 
-TEST_CASE("what is no size is refused with what was found") {
+TEST_CASE("invalid sizes are refused with the text found") {
   for (const std::string bad : {"", "GiB", "2XB", "2gib", "-1", "+1", "1e9", "0x10", "1.GiB", ".5GiB", "2GiBs",
                                 "2 GiB ", " 2GiB", "1,5GiB", "99999999999999999999", "1.1234567GB"})
     CHECK(complaint([&] { parse_size(bad); }) == "must be a size such as 512MiB or 2GiB, found `" + bad + "`");
@@ -64,7 +64,7 @@ TEST_CASE("integers are read whole or not at all") {
     CHECK(complaint([&] { parse_integer(bad, -1, 10); }) == "must be an integer from -1 to 10, found `" + bad + "`");
 }
 
-TEST_CASE("lists of integers take commas, spaces and line breaks between") {
+TEST_CASE("lists of integers are separated by commas, spaces and line breaks") {
   CHECK(parse_integers("1,4,16", 1, 99) == std::vector<std::int64_t>{1, 4, 16});
   CHECK(parse_integers(" 1, 4\n16\t", 1, 99) == std::vector<std::int64_t>{1, 4, 16});
   CHECK(parse_integers("", 1, 99).empty());

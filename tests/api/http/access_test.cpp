@@ -15,7 +15,7 @@ known_hosts listening_on(const char* address, std::string_view host, const std::
 
 } // namespace
 
-TEST_CASE("A server on loopback answers for loopback's names and addresses alone") {
+TEST_CASE("A server on loopback accepts only loopback names and addresses") {
   for (const auto* address : {"127.0.0.1", "::1"}) {
     const auto hosts = listening_on(address, "Box.Example");
     for (const auto* known :
@@ -27,7 +27,7 @@ TEST_CASE("A server on loopback answers for loopback's names and addresses alone
   }
 }
 
-TEST_CASE("A server on other addresses answers for every address and this machine's name") {
+TEST_CASE("A server on other addresses accepts every address and this machine's name") {
   const auto hosts = listening_on("0.0.0.0", "0.0.0.0");
   boost::system::error_code ec;
   const auto machine = boost::asio::ip::host_name(ec);
@@ -37,7 +37,7 @@ TEST_CASE("A server on other addresses answers for every address and this machin
   CHECK_FALSE(hosts.allow("10.0.0.1.evil.example"));
 }
 
-TEST_CASE("More hosts may be allowed by name, or all of them") {
+TEST_CASE("Hosts are allowed by name, or all of them") {
   const auto hosts = listening_on("127.0.0.1", "127.0.0.1", {"api.example", "10.0.0.1", "[2001:db8::1]", "::2"});
   for (const auto* known : {"API.example", "10.0.0.1", "2001:db8::1", "::2", "localhost"})
     CHECK(hosts.allow(known));

@@ -24,7 +24,7 @@ struct connected {
     stream.emplace(acceptor.accept());
   }
 
-  /// Nothing where the read does not end by itself, or is cancelled first.
+  /// Nothing if the read does not end, or is cancelled first.
   std::optional<boost::system::error_code> read(bool cancelled = false) {
     std::optional<boost::system::error_code> result;
     char byte = 0;
@@ -43,14 +43,14 @@ struct connected {
 
 } // namespace
 
-TEST_CASE("The end of the input is told to every read, not to the first alone") {
+TEST_CASE("Every read reports the end of the input, not only the first") {
   connected both;
   both.peer.close();
   for (int i = 0; i < 3; ++i)
     CHECK(both.read() == asio::error::make_error_code(asio::error::eof));
 }
 
-TEST_CASE("A read that was cancelled is not the end") {
+TEST_CASE("A cancelled read does not end the input") {
   connected both;
   CHECK_FALSE(both.read(true));
   both.peer.send(asio::buffer("x", 1));

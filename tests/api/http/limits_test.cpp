@@ -20,9 +20,9 @@ server_options with_keys(std::size_t per_key) {
   return options;
 }
 
-errc refusal(request_quota& quota, std::size_t who, std::size_t sequences) {
+errc refusal(request_quota& quota, std::size_t owner, std::size_t sequences) {
   try {
-    quota.take(who, sequences);
+    quota.acquire(owner, sequences);
   } catch (const failure& f) {
     return f.what_failed().code;
   }
@@ -31,26 +31,26 @@ errc refusal(request_quota& quota, std::size_t who, std::size_t sequences) {
 
 } // namespace
 
-TEST_CASE("A quota is taken by sequences and given back with the last copy") {
+TEST_CASE("A quota counts sequences, and the last copy returns them") {
   request_quota quota("one API key", 3);
-  auto two = quota.take(0, 2);
+  auto two = quota.acquire(0, 2);
   auto copy = two;
   CHECK(refusal(quota, 0, 2) == errc::overloaded);
-  CHECK(quota.take(1, 3) != nullptr); // somebody else's
-  const auto one = quota.take(0, 1);
+  CHECK(quota.acquire(1, 3) != nullptr); // another owner's
+  const auto one = quota.acquire(0, 1);
   two = nullptr;
   CHECK(refusal(quota, 0, 1) == errc::overloaded);
   copy = nullptr;
-  CHECK(quota.take(0, 2) != nullptr);
-  CHECK(refusal(quota, 0, 4) == errc::bad_request); // however long it waits
-  CHECK(request_quota("nobody", 0).take(0, 1'000'000) == nullptr);
+  CHECK(quota.acquire(0, 2) != nullptr);
+  CHECK(refusal(quota, 0, 4) == errc::bad_request); // even if it waited
+  CHECK(request_quota("one API key", 0).acquire(0, 1'000'000) == nullptr);
 }
 
-TEST_CASE("A budget is shared, and what is not granted is not taken") {
+TEST_CASE("A budget is shared, and a refused share takes nothing") {
   byte_budget budget(100);
   byte_budget::share a(budget);
   CHECK(a.grow_to(60));
-  CHECK(a.grow_to(50)); // it has more
+  CHECK(a.grow_to(50)); // below its size
   {
     byte_budget::share b(budget);
     CHECK_FALSE(b.grow_to(41));
@@ -64,7 +64,7 @@ TEST_CASE("A budget is shared, and what is not granted is not taken") {
   CHECK(budget.taken() == 0);
 }
 
-TEST_CASE("A body takes memory as it arrives, not as it is announced") {
+TEST_CASE("A body takes memory as it arrives, not as announced") {
   byte_budget budget(100'000);
   boost::beast::http::request_parser<budgeted_body> parser;
   parser.get().body().share = byte_budget::share(budget);
@@ -83,7 +83,7 @@ TEST_CASE("A body takes memory as it arrives, not as it is announced") {
   CHECK(ec == boost::system::errc::not_enough_memory);
 }
 
-TEST_CASE("One API key has only so many sequences at once, and another its own") {
+TEST_CASE("The sequences of an API key are limited, independent of other keys") {
   live_server live(with_keys(2));
   raw_client a(live.port()), more(live.port()), b(live.port());
   a.post("/v1/completions", R"({"prompt":"x","n":2})", as_a);
@@ -107,7 +107,7 @@ TEST_CASE("One API key has only so many sequences at once, and another its own")
   live.fake.next();
 }
 
-TEST_CASE("A WebSocket's sequences count, and those of its key") {
+TEST_CASE("The sequences of a WebSocket and of its key are limited") {
   auto options = with_keys(3);
   options.max_requests_per_socket = 2;
   live_server live(options);
@@ -124,7 +124,7 @@ TEST_CASE("A WebSocket's sequences count, and those of its key") {
   live.fake.next();
 }
 
-TEST_CASE("Bodies under way take only so much memory together, and short ones always get through") {
+TEST_CASE("The memory of all bodies is limited, and short ones always get through") {
   server_options options;
   options.workers = 4; // two of them for long requests
   options.max_body_bytes = 200'000;

@@ -12,7 +12,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// A server whose log is read once it has stopped.
+/// A server whose log is read after it has stopped.
 class logged_server {
 public:
   explicit logged_server(log_level level = log_level::info, log_format format = log_format::json,
@@ -39,7 +39,7 @@ public:
   live_server live;
 };
 
-/// The fields that a line must have, as JSON text; "?" for a number that may be any.
+/// The expected fields of a line, as JSON text; "?" stands for any number.
 std::string missing(const std::string& line, const std::map<std::string, std::string>& wanted) {
   const auto parsed = json::document::parse(line, "the line");
   for (const auto& [name, value] : wanted) {
@@ -54,7 +54,7 @@ std::string missing(const std::string& line, const std::map<std::string, std::st
 
 } // namespace
 
-TEST_CASE("A limit lets bursts pass and then so many in a second, and counts what it holds back") {
+TEST_CASE("A rate limit passes bursts and then a steady rate, and counts what it holds back") {
   rate_limit limit(2, 3);
   const rate_limit::clock::time_point start{std::chrono::hours(1)};
   for (int i = 0; i < 3; ++i)
@@ -66,7 +66,7 @@ TEST_CASE("A limit lets bursts pass and then so many in a second, and counts wha
   CHECK(limit.pass(start + std::chrono::hours(1)) == 1);
 }
 
-TEST_CASE("What clients send cannot end a line, drive a terminal or be long") {
+TEST_CASE("Input from clients cannot end a line, control a terminal or be long") {
   CHECK(log_text("plain") == "\"plain\"");
   CHECK(log_text("a\nb\r\x1b[31m\x7f\"") == R"("a\nb\r\u001b[31m\u007f\"")");
   CHECK(log_text("\xc2\x9b"
@@ -75,7 +75,7 @@ TEST_CASE("What clients send cannot end a line, drive a terminal or be long") {
   CHECK(log_text(std::string(1000, 'x')).size() == 205);
 }
 
-TEST_CASE("A client's own name for its request is taken over where it is short and harmless") {
+TEST_CASE("A client's request id is used if it is short and harmless") {
   CHECK(accepted_request_id("3f2c-1.a_b:c") == "3f2c-1.a_b:c");
   CHECK(accepted_request_id(std::string(64, 'a')).size() == 64);
   for (const auto& bad : {std::string(65, 'a'), std::string("a b"), std::string("a\x1b"), std::string("\xc3\xa4")})
@@ -166,7 +166,7 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
   }
 }
 
-TEST_CASE("A flood of refusals leaves few lines") {
+TEST_CASE("A flood of refusals writes few lines") {
   logged_server logged;
   raw_client client(logged.live.port());
   for (int i = 0; i < 500; ++i) {
@@ -191,7 +191,7 @@ TEST_CASE("A client that leaves is logged as such") {
   CHECK(missing(lines[0], {{"status", "499"}, {"finish", "\"cancelled\""}, {"prompt_tokens", "2"}}) == "");
 }
 
-TEST_CASE("Requests of a WebSocket have lines of their own") {
+TEST_CASE("Requests on a WebSocket have their own lines") {
   logged_server logged;
   auto& live = logged.live;
   {

@@ -13,7 +13,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-/// What is wrong with the head; empty where nothing is. `path` and `host` get what it asks for.
+/// The error in the head, or nothing. Sets `path` and `host`.
 std::string fault(const std::string& text, std::string* path = nullptr, std::string* host = nullptr) {
   http::request_parser<http::empty_body> parser;
   boost::system::error_code ec;
@@ -42,7 +42,7 @@ std::string get(const std::string& target, const std::string& headers = "Host: a
 
 } // namespace
 
-TEST_CASE("A body's length is told in one way, or the request is refused") {
+TEST_CASE("A body's length is given in one way, or the request is refused") {
   CHECK(fault(post("Content-Length: 3\r\n")).empty());
   CHECK(fault(post("Transfer-Encoding: chunked\r\n")).empty());
   CHECK(fault(post("Transfer-Encoding:  Chunked \r\n")).empty());
@@ -75,7 +75,7 @@ TEST_CASE("A body's length is told in one way, or the request is refused") {
         "the only Transfer-Encoding known here is `chunked`, once; this is `gzip`");
 }
 
-TEST_CASE("A target is a path or a URL, whose host then counts") {
+TEST_CASE("A target is a path or a URL, whose host overrides the header") {
   std::string path, host;
   CHECK(fault(get("/v1/models?x=/"), &path, &host).empty());
   CHECK(path == "/v1/models?x=/");

@@ -6,7 +6,7 @@
 using namespace troupe;
 using namespace troupe::test;
 
-TEST_CASE("Short requests do not wait for long ones to be read") {
+TEST_CASE("Short requests do not wait for long ones to be parsed") {
   server_options options;
   options.workers = 1;
   live_server live(options);
@@ -26,7 +26,7 @@ TEST_CASE("Short requests do not wait for long ones to be read") {
   CHECK(second.read_response().status == 200);
 }
 
-TEST_CASE("Health, metrics and models are told while every worker is busy") {
+TEST_CASE("Health, metrics and models are answered while every worker is busy") {
   server_options options;
   options.workers = 1;
   live_server live(options);
@@ -46,7 +46,7 @@ TEST_CASE("Health, metrics and models are told while every worker is busy") {
   CHECK(brief.read_response().status == 200);
 }
 
-TEST_CASE("Only so many requests wait to be read") {
+TEST_CASE("The number of requests that wait to be parsed is limited") {
   server_options options;
   options.max_waiting = 1;
   live_server live(options);

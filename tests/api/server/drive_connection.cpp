@@ -17,7 +17,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-/// A request whose end is counted, whoever brings it about.
+/// A request whose end is counted, by either side.
 struct answered_request {
   std::unique_ptr<fake_request> asked;
   std::set<answered_request*>* open = nullptr;
@@ -40,12 +40,12 @@ private:
   std::shared_ptr<answered_request> request_;
 };
 
-/// Runs on the driver's thread alone.
+/// Runs only on the driver's thread.
 class answering_service : public service {
 public:
   std::shared_ptr<served_model> served = byte_model();
   std::set<answered_request*> open;
-  bool held = false; // since it was last reset
+  bool held = false; // since the last reset
 
   service_status status() const override { return {true, "ready", 8, 8, ""}; }
   std::shared_ptr<const served_model> model() const override { return served; }
@@ -134,7 +134,7 @@ private:
     settle();
   }
 
-  /// Until nobody has anything to do: the strand's work and the workers' make each other.
+  /// Runs until strand and workers are idle: each can make work for the other.
   void settle() {
     const auto busy = [this] { return !context_.brief.idle() || !context_.lengthy.idle() || !context_.reports.idle(); };
     std::size_t ran = 1;
@@ -183,7 +183,7 @@ std::string events_fault(std::string_view body) {
   return {};
 }
 
-/// Frames of a server are not masked; those of this one are whole messages.
+/// A server's frames are unmasked; this server sends whole messages.
 std::string frames_fault(std::string_view bytes, bool torn) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   bool closed = false;
@@ -214,7 +214,7 @@ std::string frames_fault(std::string_view bytes, bool torn) {
   return {};
 }
 
-/// Takes one response off `rest`.
+/// Removes one response from `rest`.
 std::string response_fault(std::string_view& rest, bool torn, bool& upgraded) {
   http::response_parser<http::string_body> parser;
   parser.body_limit(boost::none);
@@ -227,7 +227,7 @@ std::string response_fault(std::string_view& rest, bool torn, bool& upgraded) {
   if (ec)
     return "this is no response: " + ec.message();
   upgraded = parser.get().result_int() == 101;
-  // The answer to HEAD tells the length of a body that does not follow.
+  // The answer to HEAD has the length of a body that does not follow.
   if (!parser.is_done() && parser.content_length() && (rest.empty() || rest.starts_with("HTTP/1.")))
     return {};
   parser.eager(true);

@@ -26,7 +26,7 @@ std::size_t count(const std::string& text, const std::string& part) {
   return result;
 }
 
-/// The replies to what a client of that habit sends; also checks that nothing is left of it.
+/// The replies to a client with these habits. Also checks that nothing is left of the connection.
 std::string served(const std::string& bytes, unsigned char habit = 0) {
   const auto driven = drive_connection(std::string(1, static_cast<char>(habit)) + bytes);
   CHECK(driven.fault == "");
@@ -35,7 +35,7 @@ std::string served(const std::string& bytes, unsigned char habit = 0) {
 
 } // namespace
 
-TEST_CASE("A connection is served without sockets, in whatever pieces it comes") {
+TEST_CASE("A connection is served without sockets, in pieces of any size") {
   const auto input = get("/health") + complete("a") + waits + complete("b", ",\"stream\":true") + waits + "GET";
   for (const unsigned char habit : {0, +in_pieces_of_1, +in_pieces_of_7, +in_pieces_of_64, +until_aborted}) {
     const auto received = served(input, habit);
@@ -45,7 +45,7 @@ TEST_CASE("A connection is served without sockets, in whatever pieces it comes")
   CHECK(served(get("/health") + waits + get("/health"), until_drained).find("status") != std::string::npos);
 }
 
-TEST_CASE("Requests that would never end do so with their connection") {
+TEST_CASE("Endless requests end with their connection") {
   const auto upgrade = get("/v1/ws",
                            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n");

@@ -7,7 +7,7 @@ using namespace troupe::test;
 
 namespace {
 
-/// How many open connections the server counts, among them the one that asks.
+/// The open connections that the server counts, including the asking one.
 int connections(std::uint16_t port) {
   raw_client client(port);
   client.get("/metrics");
@@ -27,7 +27,7 @@ bool all_gone(std::uint16_t port) {
 
 } // namespace
 
-TEST_CASE("A connection ends when its client hangs up, also while a request is being refused") {
+TEST_CASE("A connection ends when its client hangs up, even while a request is being refused") {
   live_server live;
   for (int i = 0; i < 200; ++i) {
     raw_client client(live.port());
@@ -38,7 +38,7 @@ TEST_CASE("A connection ends when its client hangs up, also while a request is b
   CHECK(all_gone(live.port()));
 }
 
-TEST_CASE("A request is cancelled when its client is gone, also behind many bytes for later") {
+TEST_CASE("A request is cancelled when its client is gone, even behind many bytes sent ahead") {
   live_server live;
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":"a"})");
@@ -48,7 +48,7 @@ TEST_CASE("A request is cancelled when its client is gone, also behind many byte
   CHECK(request->wait_cancelled());
 }
 
-TEST_CASE("A client that sends more ahead than is kept gets its answer, and is told that it was the last") {
+TEST_CASE("A client that sends too much ahead gets its answer and the end of the connection") {
   live_server live;
   for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
     raw_client client(live.port());
@@ -64,7 +64,7 @@ TEST_CASE("A client that sends more ahead than is kept gets its answer, and is t
   }
 }
 
-TEST_CASE("Silent connections too many keep nobody from being answered") {
+TEST_CASE("Too many silent connections do not block others") {
   server_options options;
   options.max_connections = 1;
   live_server live(options);
@@ -77,6 +77,6 @@ TEST_CASE("Silent connections too many keep nobody from being answered") {
     surplus.push_back(std::make_unique<raw_client>(live.port()));
   for (const auto& one : surplus)
     CHECK(one->read_response().status == 503);
-  // One after the other would be five times as long as one may take.
+  // In sequence they would take five times as long as allowed.
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(2));
 }

@@ -11,7 +11,7 @@ constexpr std::string_view hidden = "GET /v1/models HTTP/1.1\r\nHost: localhost\
 
 } // namespace
 
-TEST_CASE("A body of unclear length is refused, and never read as the next request") {
+TEST_CASE("A body of ambiguous length is refused and never read as the next request") {
   live_server live;
   for (const std::string_view headers :
        {"Transfer-Encoding: identity\r\n", "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: chunked, gzip\r\n",
@@ -33,7 +33,7 @@ TEST_CASE("A body of unclear length is refused, and never read as the next reque
   CHECK(old.read_all().empty());
 }
 
-TEST_CASE("Two hosts are refused, a URL as the target is not") {
+TEST_CASE("Two hosts are refused, a URL as the target is accepted") {
   live_server live;
   raw_client client(live.port());
   client.send("GET http://localhost:1/v1/models?x HTTP/1.1\r\nHost: other\r\n\r\n");
@@ -44,7 +44,7 @@ TEST_CASE("Two hosts are refused, a URL as the target is not") {
   CHECK(client.read_all().empty());
 }
 
-TEST_CASE("What comes around a body's chunks is bounded, too") {
+TEST_CASE("Chunk headers and trailers are bounded, too") {
   live_server live;
   const std::string head = "GET /health HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
   const std::string much(1 << 20, 'x');

@@ -21,7 +21,7 @@ response post(std::uint16_t port, std::string_view path, std::string_view body, 
 
 const std::string post_json = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
 
-/// What the server answers to bytes, up to the end of the connection.
+/// The server's answer to `bytes`, up to the end of the connection.
 std::string answer_to(std::uint16_t port, std::string_view bytes) {
   raw_client client(port);
   client.send(bytes);
@@ -72,7 +72,7 @@ TEST_CASE("A bad body is answered with OpenAI's error and the connection goes on
   CHECK(live.fake.nothing_submitted());
 }
 
-TEST_CASE("Models are listed and found, also with an encoded slash") {
+TEST_CASE("Models are listed and found, even with an encoded slash") {
   live_server live;
   const auto port = live.port();
   CHECK(get(port, "/v1/models")
@@ -85,7 +85,7 @@ TEST_CASE("Models are listed and found, also with an encoded slash") {
   CHECK(get(port, "/v1/models/%ff").status == 404);
 }
 
-TEST_CASE("Models say whether their results depend on what else runs") {
+TEST_CASE("Models state whether their results depend on the schedule") {
   live_server live;
   const auto about = [&](const std::string& path) { return get(live.port(), path).body; };
   for (const bool invariant : {true, false}) {
@@ -105,7 +105,7 @@ TEST_CASE("Text goes to tokens and back") {
   CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
 }
 
-TEST_CASE("While the model loads, only health and metrics say more than 503") {
+TEST_CASE("While the model loads, only health and metrics answer with more than 503") {
   live_server live;
   live.fake.set_loading();
   const auto port = live.port();
@@ -126,7 +126,7 @@ TEST_CASE("While the model loads, only health and metrics say more than 503") {
   CHECK(metrics.body.find("troupe_ready 0") != std::string::npos);
 }
 
-TEST_CASE("Where the engine has failed for good, health does not ask to come back") {
+TEST_CASE("After a permanent failure, health has no Retry-After") {
   live_server live;
   live.fake.set_failed();
   const auto health = get(live.port(), "/health");
@@ -136,7 +136,7 @@ TEST_CASE("Where the engine has failed for good, health does not ask to come bac
   CHECK_FALSE(health.headers.contains("retry-after"));
 }
 
-TEST_CASE("HEAD is GET without the body, OPTIONS tells the methods") {
+TEST_CASE("HEAD is GET without the body, OPTIONS lists the methods") {
   live_server live;
   raw_client client(live.port());
   client.request("HEAD", "/health", {}, {});
@@ -171,7 +171,7 @@ TEST_CASE("With API keys, everything but health needs one") {
   CHECK(live.fake.nothing_submitted());
 }
 
-TEST_CASE("Browsers of listed origins may ask, and only they are told so") {
+TEST_CASE("Only listed origins get CORS headers") {
   server_options options;
   options.api_keys = {"k"};
   options.cors_origins = {"http://good.example"};
@@ -200,7 +200,7 @@ TEST_CASE("Browsers of listed origins may ask, and only they are told so") {
   CHECK(get(open.port(), "/health", "Origin: http://x\r\n").headers.at("access-control-allow-origin") == "*");
 }
 
-TEST_CASE("Pages of other sites may not ask, and hosts that are not this server's are not answered for") {
+TEST_CASE("Pages of other sites and foreign hosts are refused") {
   server_options options;
   options.allowed_hosts = {"api.example"};
   live_server live(options);
@@ -235,7 +235,7 @@ TEST_CASE("Pages of other sites may not ask, and hosts that are not this server'
   CHECK(get(open.port(), "http://any.example/health").status == 200);
 }
 
-TEST_CASE("What is too large is refused without reading it all") {
+TEST_CASE("Requests that are too large are refused without reading them in full") {
   server_options options;
   options.max_body_bytes = 1000;
   options.max_header_bytes = 2000;
@@ -245,7 +245,7 @@ TEST_CASE("What is too large is refused without reading it all") {
   CHECK(too_large.status == 413);
   CHECK(too_large.headers.at("connection") == "close");
   CHECK(too_large.body.find("\"code\":\"request_too_large\"") != std::string::npos);
-  // Announced only: the answer comes although nothing of the body was sent.
+  // The body is only announced: the answer arrives although none of it was sent.
   CHECK(answer_to(port, "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
           .starts_with("HTTP/1.1 413 "));
   std::string chunked = post_json + "Transfer-Encoding: chunked\r\n\r\n";
@@ -255,7 +255,7 @@ TEST_CASE("What is too large is refused without reading it all") {
   CHECK(get(port, "/health", "X: " + std::string(3000, 'x') + "\r\n").status == 431);
 }
 
-TEST_CASE("What is no HTTP is told so, and the connection closed") {
+TEST_CASE("Anything but HTTP gets a 400 and the end of the connection") {
   live_server live;
   for (const auto* bytes :
        {"nonsense\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
@@ -282,7 +282,7 @@ TEST_CASE("A refused request leaves the connection usable when its body is small
   CHECK(client.read_response().headers.at("connection") == "close");
 }
 
-TEST_CASE("A client that waits for leave to send its body gets it") {
+TEST_CASE("A client that expects 100 Continue gets it") {
   live_server live;
   raw_client client(live.port());
   client.send(post_json + "Content-Length: 14\r\nExpect: 100-continue\r\n\r\n");
@@ -302,7 +302,7 @@ TEST_CASE("Bodies may come in chunks and in pieces") {
   CHECK(client.read_all().empty());
 }
 
-TEST_CASE("Clients that take too long are let go") {
+TEST_CASE("Clients that take too long are disconnected") {
   server_options impatient;
   impatient.idle_timeout = std::chrono::milliseconds(50);
   live_server short_lived(impatient);
@@ -318,7 +318,7 @@ TEST_CASE("Clients that take too long are let go") {
           .starts_with("HTTP/1.1 408 "));
 }
 
-TEST_CASE("A client that reads nothing at all is given up, and its request cancelled") {
+TEST_CASE("A client that reads nothing is disconnected, and its request cancelled") {
   server_options options;
   options.sink_bytes = 16 << 10;
   options.write_timeout = std::chrono::milliseconds(100);
@@ -326,13 +326,13 @@ TEST_CASE("A client that reads nothing at all is given up, and its request cance
   raw_client client(live.port(), 4096);
   client.post("/v1/completions", R"({"prompt":"a","stream":true,"max_tokens":100})");
   const auto request = live.fake.next();
-  // Far more than the kernel's buffers hold.
+  // Far more than the kernel's buffers.
   for (int i = 0; i < 1000; ++i)
     request->text(std::string(1000, 'x'));
   CHECK(request->wait_cancelled());
 }
 
-TEST_CASE("One connection too many is told to come back") {
+TEST_CASE("A connection above the limit gets 503 with Retry-After") {
   server_options options;
   options.max_connections = 2;
   live_server live(options);
@@ -353,7 +353,7 @@ TEST_CASE("One connection too many is told to come back") {
   first.get("/health", "Connection: close\r\n");
   CHECK(first.read_response().status == 200);
   CHECK(first.read_all().empty());
-  // The place is free once the server has seen the end, a moment after the client.
+  // The server sees the end a moment after the client.
   const auto until = std::chrono::steady_clock::now() + patience;
   int status = 503;
   while (status == 503 && std::chrono::steady_clock::now() < until) {
@@ -438,7 +438,7 @@ TEST_CASE("Stopping lets running requests finish, and cancels them after the gra
   }
 }
 
-TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
+TEST_CASE("An unexpected exception is a 500, and the connection goes on") {
   live_server live;
   live.fake.served->encode = [](std::string_view, bool) -> std::vector<token_id> { throw std::logic_error("a bug"); };
   raw_client client(live.port());
@@ -450,7 +450,7 @@ TEST_CASE("What nobody foresaw is a 500, and the connection goes on") {
   }
 }
 
-TEST_CASE("A request that there is no memory for is answered, and the connection goes on") {
+TEST_CASE("A request without memory for it is answered, and the connection goes on") {
   live_server live;
   raw_client client(live.port());
   live.fake.run_short_of_memory();
@@ -464,7 +464,7 @@ TEST_CASE("A request that there is no memory for is answered, and the connection
   CHECK(client.read_response().status == 200);
 }
 
-TEST_CASE("An address that is taken is refused with a sentence") {
+TEST_CASE("An address in use is refused with a sentence") {
   live_server live;
   fake_service fake;
   server_options options;

@@ -32,7 +32,7 @@ TEST_CASE("A streamed completion is one event per piece, then [DONE]") {
   CHECK(client.read_chunk().empty());
 }
 
-TEST_CASE("A streamed chat names the role with its first piece and not ahead of it") {
+TEST_CASE("A streamed chat sends the role with its first piece, not before") {
   live_server live;
   raw_client client(live.port());
   client.post("/v1/chat/completions",
@@ -103,7 +103,7 @@ TEST_CASE("A request is cancelled as soon as its client is gone") {
     client.read_until("\"x\"");
     client.close();
     CHECK(request->wait_cancelled());
-    request->done(finish_reason::cancelled); // late events meet nobody
+    request->done(finish_reason::cancelled); // late events are ignored
   }
   SUBCASE("with several prompts") {
     raw_client client(live.port());
@@ -126,20 +126,20 @@ TEST_CASE("A client that does not read has its own request paused, and resumed o
   const auto free = live.fake.next();
   const std::string piece(1000, 'x');
   std::size_t sent = 0;
-  // After the first megabyte, which fills the kernel's buffers, a pause can only end by reading.
+  // The first megabyte fills the kernel's buffers; from then on, only reading can end a pause.
   while (sent < 1'000'000 || (!request->paused() && sent < 20'000'000)) {
     request->text(piece);
     sent += piece.size();
   }
   CHECK(request->wait_paused());
-  // The queue, the kernel's buffers and what arrived before the pause was noticed; far from what was offered.
+  // The queue, the kernel's buffers and the events before the pause: far less than was offered.
   CHECK(sent < 10'000'000);
   CHECK_FALSE(free->paused());
   free->text("quick");
   other.read_until("quick");
 
   slow.read_head();
-  // Piece by piece: what is asked for beyond them might never come, should the pause not have ended by then.
+  // Piece by piece, because more might never arrive if the pause has not ended yet.
   std::string answer;
   std::size_t received = 0;
   for (std::size_t at = 0; received < sent;) {
@@ -156,7 +156,7 @@ TEST_CASE("A client that does not read has its own request paused, and resumed o
   CHECK(answer.ends_with("data: [DONE]\n\n"));
 }
 
-TEST_CASE("An error ahead of the first piece has its own status, later ones end the stream") {
+TEST_CASE("An error before the first piece has its own status, later ones end the stream") {
   live_server live;
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":"a","stream":true})");
@@ -205,7 +205,7 @@ TEST_CASE("HTTP/1.0 clients get a stream that ends with the connection") {
   CHECK(all.ends_with("data: [DONE]\n\n"));
 }
 
-TEST_CASE("Choices of several prompts and sequences are numbered through") {
+TEST_CASE("Choices of several prompts and sequences are numbered consecutively") {
   live_server live;
   raw_client client(live.port());
   client.post("/v1/completions", R"({"prompt":["a",[98]],"n":2,"echo":true,"return_token_ids":true})");

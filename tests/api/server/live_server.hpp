@@ -42,12 +42,12 @@ private:
 
 struct response {
   int status = 0;
-  std::map<std::string, std::string> headers; // names in lower case
+  std::map<std::string, std::string> headers; // lower-case names
   std::string body;                           // dechunked
   std::vector<std::string> chunks;
 };
 
-/// A blocking client without any knowledge of its own: bytes out, bytes in.
+/// A blocking client that knows no protocol: bytes out, bytes in.
 class raw_client {
 public:
   explicit raw_client(std::uint16_t port, int receive_buffer = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -74,7 +74,7 @@ public:
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent <= 0)
-        return; // the server closed: what it said is still to be read
+        return; // the server closed; its answer is still to be read
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
   }
@@ -88,7 +88,7 @@ public:
          std::string(body));
   }
 
-  /// Up to and including `end`; what comes later stays.
+  /// Reads up to and including `end`; later bytes stay.
   std::string read_until(std::string_view end) {
     std::size_t found;
     while ((found = pending_.find(end)) == pending_.npos)
@@ -102,7 +102,7 @@ public:
         throw std::runtime_error("the connection ended ahead of what was expected; there was: " + pending_);
     return take(count);
   }
-  /// Everything up to the end of the connection. Throws where it does not end.
+  /// Reads to the end of the connection. Throws if it does not end.
   std::string read_all() {
     while (receive()) {
     }
@@ -123,7 +123,7 @@ public:
     }
     return r;
   }
-  /// One chunk's data; empty for the last.
+  /// The data of one chunk; empty for the last.
   std::string read_chunk() {
     const auto size = std::stoul(read_until("\r\n"), nullptr, 16);
     const auto data = read(size);
@@ -167,7 +167,7 @@ private:
   std::string pending_;
 };
 
-/// The one place where ids and times of responses are hidden, so that the rest can be compared.
+/// Hides a response's ids and times, so that the rest can be compared.
 inline std::string without_ids(std::string text) {
   for (const auto* key : {"\"id\":\"", "\"created\":"}) {
     for (auto at = text.find(key); at != text.npos; at = text.find(key, at + 1)) {

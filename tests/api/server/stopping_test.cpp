@@ -13,7 +13,7 @@ namespace {
 constexpr auto stream = R"({"prompt":"a","stream":true})";
 constexpr auto chat = R"({"messages":[{"role":"user","content":"x"}]})";
 
-/// A template that takes until nobody waits for it any longer.
+/// A template that renders until it is asked to stop.
 class endless_template {
 public:
   explicit endless_template(fake_service& of) {
@@ -74,7 +74,7 @@ TEST_CASE("A whole response that outlasts the grace is a 503") {
   CHECK(second->wait_cancelled());
 }
 
-TEST_CASE("Requests of a WebSocket that outlast the grace end with an error each, then the socket closes with 1001") {
+TEST_CASE("Requests on a WebSocket that outlast the grace end with an error, then the socket closes with 1001") {
   live_server live(without_grace());
   ws_client client(live.port());
   for (const auto* id : {"a", "b"})
@@ -93,7 +93,7 @@ TEST_CASE("Requests of a WebSocket that outlast the grace end with an error each
 }
 
 TEST_CASE("Stopping at once cuts the grace short") {
-  live_server live; // with half a minute of it
+  live_server live; // the grace is half a minute
   raw_client client(live.port());
   client.post("/v1/completions", stream);
   const auto request = live.fake.next();
@@ -134,7 +134,7 @@ TEST_CASE("Stopping does not wait for a template") {
   live.stop();
 }
 
-TEST_CASE("A template whose client has left is given up") {
+TEST_CASE("A template whose client has left is stopped") {
   live_server live;
   endless_template slow(live.fake);
   SUBCASE("over HTTP") {

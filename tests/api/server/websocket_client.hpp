@@ -1,4 +1,4 @@
-// A WebSocket client by hand, so that nothing is taken on trust from the library under test. For tests only.
+// A hand-written WebSocket client, independent of the library under test. For tests only.
 #pragma once
 
 #include "tests/api/server/live_server.hpp"

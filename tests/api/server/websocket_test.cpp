@@ -55,7 +55,7 @@ TEST_CASE("A WebSocket streams tokens and ends with usage and timings") {
         R"("timings":{"queue_ms":0.5,"prefill_ms":2,"decode_ms":4.25,"cached_tokens":1}})");
 }
 
-TEST_CASE("Many requests share a WebSocket, and an id may be used again once it is done") {
+TEST_CASE("Many requests share a WebSocket, and an id is free again when its request ends") {
   live_server live;
   ws_client client(live.port());
   client.say(R"({"type":"generate","id":"a","prompt":"1"})");
@@ -91,7 +91,7 @@ TEST_CASE("A request is cancelled by its id, the others go on") {
   CHECK(error_about("a", "id", client.hear()) == "as expected");
 }
 
-TEST_CASE("Frames that make no sense are answered, and the WebSocket stays open") {
+TEST_CASE("Invalid frames get an error, and the WebSocket stays open") {
   live_server live;
   ws_client client(live.port());
   client.say("nonsense");
@@ -138,7 +138,7 @@ TEST_CASE("Text that is not UTF-8 closes the WebSocket with 1007") {
   CHECK(client.read_frame().close_code() == 1007);
 }
 
-TEST_CASE("Whoever leaves has everything cancelled") {
+TEST_CASE("A client that leaves has all its requests cancelled") {
   live_server live;
   const auto start = [&](ws_client& client) {
     std::vector<std::shared_ptr<fake_request>> all;
@@ -155,7 +155,7 @@ TEST_CASE("Whoever leaves has everything cancelled") {
     CHECK(client.read_frame().opcode == 8);
     for (const auto& request : all)
       CHECK(request->wait_cancelled());
-    CHECK(client.read_all().empty()); // the server hangs up even if the client doesn't
+    CHECK(client.read_all().empty()); // the server hangs up even if the client does not
   }
   SUBCASE("without a word") {
     ws_client client(live.port());
@@ -166,7 +166,7 @@ TEST_CASE("Whoever leaves has everything cancelled") {
   }
 }
 
-TEST_CASE("A WebSocket runs only so many requests at once") {
+TEST_CASE("The number of requests on a WebSocket is limited") {
   server_options options;
   options.max_requests_per_socket = 2;
   live_server live(options);
@@ -194,7 +194,7 @@ TEST_CASE("A WebSocket that is not read has all of its requests paused, and resu
   const auto free = live.fake.next();
   const std::string piece(1000, 'x');
   std::size_t sent = 0;
-  // After the first megabyte, which fills the kernel's buffers, a pause can only end by reading.
+  // The first megabyte fills the kernel's buffers; from then on, only reading can end a pause.
   for (; sent < 1000 || (!a->paused() && sent < 20'000); ++sent)
     a->text(piece);
   CHECK(a->wait_paused());
@@ -252,18 +252,18 @@ TEST_CASE("Stopping closes WebSockets with 1001 once their requests are done") {
   live.stop();
 }
 
-TEST_CASE("A peer that has fallen silent is let go") {
+TEST_CASE("A silent peer is disconnected") {
   server_options options;
   options.idle_timeout = std::chrono::milliseconds(1000);
   live_server live(options);
   ws_client client(live.port());
   client.say(R"({"type":"generate","id":"a","prompt":"x"})");
   const auto request = live.fake.next();
-  CHECK(client.read_frame().opcode == 9); // a ping that stays unanswered
+  CHECK(client.read_frame().opcode == 9); // the ping stays unanswered
   CHECK(request->wait_cancelled());
 }
 
-TEST_CASE("A request of a WebSocket that there is no memory for is answered, and its id is free again") {
+TEST_CASE("A WebSocket request without memory for it is answered, and its id is free again") {
   live_server live;
   ws_client client(live.port());
   for (const bool enough : {false, true}) {

@@ -1,7 +1,7 @@
 // `bench model` on the emulated GPU: its counts and measurements besides rates.
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
 
-#include "api/cli/model_bench.hpp"
+#include "api/cli/commands/model_bench.hpp"
 #include "tests/emulation/cuda/memory.hpp"
 
 #include <doctest/doctest.h>

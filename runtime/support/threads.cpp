@@ -1,4 +1,4 @@
-#include "actors/threads.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <latch>
 #include <thread>

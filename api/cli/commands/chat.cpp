@@ -36,7 +36,7 @@ struct chat_options {
   sampling_options sampling;
 };
 
-/// Turns from a terminal, with a history, or lines of a pipe.
+/// Reads turns from a terminal, with a history, or from the lines of a pipe.
 class turns {
 public:
   turns(console& terminal, bool keep_history)
@@ -63,7 +63,7 @@ public:
   }
 
 private:
-  /// A history that cannot be kept is told once.
+  /// Reports once that the history cannot be kept.
   template <class F>
   void keep(const F& what) {
     try {
@@ -122,11 +122,11 @@ private:
     else if (turn.starts_with('/') && one_line)
       std::cerr << "troupe: unknown command `" << turn << "`; /help shows those there are" << std::endl;
     else if (turn.find_first_not_of(" \t\n") != turn.npos)
-      say(turn);
+      answer_turn(turn);
   }
 
-  /// One turn. Where it fails, the conversation is as it was before.
-  void say(const std::string& text) {
+  /// Answers one turn. If it fails, the conversation stays unchanged.
+  void answer_turn(const std::string& text) {
     try {
       generation request;
       const auto model = engine_.model();
@@ -143,7 +143,7 @@ private:
     }
   }
 
-  /// The conversation and what is said next, without the oldest turns where the model cannot read all of them.
+  /// The conversation and the new turn, without the oldest turns if they exceed the model's context.
   std::vector<message> fitting(const model_info& model, const std::string& text, int answer) const {
     const std::size_t system = options_.system.empty() ? 0 : 1, earlier = (messages_.size() - system) / 2;
     const auto without = [&](std::size_t turns) {
@@ -166,13 +166,13 @@ private:
   const engine& engine_;
   console& terminal_;
   turns turns_;
-  std::vector<message> messages_; // a system message or none, then one of the user and one of the assistant in turn
+  std::vector<message> messages_; // an optional system message, then user and assistant alternating
 };
 
 int chat(const chat_options& options) {
   console terminal; // outlives the engine, which posts to it
   const auto engine = start_engine(options.engine, options.quiet);
-  // Says at once what every turn would say otherwise.
+  // Fails now rather than at every turn if the model cannot chat.
   chat_prompt(*engine.model(), {{"user", "Hello"}});
   return conversation(options, engine, terminal).run();
 }
@@ -189,7 +189,7 @@ command add_chat(CLI::App& troupe) {
   add_sampling_options(*app, options->sampling);
   add_engine_options(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print times and rates on stderr")->group(output_group);
-  app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
+  app->add_flag("--quiet", options->quiet, "Do not show the progress of loading")->group(output_group);
   add_common_options(*app);
   app->footer(
     std::string(

@@ -1,4 +1,4 @@
-#include "api/cli/serve.hpp"
+#include "api/cli/commands/serve.hpp"
 
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
@@ -29,13 +29,13 @@ struct serve_options {
   server_options server;
   engine_options engine;
   bool allow_anonymous = false;
-  std::optional<log_level> level; // none: info, or where quiet, off
+  std::optional<log_level> level; // unset: info, or off if quiet
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
 
-  /// Whether there is more to read on stderr than the log: how the load gets on, what to try.
-  bool talks() const { return !quiet && format == log_format::text; }
+  /// Whether stderr gets more than the log: progress and an example request.
+  bool is_verbose() const { return !quiet && format == log_format::text; }
 };
 
 template <class T>
@@ -48,7 +48,7 @@ const named<log_level> log_levels{{"debug", log_level::debug},
                                   {"off", log_level::off}};
 const named<log_format> log_formats{{"text", log_format::text}, {"json", log_format::json}};
 
-/// An option that is one of `values`, by name.
+/// An option whose value is the name of one of `values`.
 template <class T, class To>
 void add_choice(CLI::App& command, const char* flag, const char* type, const char* initial, const char* help,
                 const named<T>& values, To& to) {
@@ -74,7 +74,7 @@ std::string url_of(const std::string& host, std::uint16_t port) {
   return "http://" + (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-/// A request that can be pasted.
+/// A request to paste into a shell.
 std::string example(const std::string& url, const model_info& model, bool with_key) {
   const auto key = with_key ? " -H \"Authorization: Bearer $TROUPE_API_KEY\"" : "";
   const auto request = [&](const std::string& path, const std::string& body) {
@@ -94,17 +94,17 @@ struct stop_at_end {
   ~stop_at_end() { listening.stop(); }
 };
 
-/// Shows how a load gets on, and logs what becomes of the engine afterwards.
-progress_sink follow(const std::shared_ptr<server_log>& log, bool talks, console& terminal) {
+/// Shows the progress of loading, and logs restarts and failures afterwards.
+progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal) {
   using stage = load_status::stage;
-  const auto shown = std::make_shared<progress>(!talks);
+  const auto shown = std::make_shared<progress>(!verbose);
   const auto was_ready = std::make_shared<bool>(false);
   return [log, shown, was_ready, &terminal](const load_status& status) {
     if (status.now == stage::ready && std::exchange(*was_ready, true))
       log->write(log_level::warn, "restarted", {{"why", status.line}});
     else
       shown->show(status);
-    if (status.now == stage::failed && status.why) { // while it loads, or for good afterwards
+    if (status.now == stage::failed && status.why) {
       log->write(log_level::error, "failed", {{"why", status.why->message}});
       terminal.post(*status.why);
     }
@@ -124,7 +124,7 @@ int serve(const serve_options& options) {
   console terminal;
   terminal.catch_interrupts();
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
-  const auto engine = engine::start(options.engine, follow(log, options.talks(), terminal));
+  const auto engine = engine::start(options.engine, follow(log, options.is_verbose(), terminal));
   engine_service service(engine);
   server listening(service, options.server);
   const auto url = url_of(host, listening.port());
@@ -143,7 +143,7 @@ int serve(const serve_options& options) {
     listening.run_until_stopped();
     terminal.post(done_event{});
   });
-  const stop_at_end stopping{listening}; // also where there is no thread for what follows
+  const stop_at_end stopping{listening}; // also if the next thread cannot be started
   std::jthread loading([&] {
     try {
       const auto model = engine.wait_until_ready();
@@ -151,13 +151,13 @@ int serve(const serve_options& options) {
         warn("schedule", warning);
       log->write(log_level::info, "ready",
                  {{"url", url}, {"model", model->id}, {"dtype", model->dtype}, {"device", model->device}});
-      if (options.talks())
+      if (options.is_verbose())
         std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
                   << example(local_url, *model, !options.server.api_keys.empty()) << std::endl;
-    } catch (const failure&) { // has been posted, or the server ends
+    } catch (const failure&) { // already posted, or the server is stopping
     }
   });
-  // Nothing else is posted yet: either the engine has failed, or somebody wants the server to end.
+  // Only two things end this wait: the engine's failure, or an interrupt.
   const auto failed = terminal.next_event();
   if (!failed)
     log->write(log_level::info, "stopping",
@@ -166,7 +166,7 @@ int serve(const serve_options& options) {
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
     ended = next && std::holds_alternative<done_event>(*next);
-    if (!next) { // a second interrupt; one more ends the program as it stands
+    if (!next) { // a second interrupt; a third ends the program at once
       terminal.let_interrupts_end_the_program();
       log->write(log_level::info, "stopping at once");
       listening.stop_now();
@@ -200,20 +200,19 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
     ->group(server_group);
   command
     .add_flag("--allow-anonymous", allow_anonymous,
-              "Let everybody in without a key, also from other machines where --host lets them reach this one")
+              "Serve everybody without a key, also other machines if --host lets them reach this one")
     ->group(server_group);
   command
     .add_option("--cors-origin", options.cors_origins,
-                "Let web pages of this origin ask; may be given several times; *: all pages")
+                "Allow requests from web pages of this origin; may be given several times; *: all pages")
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("ORIGIN")
     ->group(server_group);
   command
-    .add_option(
-      "--allowed-hosts", options.allowed_hosts,
-      "Answer requests that name this host, too; may be given several times, or with commas; *: all. Without a "
-      "key only this machine's names are answered, as pages of other sites can make theirs lead here")
+    .add_option("--allowed-hosts", options.allowed_hosts,
+                "Also answer requests to this host name; may be given several times, or with commas; *: all. Without a "
+                "key only this machine's names are answered, as pages of other sites can make theirs lead here")
     ->take_all()
     ->allow_extra_args(false)
     ->delimiter(',')
@@ -228,12 +227,11 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
   };
   size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
   size("--max-body-memory", options.max_body_memory,
-       "Memory for the bodies of all requests under way; one more is told to come back", "256MiB");
+       "Memory for the bodies of all current requests; further requests are refused", "256MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
-  option("--max-connections", options.max_connections, "Connections at once; one more is told to come back", "INT")
+  option("--max-connections", options.max_connections, "Concurrent connections; further ones are refused", "INT")
     ->check(integer_between(1, 1 << 20));
-  option("--max-requests-per-socket", options.max_requests_per_socket, "Sequences that run at once on one WebSocket",
-         "INT")
+  option("--max-requests-per-socket", options.max_requests_per_socket, "Concurrent sequences on one WebSocket", "INT")
     ->check(integer_between(1, 1 << 20));
   const auto seconds = [&](const char* flag, std::chrono::milliseconds& value, const char* help) {
     command
@@ -244,10 +242,10 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
       ->default_str(std::to_string(value.count() / 1000))
       ->group(server_group);
   };
-  seconds("--header-timeout", options.header_timeout, "For the headers of a request to arrive");
-  seconds("--idle-timeout", options.idle_timeout, "Until a connection without a request is closed");
+  seconds("--header-timeout", options.header_timeout, "Time for a request's headers to arrive");
+  seconds("--idle-timeout", options.idle_timeout, "Time until an idle connection is closed");
   seconds("--stop-grace", options.stop_grace,
-          "For running requests to finish when the server is stopped; a second Ctrl-C or SIGTERM cuts it short");
+          "Time for running requests to finish when the server stops; a second Ctrl-C or SIGTERM cuts it short");
 }
 
 } // namespace
@@ -296,7 +294,7 @@ command add_serve(CLI::App& troupe) {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
-            // Where several have keys, one may keep all sequences busy but not fill the queue behind them.
+            // With several keys, one may keep all sequences busy but not fill the queue.
             const auto running_and_half_the_queue = static_cast<std::size_t>(options->engine.max_sequences +
                                                                              (options->engine.max_queue + 1) / 2);
             options->server.max_requests_per_key = options->per_key.value_or(

@@ -25,7 +25,7 @@ struct tokenize_options {
   bool json = false;
 };
 
-/// A piece on one line: line breaks, tabs, other control characters and parts of UTF-8 characters become escapes.
+/// A piece on one line: control characters and incomplete UTF-8 are escaped.
 std::string printable(std::string_view piece) {
   const bool whole = is_utf8(piece);
   std::string text;

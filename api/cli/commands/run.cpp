@@ -69,7 +69,7 @@ command add_run(CLI::App& troupe) {
   add_sampling_options(*app, options->sampling);
   add_engine_options(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print times, rates and the seed on stderr")->group(output_group);
-  app->add_flag("--quiet", options->quiet, "Do not show how loading gets on")->group(output_group);
+  app->add_flag("--quiet", options->quiet, "Do not show the progress of loading")->group(output_group);
   add_common_options(*app);
   app->footer("Examples:\n"
               "  troupe run \"Tell me a story about a fox\"\n"

@@ -1,4 +1,4 @@
-#include "api/cli/model_bench.hpp"
+#include "api/cli/commands/model_bench.hpp"
 
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"

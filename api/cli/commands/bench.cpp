@@ -1,6 +1,6 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
-#include "api/cli/model_bench.hpp"
+#include "api/cli/commands/model_bench.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"

@@ -1,0 +1,120 @@
+#include "api/server/request_checks.hpp"
+
+#include "runtime/support/utf8.hpp"
+
+#include <boost/beast/http/error.hpp>
+
+#include <algorithm>
+#include <cctype>
+
+namespace troupe {
+
+namespace http = boost::beast::http;
+
+namespace {
+
+std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
+
+bool is_json(std::string_view content_type) {
+  auto type = content_type.substr(0, content_type.find(';'));
+  while (type.ends_with(' '))
+    type.remove_suffix(1);
+  std::string lower(type);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower == "application/json" || lower.ends_with("+json");
+}
+
+/// The answer to OPTIONS. Needs no key, because browsers send preflights without one.
+std::optional<reply> preflight(const http::request_header<>& head, std::string_view path,
+                               const server_options& options) {
+  if (head.method() != http::verb::options)
+    return std::nullopt;
+  const auto methods = path == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(path);
+  if (methods.empty())
+    return std::nullopt;
+  reply result{204, {}, {}, {{"Allow", methods}}};
+  const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]));
+  if (!origin || !head.count(http::field::access_control_request_method))
+    return result;
+  result.headers.emplace_back("Access-Control-Allow-Methods", methods);
+  const auto asked = head[http::field::access_control_request_headers];
+  result.headers.emplace_back("Access-Control-Allow-Headers",
+                              asked.empty() ? "Authorization, Content-Type" : std::string(asked));
+  result.headers.emplace_back("Access-Control-Max-Age", "600");
+  return result;
+}
+
+/// Refuses pages of origins that are not allowed. Browsers send Origin with every POST, WebSocket and cross-origin read.
+std::optional<reply> check_origin(const http::request_header<>& head, const server_options& options) {
+  const auto origin = view(head[http::field::origin]);
+  if (head.count(http::field::origin) == 0 || allowed_origin(options.cors_origins, origin) ||
+      is_same_origin(origin, view(head[http::field::host])))
+    return std::nullopt;
+  return refusal(
+    403, "pages of the origin `" + to_utf8(origin) + "` may not ask this server; its option --cors-origin lets them");
+}
+
+} // namespace
+
+reply refusal(unsigned status, const std::string& why) {
+  auto result = reply::of({errc::bad_request, why, {}});
+  result.status = status;
+  return result;
+}
+
+std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size_t max_body_bytes) {
+  if (ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_method).category())
+    return std::nullopt;
+  if (ec == http::error::header_limit)
+    return refusal(431, "the request's header is too large");
+  if (ec == http::error::buffer_overflow)
+    return refusal(431, "the header of a chunk, or what follows the last one, is too large");
+  if (ec == http::error::body_limit)
+    return reply::of({errc::too_large, "the body is larger than " + std::to_string(max_body_bytes) + " bytes", {}});
+  if (ec == http::error::partial_message)
+    return std::nullopt;
+  return reply::of({errc::bad_request, "this is not HTTP: " + ec.message(), {}});
+}
+
+header_fields cors_headers(const http::request_header<>& head, const server_options& options) {
+  header_fields result;
+  if (const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]))) {
+    result.emplace_back("Access-Control-Allow-Origin", *origin);
+    result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
+  }
+  if (!options.cors_origins.empty())
+    result.emplace_back("Vary", "Origin");
+  return result;
+}
+
+bool is_probe(const std::variant<route, reply>& found) {
+  const auto* to = std::get_if<route>(&found);
+  return to && (to->to == endpoint::health || to->to == endpoint::metrics);
+}
+
+header_verdict check_header(const http::request_header<>& head, const request_target& target,
+                            const std::variant<route, reply>& found, const server_options& options,
+                            const known_hosts& hosts) {
+  if (target.host && !hosts.allow(target.host->host))
+    return {refusal(403,
+                    "this server does not answer for the host `" + std::string(target.host->host) +
+                      "`; its option --allowed-hosts lets it")};
+  if (auto allowed = preflight(head, target.path, options))
+    return {std::move(allowed)};
+  if (auto why = check_origin(head, options))
+    return {std::move(why)};
+  const auto* to = std::get_if<route>(&found);
+  const bool open = to && to->to == endpoint::health;
+  const auto key = authorized_key(options.api_keys, view(head[http::field::authorization]));
+  header_verdict result{std::nullopt, key.value_or(0)};
+  if (!open && !key)
+    result.answer = reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
+  else if (!to)
+    result.answer = std::get<reply>(found);
+  // A missing type is refused, too: pages of other origins may send that without a preflight.
+  else if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type])))
+    result.answer = refusal(415, "send JSON, with `Content-Type: application/json`");
+  return result;
+}
+
+} // namespace troupe

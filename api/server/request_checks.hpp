@@ -1,0 +1,41 @@
+// Decisions that need only a request's header: access by host, origin and key, CORS, the body's type, and the replies to
+// what is not HTTP. Pure functions; called on the connection's strand.
+#pragma once
+
+#include "api/http/access.hpp"
+#include "api/http/request_target.hpp"
+#include "api/server/http_server.hpp"
+#include "api/server/routes.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace troupe {
+
+using header_fields = std::vector<std::pair<std::string, std::string>>;
+
+/// An error reply with a status that no error code maps to.
+reply refusal(unsigned status, const std::string& why);
+
+/// The reply to a request that could not be read, or nothing if the client is gone.
+std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size_t max_body_bytes);
+
+/// The CORS headers of every answer to `head`.
+header_fields cors_headers(const boost::beast::http::request_header<>& head, const server_options& options);
+
+/// Whether a route is polled continuously and so worth no log line.
+bool is_probe(const std::variant<route, reply>& found);
+
+struct header_verdict {
+  std::optional<reply> answer; // a refusal, or the answer to a preflight; nothing if the request may proceed
+  std::size_t key = 0;         // index of the API key, if one is configured
+};
+
+header_verdict check_header(const boost::beast::http::request_header<>& head, const request_target& target,
+                            const std::variant<route, reply>& found, const server_options& options,
+                            const known_hosts& hosts);
+
+} // namespace troupe

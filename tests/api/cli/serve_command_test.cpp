@@ -1,0 +1,121 @@
+// `troupe serve` and configuration files as users run them, on the golden checkpoints.
+#include "runtime/support/json.hpp"
+#include "tests/api/cli/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <regex>
+
+using namespace troupe::test;
+namespace json = troupe::json;
+
+TEST_CASE("a configuration file stands for flags, and the command line wins") {
+  const temporary_folder folder;
+  const auto file = folder.write("x.toml",
+                                 "model = \"" + golden("llama-mha-tied") +
+                                   "\"\nthreads = 1\n"
+                                   "[bench.model]\nprompt = 8\ngenerate = 2\nbatch = \"2\"\n"
+                                   "repeat = 1\njson = true\n"
+                                   "[serve]\nport = 1\n");
+  const auto result = run_troupe({"bench", "model", "--config", file, "--generate", "3"});
+  CHECK(result.status == 0);
+  const auto object = json::document::parse(result.out, "bench");
+  CHECK(std::int64_t(object.root()["prompt"]) == 8);
+  CHECK(std::int64_t(object.root()["generate"]) == 3);
+  CHECK(std::int64_t(object.root()["batch"]) == 2);
+}
+
+TEST_CASE("an error in a configuration file names the file and the line, with exit status 2") {
+  const temporary_folder folder;
+  const auto unknown = folder.write("a.toml", "treads = 2\n"), wrong = folder.write("b.toml", "threads = \"two\"\n");
+  const auto with = [](const std::string& file) { return run_troupe({"run", "hi", "--config", file}); };
+  const auto first = with(unknown), second = with(wrong), third = with("/nowhere.toml");
+  CHECK(first.status == 2);
+  CHECK(only_line(first.err) == "troupe: " + unknown + ": line 1: unknown key `treads`");
+  CHECK(second.status == 2);
+  CHECK(only_line(second.err) == "troupe: " + wrong + ": --threads: must be an integer from 0 to 1024, found `two`");
+  CHECK(third.status == 2);
+  CHECK(only_line(third.err) == "troupe: /nowhere.toml: no such file");
+}
+
+TEST_CASE("every bundled configuration is valid for every command") {
+  const temporary_folder folder;
+  const auto nowhere = (folder.path / "no-model").string();
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
+    INFO(entry.path().string());
+    const std::vector<strings> commands{{"run", "hi"}, {"chat"}, {"serve"}, {"tokenize", "hi"}, {"bench", "model"}};
+    for (const auto& command : commands) {
+      const bool serves = command.front() == "serve";
+      const auto parsed = run_troupe(command + strings{"--config", entry.path().string(), "--model", nowhere} +
+                                     (serves ? strings{"--host", "127.0.0.1", "--port", "0"} : strings{}));
+      INFO(parsed.err);
+      CHECK(parsed.status == 1); // it was parsed, and the model is missing
+    }
+    ++files;
+  }
+  CHECK(files >= 3);
+}
+
+TEST_CASE("every bundled configuration starts a server of the bundled model") {
+  for (const auto& entry : std::filesystem::directory_iterator(TROUPE_CONFIGS)) {
+    INFO(entry.path().string());
+    program server(TROUPE_PROGRAM, {"serve", "--config", entry.path().string(), "--host", "127.0.0.1", "--port", "0"});
+    CHECK(server.prints("\nServing "));
+    server.signal(SIGTERM);
+    const auto result = server.wait();
+    INFO(result.err);
+    CHECK(result.status == 0);
+  }
+}
+
+TEST_CASE("serve listens for other machines only with a key or --allow-anonymous") {
+  const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} +
+    small;
+  const auto refused = run_troupe(everywhere);
+  CHECK(refused.status == 1);
+  CHECK(refused.out.empty());
+  CHECK(only_line(refused.err) ==
+        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no key: name one with "
+        "--api-key (or "
+        "in TROUPE_API_KEY), or let everybody in with --allow-anonymous");
+  const auto started = [&](const strings& more) {
+    program server(TROUPE_PROGRAM, everywhere + more);
+    CHECK(server.prints("curl -N http://127.0.0.1:")); // which can be pasted
+    server.signal(SIGTERM);
+    const auto result = server.wait();
+    CHECK(result.status == 0);
+    CHECK(std::regex_match(
+      result.out, std::regex("Listening on http://0\\.0\\.0\\.0:[0-9]+ \\(all addresses of this machine\\)\n")));
+    return result.err.find("everybody who reaches this address may use the server") != std::string::npos;
+  };
+  CHECK(started({"--allow-anonymous"}));
+  CHECK(!started({"--api-key", "secret"}));
+}
+
+TEST_CASE("serve prints its URL at once, and ends with status 0 on SIGINT and SIGTERM") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--model", golden("llama-gqa")} + small);
+    REQUIRE(server.prints("Listening on http://127.0.0.1:"));
+    REQUIRE(server.prints("curl -N http://127.0.0.1:"));
+    server.signal(number);
+    const auto result = server.wait();
+    INFO(result.err);
+    CHECK(result.status == 0);
+    CHECK(only_line(result.out).starts_with("Listening on http://127.0.0.1:"));
+  }
+}
+
+TEST_CASE("serve ends with a sentence if the port is in use") {
+  program server(TROUPE_PROGRAM, strings{"serve", "--port", "0", "--quiet", "--model", golden("llama-gqa")} + small);
+  REQUIRE(server.prints("\n"));
+  const auto line = server.out();
+  const auto port = line.substr(line.rfind(':') + 1, line.size() - line.rfind(':') - 2);
+  const auto second = run_troupe(strings{"serve", "--quiet", "--port", port, "--model", golden("llama-gqa")} + small);
+  CHECK(second.status == 1);
+  CHECK(only_line(second.err).starts_with("troupe: "));
+  CHECK(second.err.find(port) != std::string::npos);
+}
