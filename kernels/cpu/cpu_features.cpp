@@ -1,4 +1,7 @@
 #include "kernels/cpu/cpu_backend.hpp"
+#include "kernels/cpu/dispatch.hpp"
+
+#include <algorithm>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,7 +52,11 @@ std::vector<isa> find_isas() {
 } // namespace
 
 std::vector<isa> available_isas() {
-  static const std::vector<isa> found = find_isas();
+  static const std::vector<isa> found = [] {
+    auto result = find_isas();
+    std::erase_if(result, [](isa i) { return !is_compiled(i); });
+    return result;
+  }();
   return found;
 }
 

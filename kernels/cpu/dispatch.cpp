@@ -4,22 +4,29 @@
 
 namespace troupe::kernels {
 
+// The build defines TROUPE_CASES as a TROUPE_CASE(name) for each instruction set that it compiles kernels for.
+
+bool is_compiled(isa wanted) {
+#define TROUPE_CASE(name) \
+  case isa::name: return true;
+  switch (wanted) {
+    TROUPE_CASES
+    default: return wanted == isa::portable;
+  }
+#undef TROUPE_CASE
+}
+
 const target& find_target(isa wanted) {
   const auto available = available_isas();
   if (std::find(available.begin(), available.end(), wanted) == available.end())
     throw device_error("this machine cannot run the CPU target " + std::string(to_string(wanted)));
-#if defined(__x86_64__)
+#define TROUPE_CASE(name) \
+  case isa::name: return name##_target();
   switch (wanted) {
-    case isa::avx2: return avx2_target();
-    case isa::avx_vnni: return avx_vnni_target();
-    case isa::avx512: return avx512_target();
-    case isa::avx512_vnni: return avx512_vnni_target();
-    case isa::avx512_bf16: return avx512_bf16_target();
-    case isa::avx512_amx: return avx512_amx_target();
-    case isa::portable: break;
+    TROUPE_CASES
+    default: return portable_target();
   }
-#endif
-  return portable_target();
+#undef TROUPE_CASE
 }
 
 } // namespace troupe::kernels

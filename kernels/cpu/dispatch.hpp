@@ -6,6 +6,9 @@
 
 namespace troupe::kernels {
 
+/// Whether this build has kernels for it (TROUPE_INSTRUCTION_SETS).
+bool is_compiled(isa wanted);
+
 /// Throws device_error if this machine cannot run it.
 const target& find_target(isa wanted);
 
