@@ -1,5 +1,5 @@
-// A point in the work of an asynchronous device, to poll or wait for. Actors that own the device's streams pass events in
-// messages instead of waiting.
+// A point in the work of an asynchronous device, to poll or wait for. Actors that own the device's streams pass events
+// in messages instead of waiting.
 #pragma once
 
 #include <memory>

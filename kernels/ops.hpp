@@ -1,10 +1,10 @@
 // The op interface: everything that the decoder (runtime/model) asks of a device. Backends (kernels/cpu, kernels/cuda)
-// implement it. A backend is used by one thread at a time (its executor) and runs its ops in call order. Packed matrices
-// and tables are immutable; several backends of the same kind may share them.
+// implement it. A backend is used by one thread at a time (its executor) and runs its ops in call order. Packed
+// matrices and tables are immutable; several backends of the same kind may share them.
 //
 // Schedule invariance: for every op, the bits of a row's result depend on that row's inputs alone, not on the number of
-// rows, the threads, the chunking of a prompt or the rest of the batch. Sums over K run in one fixed order, attention is
-// cut at absolute multiples of `partition_tokens`, and partials merge in order.
+// rows, the threads, the chunking of a prompt or the rest of the batch. Sums over K run in one fixed order, attention
+// is cut at absolute multiples of `partition_tokens`, and partials merge in order.
 #pragma once
 
 #include "kernels/formats/kv_type.hpp"
@@ -145,8 +145,8 @@ public:
   /// CPU keeps f16 exact. Matrices in GGUF's blocks keep their codes and scales exactly; floats are quantised to `how`.
   /// For both, a CPU rounds activations to int8, symmetrically and to nearest even, with one f32 scale per 32 inputs. A
   /// GPU keeps activations as they are; for many rows it rounds weights to bf16 or, in fp8, activations too, with one
-  /// scale per row. A CPU treats matrices stored in fp8 as floats. Throws std::invalid_argument for matrices that cannot
-  /// be packed together.
+  /// scale per row. A CPU treats matrices stored in fp8 as floats. Throws std::invalid_argument for matrices that
+  /// cannot be packed together.
   virtual std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute,
                                        quantization how = quantization::none) = 0;
 
@@ -198,9 +198,9 @@ public:
   virtual void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up,
                                 const float* bias = nullptr) = 0;
 
-  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both by
-  /// the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and v
-  /// to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
+  /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both
+  /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and
+  /// v to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
   virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache,
                              int layer, const batch& step) = 0;
 

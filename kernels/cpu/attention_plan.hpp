@@ -1,6 +1,6 @@
 // Cuts the attention of a step into pieces of work: the queries that visit the same partitions of the context together,
-// and the slots that hold their partial states until they are merged. Sequences that begin with the same blocks read them
-// once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it.
+// and the slots that hold their partial states until they are merged. Sequences that begin with the same blocks read
+// them once (Hydragen: Juravsky et al. 2024). Decides the schedule only; no bit depends on it.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -25,8 +25,8 @@ struct query_run {
   int count = 0;
 };
 
-/// Some runs over consecutive partitions. Each slot holds the state of one query: from `slot` on, those of all queries for
-/// the first partition, then for the next. With `fold`, the partitions are merged in the first one's slots. With
+/// Some runs over consecutive partitions. Each slot holds the state of one query: from `slot` on, those of all queries
+/// for the first partition, then for the next. With `fold`, the partitions are merged in the first one's slots. With
 /// `finish`, the piece covers all that its queries see, and uses no slots. For KV head h, slots are h * head_slots
 /// further on.
 struct attention_piece {

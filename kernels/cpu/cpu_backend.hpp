@@ -41,8 +41,9 @@ public:
   /// The memory of a matrix made by `pack` or `pack_gate_up`, in parts, each a multiple of 64 bytes.
   virtual std::vector<std::span<const std::byte>> bytes_of(const matrix& packed) const = 0;
 
-  /// The matrix that `pack` (`gated`: `pack_gate_up`) made of matrices of these formats and shapes; their data is not read.
-  /// `bytes` has its parts one after another, `packed_bytes` in total, aligned to 64 bytes. It is shared and only read.
+  /// The matrix that `pack` (`gated`: `pack_gate_up`) made of matrices of these formats and shapes; their data is not
+  /// read. `bytes` has its parts one after another, `packed_bytes` in total, aligned to 64 bytes. It is shared and only
+  /// read.
   virtual std::unique_ptr<matrix> restore(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                                           bool gated, const buffer& bytes) const = 0;
 };

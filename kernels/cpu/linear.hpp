@@ -1,5 +1,5 @@
-// Linear layers on the CPU: converts activations to the layout of the kernels and cuts the work into tasks. The sizes of
-// tasks change no result.
+// Linear layers on the CPU: converts activations to the layout of the kernels and cuts the work into tasks. The sizes
+// of tasks change no result.
 #pragma once
 
 #include "kernels/cpu/memory.hpp"

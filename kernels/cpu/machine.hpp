@@ -1,5 +1,5 @@
-// Measures the machine's peaks: arithmetic in registers, and reading from memory. Benches compare kernels with them. Any
-// thread; nothing else should run meanwhile.
+// Measures the machine's peaks: arithmetic in registers, and reading from memory. Benches compare kernels with them.
+// Any thread; nothing else should run meanwhile.
 #pragma once
 
 namespace troupe::kernels {
@@ -17,9 +17,9 @@ struct machine_peaks {
   double read_median = 0;
 };
 
-/// Takes about two seconds; `threads` as for thread_pool. With one thread the clock is its CPU time, which other processes
-/// disturb little. Reads `read_bytes` of memory per pass, which should exceed the caches. Throws device_error if they
-/// cannot be allocated.
+/// Takes about two seconds; `threads` as for thread_pool. With one thread the clock is its CPU time, which other
+/// processes disturb little. Reads `read_bytes` of memory per pass, which should exceed the caches. Throws device_error
+/// if they cannot be allocated.
 machine_peaks measure_machine(int threads, unsigned long read_bytes = 768ul << 20);
 
 } // namespace troupe::kernels

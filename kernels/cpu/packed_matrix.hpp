@@ -1,5 +1,5 @@
-// Weights in the layout of the CPU kernels: panels of outputs. Floats are [panel][words of K][panel_outputs]; target.hpp
-// describes the quantised layouts. Immutable once packed.
+// Weights in the layout of the CPU kernels: panels of outputs. Floats are [panel][words of K][panel_outputs];
+// target.hpp describes the quantised layouts. Immutable once packed.
 #pragma once
 
 #include "kernels/cpu/target.hpp"
@@ -41,7 +41,8 @@ public:
   stored_matrix stored;
 };
 
-/// The kind that keeps a stored matrix's blocks exactly, or that its floats are quantised to. Nothing if it stays floats.
+/// The kind that keeps a stored matrix's blocks exactly, or that its floats are quantised to. Nothing if it stays
+/// floats.
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how);
 
 /// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Matrices that do not share a

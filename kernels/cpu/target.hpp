@@ -1,7 +1,7 @@
-// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of a dispatch
-// target, one translation unit compiled for its instruction set. Plain structs, and functions on one tile of work that
-// are called on any thread of the pool. Target units include only this, simd.hpp and their kernels: the linker might keep
-// their copy of a standard header's inline function for the whole program.
+// The interface between the CPU backend, which plans work and is compiled for any machine, and the kernels of a
+// dispatch target, one translation unit compiled for its instruction set. Plain structs, and functions on one tile of
+// work that are called on any thread of the pool. Target units include only this, simd.hpp and their kernels: the
+// linker might keep their copy of a standard header's inline function for the whole program.
 #pragma once
 
 #include "kernels/formats/kv_type.hpp"
@@ -23,19 +23,19 @@ inline constexpr std::size_t k_block = 256;
 /// Distance of the rows of a block of packed activations, in words; not a power of two, which would alias in L1.
 inline constexpr std::size_t activation_stride = k_block + 16;
 
-// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines of
-// codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16 outputs, the
-// operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16 further on in the
-// upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape: a byte holds those of 8
-// or 4 codes from inputs 4 apart, lowest bits first.
+// Quantised weights are panels of 32 outputs, two vectors of 16. For each group of 32 inputs a panel has 64-byte lines
+// of codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16
+// outputs, the operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16
+// further on in the upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape: a
+// byte holds those of 8 or 4 codes from inputs 4 apart, lowest bits first.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
 /// Groups that share a header in super-blocks.
 inline constexpr std::size_t super_groups = 8;
 
-/// The layout of a group in a panel, in bytes. Scales, then minima if the kind has them, are f16 [32]. Super-blocks have
-/// them in a header before 8 groups, and each group has int8 factors: [parts][32], then [32] for the minima.
+/// The layout of a group in a panel, in bytes. Scales, then minima if the kind has them, are f16 [32]. Super-blocks
+/// have them in a header before 8 groups, and each group has int8 factors: [parts][32], then [32] for the minima.
 struct quantised_layout {
   int code_bits = 8;
   int zero = 0;  // the code of weight 0, before the minimum is added
@@ -174,8 +174,8 @@ struct attention_tile {
   int end_block = 0;                    // end of the table, which limits prefetching
 };
 
-/// The softmax state of a tile's queries: running maximum m, sum l of exp(score - m), and output o, weighted by the same
-/// exponentials. l = 0 is the empty state. Query i has m at data[i * stride], l at [1], o at [16], with stride =
+/// The softmax state of a tile's queries: running maximum m, sum l of exp(score - m), and output o, weighted by the
+/// same exponentials. l = 0 is the empty state. Query i has m at data[i * stride], l at [1], o at [16], with stride =
 /// state_stride(head_dim).
 struct attention_state {
   float* data = nullptr; // aligned to 64 bytes

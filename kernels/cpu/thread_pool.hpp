@@ -1,6 +1,6 @@
-// The compute threads of one CPU backend. The thread that calls `parallel_for` takes part. The pool's own threads spin for
-// some microseconds after a job, so that the next op of a step finds them awake, then sleep. One thread at a time may
-// call, and jobs do not nest.
+// The compute threads of one CPU backend. The thread that calls `parallel_for` takes part. The pool's own threads spin
+// for some microseconds after a job, so that the next op of a step finds them awake, then sleep. One thread at a time
+// may call, and jobs do not nest.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ public:
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()). Each thread starts with a range of
-  /// neighbouring tasks, so that it reads memory in order, then helps with those of others. Returns when all are done.
-  /// Rethrows the first exception of a body; tasks that have not begun by then are dropped.
+  /// Calls body(task, thread) for every task in [0, tasks), with thread in [0, size()). Each thread starts with a range
+  /// of neighbouring tasks, so that it reads memory in order, then helps with those of others. Returns when all are
+  /// done. Rethrows the first exception of a body; tasks that have not begun by then are dropped.
   template <class Body>
   void parallel_for(std::size_t tasks, const Body& body) {
     run({[](const void* context, std::size_t task, int thread) { (*static_cast<const Body*>(context))(task, thread); },
@@ -53,8 +53,8 @@ private:
   void worker_loop(int thread);
   void pause(std::uint32_t spins) const;
 
-  // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is open.
-  // So the caller waits only for tasks that have begun, never for a worker that the system has not scheduled.
+  // The word that all threads watch: | job number | open | threads at work |. A worker joins a job only while it is
+  // open. So the caller waits only for tasks that have begun, never for a worker that the system has not scheduled.
   static constexpr std::uint32_t open_bit = 1u << 11;
   static constexpr std::uint32_t active_mask = open_bit - 1;
   static constexpr std::uint32_t number_step = open_bit << 1;

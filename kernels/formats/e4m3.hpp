@@ -1,5 +1,6 @@
-// FP8 in the E4M3 format of the Open Compute Project (OFP8, "FN"): a sign, 4 bits of exponent with bias 7, 3 of mantissa;
-// no infinities, 0x7f and 0xff are NaN, the largest number is 448. Exact arithmetic on bits, the same on host and device.
+// FP8 in the E4M3 format of the Open Compute Project (OFP8, "FN"): a sign, 4 bits of exponent with bias 7, 3 of
+// mantissa; no infinities, 0x7f and 0xff are NaN, the largest number is 448. Exact arithmetic on bits, the same on host
+// and device.
 #pragma once
 
 #include <bit>

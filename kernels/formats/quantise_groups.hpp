@@ -16,8 +16,8 @@ weight_group quantise_int4(const float* weights);
 /// The same for each of `groups` groups, [groups][32]: bit for bit equal, and faster.
 void quantise_int4(const float* weights, std::size_t groups, weight_group* to);
 
-/// The scale that maps the largest magnitude of an output's weights to the largest of E4M3; 0 if all are 0, NaN if one is
-/// not finite.
+/// The scale that maps the largest magnitude of an output's weights to the largest of E4M3; 0 if all are 0, NaN if one
+/// is not finite.
 float fp8_scale(const float* weights, std::size_t count);
 
 /// The code of a weight under a scale that fp8_scale gave.

@@ -17,8 +17,8 @@ enum class dtype : std::uint8_t { f32, f16, bf16 };
 
 constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 
-/// The first three are those of dtype. GGUF's blocks, in bytes; f16 and multi-byte integers are little-endian, and byte i
-/// of a group of n bytes of nibbles holds weight i in its low half, weight i + n in its high half:
+/// The first three are those of dtype. GGUF's blocks, in bytes: f16 and multi-byte integers are little-endian; byte i
+/// of a group of n bytes of nibbles holds weight i in its low half and weight i + n in its high half:
 ///   q4_0  32 weights, 18: f16 d; 16 of nibbles.                          w = d * (q - 8)
 ///   q4_1  32 weights, 20: f16 d; f16 m; 16 of nibbles.                   w = d * q + m
 ///   q5_0  32 weights, 22: f16 d; u32 fifth bits; 16 of nibbles.          w = d * (q - 16)
@@ -39,7 +39,7 @@ struct weight_format_traits {
   weight_format format = weight_format::f32;
   const char* name = "";          // in options and the log
   const char* name_in_files = ""; // ggml's, or safetensors'
-  bool in_safetensors = false;    // `name_in_files` is a dtype there, with the same bytes
+  bool in_safetensors = false;    // `name_in_files` is a dtype of safetensors with the same bytes
   int ggml_type = -1;             // GGUF's number; -1: none
   std::size_t block_inputs = 1;
   std::size_t block_bytes = 0;
@@ -51,19 +51,19 @@ struct weight_format_traits {
 
 // clang-format off
 inline constexpr weight_format_traits weight_formats[] = {
-  // format            name    in files   safetensors  ggml  inputs  bytes  header  on CPU               on GPU
-  {weight_format::f32,  "f32",  "F32",     true,        0,    1,      4,     0,      weight_kind::f32,    weight_kind::f32},
-  {weight_format::f16,  "f16",  "F16",     true,        1,    1,      2,     0,      weight_kind::f16,    weight_kind::f16},
-  {weight_format::bf16, "bf16", "BF16",    true,        30,   1,      2,     0,      weight_kind::bf16,   weight_kind::bf16},
-  {weight_format::q4_0, "q4_0", "Q4_0",    false,       2,    32,     18,    0,      weight_kind::q4,     weight_kind::q4},
-  {weight_format::q4_1, "q4_1", "Q4_1",    false,       3,    32,     20,    0,      weight_kind::q4_min, weight_kind::q4_min},
-  {weight_format::q5_0, "q5_0", "Q5_0",    false,       6,    32,     22,    0,      weight_kind::q5,     weight_kind::q8},
-  {weight_format::q5_1, "q5_1", "Q5_1",    false,       7,    32,     24,    0,      weight_kind::q5_min, weight_kind::q8_min},
-  {weight_format::q8_0, "q8_0", "Q8_0",    false,       8,    32,     34,    0,      weight_kind::q8,     weight_kind::q8},
-  {weight_format::q4_k, "q4_k", "Q4_K",    false,       12,   256,    144,   0,      weight_kind::q4_k,   weight_kind::q4_k},
-  {weight_format::q5_k, "q5_k", "Q5_K",    false,       13,   256,    176,   0,      weight_kind::q5_k,   weight_kind::q5_k},
-  {weight_format::q6_k, "q6_k", "Q6_K",    false,       14,   256,    210,   0,      weight_kind::q6_k,   weight_kind::q6_k},
-  {weight_format::fp8,  "fp8",  "F8_E4M3", false,       -1,   1,      1,     4,      weight_kind::f32,    weight_kind::fp8},
+  // format             name    in files   dtype  ggml inputs bytes header on CPU               on GPU
+  {weight_format::f32,  "f32",  "F32",     true,  0,   1,     4,    0,     weight_kind::f32,    weight_kind::f32},
+  {weight_format::f16,  "f16",  "F16",     true,  1,   1,     2,    0,     weight_kind::f16,    weight_kind::f16},
+  {weight_format::bf16, "bf16", "BF16",    true,  30,  1,     2,    0,     weight_kind::bf16,   weight_kind::bf16},
+  {weight_format::q4_0, "q4_0", "Q4_0",    false, 2,   32,    18,   0,     weight_kind::q4,     weight_kind::q4},
+  {weight_format::q4_1, "q4_1", "Q4_1",    false, 3,   32,    20,   0,     weight_kind::q4_min, weight_kind::q4_min},
+  {weight_format::q5_0, "q5_0", "Q5_0",    false, 6,   32,    22,   0,     weight_kind::q5,     weight_kind::q8},
+  {weight_format::q5_1, "q5_1", "Q5_1",    false, 7,   32,    24,   0,     weight_kind::q5_min, weight_kind::q8_min},
+  {weight_format::q8_0, "q8_0", "Q8_0",    false, 8,   32,    34,   0,     weight_kind::q8,     weight_kind::q8},
+  {weight_format::q4_k, "q4_k", "Q4_K",    false, 12,  256,   144,  0,     weight_kind::q4_k,   weight_kind::q4_k},
+  {weight_format::q5_k, "q5_k", "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
+  {weight_format::q6_k, "q6_k", "Q6_K",    false, 14,  256,   210,  0,     weight_kind::q6_k,   weight_kind::q6_k},
+  {weight_format::fp8,  "fp8",  "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::f32,    weight_kind::fp8},
 };
 // clang-format on
 
@@ -105,9 +105,9 @@ constexpr std::optional<weight_format> format_of_ggml_type(std::uint32_t number)
   return std::nullopt;
 }
 
-/// How weights that are stored as floats are quantised when they are packed. int8 and int4 have groups of 32 inputs with
-/// scales in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, on
-/// GPUs only.
+/// How weights that are stored as floats are quantised at packing. int8 and int4 have groups of 32 inputs with scales
+/// in f16: int8 is symmetric, int4 has a minimum beside the scale. fp8 is E4M3 with an f32 scale per output, on GPUs
+/// only.
 enum class quantization : std::uint8_t { none, int8, int4, fp8 };
 
 constexpr const char* to_string(quantization how) {

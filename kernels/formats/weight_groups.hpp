@@ -25,12 +25,12 @@ struct weight_group {
 /// Group `index` of a row in a format with groups. The row may be unaligned.
 weight_group stored_group(weight_format f, const void* row, std::size_t index);
 
-/// The weights of a group in f32, bit for bit those of ggml's reference: products are exact, the sum with the minimum is
-/// rounded once.
+/// The weights of a group in f32, bit for bit those of ggml's reference: products are exact, the sum with the minimum
+/// is rounded once.
 void dequantise(const weight_group& group, float* weights);
 
-/// The f32 values of `count` weights of a row in blocks or fp8 from input `first` on, both multiples of 32 if the format
-/// has groups.
+/// The f32 values of `count` weights of a row in blocks or fp8 from input `first` on, both multiples of 32 if the
+/// format has groups.
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights);
 
 } // namespace troupe::kernels

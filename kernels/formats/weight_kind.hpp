@@ -5,11 +5,11 @@
 
 namespace troupe::kernels {
 
-/// Float kinds hold weights as they are; `bf16_pairs` has two consecutive inputs in a word, for instructions that multiply
-/// and add pairs. fp8 is E4M3 with an f32 scale per output. The grouped kinds have scales for every 32 inputs: q8, q5 and
-/// q4 have codes of as many bits and one f16 scale, `_min` a minimum beside it, and the `_k` kinds super-blocks of 8
-/// groups with f16 factors over 8-bit scales and minima (q6_k: two scales per group). Each backend lays them out its own
-/// way: the CPU has no fp8 and q8_min, CUDA no bf16_pairs, q5 and q5_min.
+/// Float kinds hold weights as they are; `bf16_pairs` has two consecutive inputs in a word, for instructions that
+/// multiply and add pairs. fp8 is E4M3 with an f32 scale per output. The grouped kinds have scales for every 32 inputs:
+/// q8, q5 and q4 have codes of as many bits and one f16 scale, `_min` a minimum beside it, and the `_k` kinds
+/// super-blocks of 8 groups with f16 factors over 8-bit scales and minima (q6_k: two scales per group). Each backend
+/// lays them out its own way: the CPU has no fp8 and q8_min, CUDA no bf16_pairs, q5 and q5_min.
 enum class weight_kind : std::uint8_t {
   f32,
   f16,

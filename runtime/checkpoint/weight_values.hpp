@@ -1,4 +1,5 @@
-// Converts stored weights to f32: for vectors, which are not packed, and for programs that write checkpoints. Any thread.
+// Converts stored weights to f32: for vectors, which are not packed, and for programs that write checkpoints. Any
+// thread.
 #pragma once
 
 #include "kernels/formats/weight_format.hpp"

@@ -1,6 +1,6 @@
-// Measures the CPU kernels against the machine's peaks from the same run: dot rates in registers and memory reads. Prints
-// one line per case with the best and the median of several repetitions. With one thread the clock is that thread's CPU
-// time, which other processes disturb little.
+// Measures the CPU kernels against the machine's peaks from the same run: dot rates in registers and memory reads.
+// Prints one line per case with the best and the median of several repetitions. With one thread the clock is that
+// thread's CPU time, which other processes disturb little.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -112,8 +112,8 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, int4, the name of
-/// a weight format, or f32 for all products in f32.
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, int4, the name
+/// of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;

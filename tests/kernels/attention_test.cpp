@@ -133,9 +133,9 @@ void check_against_reference(const numbers& got, const sequence& from, kv_type s
       want.insert(want.end(), o.begin(), o.end());
     }
   }
-  // A score is off by a few units times sqrt(head_dim) times its magnitude, up to about 10 for normal data. The bound also
-  // covers keys and codes that round the other way because the kernel's rotation differs in the last bit. Targets with
-  // bf16 tiles also round queries and weights to bf16.
+  // A score is off by a few units times sqrt(head_dim) times its magnitude, up to about 10 for normal data. The bound
+  // also covers keys and codes that round the other way because the kernel's rotation differs in the last bit. Targets
+  // with bf16 tiles also round queries and weights to bf16.
   const double relative = (stored_as == kv_type::f32 ? 200 * unit(dtype::f32) : 2 * unit(dtype::bf16)) + unit(got.type);
   check_close(got.values(), want, std::vector<double>(want.size(), relative * largest_v), what);
 }

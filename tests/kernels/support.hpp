@@ -25,8 +25,8 @@ inline std::unique_ptr<backend> make_backend(isa target, int threads = 2, std::s
   return make_cpu_backend(options);
 }
 
-/// The targets to test. Under ThreadSanitizer only the best one: kernels are a hundred times slower there, and races do not
-/// depend on the target.
+/// The targets to test. Under ThreadSanitizer only the best one: kernels are a hundred times slower there, and races do
+/// not depend on the target.
 inline std::vector<isa> tested_isas() {
 #if defined(__SANITIZE_THREAD__)
   return {available_isas().back()};

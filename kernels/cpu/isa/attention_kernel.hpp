@@ -1,7 +1,7 @@
 // Attention of a tile of queries over one partition of the context: scores of the whole partition, then their maximum,
-// exponentials and sum, then the weighted sum of V, without rescaling within a partition. A query's sums take its tokens
-// in ascending order whatever else is in the tile; tokens that only others see add exact zeros. Scores are in units of
-// ln 2, exponentials are powers of two. Only for the target units.
+// exponentials and sum, then the weighted sum of V, without rescaling within a partition. A query's sums take its
+// tokens in ascending order whatever else is in the tile; tokens that only others see add exact zeros. Scores are in
+// units of ln 2, exponentials are powers of two. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/attention_products.hpp"
@@ -23,8 +23,8 @@ inline float& m_of(attention_state state, int query) { return state.data[query *
 inline float& l_of(attention_state state, int query) { return state.data[query * state.stride + 1]; }
 inline float* o_of(attention_state state, int query) { return state.data + query * state.stride + 16; }
 
-/// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and l.
-/// `Products` stores them in its own layout.
+/// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and
+/// l. `Products` stores them in its own layout.
 template <class Products>
 void exponentiate(const Products& products, tile_scratch& scratch, int query, int first, int last,
                   attention_state state) {

@@ -1,6 +1,6 @@
 // The two matrix products of attention over one partition, queries times K and weights times V, with vectors: a tile of
-// queries by tokens, or by dimensions, stays in registers. Also the parts shared with the products on AMX tiles. Only for
-// the target units.
+// queries by tokens, or by dimensions, stays in registers. Also the parts shared with the products on AMX tiles. Only
+// for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/int_simd.hpp"
@@ -45,8 +45,8 @@ struct stretch {
   }
 };
 
-/// K and V of a partition's blocks. They are prefetched some blocks ahead, also beyond the partition's end: block tables
-/// are scattered, so the hardware prefetcher cannot guess.
+/// K and V of a partition's blocks. They are prefetched some blocks ahead, also beyond the partition's end: block
+/// tables are scattered, so the hardware prefetcher cannot guess.
 class partition_blocks {
 public:
   /// The partition's blocks before `last` are read.
@@ -121,8 +121,8 @@ struct int8_cells {
   static void widen(vec (&to)[1], const element* p) { to[0] = load_bytes(p); }
 };
 
-/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, the one
-/// `ahead[v]` bytes behind it is prefetched.
+/// sums[r][v] += sum over k < count, ascending, of a[r * a_stride + k] * b[v][k][lane]. For each line that is read, the
+/// one `ahead[v]` bytes behind it is prefetched.
 template <class Cells, int R, int V>
 [[gnu::always_inline]] inline void accumulate(vec (&sums)[R][V], const float* a, std::size_t a_stride,
                                               const typename Cells::element* const (&b)[V], std::size_t b_stride,

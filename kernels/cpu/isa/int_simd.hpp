@@ -224,9 +224,9 @@ inline ivec dot(ivec sum, const ivec& codes, const ivec& x) {
 
 #endif
 
-// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so its bits, read as a float, are that plus the
-// integer. The product with a scale is then one FMA with a single rounding, because scales have at most 20 significant
-// bits.
+// Integers become floats for free: a sum starts at the bits of 1.5 * 2^23, so its bits, read as a float, are that plus
+// the integer. The product with a scale is then one FMA with a single rounding, because scales have at most 20
+// significant bits.
 
 inline constexpr float magic = 0x1.8p23f;
 inline constexpr std::uint32_t magic_bits = 0x4b400000;

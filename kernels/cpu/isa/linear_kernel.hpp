@@ -34,8 +34,9 @@ inline void linear_block(const typename Operand::element* weights, const std::ui
 /// Words of K that are widened at a time: 16 KiB, which stay in L1 with the activations of a tile.
 inline constexpr std::size_t widened_words = k_block / tile_vectors(tile_rows);
 
-/// The same sums for more rows, for as many vectors of a panel at a time as a full tile takes. The first tile widens them
-/// to f32 in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its words.
+/// The same sums for more rows, for as many vectors of a panel at a time as a full tile takes. The first tile widens
+/// them to f32 in L1 for the others. Every tile prefetches an equal share of the next panel's block, spread over its
+/// words.
 template <class Operand>
 void accumulate_widened(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;

@@ -1,6 +1,6 @@
-// Linear layers with quantised weights and activations. Each group of 32 inputs has exact integer dots, one rounding for
-// the product with the weights' scale and one for the sum, in ascending order of groups. So rows, tiles, threads and the
-// instructions of the dots cannot change a bit. Only for the target units.
+// Linear layers with quantised weights and activations. Each group of 32 inputs has exact integer dots, one rounding
+// for the product with the weights' scale and one for the sum, in ascending order of groups. So rows, tiles, threads
+// and the instructions of the dots cannot change a bit. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/linear_store.hpp"
@@ -47,8 +47,8 @@ int quantised_rows(weight_kind kind) {
   return with_kind(kind, []<weight_kind Kind>() { return quantised_tile_rows<Kind>(); });
 }
 
-/// All rows of the task, in tiles of `tile_rows`, times one block of one panel. c: [rows][32]. Calls `finish(row, rows)`
-/// for rows with complete sums.
+/// All rows of the task, in tiles of `tile_rows`, times one block of one panel. c: [rows][32]. Calls `finish(row,
+/// rows)` for rows with complete sums.
 template <weight_kind Kind, class Finish>
 inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activations, std::size_t tile_rows,
                              std::size_t rows, const unsigned char* block, std::size_t groups,
@@ -99,8 +99,8 @@ inline void accumulate_block(float* c, bool fresh, const std::uint32_t* activati
   }
 }
 
-/// Takes the blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows stay in
-/// L2 for all panels. Sums are [panels][rows][32], each stored as soon as it is complete.
+/// Takes the blocks of K of several panels in turn, so that a panel's block stays in L1 for all rows, and the rows stay
+/// in L2 for all panels. Sums are [panels][rows][32], each stored as soon as it is complete.
 template <weight_kind Kind>
 void accumulate_quantised(const linear_op& op, const linear_task& task, float* sums) {
   constexpr auto layout = layout_of(Kind);
@@ -178,8 +178,8 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
 
 #endif
 
-/// Quantises one group of activations: scale = largest magnitude / 127, codes to nearest even. A number that is not finite
-/// makes the scale infinite or NaN, and so the products.
+/// Quantises one group of activations: scale = largest magnitude / 127, codes to nearest even. A number that is not
+/// finite makes the scale infinite or NaN, and so the products.
 inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
   const std::uint32_t largest = largest_magnitude(from);
   float most;

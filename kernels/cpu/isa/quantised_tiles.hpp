@@ -1,5 +1,5 @@
-// The inner loops of quantised linear layers: a panel's weights over one block of K times tiles of rows. Weights are used
-// as stored or, for many rows, unpacked once to bytes and floats. Only for the target units.
+// The inner loops of quantised linear layers: a panel's weights over one block of K times tiles of rows. Weights are
+// used as stored or, for many rows, unpacked once to bytes and floats. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/int_simd.hpp"
@@ -10,8 +10,9 @@ namespace {
 
 inline constexpr int quantised_vectors = 2; // per panel
 
-// Rows and vectors of a tile, so that its integer sums fit in registers. One or two rows are bound by memory: they take both
-// vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in bytes.
+// Rows and vectors of a tile, so that its integer sums fit in registers. One or two rows are bound by memory: they take
+// both vectors of a panel at once, to read it in order. `fetch_distance`: prefetch distance of stored weights, in
+// bytes.
 #if defined(__AVX512F__)
 template <weight_kind>
 inline constexpr int register_rows = 6;

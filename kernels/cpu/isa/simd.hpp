@@ -1,5 +1,5 @@
-// Sixteen floats in one, two or four registers, as the including translation unit is compiled. Everything is in an unnamed
-// namespace, so each target has its own copy. Only for the target units.
+// Sixteen floats in one, two or four registers, as the including translation unit is compiled. Everything is in an
+// unnamed namespace, so each target has its own copy. Only for the target units.
 #pragma once
 
 #include "kernels/cpu/isa/native/intrinsics.hpp"
@@ -311,8 +311,8 @@ inline vec exp(vec x) {
   return p * power_of_two(half) * power_of_two(magic + (n - (half - magic)));
 }
 
-/// 2^x for x <= 0 to about 1 ulp, close to 0 for x < -126. exp2(0) is exactly 1. The polynomial interpolates (2^f - 1) / f
-/// at the Chebyshev nodes of [0, 1].
+/// 2^x for x <= 0 to about 1 ulp, close to 0 for x < -126. exp2(0) is exactly 1. The polynomial interpolates
+/// (2^f - 1) / f at the Chebyshev nodes of [0, 1].
 inline vec exp2(vec x) {
 #if defined(__AVX512DQ__)
   x = max(broadcast(-150.0f), x);

@@ -1,6 +1,6 @@
-// The two matrix products of attention over one partition with AMX tiles of bf16, for 16 or 32 queries at a time. Queries
-// and weights are rounded to bf16; int8 codes become bf16 exactly. The order of summation does not depend on the number
-// of queries, so decode and prefill give the same bits. Only for the target unit with AMX.
+// The two matrix products of attention over one partition with AMX tiles of bf16, for 16 or 32 queries at a time.
+// Queries and weights are rounded to bf16; int8 codes become bf16 exactly. The order of summation does not depend on
+// the number of queries, so decode and prefill give the same bits. Only for the target unit with AMX.
 //
 // Tile registers: 0 to 3 sums, 4 and 5 queries or weights, 5 to 7 K or V.
 #pragma once

@@ -2,7 +2,8 @@
 //
 // A tile instruction takes up to 16 rows of activations, 16 words of K and 16 outputs. It sums even and odd inputs
 // separately, in order, and adds both to the sum so far; subnormals count as zero. It takes as long for one row as for
-// 16, and a row's bits do not depend on the others. Even for one row it is faster than memory, so there is no other path.
+// 16, and a row's bits do not depend on the others. Even for one row it is faster than memory, so there is no other
+// path.
 #pragma once
 
 #include "kernels/cpu/isa/linear_store.hpp"

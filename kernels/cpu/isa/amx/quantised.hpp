@@ -1,11 +1,11 @@
 // Quantised linear layers in int8 on AMX tiles. Only for target units that have them.
 //
-// A tile has 16 rows, 16 outputs and the inputs that share a scale. Its dots leave the tile registers through a buffer in
-// L1 and are scaled from there. Measured on Sapphire Rapids: computing and storing a tile take 5 ns each, and overlap
-// only if the store comes some tiles later; while tile registers are in use, one of the two ports for float arithmetic
-// idles, but none for integers. So the unit of work is a step of two scales for 16 rows: computed, stored in the next
-// step, scaled in the one after, and converted to floats by an integer addition. Kinds with more float work per group
-// (minima, two scales) are faster without tiles.
+// A tile has 16 rows, 16 outputs and the inputs that share a scale. Its dots leave the tile registers through a buffer
+// in L1 and are scaled from there. Measured on Sapphire Rapids: computing and storing a tile take 5 ns each, and
+// overlap only if the store comes some tiles later; while tile registers are in use, one of the two ports for float
+// arithmetic idles, but none for integers. So the unit of work is a step of two scales for 16 rows: computed, stored in
+// the next step, scaled in the one after, and converted to floats by an integer addition. Kinds with more float work
+// per group (minima, two scales) are faster without tiles.
 #pragma once
 
 #include "kernels/cpu/isa/native/tile_instructions.hpp"

@@ -1,6 +1,6 @@
-// Shadows the header of the same path in emulated target units. Emulates instructions that the compiler flags exclude, so
-// that the targets for AVX-512 BF16 and AMX run on AVX-512 with VNNI, and the one for AVX-VNNI on AVX2. Results equal
-// those of the instructions, including the order of sums; speed does not.
+// Shadows the header of the same path in emulated target units. Emulates instructions that the compiler flags exclude,
+// so that the targets for AVX-512 BF16 and AMX run on AVX-512 with VNNI, and the one for AVX-VNNI on AVX2. Results
+// equal those of the instructions, including the order of sums; speed does not.
 #pragma once
 
 #include <immintrin.h>
