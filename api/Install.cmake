@@ -1,5 +1,5 @@
-# What `cmake --install` installs beside the libraries and the program: headers, what find_package(Troupe) reads, ready
-# configurations and the bundled model.
+# Installs the public headers, the files of find_package(Troupe), the configurations and the bundled model. Libraries and
+# the program are installed where they are defined.
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Troupe)
 set(TROUPE_HAS_CUDA ${CUDAToolkit_FOUND})

@@ -1,6 +1,6 @@
-# Headers as programs outside of this project see them: <troupe/engine.hpp>, <troupe/engine_caf.hpp>, and below
-# troupe/ whatever those include. They are copies whose own includes begin with troupe/, so that a host's include path
-# gets a single folder and no name of the host's (runtime/, api/) is taken.
+# The public headers: <troupe/engine.hpp>, <troupe/engine_caf.hpp> and the headers they include, below troupe/. They are
+# copies whose includes begin with troupe/, so that other projects get one include folder and names such as runtime/ and
+# api/ stay theirs.
 set(public_include ${PROJECT_BINARY_DIR}/include)
 
 set(pending api/embed/engine.hpp api/embed/engine_caf.hpp)

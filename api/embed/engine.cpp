@@ -2,9 +2,9 @@
 
 #include "actors/engine.hpp"
 #include "actors/request.hpp"
-#include "runtime/support/threads.hpp"
 #include "api/embed/gpu.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/support/threads.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>

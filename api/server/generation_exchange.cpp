@@ -143,7 +143,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
 
 struct close_at_end {
   request_set& requests;
-  ~closing() { requests.close(); }
+  ~close_at_end() { requests.close(); }
 };
 
 } // namespace

@@ -72,8 +72,7 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
-  counter("troupe_restarts_total", "Times that the engine was restarted after a failure.",
-          s.restarts);
+  counter("troupe_restarts_total", "Times that the engine was restarted after a failure.", s.restarts);
   return result;
 }
 
