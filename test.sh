@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
-#   ./test.sh                      everything
-#   ./test.sh unit asan tsan e2e   or some of it:
-#     unit   the release build's tests, among them those that drive the program
-#     asan   all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#     tsan   the tests of kernels/ and runtime/ under ThreadSanitizer
-#     e2e    the server, driven by public Python clients
+#   ./test.sh                             everything
+#   ./test.sh format unit asan tsan e2e   or parts of it:
+#     format   whether all C++ is formatted as .clang-format says
+#     unit     the release build's tests, including those that drive the program
+#     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+#     tsan     the tests of kernels/, runtime/ and the server under ThreadSanitizer
+#     e2e      the server, driven by public Python clients
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")" || exit 1
 . .ci/lib.sh
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(unit asan tsan e2e)
+[ ${#parts[@]} -gt 0 ] || parts=(format unit asan tsan e2e)
 for part in "${parts[@]}"; do
   case $part in
-    unit | asan | tsan | e2e) ;;
+    format | unit | asan | tsan | e2e) ;;
     *)
-      say "$0: there is no part \`$part\`; the parts are unit, asan, tsan and e2e"
+      log "$0: there is no part \`$part\`; the parts are format, unit, asan, tsan and e2e"
       exit 2
       ;;
   esac
@@ -51,13 +52,24 @@ count() {
 run_tests() {
   local name=$1 log=build/tests-$1.log
   shift
-  say "== $name"
+  log "== $name"
   "$@" 2>&1 | tee "$log"
   count "$log" "${PIPESTATUS[0]}"
 }
 
 # built ARGUMENT...: build; what cannot be built counts as one failure, and the other parts still run.
 built() { (build "$@") || ! failed=$((failed + 1)); }
+
+# Counts as one test case.
+format() {
+  log "== format"
+  if find kernels runtime actors api tests examples \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' \) -print0 |
+    xargs -0 clang-format --dry-run -Werror; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
+}
 
 unit() {
   built release -- || return
@@ -71,7 +83,7 @@ asan() {
 }
 
 tsan() {
-  built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
+  built tsan "-DTROUPE_LAYERS=kernels;runtime;api" -- || return
   run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 1800
 }
 
@@ -86,7 +98,8 @@ e2e() {
 }
 
 wanted=("${build_packages[@]}")
-[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=("${test_packages[@]}")
+[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv)
+[[ " ${parts[*]} " == *" format "* ]] && wanted+=(clang-format)
 install_packages "${wanted[@]}"
 for part in "${parts[@]}"; do
   "$part"

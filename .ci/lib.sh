@@ -6,7 +6,6 @@ build_packages=(
   libcaf-dev libboost1.81-dev libsimdjson-dev libcli11-dev libspdlog-dev prometheus-cpp-dev
   libtomlplusplus-dev doctest-dev libpcre2-dev libutf8proc-dev libxxhash-dev libedit-dev
 )
-test_packages=(python3-venv)
 
 log() { printf '%s\n' "$*" >&2; }
 
@@ -48,7 +47,8 @@ build_jobs() {
 # build PRESET [CMAKE ARGUMENT...] -- [TARGET...]: configures and builds the named targets, or all. Output goes to
 # build/PRESET.log; a failure prints its end.
 build() {
-  local preset=$1 configure=() targets=()
+  local preset=$1 configure targets=()
+  read -ra configure <<<"${TROUPE_CMAKE_ARGUMENTS-}"
   shift
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
     configure+=("$1")
