@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the time between tokens of running streams while prompts arrive. Starts one server per set of flags, one after
-the other, under the same Poisson arrivals. Prints the median over rounds of time to first token, time between tokens and
-tokens per second for each set.
+"""Measures the time between tokens of running streams while prompts arrive. Starts one server after the other, one per
+set of flags, under the same Poisson arrivals. Prints the median over rounds of time to first token, time between tokens
+and tokens per second for each set.
 
     tests/bench/latency.py --rate 0.4 --requests 24 --flags "--step-tokens 512" --flags "--step-tokens 64"
 

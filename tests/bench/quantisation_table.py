@@ -2,9 +2,9 @@
 
     python3 tests/bench/quantisation_table.py build/release/troupe
 
-The bundled storyteller reads generated chats whose seed is not that of its training corpus. The golden checkpoints read the
-longest text of their reference outputs; it is short, so only large differences mean anything. Further models are given as
-MODEL=TEXT. Columns after f32 are differences to it in percent.
+The bundled storyteller reads generated chats whose seed is not that of its training corpus. The golden checkpoints read
+the longest text of their reference outputs; it is short, so only large differences mean anything. Further models are
+given as MODEL=TEXT. Columns after f32 are differences to it in percent.
 """
 
 import argparse

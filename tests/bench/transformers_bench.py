@@ -5,8 +5,8 @@
 
 Weights are random and in bf16, attention is SDPA with a static cache. Decode steps are replayed as a CUDA graph that
 includes argmax, so that no Python runs within a step. Prints one line of JSON per figure: tokens/s, the median over
---repeat. Prefill is one prompt of --prompt tokens; decode starts with --context tokens in each sequence. --device cpu runs
-the same without a graph, to try the script. Needs PyTorch and transformers.
+--repeat. Prefill is one prompt of --prompt tokens; decode starts with --context tokens in each sequence. --device cpu
+runs the same without a graph, to try the script. Needs PyTorch and transformers.
 """
 
 import argparse

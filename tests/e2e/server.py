@@ -37,7 +37,7 @@ class Server:
             [binary(), "serve", "--model", str(model), "--port", "0", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.out, self.err = [], []
-        # One connection per request: a kept one may have been closed by the server. TLS is off because its set-up is slow.
+        # One connection per request: the server may have closed a kept one. TLS is off because its set-up is slow.
         self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
