@@ -1,6 +1,7 @@
-#include "runtime/chat/jinja/program.hpp"
 
+#include "runtime/chat/jinja/program.hpp"
 #include "runtime/support/json.hpp"
+#include "tests/runtime/chat/values.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -10,10 +11,9 @@
 #include <thread>
 
 using namespace troupe;
+using namespace troupe::test;
 
 namespace {
-
-jinja::value parsed(std::string_view json) { return jinja::from_json(json::document::parse(json, "test").root()); }
 
 std::tm some_day() {
   std::tm t{}; // Saturday, 4 July 2026, 09:05:03
