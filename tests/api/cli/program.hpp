@@ -12,6 +12,7 @@
 namespace troupe::test {
 
 using strings = std::vector<std::string>;
+using troupe::golden;
 
 strings operator+(strings a, const strings& b);
 
