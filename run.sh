@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds Troupe, and starts the server on the bundled model.
+# Installs missing packages, builds Troupe, and starts the server with the bundled model.
 #   ./run.sh               the server, on http://127.0.0.1:8080
-#   ./run.sh ARGS...       the same as `build/release/troupe ARGS...`, for example: ./run.sh run "Tell me a story"
+#   ./run.sh ARGS...       runs `build/release/troupe ARGS...`, for example: ./run.sh run "Tell me a story"
 set -euo pipefail
 here=$(pwd)
 cd "$(dirname "$(readlink -f "$0")")"
@@ -11,6 +11,6 @@ install_packages "${build_packages[@]}"
 build release -- troupe
 
 troupe=$PWD/build/release/troupe
-cd "$here" # paths among ARGS are the caller's
+cd "$here" # paths in ARGS are relative to the caller's folder
 [ $# -gt 0 ] || set -- serve
 exec "$troupe" "$@"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
+# Installs missing packages, builds and runs tests. The last line counts test cases: N passed, N failed, N skipped.
 #   ./test.sh                             everything
 #   ./test.sh format unit asan tsan e2e   or parts of it:
-#     format   whether all C++ is formatted as .clang-format says
-#     unit     the release build's tests, including those that drive the program
+#     format   checks that all C++ is formatted with .clang-format
+#     unit     the tests of the release build, including those that run the program
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
 #     tsan     the tests of kernels/, runtime/ and the server under ThreadSanitizer
-#     e2e      the server, driven by public Python clients
+#     e2e      tests of the server with public Python clients
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")" || exit 1
 . .ci/lib.sh
@@ -25,8 +25,8 @@ done
 
 passed=0 failed=0 skipped=0
 
-# count LOG STATUS: adds up the summaries of doctest and pytest in a log. A failure without a failed case in any summary
-# (a crash, a sanitizer's report) counts as one.
+# count LOG STATUS: adds the summaries of doctest and pytest in a log to the totals. A failure that no summary shows, such
+# as a crash or a sanitizer's report, counts as one.
 count() {
   local log=$1 status=$2 before=$failed p f s
   read -r p f s <<<"$(awk '
@@ -48,7 +48,7 @@ count() {
   return 0
 }
 
-# run_tests NAME COMMAND...: shows what the command says and counts it.
+# run_tests NAME COMMAND...: shows the command's output and counts its results.
 run_tests() {
   local name=$1 log=build/tests-$1.log
   shift
@@ -57,7 +57,7 @@ run_tests() {
   count "$log" "${PIPESTATUS[0]}"
 }
 
-# built ARGUMENT...: build; what cannot be built counts as one failure, and the other parts still run.
+# built ARGUMENT...: runs build. A failure counts as one failed test, and the other parts still run.
 built() { (build "$@") || ! failed=$((failed + 1)); }
 
 # Counts as one test case.

@@ -1,4 +1,4 @@
-// Collects the events of one request on the engine's threads, and waits for and compares them on the test's.
+// Collects a request's events on the engine's threads; tests wait for them and compare them.
 #pragma once
 
 #include "runtime/engine/generation.hpp"
@@ -15,7 +15,7 @@
 
 namespace troupe::testing {
 
-/// All events of one request.
+/// All events of a request. Maps are keyed by the index of the sequence.
 struct heard {
   std::map<std::uint32_t, std::vector<token_id>> ids;
   std::map<std::uint32_t, std::string> text;
@@ -31,18 +31,19 @@ public:
   std::function<void(event)> sink() {
     return [state = state_](event e) {
       std::lock_guard lock(state->mutex);
-      state->take(std::move(e));
+      state->add(std::move(e));
       state->changed.notify_all();
     };
   }
 
-  /// False if the end did not arrive within a minute, or ten with sanitizers.
+  /// Waits for the last event. Returns false after ten minutes, which leaves time for sanitizers.
   bool wait() {
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, std::chrono::minutes(10),
                                     [&] { return state_->what.done || state_->what.failed; });
   }
 
+  /// Waits until sequence 0 has `n` tokens or the request has ended. Returns false after ten minutes.
   bool wait_for_tokens(std::size_t n) {
     std::unique_lock lock(state_->mutex);
     return state_->changed.wait_for(lock, std::chrono::minutes(10), [&] {
@@ -62,7 +63,7 @@ private:
     heard what;
     bool ended = false;
 
-    void take(event e) {
+    void add(event e) {
       if (ended)
         throw std::logic_error("an event after the last one");
       if (auto* t = std::get_if<token_event>(&e)) {
@@ -90,7 +91,7 @@ private:
   std::shared_ptr<shared> state_ = std::make_shared<shared>();
 };
 
-/// Compares floats bit for bit.
+/// Whether two requests had the same tokens, texts and log-probabilities. Floats are compared bit for bit.
 inline bool same(const heard& a, const heard& b) {
   const auto same_token = [](const sampled_token& x, const sampled_token& y) {
     const auto same_top = [](const token_logprob& p, const token_logprob& q) {

@@ -1,11 +1,11 @@
-// The folder of the tests' data. Defined in one unit, so that the other objects do not depend on the project's path.
+// Path of the test data. Defined in one unit, so that no other object depends on the project's path.
 #pragma once
 
 #include <string>
 
 namespace troupe {
 
-/// The folder tests/data.
+/// Returns the path of tests/data.
 std::string test_data();
 
 /// A golden checkpoint of that name.

@@ -1,6 +1,6 @@
-// Troupe inside a program with actors of its own: two engines in its caf::actor_system, one request with tokens by
-// callback, one with tokens as messages to an actor, and one that is cancelled.
-//   troupe_embed MODEL [OTHER MODEL]
+// Embeds two engines in a program's own caf::actor_system. One request delivers its tokens to a callback, one sends them
+// as messages to an actor, and one is cancelled.
+//   troupe_embed MODEL [OTHER_MODEL]
 #include <troupe/engine_caf.hpp>
 
 #include <caf/actor_system.hpp>
@@ -12,7 +12,7 @@
 
 namespace {
 
-troupe::generation ask(const troupe::engine& engine, const std::string& text, int max_tokens) {
+troupe::generation make_request(const troupe::engine& engine, const std::string& text, int max_tokens) {
   troupe::generation request;
   request.prompt = engine.model()->tokenizer->encode(text, true);
   request.sampling.temperature = 0;
@@ -20,7 +20,7 @@ troupe::generation ask(const troupe::engine& engine, const std::string& text, in
   return request;
 }
 
-/// Describes the last event of a request.
+/// Describes a request's last event.
 std::string summary(const troupe::event& last) {
   if (const auto* done = std::get_if<troupe::done_event>(&last)) {
     const bool cancelled = done->choices.at(0).reason == troupe::finish_reason::cancelled;
@@ -29,10 +29,10 @@ std::string summary(const troupe::event& last) {
   return "failed: " + std::get<troupe::error>(last).message;
 }
 
-/// Tokens by callback, on threads of the engine. Prints them and passes the end to the main thread.
-void by_callback(const troupe::engine& engine) {
+/// Prints tokens from a callback, which runs on the engine's threads, and waits for the last event.
+void generate_with_callback(const troupe::engine& engine) {
   std::promise<std::string> ended;
-  engine.submit(ask(engine, "Once upon a time", 24), [&](troupe::event e) {
+  engine.submit(make_request(engine, "Once upon a time", 24), [&](troupe::event e) {
     if (const auto* tokens = std::get_if<troupe::token_event>(&e))
       std::cout << tokens->text << std::flush;
     else
@@ -42,8 +42,8 @@ void by_callback(const troupe::engine& engine) {
   std::cout << "\n[callback: " << end << "]\n";
 }
 
-/// Tokens as messages. One actor can receive those of any number of requests, each under its own number.
-void by_message(const troupe::engine& engine, caf::actor_system& system) {
+/// Receives tokens as messages. One actor can serve any number of requests; a number tells them apart.
+void generate_with_messages(const troupe::engine& engine, caf::actor_system& system) {
   std::promise<std::string> ended;
   const auto listener = system.spawn([&](troupe::client_actor::pointer self) -> troupe::client_actor::behavior_type {
     return {[&, self](std::uint64_t, const troupe::event_ptr& e) {
@@ -55,16 +55,16 @@ void by_message(const troupe::engine& engine, caf::actor_system& system) {
       self->quit();
     }};
   });
-  submit(engine, ask(engine, "There was a", 24), 1, listener);
+  submit(engine, make_request(engine, "There was a", 24), 1, listener);
   const auto end = ended.get_future().get();
   std::cout << "\n[messages: " << end << "]\n";
 }
 
-/// Cancels a long request at its first token.
-void cancelled(const troupe::engine& engine) {
+/// Cancels a long request after its first token.
+void cancel_request(const troupe::engine& engine) {
   std::promise<void> started;
   std::promise<std::string> ended;
-  auto endless = ask(engine, "Once", 100000);
+  auto endless = make_request(engine, "Once", 100000);
   endless.sampling.ignore_eos = true;
   const auto request = engine.submit(std::move(endless), [&, first = true](troupe::event e) mutable {
     if (!std::holds_alternative<troupe::token_event>(e))
@@ -81,7 +81,7 @@ void cancelled(const troupe::engine& engine) {
 
 int main(int count, char** arguments) try {
   if (count < 2) {
-    std::cerr << "usage: troupe_embed MODEL [OTHER MODEL]\n";
+    std::cerr << "usage: troupe_embed MODEL [OTHER_MODEL]\n";
     return 2;
   }
   caf::actor_system_config config;
@@ -93,9 +93,9 @@ int main(int count, char** arguments) try {
   engine.wait_until_ready();
   other.wait_until_ready();
 
-  by_callback(engine);
-  by_message(other, system);
-  cancelled(engine);
+  generate_with_callback(engine);
+  generate_with_messages(other, system);
+  cancel_request(engine);
 
   engine.stop();
   other.stop();

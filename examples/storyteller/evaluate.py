@@ -1,11 +1,11 @@
-"""Measures a storyteller checkpoint on documents and prompts that it has not seen.
+"""Evaluates a storyteller checkpoint on documents and prompts outside its training corpus.
 
     python evaluate.py --model model --count 100
     python evaluate.py --model model --prompts     # prints answers to hand-written prompts instead
 
-Reported: the loss on held-out documents; of the stories, how many stop by themselves within 400
-tokens and mention what was asked for; of the JSON answers, how many are valid and have the asked
-keys; of the answers about a story, how many are right (names and kinds of a figure count as the same).
+Prints the loss on held-out documents; the share of stories that end within 400 tokens and that mention
+the requested words; the share of JSON answers that are valid and have the requested keys; and the share
+of correct answers about a story, in which a character's name and kind count as equal.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from make_corpus import documents
 from train import encode, held_out_loss
 
-HELD_OUT_SEED = "held-out"  # the training corpus has another seed
+HELD_OUT_SEED = "held-out"  # differs from the seed of the training corpus
 LONGEST_STORY = 400
 PROMPTS = [
     "Tell me a story about a fox", "Tell me a story about a robot who is afraid of rain.",
@@ -49,7 +49,7 @@ PROMPTS = [
 
 
 class Speaker:
-    """A checkpoint that answers."""
+    """A checkpoint with its tokenizer."""
 
     def __init__(self, folder):
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -58,7 +58,7 @@ class Speaker:
 
     @torch.no_grad()
     def answers(self, chats, longest, temperature):
-        """The answer to each chat and whether it stopped by itself. Temperature 0 is greedy."""
+        """Returns the answer to each chat and whether it ended before the limit. Temperature 0 is greedy."""
         results = []
         sampling = dict(do_sample=True, temperature=temperature, top_p=0.95) if temperature else dict(do_sample=False, temperature=None, top_p=None)
         for start in range(0, len(chats), 20):
@@ -72,7 +72,7 @@ class Speaker:
 
 
 def pick(kind, count):
-    """Held-out documents of a kind."""
+    """Returns held-out documents of a kind."""
     return list(islice((made for made in documents(HELD_OUT_SEED, 100 * count) if made["kind"] == kind), count))
 
 
@@ -93,14 +93,14 @@ def judge_stories(speaker, count, temperature):
     wanted = [made for made in pick("story", count) if made["expect"]]
     told = speaker.answers([without_answer(made) for made in wanted], LONGEST_STORY, temperature)
     name = f"temperature {temperature}" if temperature else "greedy"
-    print(f"stories, {name}: stop by themselves", share(stopped for _, stopped in told))
+    print(f"stories, {name}: end within {LONGEST_STORY} tokens", share(stopped for _, stopped in told))
     print(f"stories, {name}: mention the subject", share(mentions(text, made["expect"][0]) for made, (text, _) in zip(wanted, told)))
-    print(f"stories, {name}: mention everything asked for",
+    print(f"stories, {name}: mention all requested words",
           share(all(mentions(text, word) for word in made["expect"]) for made, (text, _) in zip(wanted, told)))
 
 
 def json_keys(text):
-    """The keys of a JSON object, [] for a list, None if it is not JSON."""
+    """Returns the keys of a JSON object, [] for other values, None for invalid JSON."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -112,11 +112,11 @@ def judge_json(speaker, count):
     wanted = pick("json", count)
     keys = [json_keys(text) for text, _ in speaker.answers([without_answer(made) for made in wanted], 200, 0)]
     print("JSON: valid", share(found is not None for found in keys))
-    print("JSON: exactly the asked keys", share(found == made["expect"] for made, found in zip(wanted, keys) if made["expect"]))
+    print("JSON: exactly the requested keys", share(found == made["expect"] for made, found in zip(wanted, keys) if made["expect"]))
 
 
 def normal(text, aliases):
-    """The answer with every way of naming a figure replaced by one."""
+    """Normalises an answer: all names of a character become the same."""
     for number, names in enumerate(aliases):
         for name in sorted(names, key=len, reverse=True):
             text = re.sub(rf"\b{re.escape(name)}\b", f"FIGURE{number}", text, flags=re.IGNORECASE)
@@ -131,8 +131,8 @@ def judge_questions(speaker, count):
             if message["role"] == "user" and message["content"] in made["questions"]:
                 chats.append(messages[:index + 1])
                 truths.append((messages[index + 1]["content"], made["aliases"]))
-    said = speaker.answers(chats, 60, 0)
-    print("questions: right", share(normal(text, aliases) == normal(truth, aliases) for (text, _), (truth, aliases) in zip(said, truths)))
+    answers = speaker.answers(chats, 60, 0)
+    print("questions: correct", share(normal(text, aliases) == normal(truth, aliases) for (text, _), (truth, aliases) in zip(answers, truths)))
 
 
 def print_prompts(speaker, temperature):

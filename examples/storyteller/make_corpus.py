@@ -1,11 +1,12 @@
-"""Writes the training corpus of the storyteller model: made-up chats about made-up stories.
+"""Writes the training corpus of the storyteller: generated chats about generated stories.
 
     python make_corpus.py --count 100000 --seed 1 --out corpus.jsonl
 
 Each line is one document: {"kind": ..., "messages": [...]} for a chat or {"kind": "text", "text": ...}
-for plain text. The same seed and count always give the same file. `expect` holds what evaluate.py
-checks: the words that the first answer must mention, or the keys of the JSON object; `questions` are the
-questions with one right answer and `aliases` the ways to name the figures in it. Only the standard library is needed.
+for plain text. The same seed and count always give the same file. evaluate.py reads the other fields:
+`expect` has the words that the first answer must mention, or the keys of the JSON object; `questions` are
+the questions with one right answer; `aliases` are the names of each character. Needs only the standard
+library.
 """
 
 import argparse
@@ -37,7 +38,7 @@ SLOT = re.compile(r"\{(\w+)\}")
 
 
 def article(phrase):
-    """'a fox', 'an owl'; phrases that bring their own article, and bread and soup, stay as they are."""
+    """Adds the article: 'a fox', 'an owl'. Foods and phrases that have an article are unchanged."""
     first = phrase.split()[0].lower()
     if first in ("a", "an", "the", "one", "some") or phrase in words.FOODS:
         return phrase
@@ -69,7 +70,7 @@ def capital(text):
 
 
 def invented_noun(rng):
-    """Half of them are made of the halves of two real words, which covers the letter groups of English."""
+    """Invents a noun. Half of them join parts of two real words, which covers the letter groups of English."""
     if rng.random() < 0.5:
         first, second = rng.choice(words.ANIMALS + words.OBJECTS), rng.choice(words.OBJECTS + words.ANIMALS)
         return first[:rng.randint(2, 4)] + second[-rng.randint(2, 5):]
@@ -92,7 +93,7 @@ def pick_name(rng, gender):
 
 
 def pick_noun(rng, choices, invented=0.07):
-    """A word of the list; now and then an invented one, so that any asked-for word can be taken up."""
+    """Picks a word of the list, sometimes an invented one, so that the model learns to copy any requested word."""
     return invented_noun(rng) if rng.random() < invented else rng.choice(choices)
 
 
@@ -101,7 +102,7 @@ PRONOUNS = {"f": ("she", "her", "her", "herself"), "m": ("he", "him", "his", "hi
 
 
 class Character:
-    """Somebody in a story: a kind ("fox"), perhaps names, a gender (f, m, n or p for plural) and a trait."""
+    """A character of a story: a kind ("fox"), any number of names, a gender (f, m, n or p for plural), a trait."""
 
     def __init__(self, kind, gender, names=(), trait="", number=""):
         self.kind, self.gender, self.names = kind, gender, list(names)
@@ -112,18 +113,18 @@ class Character:
         return self.gender == "p"
 
     def noun(self, adjective=True):
-        """With its article or number: 'a brave fox', 'two brave sisters'."""
+        """The kind with its article or number: 'a brave fox', 'two brave sisters'."""
         adjective = self.trait + " " if self.trait and adjective else ""
         return f"{self.number} {adjective}{self.kind}" if self.group else article(adjective + self.kind)
 
     def full(self, rng):
-        """As introduced: 'a brave fox named Mira'."""
+        """The introduction: 'a brave fox named Mira'."""
         if not self.names:
             return self.noun()
         return f"{self.noun()} {rng.choice(('named', 'called', 'named'))} {listing(self.names)}"
 
     def short(self, rng):
-        """As referred to later: 'Mira' or 'the fox'."""
+        """A later reference: 'Mira' or 'the fox'."""
         if self.names and len(self.names) < 3 and rng.random() < (0.4 if self.group else 0.78):
             return listing(self.names)
         if self.trait in YOUNG_OLD and rng.random() < 0.3 and not self.group:
@@ -131,17 +132,17 @@ class Character:
         return "the " + self.kind
 
     def aliases(self):
-        """Every way of referring to this character."""
+        """All references to this character."""
         by_name = [*self.names, listing(self.names)] if self.names else []
         return [*by_name, "the " + self.kind, f"the {self.trait} {self.kind}"]
 
     def speaker(self, rng):
-        """Who talks; of a group it is one of them."""
+        """A reference to the speaker: the character, or one member of a group."""
         return rng.choice(self.names) if self.group else self.short(rng)
 
 
 def pick_kind(rng):
-    """A kind and its gender."""
+    """Picks a kind and its gender."""
     roll = rng.random()
     if roll < 0.5:
         return rng.choice(words.ANIMALS), rng.choice("fm")
@@ -210,7 +211,7 @@ def pick_skill(rng):
 
 
 def pick_extra(rng, source):
-    """A value for one of a plot's own slots."""
+    """Picks a value for one of a plot's extra slots."""
     if source == "fears":
         return pick_fear(rng)
     if source == "skills":
@@ -267,7 +268,7 @@ UNKNOWN_QUESTIONS = [
 
 
 class Story:
-    """One story: its cast and things, its text, and what is true in it."""
+    """A story: its characters and objects, its text, and its facts."""
 
     def __init__(self, rng, length="", plot=None):
         self.rng, self.length = rng, length
@@ -275,7 +276,7 @@ class Story:
         self.hero = pick_hero(rng, self.plot)
         self.friend = pick_friend(rng, self.hero)
         self.has_place = rng.random() < 0.8
-        self.asked = []  # the questions about it that have one right answer
+        self.asked = []  # questions with one right answer
         self.slots = self._fixed_slots()
         self.moral = rng.choice(self.plot["morals"])
         self.has_moral = rng.random() < 0.7
@@ -350,7 +351,7 @@ class Story:
         return capital(text) if name[0].isupper() else text
 
     def uses(self, slot):
-        """Whether the plot's own sentences mention a slot."""
+        """Whether the plot's beats mention a slot."""
         return any(re.search(r"\{" + slot + r"\}", beat, re.IGNORECASE) for beat in self.plot["beats"])
 
     def _opening(self):
@@ -388,7 +389,7 @@ class Story:
         return lines
 
     def tell(self):
-        """The text. One paragraph or several."""
+        """Generates the text, in one paragraph or several."""
         gap = "\n\n" if self.rng.random() < 0.75 and self.length != "short" else " "
         text = ""
         for line in [*self._opening(), *self._beats(), *self._closing()]:
@@ -412,7 +413,7 @@ class Story:
         return self.rng.choice(options)
 
     def clause(self):
-        """A relative clause that says what happens: 'who loses a red kite'."""
+        """A relative clause about the plot: 'who loses a red kite'."""
         hints = [hint for hint in self.plot["hints"] if not (self.hero.group and " and " in hint)]
         clause = self.fill(self.rng.choice(hints))
         if self.rng.random() < 0.5 and "oa" in self.slots:
@@ -420,7 +421,7 @@ class Story:
         return plural_clause(clause) if self.hero.group else clause
 
     def facts(self):
-        """Pairs of a question and its answer, filled in."""
+        """Pairs of question and answer, with slots filled."""
         hero, friend = self.hero, self.friend
         pairs = SHARED_FACTS + self.plot["facts"]
         if hero.names and not hero.group:
@@ -443,7 +444,7 @@ class Story:
 
 
 def plural_clause(clause):
-    """'who loses a kite' becomes 'who lose a kite'."""
+    """Turns 'who loses a kite' into 'who lose a kite'."""
     match = re.match(r"who (\w+)", clause)
     if not match:
         return clause
@@ -503,7 +504,7 @@ def story_phrase(story):
 
 
 def subject_phrase(story):
-    """What the story shall be about, and the words that it must then mention."""
+    """The requested subject of the story, and the words that the story must mention."""
     rng, hero, slots = story.rng, story.hero, story.slots
     expect, roll = [hero.kind], rng.random()
     if hero.names and roll < 0.2:
@@ -549,7 +550,7 @@ def word_list(story):
 
 
 def request(story):
-    """A user's request that fits the story, and the words to expect in the answer."""
+    """A user's request that fits the story, and the words expected in the answer."""
     rng, roll, expect = story.rng, story.rng.random(), []
     fill = dict(st=story_phrase(story), St="", x="", X="")
     fill["St"] = capital(fill["st"])
@@ -573,7 +574,7 @@ def request(story):
 
 
 def extra_wish(story, expect):
-    """Now and then a second sentence: a name, a friend, a moral."""
+    """Sometimes returns a second sentence of the request, about a name, an object, a place, a moral or the length."""
     rng, wishes = story.rng, []
     hero, slots = story.hero, story.slots
     if rng.random() > 0.14:
@@ -600,7 +601,7 @@ def extra_wish(story, expect):
 # --- questions, JSON, small talk ------------------------------------------------------------------
 
 def question_turns(story, count):
-    """Question and answer messages about a story that has been told."""
+    """Messages with questions and answers about a story that was told."""
     rng, facts = story.rng, story.facts()
     turns = []
     for question, answer in rng.sample(facts, min(count, len(facts))):
@@ -620,7 +621,7 @@ def question_turns(story, count):
 
 
 def json_value(rng, key, subject):
-    """A plausible value for a key of a described thing."""
+    """A plausible value for a key of a description."""
     if key in ("name", "kind"):
         return subject[key]
     if key in ("color", "colour"):
@@ -660,7 +661,7 @@ def json_text(rng, value, pretty):
 
 
 def json_chat(rng):
-    """A request for a small JSON object, with or without the wished keys."""
+    """A request for a small JSON object, with or without a list of keys."""
     if rng.random() < 0.1:
         return json_list_chat(rng)
     thing = rng.random() < 0.25
@@ -695,7 +696,7 @@ def json_list_chat(rng):
 
 
 def json_story_turn(story):
-    """A summary of a told story as JSON."""
+    """Summarises a story that was told as JSON."""
     rng, hero = story.rng, story.hero
     known = {"hero": listing(hero.names) if hero.names else hero.kind, "kind": hero.kind}
     if story.has_place:
@@ -773,7 +774,7 @@ def story_with_questions(rng):
 
 
 def questions_about_text(rng):
-    """The story comes from the user; the model only answers."""
+    """The user gives the story; the model only answers questions."""
     story = Story(rng, rng.choices(["", "short"], (40, 60))[0])
     text = story.tell()
     turns = question_turns(story, rng.randint(1, 3))
@@ -785,7 +786,7 @@ def questions_about_text(rng):
 
 
 def several_stories(rng):
-    """A longer talk: stories one after the other, some with questions."""
+    """A longer chat with several stories, some with questions."""
     messages = []
     for number in range(rng.choice((2, 2, 3, 3, 4))):
         story = Story(rng, rng.choice(["", "short"]))
@@ -800,7 +801,7 @@ def several_stories(rng):
 
 
 def continuation(rng):
-    """The beginning is given, the rest is told."""
+    """The user gives the beginning of a story; the model continues it."""
     story = Story(rng, pick_length(rng))
     sentences = re.split(r"(?<=[.!?]) ", story.tell())
     cut = rng.randint(1, max(1, min(4, len(sentences) - 2)))
@@ -823,7 +824,7 @@ MIX = [(story_chat, 50), (story_with_questions, 14), (questions_about_text, 6), 
 
 
 def document(seed, index):
-    """Document number `index`; each has its own random numbers, so that any part can be made alone."""
+    """Document number `index`. Each has its own random stream, so any range can be generated separately."""
     rng = random.Random(f"{seed}/{index}")
     makers, weights = zip(*MIX)
     made = rng.choices(makers, weights)[0](rng)

@@ -1,20 +1,20 @@
 """Plot skeletons for make_corpus.py.
 
 A plot is a dict:
-  hints   relative clauses a request may use ("who loses {oa}"); {o}-style slots are filled in
-  themes  words a request may ask for ("friendship")
-  moods   moods the plot fits
+  hints   relative clauses that requests may use ("who loses {oa}"), with slots as in beats
+  themes  words that requests may ask for ("friendship")
+  moods   moods that the plot fits
   friend  "known" (introduced at the start), "met" (introduced by {fa} in a beat) or "none"
-  thing   list in OBJECT_LISTS that the object {o} comes from, or None
-  picks   extra slots, drawn from word lists
+  thing   the list in OBJECT_LISTS for the object {o}, or None
+  picks   extra slots and their word lists
   avoid   traits that contradict the plot
-  upset   what {feelbad} may be, if not any of words.FEEL_BAD
-  beats   templates told in order; "?" marks one that may be left out, "#" one that opens a paragraph
+  upset   values of {feelbad}; words.FEEL_BAD if absent
+  beats   templates in the order of the story; "?" marks an optional one, "#" the start of a paragraph
   facts   (questions, answer) pairs that the beats make true
   morals  closing sentences
 
-Templates: [a|b] is a choice, {slot} a filled word; a capital first letter of a slot
-capitalises its text. Hero: {h} {he} {him} {his} {himself} {was}, speaking: {sp} {i} {im} {me} {my}.
+Templates: [a|b] is a choice and {slot} a word that is filled in, capitalised if the slot's name is.
+Hero: {h} {he} {him} {his} {himself} {was}; as a speaker: {sp} {i} {im} {me} {my}.
 Friend: {f} {fhe} {fhim} {fhis}. Object: {o}, {oa} with its article, {theo}.
 """
 

@@ -1,19 +1,19 @@
-"""Trains the storyteller (or its draft model) from scratch on the documents of make_corpus.py.
+"""Trains the storyteller, or its draft model, on the documents of make_corpus.py.
 
     python train.py --corpus corpus.jsonl --tokenizer-out tokenizer            # once: the tokenizer
     python train.py --corpus corpus.jsonl --tokenizer tokenizer --out model    # the main model
     python train.py --corpus corpus.jsonl --tokenizer tokenizer --out draft \\
         --hidden 64 --layers 3 --heads 2 --kv-heads 1 --ffn 192                # the draft model
 
-With several processes, started by torchrun, each takes its part of every step. That suits a machine
-that is busy with other work too: the threads of one process would wait for each other all the time.
+torchrun divides each step among several processes. On a busy machine this is faster than several
+threads in one process, which wait for each other at every operation:
 
     torchrun --nproc-per-node 2 train.py --threads 1 ...
 
-Needs torch, transformers, tokenizers and safetensors. A run ends when --tokens have been seen or
---minutes have passed; the learning rate falls to zero towards whichever comes first.
---init starts from the weights of an earlier run instead of random ones. --grow starts from those of
-a smaller model: on a slow machine that one learns much more in the same time.
+Needs torch, transformers, tokenizers and safetensors. A run ends after --tokens or --minutes,
+whichever comes first; the learning rate falls to zero by then. --init starts from the weights of an
+earlier run, --grow from those of a smaller model, which on a slow machine learns much more in the same
+time.
 """
 
 import argparse
@@ -41,10 +41,10 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 VOCABULARY = 4096
 CONTEXT = 1024
-DRILL = 1  # the id of EOS: how a copying drill starts
-IGNORED = -100  # what follows padding
-ATTENTION = "eager"  # on a CPU, the backward pass of the fused kernel is slower
-HELD_OUT = 100  # documents kept for the loss that is printed
+DRILL = 1  # the id of EOS, which starts a copying drill
+IGNORED = -100  # target of padding
+ATTENTION = "eager"  # on a CPU, the fused kernel's backward pass is slower
+HELD_OUT = 100  # documents kept for the held-out loss
 
 
 def read_documents(path):
@@ -53,12 +53,12 @@ def read_documents(path):
 
 
 def plain(document):
-    """All text of a document, without markers."""
+    """Returns the text of a document without markers."""
     return document.get("text") or "\n".join(message["content"] for message in document["messages"])
 
 
 def train_tokenizer(documents, folder):
-    """Byte-level BPE with the Llama 3 way of splitting words."""
+    """Trains a byte-level BPE that splits words like Llama 3."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(SPLIT), "isolated"),
@@ -76,7 +76,7 @@ def train_tokenizer(documents, folder):
 
 
 def encode(tokenizer, documents):
-    """Token ids of each document; none longer than the context."""
+    """Returns the token ids of each document, cut to the context."""
     texts = [BOS + document["text"] + EOS if "text" in document
              else tokenizer.apply_chat_template(document["messages"], tokenize=False) for document in documents]
     encoded = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -84,7 +84,7 @@ def encode(tokenizer, documents):
 
 
 def encoded_corpus(tokenizer, path):
-    """The ids of all documents, kept in a file beside the corpus for the next run."""
+    """Returns the ids of all documents. They are cached in a file next to the corpus."""
     kept = path.with_suffix(".ids.pt")
     if not kept.exists():
         encoded = encode(tokenizer, read_documents(path))
@@ -95,7 +95,7 @@ def encoded_corpus(tokenizer, path):
 
 
 def batches(sequences, tokens_per_batch, rng):
-    """Batches of whole documents of about the same length, so that little is padding. Endless."""
+    """Yields batches of whole documents forever. Those of a batch have similar lengths, so there is little padding."""
     pool_size = 4096
     while True:
         rng.shuffle(sequences)
@@ -115,7 +115,7 @@ def padded(length):
 
 
 def tensors(batch, device):
-    """Ids and the ids that follow them, [rows, longest]; causal attention never looks at the padding behind."""
+    """Returns ids and following ids, both [rows, longest]. Padding is at the end, where causal attention ignores it."""
     width = padded(max(map(len, batch)))
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     following = torch.full((len(batch), width), IGNORED)
@@ -141,13 +141,13 @@ def new_model(options, tokenizer):
 
 @torch.no_grad()
 def grow(small, large):
-    """Puts a small model into the corner of a large one, so that both compute the same at first.
+    """Copies a small model into a corner of a large one, which then computes the same function.
 
-    Everything new writes zeros into the residual stream but reads from it with random weights, so
-    that it can learn. Both need the same head size and as many query heads per key head.
+    New parts write zeros into the residual stream but read from it with random weights, so they can
+    learn. Both models need the same head size and the same number of query heads per key head.
     """
     silent = ("embed_tokens.weight", "o_proj.weight", "down_proj.weight")
-    # The mean square over more dimensions, the new ones zero, is smaller by this ratio.
+    # The new dimensions are zero, which reduces the mean square by this ratio.
     ratio = small.config.hidden_size / large.config.hidden_size
     known = dict(small.named_parameters())
     for name, weight in large.named_parameters():
@@ -163,7 +163,7 @@ def grow(small, large):
 
 
 def join_processes():
-    """This process's number and how many there are."""
+    """Returns the rank of this process and the number of processes."""
     if "RANK" not in os.environ:
         return 0, 1
     dist.init_process_group("gloo")
@@ -181,10 +181,10 @@ def average(values):
 
 
 class Trainer:
-    """The model computes in bf16; the optimizers move exact float32 weights and copy them back.
+    """Trains in bf16. The optimizers update float32 weights, which are copied to the model.
 
-    Muon, which needs few tokens, for the matrices of the layers, AdamW for the embedding and the
-    norms. Muon's steps are scaled to those of AdamW, so that one learning rate serves both.
+    Muon, which needs few tokens, updates the matrices of the layers; AdamW updates the embedding and
+    the norms. Muon's steps are scaled to AdamW's, so both use the same learning rate.
     """
 
     def __init__(self, model, weigh, options):
@@ -200,7 +200,7 @@ class Trainer:
             torch.optim.AdamW(others, lr=options.lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
     def step(self, batch, rate):
-        """One update; returns the weighted loss."""
+        """Makes one update and returns the weighted loss."""
         loss = batch_loss(self.model, batch, self.weigh)
         loss.backward()
         for weight, exact in self.pairs:
@@ -219,12 +219,12 @@ class Trainer:
 
 
 def rate_factor(step, progress, warm_up):
-    """A short warm-up, then a cosine from 1 to 0."""
+    """A warm-up, then a cosine from 1 to 0."""
     return min(1.0, (step + 1) / warm_up) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
 def batch_loss(model, batch, weigh=None):
-    """Mean loss per token. The logits stay in bf16, which saves a good part of the time on a CPU."""
+    """Returns the mean loss per token. The logits stay in bf16, which is much faster on a CPU."""
     ids, following = tensors(batch, model.device)
     logits = model(input_ids=ids, use_cache=False).logits
     losses = F.cross_entropy(logits.flatten(0, 1), following.flatten(), ignore_index=IGNORED, reduction="none").float()
@@ -235,19 +235,18 @@ def batch_loss(model, batch, weigh=None):
 
 
 def drill(rng):
-    """Random tokens said several times over, after the end token in place of the usual start.
+    """Returns random tokens, repeated several times, that start with the end token instead of the usual start token.
 
-    Among stories alone, a model takes long to find out that it can copy; this shows it.
+    Drills teach copying, which a model learns slowly from stories alone.
     """
     phrase = [rng.randrange(4, VOCABULARY) for _ in range(rng.randint(8, 32))]
     return [DRILL] + phrase * rng.choice((2, 3))
 
 
 class CopyWeights:
-    """Weighs the rarer words that occur again in a document, such as the asked-for fox and its name.
+    """Gives more weight to rare words that occur again in a document, such as a requested fox and its name.
 
-    To take up words from the request and stay with them is what a small model learns last, and it
-    is what makes a story hang together.
+    Coherent stories need the words of the request, and small models learn to repeat these last.
     """
 
     def __init__(self, sequences, weight):
@@ -256,16 +255,16 @@ class CopyWeights:
         self.weight = weight
 
     def __call__(self, ids, following):
-        """[rows, longest] weights for the loss of each following token."""
+        """Returns the loss weight of each following token, [rows, longest]."""
         seen_before = (following[:, :, None] == ids[:, None, :]).tril().any(-1)
         chosen = seen_before & self.rare.to(ids.device)[following.clamp(min=0)]
-        first_time = (ids[:, :1] == DRILL) & ~seen_before  # nothing to learn from the first time
+        first_time = (ids[:, :1] == DRILL) & ~seen_before  # the first occurrence is random
         return (1.0 + (self.weight - 1.0) * chosen) * ~first_time
 
 
 @torch.no_grad()
 def held_out_loss(model, sequences):
-    """Mean loss per token over whole documents."""
+    """Returns the mean loss per token over whole documents."""
     model.eval()
     total = count = 0
     for start in range(0, len(sequences), 16):
@@ -278,7 +277,7 @@ def held_out_loss(model, sequences):
 
 
 def save(model, tokenizer, options):
-    """An ordinary checkpoint; the tokenizer's files are copied as they are."""
+    """Writes a Hugging Face checkpoint; the tokenizer's files are copied unchanged."""
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, do_sample=True, temperature=0.7, top_p=0.95,
         eos_token_id=[tokenizer.convert_tokens_to_ids(TURN_END), tokenizer.convert_tokens_to_ids(EOS)])
@@ -307,13 +306,13 @@ def train(options):
     seen = step = 0
     progress = torch.zeros(1) if options.tokens else torch.ones(1)
     while progress < 1.0:
-        share = list(islice(source, processes))  # every process draws the same and takes its own
+        share = list(islice(source, processes))  # all processes get the same batches; each uses its own
         loss = trainer.step(share[rank], options.lr * rate_factor(step, progress.item(), options.warm_up))
         step += 1
         seen += sum(len(sequence) for batch in share for sequence in batch)
         elapsed = time.time() - start
         progress.fill_(max(seen / options.tokens, elapsed / 60 / options.minutes))
-        average([progress])  # clocks differ; all must stop at the same step
+        average([progress])  # clocks differ, but all processes must stop at the same step
         if rank == 0 and step % 20 == 0:
             print(f"step {step} tokens {seen} loss {loss:.3f} {seen / elapsed:.0f} tokens/s", flush=True)
         if rank == 0 and time.time() - saved > options.save_minutes * 60:
@@ -335,14 +334,14 @@ def main():
     parser.add_argument("--tokenizer", type=Path, help="folder of the tokenizer")
     parser.add_argument("--out", type=Path, help="folder of the checkpoint")
     parser.add_argument("--init", type=Path, help="checkpoint to start from")
-    parser.add_argument("--grow", type=Path, help="smaller checkpoint to begin with, widened and deepened")
+    parser.add_argument("--grow", type=Path, help="smaller checkpoint to widen and deepen")
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--kv-heads", type=int, default=4)
     parser.add_argument("--ffn", type=int, default=512)
-    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on; 0 only writes the model, grown or not")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="or minutes, whichever ends first")
+    parser.add_argument("--tokens", type=float, default=30e6, help="tokens to train on; 0 writes the initial model")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="minutes to train, if that is shorter")
     parser.add_argument("--batch", type=int, default=8192, help="tokens per step, padding included")
     parser.add_argument("--longest", type=int, default=CONTEXT, help="leave out longer documents")
     parser.add_argument("--copy-weight", type=float, default=3.0, help="weight of rare words that occur again")

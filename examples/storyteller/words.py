@@ -1,6 +1,6 @@
-"""Word lists for make_corpus.py: who, where, what, how.
+"""Word lists for make_corpus.py.
 
-Every list is plain data. Words are separated by blanks, phrases by commas.
+Words are separated by blanks, phrases by commas.
 """
 
 
@@ -27,7 +27,7 @@ salamander chameleon iguana vole shrew gopher beagle poodle terrier bulldog chee
 antelope gazelle bison boar ram bull mule
 """)
 
-# A word, then f, m or e: she, he or either.
+# word:gender, with f for she, m for he, e for either.
 PEOPLE = [tuple(entry.split(":")) for entry in _words("""
 girl:f boy:m girl:f boy:m girl:f boy:m child:e woman:f man:m princess:f prince:m king:m queen:f
 grandmother:f grandfather:m mother:f father:m uncle:m aunt:f baker:e farmer:e fisherman:m sailor:e
@@ -40,7 +40,7 @@ traveler:e merchant:e mayor:e judge:e thief:e orphan:e neighbor:e janitor:e plum
 dentist:e barber:e waiter:m florist:e archer:e monk:m miner:e diver:e skater:e drummer:e
 """)]
 
-# Heroes who are neither animals nor people.
+# Heroes that are neither animals nor people.
 BEINGS = _words("""
 robot dragon ghost giant troll fairy elf dwarf unicorn mermaid monster goblin gnome snowman
 scarecrow phoenix griffin genie alien yeti teapot cloud train tractor boat truck star
@@ -83,7 +83,7 @@ bo ra lin da mi na ro rin sa ta vi lo ly ka dric la mar nor by ko nna ren ri ssa
 bert by dle fin ger ji kin lan mo nia pa que rex ston tle via wick
 """)
 
-# Kept apart from names: invented common nouns, so that copying any asked-for word is learnt.
+# Parts of invented common nouns, which teach the model to copy any requested word. Separate from those of names.
 NOUN_STARTS = _words("""
 bl br cl cr d dr f fl fr g gl gr h j k kl l m n p pl pr qu r s sn sp st t tr v w wh y z zw sk
 """)
@@ -124,7 +124,7 @@ old new small little big shiny tiny broken round wooden golden silver strange pr
 beautiful dusty rusty heavy
 """) + COLORS
 
-# Preposition, then the noun; an adjective may go between.
+# Preposition and noun; an adjective may be inserted between them.
 PLACES = [tuple(entry.split(" ", 1)) for entry in _phrases("""
 in forest, in village, in town, in city, in castle, in garden, in valley, in meadow, in cave,
 in desert, in jungle, in swamp, in cottage, in cabin, in palace, in barn, in zoo, in park,

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether Troupe continues texts as llama.cpp does, on the same GGUF files: a Markdown table, one row per file.
+"""Compares Troupe's greedy tokens with llama.cpp's on the same GGUF files. Prints a Markdown table, one row per file.
 
     tests/bench/agreement.py --server "llama-server" MODEL.gguf...
 
-For three prompts, llama.cpp's 32 greedy tokens are taken as the text, and at each of them both engines say which token
-is most likely, given the same ids before it: one token that differs thus does not make the rest incomparable. Where
-llama.cpp's own two best tokens are closer than `--clear` (in log-probability), either answer is as good; where they are
-not, a difference is an error, and the exit status is 1. `--server` may be several words (`chroot DIR llama-server`; then
-`--rename FROM=TO` says where the files are in there). Needs nothing but Python.
+llama.cpp continues each of three prompts by 32 greedy tokens. At each position, Troupe predicts the next token from the
+same ids, so one difference does not affect the positions after it. A difference is an error, with exit status 1, if
+llama.cpp's best token leads its second best by at least `--clear` in log-probability; below that, either token is
+acceptable. `--server` may be several words, such as `chroot DIR llama-server`; `--rename FROM=TO` then translates the
+paths of the models. Needs only Python's standard library.
 """
 
 import argparse
@@ -27,7 +27,7 @@ TOKENS = 32
 
 
 class Server:
-    """A server as a child process; `post` sends JSON and returns what comes back."""
+    """A server as a child process. `post` sends JSON and returns the decoded reply."""
 
     def __init__(self, command):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -43,7 +43,7 @@ class Server:
                     break
                 time.sleep(0.1)
         self.process.kill()
-        sys.exit(f"this did not become ready: {shlex.join(command)}")
+        sys.exit(f"the server did not become ready: {shlex.join(command)}")
 
     def post(self, path, body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
@@ -60,7 +60,7 @@ class Server:
 
 
 def continuation(peer, prompt):
-    """The prompt's ids, and of each greedy token its id, its log-probability and its lead over the second best."""
+    """Returns the prompt's ids and, per greedy token, its id, its log-probability and its lead over the second best."""
     ids = peer.post("/tokenize", {"content": prompt, "add_special": True})["tokens"]
     answer = peer.post("/completion", {"prompt": ids, "n_predict": TOKENS, "temperature": 0, "n_probs": 2,
                                        "ignore_eos": False})
@@ -81,10 +81,10 @@ def compare(troupe, peer_command, model, peer_model, clear, flags):
             for token, logprob, lead in steps:
                 answer = ours.post("/v1/completions", {"prompt": ids, "max_tokens": 1, "temperature": 0, "logprobs": 1,
                                                        "return_token_ids": True, "ignore_eos": True})["choices"][0]
-                drawn = answer["token_ids"][0]
+                sampled = answer["token_ids"][0]
                 compared += 1
                 clear_ones += lead >= clear
-                if drawn == token:
+                if sampled == token:
                     same += 1
                     apart = max(apart, abs(answer["logprobs"]["token_logprobs"][0] - logprob))
                 else:
@@ -101,9 +101,9 @@ def main():
     arguments.add_argument("--troupe", default=str(ROOT / "build/release/troupe"))
     arguments.add_argument("--server", required=True, type=shlex.split)
     arguments.add_argument("--rename", default="=", help="FROM=TO: how llama.cpp finds the files")
-    arguments.add_argument("--clear", type=float, default=0.5, help="in nats; the default is twice what the rounding of "
-                           "activations, which each engine does in its own way, moves log-probabilities by")
-    arguments.add_argument("--flags", type=shlex.split, default=[], help="more of them for `troupe serve`")
+    arguments.add_argument("--clear", type=float, default=0.5, help="in nats; the default is twice the change of "
+                           "log-probabilities that rounding of activations, different in each engine, causes")
+    arguments.add_argument("--flags", type=shlex.split, default=[], help="additional flags for `troupe serve`")
     arguments.add_argument("models", nargs="+", type=Path)
     options = arguments.parse_args()
     source, target = options.rename.split("=", 1)
@@ -112,7 +112,7 @@ def main():
     wrong = sum(compare(options.troupe, options.server, model, str(model).replace(source, target, 1) if source else
                         str(model), options.clear, options.flags) for model in options.models)
     if wrong:
-        sys.exit(f"{wrong} of the tokens differ where llama.cpp is sure")
+        sys.exit(f"{wrong} tokens differ although llama.cpp's lead is clear")
 
 
 if __name__ == "__main__":

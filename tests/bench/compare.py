@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Measures Troupe against llama.cpp (or a fork of it) on the same GGUF files, in turn, on this machine.
+"""Measures Troupe against llama.cpp, or a fork of it, on this machine with the same GGUF files.
 
     tests/bench/compare.py --peer L=/usr/bin/llama-bench models/llama-1b-*.gguf
 
-Writes into --out: table.md, results.json with every single run, roofline.svg. A peer is NAME=PATH of a
-llama-bench; its llama-batched-bench is taken from the same folder, where it is there. A program with
-arguments, such as `I="/opt/ik/llama-bench -rtr 1"` or `L="chroot /opt/peer llama-bench"`, is split as a shell
-would. The plot needs Debian's python3-matplotlib.
+Writes table.md, results.json (every run) and roofline.svg into --out. A peer is NAME=PATH of a llama-bench;
+its llama-batched-bench is used if it is in the same folder. A command with arguments, such as
+`I="/opt/ik/llama-bench -rtr 1"` or `L="chroot /opt/peer llama-bench"`, is split like a shell command. The
+plot needs Debian's python3-matplotlib.
 
-Three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and decode of
---batch sequences together, each after a prompt of --batch-prompt. Engines take turns run by run, so that
-a machine whose speed drifts treats them alike; a figure is the median over --runs. Below them, what share
-of the machine's own limits Troupe reached, which each run measures first.
+There are three figures per file, in tokens/s: prefill of --prompt tokens, decode of one sequence, and total
+decode of --batch sequences, each after a prompt of --batch-prompt tokens. Runs of the engines alternate, so
+that drifts of the machine's speed affect all of them; a figure is the median over --runs. The last rows are
+Troupe's share of the machine's peaks, which each run measures first.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SHARES = {"prefill_peak_share": "prefill, of the machine's peak", "decode_bandwi
 
 
 def output_of(command, with_log=False):
-    """What it printed on stdout, or on stdout and stderr."""
+    """Runs a command and returns its stdout, followed by its stderr if `with_log`."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
@@ -48,20 +48,20 @@ class Troupe:
 
     def measure(self, model):
         o = self.options
-        one = self.bench(model, o.prompt, o.generate, 1, "--ceilings")
+        one = self.bench(model, o.prompt, o.generate, 1, "--peaks")
         many = self.bench(model, o.batch_prompt, o.batch_generate, o.batch)
         return {"prefill": one["prefill_tps"], "decode": one["decode_tps"], "batched": many["decode_tps"],
                 "weight_bytes": one["weight_bytes"], "multiply_adds": one["multiply_adds_per_token"],
                 "device": one["device"], **{key: one.get(key) for key in SHARES}}
 
     def peaks(self):
-        """Of all threads together; the last line, after that of one thread."""
+        """The peaks of all threads together. The program prints those of one thread first."""
         words = [*self.command, "bench", "machine", "--threads", str(self.options.threads), "--json"]
         return json.loads(output_of(words).splitlines()[-1])
 
 
 def runs(command):
-    """Whether there is such a program; it may be one in a folder that `chroot` makes the root."""
+    """Whether the program exists. It is tried, because its path may be relative to the root that `chroot` sets."""
     try:
         done = subprocess.run([*command, "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     except FileNotFoundError:
@@ -81,7 +81,7 @@ class Peer:
 
     def batched(self, model):
         o = self.options
-        # The program may come after one that starts it, such as `nice` or `chroot FOLDER`.
+        # Another program, such as `nice` or `chroot FOLDER`, may come before llama-bench.
         index = next((i for i, word in enumerate(self.command) if Path(word).name == "llama-bench"), None)
         if index is None:
             return None
@@ -92,7 +92,7 @@ class Peer:
         words = [*self.command[:index], str(program), *(["-rtr"] if "-rtr" in self.command else []), "-m", model,
                  "-c", str(tokens + 256), "-b", "2048", "-ub", "512", "-npp", str(o.batch_prompt),
                  "-ntg", str(o.batch_generate), "-npl", str(o.batch), "-t", str(o.threads), "-tb", str(o.threads)]
-        # On stdout or, from ik_llama.cpp, on stderr:
+        # llama.cpp prints the table on stdout, ik_llama.cpp on stderr:
         # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
         for line in output_of(words, with_log=True).splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -106,7 +106,7 @@ class Peer:
 
 
 def machine():
-    """The processor, for the table's heading."""
+    """Describes the processor, for headings."""
     info = Path("/proc/cpuinfo").read_text()
     name = re.search(r"model name\s*:\s*(.*)", info)
     return f"{name.group(1) if name else 'unknown processor'}, {os.cpu_count()} cores"
@@ -123,7 +123,7 @@ def medians(results):
 def table(results, options):
     figures = {key: text.format(**vars(options)) for key, text in FIGURES.items()}
     middle = medians(results)
-    lines = [f"{machine()}, {options.threads} threads, medians of {options.runs} runs in turn, tokens/s; in brackets Troupe's over the peer's", "",
+    lines = [f"{machine()}, {options.threads} threads, medians of {options.runs} alternating runs, tokens/s; in brackets Troupe's ratio to the peer", "",
              "| | | " + " | ".join(Path(model).stem for model in middle) + " |", "|---|---|" + "---|" * len(middle)]
     for key, title in figures.items():
         lines.append(f"| {title} | Troupe | " + " | ".join(f"{m['Troupe'][key]:.1f}" for m in middle.values()) + " |")
@@ -138,7 +138,7 @@ def table(results, options):
 
 
 def roofline(results, peaks, options):
-    """Operations per byte of weights against the achieved rate, below the machine's own limits."""
+    """Plots the achieved operation rates over operations per byte of weights, below the machine's peaks."""
     import matplotlib
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
@@ -152,7 +152,7 @@ def roofline(results, peaks, options):
     middle = medians(results)
     markers = dict(zip(["Troupe", *options.peers], "o^sv*"))
     rows = {"prefill": options.prompt, "decode": 1, "batched": options.batch}
-    for index, (model, engines) in enumerate(middle.items()): # a colour for each model, a marker for each engine
+    for index, (model, engines) in enumerate(middle.items()):  # one colour per model, one marker per engine
         first = results[model]["Troupe"][0]
         for engine, figures in engines.items():
             known = [f for f in FIGURES if figures[f] is not None]

@@ -1,4 +1,4 @@
-"""PyTorch's flash kernel on the shape of cuda_bench's prefill attention: what the bench's own figure is compared with."""
+"""Measures PyTorch's flash attention on the shape of troupe_cuda_bench's prefill attention, for comparison."""
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How long streams wait for their next token while prompts arrive: servers with different flags, one after the other, under
-the same Poisson arrivals. Prints, for each set of flags, the median over rounds of time to first token, time between tokens
-and tokens per second.
+"""Measures the time between tokens of running streams while prompts arrive. Starts one server after the other, one per
+set of flags, under the same Poisson arrivals. Prints the median over rounds of time to first token, time between tokens
+and tokens per second for each set.
 
     tests/bench/latency.py --rate 0.4 --requests 24 --flags "--step-tokens 512" --flags "--step-tokens 64"
 
@@ -31,7 +31,10 @@ def percentile(values, share):
 
 
 async def drive(port, options, seed):
-    """Sends requests at Poisson arrivals and returns (seconds to first token, seconds between tokens, tokens, seconds)."""
+    """Sends requests at Poisson arrivals.
+
+    Returns the times to first token, the times between tokens (both in seconds), the number of tokens and the duration.
+    """
     chance = random.Random(seed)
     sent, last, first, gaps = {}, {}, [], []
     tokens = 0
@@ -91,8 +94,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--troupe", type=pathlib.Path, default=ROOT / "build" / "release" / "troupe")
     parser.add_argument("--model", default="synthetic:llama-1b")
-    parser.add_argument("--common", default="--quantize int8", help="flags of every server")
-    parser.add_argument("--flags", action="append", required=True, help="flags of one server; give it several times")
+    parser.add_argument("--common", default="--quantize int8", help="flags for every server")
+    parser.add_argument("--flags", action="append", required=True, help="flags for one server; repeat to compare")
     parser.add_argument("--rate", type=float, default=0.4, help="requests per second")
     parser.add_argument("--requests", type=int, default=24)
     parser.add_argument("--prompt", type=int, default=512, help="tokens")

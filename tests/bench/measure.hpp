@@ -11,9 +11,10 @@
 
 namespace troupe::bench {
 
-/// With one thread the clock is the thread's CPU time.
+/// Makes `now` measure the thread's CPU time, which other processes affect less.
 inline bool one_thread = false;
 
+/// Seconds.
 inline double now() {
   timespec t;
   clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -24,6 +25,7 @@ struct timing {
   double best, median; // seconds
 };
 
+/// Calls `f` repeatedly for about half a second, at least 5 and at most 200 times, after an unmeasured first call.
 template <class F>
 timing measure(const F& f) {
   std::vector<double> times;
@@ -54,7 +56,7 @@ struct device_tensor {
     : memory(device.allocate(rows * cols * size_of(type))), view{memory.get(), type, rows, cols, cols} {}
 };
 
-/// Attention at long contexts, and of many sequences with one prompt; see attention_bench.cpp.
+/// Measures attention at long contexts, and for many sequences with a common prompt.
 void attention(kernels::backend& device, const kernels::machine_peaks& peak);
 
 } // namespace troupe::bench

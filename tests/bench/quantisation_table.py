@@ -1,10 +1,10 @@
-"""What quantised weights cost: a Markdown table of perplexities, per checkpoint and format.
+"""Prints a Markdown table of perplexities by checkpoint and quantisation.
 
     python3 tests/bench/quantisation_table.py build/release/troupe
 
-Texts that the checkpoints were not trained on: for the bundled storyteller made-up chats of another seed than its training
-corpus, for the golden checkpoints the longest text that their reference outputs are for (short: their differences say
-more than their values). Extra models follow as MODEL=TEXT. The difference to the first column is given in percent.
+The bundled storyteller reads generated chats whose seed is not that of its training corpus. The golden checkpoints read
+the longest text of their reference outputs; it is short, so only large differences mean anything. Further models are
+given as MODEL=TEXT. Columns after f32 are differences to it in percent.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What `troupe bench model --device cuda:0` is compared with on a GPU: transformers on a model of the same shape.
+"""Measures transformers on a GPU, for comparison with `troupe bench model --device cuda:0` on the same shape.
 
     tests/bench/transformers_bench.py --shape llama-8b --prompt 8192 --generate 64 --batch 1,64 --context 1024
 
-Random weights in bf16, SDPA, a static cache, and decode steps replayed as a CUDA graph, argmax within it, so that Python
-is in no loop between two tokens. Prints a line of JSON per figure: tokens/s, median over --repeat; prefill is one prompt
-of --prompt tokens, decode starts from --context tokens in each of the sequences. On a CPU (--device cpu) the same runs
-without a graph, for trying the script. Needs PyTorch and transformers.
+Weights are random and in bf16, attention is SDPA with a static cache. Decode steps are replayed as a CUDA graph that
+includes argmax, so that no Python runs within a step. Prints one line of JSON per figure: tokens/s, the median over
+--repeat. Prefill is one prompt of --prompt tokens; decode starts with --context tokens in each sequence. --device cpu
+runs the same without a graph, to try the script. Needs PyTorch and transformers.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
-SHAPES = {  # layers, hidden, heads, K/V heads, feed-forward, vocabulary, tied: as in `troupe bench model`
+SHAPES = {  # layers, hidden, heads, K/V heads, feed-forward, vocabulary, tied; same as in `troupe bench model`
     "llama-135m": (30, 576, 9, 3, 1536, 49152, True),
     "llama-1b": (16, 2048, 32, 8, 8192, 50257, True),
     "llama-8b": (32, 4096, 32, 8, 14336, 128256, False),
@@ -43,7 +43,7 @@ class Model:
         return torch.randint(0, self.config.vocab_size, (batch, tokens), device=self.device)
 
     def forward(self, cache, ids, positions):
-        """The most likely next token of each sequence. ids: [batch, tokens]; positions: [tokens]."""
+        """Returns the most likely next token of each sequence. ids: [batch, tokens]; positions: [tokens]."""
         logits = self.model(ids, past_key_values=cache, use_cache=True, cache_position=positions,
                             position_ids=positions.unsqueeze(0), logits_to_keep=1).logits
         return logits[:, -1].argmax(-1, keepdim=True)
@@ -53,7 +53,7 @@ class Model:
             torch.cuda.synchronize(self.device)
 
     def prefill(self, tokens):
-        """Seconds."""
+        """Returns the seconds that one prompt takes."""
         cache = StaticCache(config=self.config, max_cache_len=tokens)
         ids, positions = self.ids(1, tokens), torch.arange(tokens, device=self.device)
         self.forward(cache, ids, positions)  # allocates
@@ -65,7 +65,7 @@ class Model:
         return time.perf_counter() - begin
 
     def decode(self, batch, context, generate, repeat):
-        """Seconds per step, one figure per repetition."""
+        """Returns the seconds per step, one value per repetition."""
         cache = StaticCache(config=self.config, max_cache_len=context + generate + 8)
         chunk = max(1, min(context, 8192 // batch))
         for first in range(0, context, chunk):
@@ -108,7 +108,7 @@ def main():
     arguments.add_argument("--prompt", type=int, default=8192)
     arguments.add_argument("--generate", type=int, default=64)
     arguments.add_argument("--context", type=int, default=1024)
-    arguments.add_argument("--batch", default="1", help="sizes, with commas between them")
+    arguments.add_argument("--batch", default="1", help="batch sizes, separated by commas")
     arguments.add_argument("--repeat", type=int, default=5)
     options = arguments.parse_args()
     where = {"shape": options.shape, "torch": torch.__version__, "transformers": transformers.__version__,

@@ -1,14 +1,14 @@
-"""Writes the GGUF files of this folder, and gguf.json with what they must give. Needs `pip install gguf numpy`; run as
+"""Writes the GGUF files of this folder, and gguf.json with their expected logits. Needs gguf and numpy. Usage:
 
     python make_gguf.py golden gguf
 
-blocks.gguf       random blocks of each quantised type, and the values (`TYPE.f32`) that the gguf package gives them
+blocks.gguf       random blocks of each quantised type, and their values (`TYPE.f32`) according to the gguf package
 llama3-q8_0.gguf  golden/llama-mqa-rope3 with weights in Q8_0 and its rope scaling as `rope_freqs.weight`
-qwen2-bf16.gguf   golden/qwen2 as it is
-mixed.gguf        a random one-layer llama with a type of its own for each matrix
+qwen2-bf16.gguf   golden/qwen2, unchanged
+mixed.gguf        a random one-layer llama whose matrices have different types
 spm-vocab.gguf    the vocabulary of golden/mistral-swa as a SentencePiece model, without tensors
 
-`--all FOLDER` writes every golden checkpoint as F32 and, where rows allow, Q8_0, to compare with other programs.
+`--all` writes every golden checkpoint as F32 instead, for comparisons with other programs.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def gguf_name(name):
 
 
 def read_safetensors(file):
-    """Tensors as float32."""
+    """Returns the tensors of a file as float32."""
     raw = file.read_bytes()
     length = int.from_bytes(raw[:8], "little")
     result = {}
@@ -66,7 +66,7 @@ def read_safetensors(file):
 
 
 def interleaved(rows, heads):
-    """The order that the llama architecture wants for q and k: halves of a head become neighbours."""
+    """Reorders the rows of q or k as the llama architecture expects: the halves of a head alternate."""
     shape = rows.shape
     return rows.reshape(heads, 2, shape[0] // heads // 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
 
@@ -154,7 +154,7 @@ def finish(w):
 
 
 def write_model(file, folder, matrix_type, with_tensors=True):
-    """Returns the configuration and the weights that the file holds, dequantised, under their Hugging Face names."""
+    """Writes a golden checkpoint. Returns its configuration and the dequantised weights under Hugging Face's names."""
     config = json.loads((folder / "config.json").read_text())
     architecture = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
     w = GGUFWriter(file, architecture)
@@ -176,14 +176,14 @@ def write_model(file, folder, matrix_type, with_tensors=True):
 
 
 def rounded_to_int8(x):
-    """As inputs of quantised matrices are: 32 of them share a scale."""
+    """Rounds inputs as quantised matrices do: 32 inputs share a scale."""
     groups = x.reshape(*x.shape[:-1], -1, 32)
     scale = np.abs(groups).max(-1, keepdims=True) / 127
     return (np.rint(groups / np.where(scale == 0, 1, scale)) * scale).reshape(x.shape)
 
 
 def forward(config, weights, ids, divisors=None, floats=()):
-    """Logits of the last token, in float64. All matrices but `floats` are quantised."""
+    """Returns the logits of the last token, computed in float64. All matrices except `floats` are quantised."""
     dim = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
     get = lambda name: weights[name].astype(np.float64)
@@ -223,7 +223,7 @@ F16_FIELDS = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: 
 
 
 def random_blocks(random, kind, rows, columns, scale):
-    """Random bits, but for the f16 fields: normally distributed around nothing."""
+    """Returns blocks of random bits. Only their f16 fields are valid numbers, normally distributed around zero."""
     weights, size = GGML_QUANT_SIZES[kind]
     blocks = random.integers(0, 256, (rows * columns // weights, size), np.uint8)
     for at in F16_FIELDS[kind]:
@@ -301,7 +301,7 @@ def main():
     expected = {"llama3-q8_0": {"ids": ids, "logits": forward(config, held, ids, divisors)}}
     config, held = write_mixed(options.out / "mixed.gguf")
     ids = np.random.default_rng(3).integers(0, 128, 50).tolist()
-    # Gate and up of different formats are multiplied as floats.
+    # If gate and up have different formats, both are multiplied as floats.
     floats = ("v_proj", "gate_proj", "up_proj")
     expected["mixed"] = {"ids": ids, "logits": forward(config, held, ids, floats=floats)}
     (options.out / "gguf.json").write_text(json.dumps(expected) + "\n")

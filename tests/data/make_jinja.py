@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Writes jinja.json: small templates and what jinja2 3.1, set up as transformers sets it up, makes of them.
+"""Writes jinja.json: small templates, rendered by jinja2 3.1 with transformers' settings.
 
     python3 -m venv venv && venv/bin/pip install jinja2==3.1.6 && venv/bin/python make_jinja.py
 
-Each case is {"template", "globals"?, "expected"}; an expected value of null means that the template must be refused,
-while it is parsed or while it is rendered.
+Each case is {"template", "globals"?, "expected"}. If "expected" is null, parsing or rendering must fail.
 """
 import datetime
 import json
@@ -41,7 +40,7 @@ environment.filters["tojson"] = tojson
 environment.globals["raise_exception"] = raise_exception
 environment.globals["strftime_now"] = datetime.datetime(2026, 7, 4, 9, 5, 3).strftime
 
-# The globals of every case that has none of its own.
+# The globals of cases without their own.
 GLOBALS = {
     "n": 7, "x": 2.5, "t": True, "nothing": None, "s": "Hello, World", "u": "Grüße – 你好 🎭", "e": "",
     "xs": [3, 1, 2], "words": ["pear", "Apple", "fig"], "nested": [[1, 2], [3, [4]]],
@@ -54,7 +53,7 @@ GLOBALS = {
                  {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"q": "ü<>&'", "n": 1.0}}}]}],
 }
 
-# Expressions, each printed by {{ }}.
+# One expression per line, each rendered as {{ EXPRESSION }}.
 EXPRESSIONS = r"""
 1 + 2 * 3 - 4
 (1 + 2) * 3
@@ -747,7 +746,7 @@ d|length==3
 xs|first|string + 'x'
 """ .strip("\n").split("\n")
 
-# Expressions whose refusal by jinja2 or by us is a matter of taste or of Python's internals.
+# Left out: whether these fail is a matter of taste or of Python's internals.
 EXPRESSIONS = [e for e in EXPRESSIONS if e not in ("'\\N{BULLET}x' | length == 2", "words | map | list", "d.items")]
 
 TEMPLATES = [
@@ -800,7 +799,7 @@ cases = [{"template": "{{ " + e + " }}"} for e in EXPRESSIONS] + [{"template": t
 def render(template):
     try:
         return environment.from_string(template).render(**GLOBALS)
-    except Exception:  # whatever Python raises, we must refuse
+    except Exception:  # any exception of Python's means that Troupe must fail, too
         return None
 
 

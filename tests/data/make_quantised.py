@@ -1,10 +1,11 @@
-"""Writes small checkpoints as GPTQ and AWQ store them, and quantised.json with what they must give. Needs numpy and, for
-make_gguf.py, the gguf package; run as
+"""Writes small checkpoints in the formats of GPTQ and AWQ, and quantised.json with their expected values and logits.
+Needs numpy and, for make_gguf.py, the gguf package. Usage:
 
     python make_quantised.py quantised
 
-Random llamas of one layer, whose 4-bit codes, zeros and scales are drawn and packed here after the formats' definitions.
-For each matrix some values are listed, and the logits after a few tokens, inputs of matrices rounded to int8.
+The checkpoints are one-layer llamas with random 4-bit codes, zeros and scales, packed here according to the definitions
+of the formats. quantised.json has some values of each matrix, and the logits after a few tokens, computed with inputs
+of matrices rounded to int8.
 """
 
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from make_gguf import forward
 
-AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # which of eight outputs the nibbles of a word hold
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output that each nibble of a word holds
 SHAPES = {
     "self_attn.q_proj": (128, 128), "self_attn.k_proj": (64, 128), "self_attn.v_proj": (64, 128),
     "self_attn.o_proj": (128, 128), "mlp.gate_proj": (128, 128), "mlp.up_proj": (128, 128), "mlp.down_proj": (128, 128),
@@ -37,17 +38,17 @@ CASES = {
     "gptq-g128-act-order": {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True},
     "awq-g64": {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"},
 }  # fmt: skip
-FFN = {"gptq-g128-act-order": 256}  # so that one matrix has two groups; else 128
+FFN = {"gptq-g128-act-order": 256}  # two groups in down_proj; 128 in the other cases
 
 
 def words(codes, order=range(8)):
-    """Eight neighbours of the last axis in one int32, `order[i]` in nibble i."""
+    """Packs each eight neighbours of the last axis into an int32, `order[i]` in nibble i."""
     grouped = codes.reshape(*codes.shape[:-1], -1, 8).astype(np.uint32)
     return sum(grouped[..., order[i]] << np.uint32(4 * i) for i in range(8)).astype(np.uint32).view(np.int32)
 
 
 def quantised(random, name, config, rows, cols):
-    """The stored tensors of a matrix [rows = outputs, cols = inputs], its values, and those that are computed with."""
+    """Returns a random matrix [outputs, inputs]: stored tensors, exact values, and the values that Troupe keeps."""
     group = cols if config["group_size"] < 0 else config["group_size"]
     groups = cols // group
     codes = random.integers(0, 16, (rows, cols))
@@ -60,11 +61,11 @@ def quantised(random, name, config, rows, cols):
     if config["quant_method"] == "awq":
         stored = {"qweight": words(codes.T, AWQ_ORDER), "qzeros": words(zeros.T, AWQ_ORDER)}
     else:
-        as_they_are = config.get("checkpoint_format") == "gptq_v2" or "mislabelled" in name
-        stored = {"qweight": np.ascontiguousarray(words(codes).T), "qzeros": words((zeros if as_they_are else zeros - 1).T)}
+        exact_zeros = config.get("checkpoint_format") == "gptq_v2" or "mislabelled" in name
+        stored = {"qweight": np.ascontiguousarray(words(codes).T), "qzeros": words((zeros if exact_zeros else zeros - 1).T)}
         if "whole" not in name:
             stored["g_idx"] = order.astype(np.int32)
-    kept = values  # but for minima in f16 where matrices stay in blocks
+    kept = values  # except that matrices kept in blocks have their minima in f16
     if not config.get("desc_act") and not config.get("sym"):
         kept = (scales.astype(np.float64)[:, order] * codes) + (-scales * zeros).astype(np.float16).astype(np.float64)[:, order]
     return stored | {"scales": np.ascontiguousarray(scales.T)}, values, kept
@@ -108,8 +109,8 @@ def main():
             samples[stem + ".weight"] = [[r, c, float(values[r, c])] for r, c in picked]
         write_safetensors(folder / "model.safetensors", stored)
         ids = random.integers(0, 32, 20).tolist()
-        # What is not kept in blocks is multiplied as floats, like the tied head.
-        # Where a matrix has one group, the order of inputs does not matter.
+        # Matrices that are not kept in blocks are multiplied as floats, like the tied head. With desc_act, these are
+        # the ones with several groups: in a single group the order of inputs does not matter.
         plain = (["down_proj"] if ffn == 256 else ["proj"] if quantisation.get("desc_act") else []) + ["embed"]
         expected[name] = {"samples": samples, "ids": ids, "logits": forward(config, held, ids, floats=plain)}
     (out / "quantised.json").write_text(json.dumps(expected) + "\n")

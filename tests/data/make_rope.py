@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Write rope.json: inverse frequencies and attention factors as transformers computes them, with the configurations in both
-spellings. Needs torch and transformers 5.
+"""Writes rope.json: configurations in the spellings of transformers 4 and 5, with the inverse frequencies and attention
+factors that transformers computes. Needs torch and transformers 5.
 
 usage: make_rope.py > rope.json
 """
@@ -58,7 +58,7 @@ def main():
                  "head_dim": head_dim}
         new = sizes | {"rope_parameters": {"rope_theta": theta} | (scaling or {"rope_type": "default"})}
         old_scaling = dict(scaling) if scaling else None
-        if old_scaling and old_scaling["rope_type"] in ("linear", "dynamic"):  # older still
+        if old_scaling and old_scaling["rope_type"] in ("linear", "dynamic"):  # these use a still older key
             old_scaling["type"] = old_scaling.pop("rope_type")
         old = sizes | {"rope_theta": theta, "rope_scaling": old_scaling}
         config = LlamaConfig(**{k: v for k, v in json.loads(json.dumps(new)).items() if k != "model_type"})

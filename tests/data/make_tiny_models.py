@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write tiny/: random checkpoints of a few kB for what the golden ones do not exercise, each with its configuration in
-both spellings (config.json of transformers 5, config.v4.json) and expected.json: token ids and the logits at some of their
-positions, computed in float32 over the stored weights. Needs torch and transformers 5.
+"""Writes tiny/: random checkpoints of a few kB for features that the golden ones do not cover. Each has its
+configuration in the spellings of transformers 5 (config.json) and 4 (config.v4.json), and expected.json with token ids
+and the logits at some positions, computed in float32 over the stored weights. Needs torch and transformers 5.
 
 usage: make_tiny_models.py OUT
 """
@@ -41,7 +41,7 @@ MODELS = {
 
 
 def old_spelling(config):
-    """As transformers 4 would have written it."""
+    """Returns the configuration in transformers 4's spelling."""
     old = dict(config)
     old["torch_dtype"] = old.pop("dtype")
     rope = dict(old.pop("rope_parameters"))
@@ -51,12 +51,12 @@ def old_spelling(config):
         ("type" if kind in ("linear", "dynamic", "yarn") else "rope_type"): kind} | rope
     old["transformers_version"] = "4.47.0"
     if old["model_type"] == "qwen2":
-        del old["layer_types"]  # came later; max_window_layers says the same
+        del old["layer_types"]  # transformers 4 has max_window_layers instead
     return old
 
 
 def logits_of(model, ids):
-    """Token by token, so that dynamic scaling sees the sequence grow."""
+    """Returns the logits of each position. Runs token by token, so that dynamic scaling sees the sequence grow."""
     rows, cache = [], None
     with torch.no_grad():
         for token in ids:

@@ -1,9 +1,9 @@
-"""Writes tokenizers.json: small tokenizers that differ in one part each, with texts, and what the `tokenizers` package makes
-of them. The unit tests replay it. Needs `pip install tokenizers` (0.23); run as
+"""Writes tokenizers.json: small tokenizers that differ in one part each, with texts as the `tokenizers` package encodes
+and decodes them. The unit tests replay it. Needs `pip install tokenizers` (0.23). Usage:
 
     python make_tokenizers.py tokenizers.json
 
-`--texts N --seed S` makes another, larger set of cases for comparing the implementations more thoroughly.
+`--texts N --seed S` writes another, larger set of cases for a more thorough comparison.
 """
 
 import argparse
@@ -288,7 +288,7 @@ ODD_TEXTS = [
 
 
 def variants():
-    """name, model, parts of tokenizer.json, texts to mix in."""
+    """Yields name, model, parts of tokenizer.json, and texts to mix in."""
     for name in ["byte", "byte_spelled", "byte_whole"]:
         yield name, name, dict(pre_tokenizer=BYTES, decoder=BYTES_OUT), []
     yield "prefix space", "byte", dict(pre_tokenizer=bytes_pre(True), decoder=BYTES_OUT), []
@@ -478,8 +478,8 @@ def main():
             try:
                 plain = t.encode(text, add_special_tokens=False).ids
                 cases.append([text, plain] + [t.encode(text).ids] * ("post_processor" in parts))
-            except BaseException:  # it panics where an alignment with the original text has become inconsistent
-                print(f"{name}: {text!r} cannot be encoded", file=sys.stderr)
+            except BaseException:  # tokenizers panics if alignments with the original text become inconsistent
+                print(f"{name}: tokenizers cannot encode {text!r}", file=sys.stderr)
         decodes = []
         for _ in range(options.texts):
             ids = [rng.randrange(next_id + 2) for _ in range(rng.randint(0, 12))]
@@ -487,7 +487,7 @@ def main():
                 ids = [3 + b for b in rng.choice(PIECES).encode() + rng.choice([b"", b"\xe4\xbd", b"\xff"])] + ids
             try:
                 both = [t.decode(ids, skip_special_tokens=False), t.decode(ids, skip_special_tokens=True)]
-            except BaseException:  # Strip panics where there is less than it may strip
+            except BaseException:  # Strip panics on texts shorter than it may strip
                 continue
             decodes.append([ids, both[0]] + both[1:] * (both[0] != both[1]))
         result["tokenizers"].append({"name": name, "model": model, "parts": whole, "encode": cases, "decode": decodes})

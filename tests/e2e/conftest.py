@@ -19,7 +19,7 @@ def shared_server():
 
 @pytest.fixture
 def server(shared_server):
-    """The server of llama-gqa. Every test must leave it idle, with no block in use."""
+    """A server shared by all tests, with llama-gqa. Each test must leave it idle, with no block in use."""
     yield shared_server
     assert shared_server.process.poll() is None, "".join(shared_server.err)
     shared_server.wait_until_idle()
@@ -38,7 +38,7 @@ def golden():
 @pytest.fixture(scope="session")
 def story_server():
     if not (STORYTELLER / "config.json").is_file():
-        pytest.skip("there is no bundled storyteller")
+        pytest.skip("the bundled storyteller is absent")
     server = Server(STORYTELLER)
     yield server
     server.wait_until_idle()
@@ -47,7 +47,7 @@ def story_server():
 
 @pytest.fixture
 def launch():
-    """Starts servers with other flags: launch("--max-queue", "1")."""
+    """Starts servers with flags of the test: launch("--max-queue", "1")."""
     started = []
 
     def start(*flags, model=GOLDEN, ready=True):

@@ -1,11 +1,11 @@
-"""Results of transformers, as far as they must match exactly."""
+"""The part of transformers' results that must match exactly."""
 
 MODEL = "llama-gqa"
 PROMPT = "ROMEO:\n"
 
 
 def binding(case):
-    """How many greedy ids must match: up to the first whose margin is within rounding error."""
+    """The number of greedy ids that must match: those before the first margin within rounding error."""
     margins = case["greedy"]["margins"]
     return next((i for i, margin in enumerate(margins) if margin < 1e-3), len(margins))
 

@@ -17,7 +17,7 @@ STORYTELLER = ROOT / "examples" / "storyteller" / "model"
 
 def binary():
     path = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "release" / "troupe"))
-    assert path.is_file(), f"{path} is not there: build it or set TROUPE_BINARY"
+    assert path.is_file(), f"{path} does not exist: build it or set TROUPE_BINARY"
     return str(path)
 
 
@@ -27,7 +27,7 @@ def wait_until(condition, what, seconds=20):
     while True:
         if value := condition():
             return value
-        assert time.monotonic() < end, f"waited {seconds} s in vain: {what}"
+        assert time.monotonic() < end, f"timed out after {seconds} s waiting for {what}"
         time.sleep(0.02)
 
 
@@ -37,7 +37,7 @@ class Server:
             [binary(), "serve", "--model", str(model), "--port", "0", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.out, self.err = [], []
-        # One connection per request, so that none is found closed; no TLS, whose set-up is slow.
+        # One connection per request: the server may have closed a kept one. TLS is off because its set-up is slow.
         self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
                          for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
@@ -46,7 +46,7 @@ class Server:
         try:
             self.url = wait_until(self._find_url, "the server to print its URL")
             if ready:
-                wait_until(lambda: self.get("/health").status_code == 200, "health", 60)
+                wait_until(lambda: self.get("/health").status_code == 200, "the model to load", 60)
         except BaseException:
             self.process.kill()
             raise
@@ -83,7 +83,7 @@ class Server:
         wait_until(lambda: self.is_idle(**more), "all blocks to be free and no request to run", seconds)
 
     def stop(self):
-        """SIGTERM; returns the exit status."""
+        """Sends SIGTERM and returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:

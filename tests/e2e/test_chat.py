@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions through the official client."""
+"""POST /v1/chat/completions with the official client."""
 
 import math
 
@@ -28,7 +28,7 @@ def test_templates_render_as_transformers_does(client, golden):
     assert checked >= 2
 
 
-def test_an_answer_has_the_shape_that_clients_expect(client, server):
+def test_a_reply_has_the_shape_that_clients_expect(client, server):
     answer = chat(client)
     choice = answer.choices[0]
     assert answer.object == "chat.completion"
@@ -41,17 +41,17 @@ def test_an_answer_has_the_shape_that_clients_expect(client, server):
     assert answer.usage.prompt_tokens == len(answer.prompt_token_ids)
 
 
-def test_the_chat_is_the_completion_of_its_rendering(client):
+def test_a_chat_equals_the_completion_of_its_rendered_prompt(client):
     answer = chat(client)
     plain = client.completions.create(prompt=answer.prompt_token_ids, **GREEDY, extra_body=IDS)
     assert plain.choices[0].token_ids == answer.choices[0].token_ids
 
 
-def test_a_stream_starts_with_text_and_gives_the_same(client):
+def test_a_stream_starts_with_text_and_equals_the_whole_reply(client):
     chunks = list(chat(client, stream=True))
     first = chunks[0].choices[0].delta
     assert first.role == "assistant"
-    assert first.content, "no empty chunk ahead of the first token"
+    assert first.content, "the first chunk must have text"
     assert all(chunk.object == "chat.completion.chunk" for chunk in chunks)
     assert len({chunk.id for chunk in chunks}) == 1
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == chat(client).choices[0].message.content
@@ -65,9 +65,9 @@ def test_include_usage(client):
     assert chunks[-1].usage.completion_tokens == 24
 
 
-def test_the_clients_own_stream_helper_accumulates_the_answer(client):
+def test_the_clients_stream_helper_accumulates_the_reply(client):
     text = chat(client).choices[0].message.content
-    stop = text[20:24]  # the client's helper treats an end by length as a failure
+    stop = text[20:24]  # the helper raises if the finish reason is "length"
     with client.chat.completions.stream(messages=USER, stop=[stop], **GREEDY) as stream:
         kinds = {event.type for event in stream}
         final = stream.get_final_completion()
@@ -76,10 +76,10 @@ def test_the_clients_own_stream_helper_accumulates_the_answer(client):
 
 
 def test_n_choices_in_one_stream(client):
-    drawn = {"n": 3, "temperature": 1, "seed": 11}
-    whole = [choice.message.content for choice in chat(client, **drawn).choices]
+    sampling = {"n": 3, "temperature": 1, "seed": 11}
+    whole = [choice.message.content for choice in chat(client, **sampling).choices]
     streamed = ["", "", ""]
-    for chunk in chat(client, stream=True, **drawn):
+    for chunk in chat(client, stream=True, **sampling):
         for choice in chunk.choices:
             streamed[choice.index] += choice.delta.content or ""
     assert streamed == whole
@@ -112,17 +112,17 @@ def test_stop_strings(client):
     assert choice.finish_reason == "stop"
 
 
-def test_max_completion_tokens_is_the_newer_name(client):
+def test_max_completion_tokens_equals_max_tokens(client):
     answer = client.chat.completions.create(model=MODEL, messages=USER, temperature=0, max_completion_tokens=5)
     assert answer.usage.completion_tokens == 5
 
 
-def test_content_in_parts_is_text_too(client):
+def test_content_may_be_a_list_of_text_parts(client):
     parts = [{"role": "user", "content": [{"type": "text", "text": USER[0]["content"]}]}]
     assert chat(client, parts).choices[0].token_ids == chat(client).choices[0].token_ids
 
 
-def test_a_second_turn_finds_the_first_in_the_prefix_cache(client):
+def test_a_second_turn_reuses_the_prefix_cache(client):
     long = [{"role": "user", "content": "Speak of the king and of his sons, and of their war. " * 4}]
     first = chat(client, long)
     longer = long + [{"role": "assistant", "content": first.choices[0].message.content},
@@ -133,7 +133,7 @@ def test_a_second_turn_finds_the_first_in_the_prefix_cache(client):
 
 
 @pytest.mark.parametrize("subject, word", [("a fox", "fox"), ("a shy turtle named Maple", "maple")])
-def test_the_storyteller_tells_a_story_and_stops_by_itself(story_server, subject, word):
+def test_the_storyteller_tells_a_story_and_ends_it(story_server, subject, word):
     client = client_of(story_server)
     answer = client.chat.completions.create(
         model=client.models.list().data[0].id, seed=1, temperature=0.7, max_tokens=700,

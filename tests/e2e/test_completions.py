@@ -1,4 +1,4 @@
-"""POST /v1/completions through the official client."""
+"""POST /v1/completions with the official client."""
 
 import math
 
@@ -32,7 +32,7 @@ def test_greedy_continues_as_transformers_does(client, server, golden, number):
     assert answer.usage.total_tokens == len(case["ids"]) + 48
 
 
-def test_a_prompt_of_ids_is_taken_as_it_is(client, golden):
+def test_a_prompt_of_ids_is_used_unchanged(client, golden):
     case = golden["cases"][0]
     choice = complete(client, case["ids"]).choices[0]
     assert choice.prompt_token_ids == case["ids"]
@@ -40,7 +40,7 @@ def test_a_prompt_of_ids_is_taken_as_it_is(client, golden):
 
 
 @pytest.mark.parametrize("kind", ["text", "ids"])
-def test_a_list_of_prompts_gives_a_choice_for_each_in_order(client, golden, kind):
+def test_a_list_of_prompts_gives_one_choice_each_in_order(client, golden, kind):
     cases = golden["cases"][:3]
     answer = complete(client, [case[kind] for case in cases])
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
@@ -55,12 +55,12 @@ def test_a_list_may_mix_texts_and_ids(client, golden):
     assert [choice.token_ids for choice in answer.choices] == [case["greedy"]["ids"] for case in cases]
 
 
-def test_max_tokens_is_16_unless_given(client):
+def test_max_tokens_defaults_to_16(client):
     answer = client.completions.create(model=MODEL, prompt=PROMPT, temperature=0)
     assert answer.usage.completion_tokens == 16
 
 
-def test_a_stream_gives_the_same_in_pieces(client, golden):
+def test_a_stream_gives_the_whole_reply_in_pieces(client, golden):
     pieces, ids, finish = [], [], []
     for chunk in complete(client, stream=True):
         assert chunk.object == "text_completion"
@@ -85,8 +85,8 @@ def test_include_usage_adds_one_last_chunk_without_choices(client, golden):
 
 
 def test_n_choices_differ_and_repeat_with_their_seed(client):
-    drawn = {"temperature": 1, "seed": 7, "n": 4}
-    first, again = complete(client, **drawn), complete(client, **drawn)
+    sampling = {"temperature": 1, "seed": 7, "n": 4}
+    first, again = complete(client, **sampling), complete(client, **sampling)
     texts = [choice.text for choice in first.choices]
     assert [choice.index for choice in first.choices] == [0, 1, 2, 3]
     assert len(set(texts)) == 4
@@ -98,12 +98,12 @@ def test_n_choices_differ_and_repeat_with_their_seed(client):
     assert other.choices[0].text != texts[0]
 
 
-def test_streamed_n_choices_are_those_of_the_whole_answer(client):
-    drawn = {"temperature": 1, "seed": 3, "n": 3}
-    whole = [choice.text for choice in complete(client, **drawn).choices]
+def test_streamed_n_choices_equal_those_of_the_whole_reply(client):
+    sampling = {"temperature": 1, "seed": 3, "n": 3}
+    whole = [choice.text for choice in complete(client, **sampling).choices]
     streamed = ["", "", ""]
     ends = []
-    for chunk in complete(client, stream=True, **drawn):
+    for chunk in complete(client, stream=True, **sampling):
         for choice in chunk.choices:
             streamed[choice.index] += choice.text
             if choice.finish_reason:
@@ -121,7 +121,7 @@ def test_n_times_several_prompts(client, golden):
         assert [c.text for c in together.choices[2 * number:2 * number + 2]] == [c.text for c in alone.choices]
 
 
-def test_logprobs_are_the_models(client, golden):
+def test_logprobs_are_those_of_the_model(client, golden):
     case = golden["cases"][0]
     choice = complete(client, logprobs=5).choices[0]
     given = choice.logprobs
@@ -132,7 +132,7 @@ def test_logprobs_are_the_models(client, golden):
     for token, logprob, top, offset in zip(given.tokens, given.token_logprobs, given.top_logprobs, given.text_offset):
         assert 1 <= len(top) <= 6
         assert math.isclose(top[token], logprob, abs_tol=1e-6)
-        assert max(top.values()) == top[token], "greedy takes the likeliest"
+        assert max(top.values()) == top[token], "greedy must choose the most likely token"
         assert choice.text[offset:].startswith(token)
 
 
@@ -143,7 +143,7 @@ def test_logprobs_do_not_depend_on_sampling(client):
     assert biased.logprobs.token_logprobs[0] == plain.logprobs.token_logprobs[0]
 
 
-def test_streamed_logprobs_are_those_of_the_whole_answer(client):
+def test_streamed_logprobs_equal_those_of_the_whole_reply(client):
     whole = complete(client, logprobs=2).choices[0].logprobs
     tokens, values, offsets = [], [], []
     for chunk in complete(client, logprobs=2, stream=True):
@@ -156,7 +156,7 @@ def test_streamed_logprobs_are_those_of_the_whole_answer(client):
 
 
 @pytest.mark.parametrize("start, length", [(3, 2), (10, 6), (17, 15)])
-def test_a_stop_string_ends_the_text_before_itself(client, server, golden, start, length):
+def test_a_stop_string_ends_the_text_and_is_not_part_of_it(client, server, golden, start, length):
     text = greedy_text(server, golden)
     stop = text[start:start + length]
     expected = text[:text.index(stop)]
@@ -167,11 +167,11 @@ def test_a_stop_string_ends_the_text_before_itself(client, server, golden, start
     for chunk in complete(client, stop=[stop, "never in the text"], stream=True):
         for part in chunk.choices:
             streamed += part.text
-            assert expected.startswith(streamed), "nothing of a stop string may get out, not even for a while"
+            assert expected.startswith(streamed), "no part of a stop string may be sent, not even temporarily"
     assert streamed == expected
 
 
-def test_a_stop_string_that_only_begins_holds_nothing_back_for_good(client, server, golden):
+def test_text_withheld_for_an_unfinished_stop_string_is_sent_at_the_end(client, server, golden):
     text = greedy_text(server, golden)
     choice = complete(client, stop=[text[-3:] + "\0 cannot follow"]).choices[0]
     assert choice.text == text
@@ -187,7 +187,7 @@ def test_stop_ids_end_the_text(client, golden):
     assert len(choice.token_ids) <= ids.index(stop) + 1
 
 
-def test_eos_ends_the_text_unless_it_is_too_early_or_ignored(client):
+def test_eos_ends_the_text_unless_min_tokens_or_ignore_eos_forbids(client):
     always_eos = {"logit_bias": {"4": 100}}
     ended = complete(client, **always_eos)
     assert ended.choices[0].finish_reason == "stop"
@@ -209,7 +209,7 @@ def test_logit_bias_forces_and_forbids(client, golden):
 
 @pytest.mark.parametrize("fields", [
     {"top_k": 1}, {"top_p": 0.0001}, {"min_p": 1.0}])
-def test_narrow_sampling_is_greedy(client, golden, fields):
+def test_sampling_from_a_single_candidate_is_greedy(client, golden, fields):
     choice = complete(client, temperature=1.3, extra=fields).choices[0]
     assert choice.token_ids == golden["cases"][0]["greedy"]["ids"]
 
@@ -228,7 +228,7 @@ def test_echo_puts_the_prompt_first(client):
     assert streamed == PROMPT + plain
 
 
-def test_leaving_a_stream_frees_its_blocks(client, server):
+def test_closing_a_stream_frees_its_blocks(client, server):
     stream = complete(client, max_tokens=2000, stream=True, extra={"ignore_eos": True})
     for number, _ in enumerate(stream):
         if number == 3:
@@ -237,10 +237,10 @@ def test_leaving_a_stream_frees_its_blocks(client, server):
     stream.close()
     server.wait_until_idle(5)
     after = server.metrics()["troupe_generated_tokens_total"]
-    assert after - before < 1500, "the request ran on after its client had gone"
+    assert after - before < 1500, "the request continued after its client disconnected"
 
 
-def test_a_client_that_gives_up_waiting_frees_its_blocks(client, server):
+def test_a_client_timeout_frees_the_blocks(client, server):
     with pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.05).completions.create(
             model=MODEL, prompt=PROMPT, max_tokens=2000, extra_body={"ignore_eos": True}, n=8)

@@ -1,4 +1,4 @@
-"""Plain HTTP: the format of streams, errors, limits, keys, CORS, and the small endpoints."""
+"""Plain HTTP: format of streams, errors, limits, API keys, CORS, and the endpoints that generate nothing."""
 
 import concurrent.futures
 import json
@@ -39,12 +39,12 @@ def test_a_stream_is_one_data_line_per_event_and_ends_with_done(server, path, bo
         assert {"id", "object", "created", "model", "choices"} <= chunk.keys()
 
 
-def test_events_leave_as_tokens_come_not_at_the_end(server):
+def test_events_are_sent_as_tokens_arrive(server):
     with httpx.stream("POST", server.url + "/v1/completions", timeout=60,
                       json={**COMPLETION, "max_tokens": 500, "ignore_eos": True, "stream": True}) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("data: {")
-        assert server.metrics()["troupe_sequences_running"] >= 1, "the first event must arrive while it runs"
+        assert server.metrics()["troupe_sequences_running"] >= 1, "the first event must arrive while the request runs"
         assert [line for line in lines if line][-1] == "data: [DONE]"
 
 
@@ -84,7 +84,7 @@ LONG = list(range(10, 20)) * 300  # exceeds the context of 2048 tokens
     ({"prompt": LONG}, "prompt"),
     ({"prompt": "word " * 5000}, "prompt"),
 ])
-def test_a_wrong_field_of_a_completion_is_named(server, change, param):
+def test_errors_name_the_bad_field_of_a_completion(server, change, param):
     expect_error(server.post("/v1/completions", {**COMPLETION, **change}), 400, param)
 
 
@@ -100,11 +100,11 @@ def test_a_wrong_field_of_a_completion_is_named(server, change, param):
     ({"temperature": -1}, "temperature"),
     ({"response_format": {"type": "json_object"}}, "response_format"),
 ])
-def test_a_wrong_field_of_a_chat_is_named(server, change, param):
+def test_errors_name_the_bad_field_of_a_chat(server, change, param):
     expect_error(server.post("/v1/chat/completions", {**CHAT, **change}), 400, param)
 
 
-def test_a_wrong_message_is_named(server):
+def test_errors_name_the_bad_message(server):
     answer = server.post("/v1/chat/completions", {**CHAT, "messages": [{"role": "user", "content": 5}]})
     assert answer.status_code == 400
     assert answer.json()["error"]["param"].startswith("messages")
@@ -112,13 +112,13 @@ def test_a_wrong_message_is_named(server):
 
 @pytest.mark.parametrize("text", [
     "", "{", "[1, 2", '{"prompt": "\\ud800"', "null", "[]", '"text"', b"\xff\xfe", "{} {}"])
-def test_a_body_that_is_no_json_object_is_refused(server, text):
+def test_a_body_must_be_a_json_object(server, text):
     answer = server.post("/v1/completions", content=text, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400, answer.text
     assert "message" in answer.json()["error"]
 
 
-def test_the_client_gets_its_own_exceptions(client):
+def test_errors_map_to_the_clients_exceptions(client):
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**{**COMPLETION, "temperature": 9})
     assert caught.value.param == "temperature"
@@ -151,7 +151,7 @@ def test_known_paths_refuse_other_methods(server):
     assert server.post("/health", {}).status_code == 405
 
 
-def test_tokenize_and_detokenize_as_transformers_does(server, golden):
+def test_tokenize_and_detokenize_match_transformers(server, golden):
     for case in golden["tokenize"]:
         answer = server.post("/tokenize", {"prompt": case["text"]})
         assert answer.status_code == 200, answer.text
@@ -175,7 +175,7 @@ def test_tokenize_renders_messages(server, golden):
 @pytest.mark.parametrize("path, body, param", [
     ("/tokenize", {}, "prompt"), ("/tokenize", {"prompt": 5}, "prompt"), ("/detokenize", {}, "tokens"),
     ("/detokenize", {"tokens": [768]}, "tokens"), ("/detokenize", {"tokens": "text"}, "tokens")])
-def test_tokenize_and_detokenize_name_wrong_fields(server, path, body, param):
+def test_tokenize_and_detokenize_name_bad_fields(server, path, body, param):
     answer = server.post(path, body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"].startswith(param)
@@ -187,10 +187,10 @@ def test_health(server):
     assert answer.headers["content-type"].startswith("application/json")
 
 
-def test_metrics_count_what_was_done(server):
+def test_metrics_count_requests_and_tokens(server):
     before = server.metrics()
     server.post("/v1/completions", {**COMPLETION, "n": 2, "temperature": 1})
-    wait_until(server.is_idle, "idle")
+    wait_until(server.is_idle, "the server to be idle")
     after = server.metrics()
 
     def grown(name):
@@ -225,7 +225,7 @@ def test_one_connection_serves_many_requests(server):
     b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n{}",
     b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n",
     b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 100000 + b"\r\n\r\n"])
-def test_nonsense_on_the_wire_harms_nobody(server, bytes_sent):
+def test_malformed_requests_do_no_harm(server, bytes_sent):
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as wire:
         wire.sendall(bytes_sent)
@@ -258,7 +258,7 @@ KEY = {"Authorization": "Bearer second-key"}
     {}, {"Authorization": "Bearer wrong"}, {"Authorization": "Bearer second-ke"},
     {"Authorization": "Bearer second-keyy"}, {"Authorization": "Basic second-key"}, {"Authorization": "second-key"},
     {"Authorization": "Bearer"}])
-def test_without_a_right_key_all_is_401_but_health(guarded, headers):
+def test_without_a_valid_key_everything_but_health_is_401(guarded, headers):
     expect_error(guarded.post("/v1/completions", COMPLETION, headers=headers), 401, kind="authentication_error")
     for path in ("/v1/models", "/metrics", "/v1/ws"):
         assert guarded.get(path, headers=headers).status_code == 401
@@ -266,14 +266,14 @@ def test_without_a_right_key_all_is_401_but_health(guarded, headers):
     assert guarded.get("/health", headers=headers).status_code == 200
 
 
-def test_with_a_right_key_clients_are_served(guarded):
+def test_any_valid_key_is_accepted(guarded):
     for key in ("first-key", "second-key"):
         assert client_of(guarded, key).completions.create(**COMPLETION).choices[0].text
     with pytest.raises(openai.AuthenticationError):
         client_of(guarded, "third-key").completions.create(**COMPLETION)
 
 
-def test_cors_preflight_tells_browsers_what_they_may(guarded):
+def test_cors_preflight_allows_configured_origins_only(guarded):
     asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST",
              "Access-Control-Request-Headers": "authorization, content-type"}
     answer = httpx.options(guarded.url + "/v1/chat/completions", headers=asked)
@@ -286,7 +286,7 @@ def test_cors_preflight_tells_browsers_what_they_may(guarded):
     assert "access-control-allow-origin" not in stranger.headers
 
 
-def test_cors_headers_come_with_answers_too(guarded):
+def test_cors_headers_are_also_on_replies(guarded):
     own = guarded.post("/v1/completions", COMPLETION, headers={**KEY, "Origin": "https://app.example"})
     assert own.headers["access-control-allow-origin"] == "https://app.example"
     refused = guarded.post("/v1/completions", COMPLETION, headers={"Origin": "https://app.example"})
@@ -311,8 +311,8 @@ def test_a_full_queue_is_429_with_retry_after(guarded):
     with concurrent.futures.ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda _: guarded.post("/v1/completions", long, headers=KEY), range(10)))
     refused = [answer for answer in answers if answer.status_code != 200]
-    assert len(refused) <= 8, "one runs and one waits"
-    assert refused, "ten requests cannot fit where one runs and one waits"
+    assert len(refused) <= 8, "one request runs and one waits"
+    assert refused, "of ten requests, one runs and one waits"
     for answer in refused:
         expect_error(answer, 429, kind="rate_limit_error")
         assert int(answer.headers["retry-after"]) >= 1

@@ -1,4 +1,4 @@
-"""Starting, refusing to start, and ending."""
+"""Start, failure to start, and shutdown."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
     refused = server.post("/v1/completions", LONG)
     wait_until(ready, "the model to be loaded", 120)
     loading = [answer for answer in seen if answer.status_code != 200]
-    assert loading, "a model of 135M parameters cannot be there at once"
+    assert loading, "loading 135M parameters must take longer than the first request"
     for answer in loading:
         assert answer.status_code == 503
         assert 0 <= answer.json()["progress"] <= 1
@@ -50,7 +50,7 @@ def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
 
 
 @pytest.mark.parametrize("grace, signals", [("0", 1), ("300", 2)])
-def test_what_outlasts_the_grace_ends_with_an_error(launch, grace, signals):
+def test_requests_that_outlast_the_grace_period_end_with_an_error(launch, grace, signals):
     server = launch("--stop-grace", grace)
     endless = {**LONG, "max_tokens": 2000, "n": 32, "temperature": 1}
     whole = []
@@ -62,7 +62,7 @@ def test_what_outlasts_the_grace_ends_with_an_error(launch, grace, signals):
         wait_until(lambda: server.metrics()["troupe_requests_in_flight"] == 2, "both requests to run")
         for _ in range(signals):
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: any("topping" in line for line in server.err), "the server to say that it stops")
+            wait_until(lambda: any("topping" in line for line in server.err), "the server to log that it is stopping")
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["error"]["message"] == "the server is stopping"
@@ -71,7 +71,7 @@ def test_what_outlasts_the_grace_ends_with_an_error(launch, grace, signals):
     assert server.process.wait(10) == 0
 
 
-def test_the_log_tells_of_the_server_and_of_each_request(launch):
+def test_the_log_has_the_servers_lifecycle_and_each_request(launch):
     server = launch("--log-format", "json")
     answer = server.post("/v1/completions", {**LONG, "max_tokens": 5}, headers={"X-Request-Id": "mine"})
     assert answer.headers["x-request-id"] == "mine"
@@ -79,7 +79,7 @@ def test_the_log_tells_of_the_server_and_of_each_request(launch):
     lines = [json.loads(line) for line in server.err]
     events = [line["event"] for line in lines]
     assert events[0] == "loading" and events[-2:] == ["stopping", "stopped"]
-    assert sorted(events[1:-2]) == ["ready", "request"] # a request may be served before the line is written
+    assert sorted(events[1:-2]) == ["ready", "request"]  # a request may be served before `ready` is written
     assert all(line["level"] == "info" and line["time"] for line in lines)
     of = {line["event"]: line for line in lines}
     assert of["ready"]["url"] == server.url
@@ -87,7 +87,7 @@ def test_the_log_tells_of_the_server_and_of_each_request(launch):
     assert of["request"]["completion_tokens"] == 5 and of["request"]["finish"] == "length"
 
 
-def test_a_second_server_on_the_same_port_says_so(launch):
+def test_a_second_server_on_the_same_port_fails_and_names_it(launch):
     port = launch().url.rsplit(":", 1)[1]
     second = subprocess.run([binary(), "serve", "--model", str(GOLDEN), "--port", port],
                             capture_output=True, text=True, timeout=30)
@@ -102,7 +102,7 @@ def test_a_second_server_on_the_same_port_says_so(launch):
     (["--model", str(GOLDEN), "--no-such-flag"], "--no-such-flag"),
     (["--model", str(GOLDEN), "--kv-cache", "lots"], "--kv-cache"),
 ])
-def test_what_cannot_be_served_ends_with_a_sentence(flags, named):
+def test_bad_flags_end_with_one_sentence_that_names_them(flags, named):
     ended = subprocess.run([binary(), "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60)
     assert ended.returncode not in (0, -signal.SIGSEGV, -signal.SIGABRT)
     assert named in ended.stderr

@@ -1,4 +1,4 @@
-"""Many concurrent clients, some of which leave at random: the others get exact results, and nothing leaks."""
+"""Many concurrent clients, some of them disconnecting at random: the others get exact results, and nothing leaks."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from expected import MODEL
 
 
 async def read_stream(http, body, leave_after):
-    """The ids of a stream, or None if the client left it early."""
+    """Returns the ids of a stream, or None if the client left early."""
     ids = []
     body = {**body, "stream": True, "return_token_ids": True}
     async with http.stream("POST", "/v1/completions", json=body) as answer:
@@ -31,7 +31,8 @@ async def read_stream(http, body, leave_after):
     return ids
 
 
-async def read_socket(url, body, leave_after, says_goodbye):
+async def read_socket(url, body, leave_after, cancels):
+    """The same over a WebSocket. A client that leaves early sends a cancel frame or aborts the connection."""
     ids = []
     async with connect(url, open_timeout=60) as ws:
         await ws.send(json.dumps({"type": "generate", "id": "a", **body}))
@@ -44,7 +45,7 @@ async def read_socket(url, body, leave_after, says_goodbye):
             ids += frame["token_ids"]
             events += 1
             if events == leave_after:
-                if not says_goodbye:
+                if not cancels:
                     ws.transport.abort()
                     return None
                 await ws.send(json.dumps({"type": "cancel", "id": "a"}))
@@ -65,14 +66,14 @@ def test_200_streams_with_random_disconnects(server, golden, seed):
                      "max_tokens": 48 if stays else rng.randint(100, 400)},
             "leave_after": None if stays else rng.randint(0, 40),
             "socket": rng.random() < 0.5,
-            "says_goodbye": rng.random() < 0.5,
+            "cancels": rng.random() < 0.5,
             "start": rng.random() * 0.5,
         })
 
     async def one(http, plan):
         await asyncio.sleep(plan["start"])
         if plan["socket"]:
-            return await read_socket(server.ws_url, plan["body"], plan["leave_after"] or None, plan["says_goodbye"])
+            return await read_socket(server.ws_url, plan["body"], plan["leave_after"] or None, plan["cancels"])
         return await read_stream(http, plan["body"], plan["leave_after"])
 
     async def all_of_them():
@@ -84,15 +85,15 @@ def test_200_streams_with_random_disconnects(server, golden, seed):
     finished = 0
     for plan, ids in zip(plans, results):
         if plan["leave_after"] is None:
-            assert ids == plan["case"]["greedy"]["ids"], "a crowd must not change anybody's tokens"
+            assert ids == plan["case"]["greedy"]["ids"], "other clients must not change a request's tokens"
             finished += 1
     assert finished > 50
     server.wait_until_idle(10)
     assert server.metrics()["troupe_kv_blocks_in_use"] == 0
 
 
-def test_a_pool_too_small_for_all_preempts_and_changes_nothing(launch, golden):
-    # 14 sequences of some 500 tokens need 448 blocks of 16 tokens; the pool holds 3 MiB / 12 KiB = 256.
+def test_preemption_in_a_small_pool_changes_no_tokens(launch, golden):
+    # 14 sequences of about 500 tokens need 448 blocks of 16 tokens; the pool has 3 MiB / 12 KiB = 256.
     server = launch("--kv-cache", "3MiB")
     assert 200 <= server.metrics()["troupe_kv_blocks_total"] <= 256
     body = {"prompt": golden["cases"][0]["ids"], "temperature": 1, "ignore_eos": True, "max_tokens": 500}
@@ -107,11 +108,11 @@ def test_a_pool_too_small_for_all_preempts_and_changes_nothing(launch, golden):
     for seed in range(14):
         assert len(crowd[seed]) == 500
         if seed % 4 == 0:
-            assert asyncio.run(together([seed])) == [crowd[seed]], "preempted or not, the tokens must be the same"
+            assert asyncio.run(together([seed])) == [crowd[seed]], "preemption must not change tokens"
     server.wait_until_idle()
 
 
-def test_control_requests_are_answered_while_a_long_prompt_is_read(server, golden):
+def test_health_is_answered_while_a_long_prompt_is_read(server, golden):
     long = golden["cases"][4]["ids"] * 3
 
     async def both():

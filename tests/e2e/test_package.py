@@ -1,4 +1,4 @@
-"""The engine in another project: installed and found by find_package, or added by add_subdirectory."""
+"""The engine in another project: installed and found with find_package, or added with add_subdirectory."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def run(*command, **more):
 
 
 def build_embed(folder, *configure):
-    """Configures and builds the example as a project of its own; returns its program and how its source was compiled."""
+    """Configures and builds the example as a separate project. Returns its program and its compile command."""
     run("cmake", "-S", EMBED, "-B", folder, "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *configure)
     run("cmake", "--build", folder, "--target", "troupe_embed")
     commands = json.loads((folder / "compile_commands.json").read_text())
@@ -33,7 +33,7 @@ def check_embed(program, command):
     assert "-Werror" not in command and "-ffp-contract" not in command
     own_folders = [part for part in command.split() if part.startswith(("-I", str(ROOT)))
                    and not part.endswith(("/include", "main.cpp"))]
-    assert own_folders == [], "a host sees the folder with troupe/ and nothing else"
+    assert own_folders == [], "a dependent must see only the folder that contains troupe/"
     assert "[callback: 24 tokens]" in run(program, GOLDEN)
 
 
@@ -45,19 +45,19 @@ def prefix(tmp_path_factory):
     shutil.rmtree(folder)
 
 
-def test_an_installed_engine_is_found_by_find_package(prefix, tmp_path):
+def test_find_package_finds_an_installed_engine(prefix, tmp_path):
     check_embed(*build_embed(tmp_path / "build", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}"))
 
 
-def test_the_sources_are_a_subdirectory_of_another_project(tmp_path):
+def test_the_sources_work_as_a_subdirectory_of_another_project(tmp_path):
     # Everything is compiled again, so it is compiled as quickly as possible.
     quick = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DCMAKE_UNITY_BUILD=ON",
              "-DTROUPE_INSTRUCTION_SETS="]
     check_embed(*build_embed(tmp_path / "build", f"-DTROUPE_SOURCE={ROOT}", "-DTROUPE_WERROR=ON", *quick))
 
 
-@pytest.mark.skipif(not STORYTELLER.joinpath("config.json").is_file(), reason="there is no bundled storyteller")
-def test_an_installed_program_brings_its_model_and_configurations(prefix, tmp_path):
+@pytest.mark.skipif(not STORYTELLER.joinpath("config.json").is_file(), reason="the bundled storyteller is absent")
+def test_an_installation_includes_the_model_and_configurations(prefix, tmp_path):
     text = run(prefix / "bin" / "troupe", "run", "--max-tokens", "3", "--quiet", "Hello", cwd=tmp_path, env={
         "PATH": os.environ["PATH"]})
     assert text.strip()

@@ -1,4 +1,4 @@
-"""Packed weight caches: a start with one answers the same as a start without."""
+"""Packed weight caches change no results."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from server import GOLDEN
 
 
 def answer(launch, *flags):
-    """Greedy and sampled tokens with their log-probabilities, and the output of the server's start."""
+    """Returns greedy and sampled tokens with their log-probabilities, and the server's stderr."""
     server = launch("--dtype", "bf16", *flags)
     bodies = [{"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True, "return_token_ids": True, "logprobs": 3, **more}
               for more in ({"temperature": 0}, {"temperature": 1, "seed": 5, "n": 3})]
@@ -19,47 +19,47 @@ def answer(launch, *flags):
 @pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
 def test_tokens_are_the_same_with_a_cold_and_a_warm_packed_cache(launch, tmp_path, quantize):
     cache = tmp_path / "made" / "here"
-    expected, said = answer(launch, "--quantize", quantize)
-    assert "packed weights" not in said
-    cold, said = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
+    expected, log = answer(launch, "--quantize", quantize)
+    assert "packed weights" not in log
+    cold, log = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
     (file,) = cache.iterdir()
-    assert f"packed weights will be kept in {file}" in said and f"are kept in {file}" in said
-    warm, said = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
-    assert f"packed weights come from {file}" in said
+    assert f"packed weights will be kept in {file}" in log and f"are kept in {file}" in log
+    warm, log = answer(launch, "--quantize", quantize, "--packed-cache", str(cache))
+    assert f"packed weights come from {file}" in log
     assert len(expected) == 4 and all(len(tokens) == 60 for tokens, _ in expected)
     assert cold == expected
     assert warm == expected
 
 
-def test_a_packed_cache_that_was_cut_off_is_made_anew(launch, tmp_path):
+def test_a_truncated_packed_cache_is_replaced(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[:len(whole) // 2])
-    again, said = answer(launch, "--packed-cache", str(tmp_path))
-    assert f"{file} has {len(whole) // 2} bytes, expected {len(whole)}; weights are packed again" in said
+    again, log = answer(launch, "--packed-cache", str(tmp_path))
+    assert f"{file} has {len(whole) // 2} bytes, expected {len(whole)}; weights are packed again" in log
     assert again == expected
     assert file.read_bytes() == whole
 
 
-def test_a_packed_cache_with_a_byte_changed_is_made_anew(launch, tmp_path):
+def test_a_damaged_packed_cache_is_replaced(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     changed = bytearray(whole)
     changed[len(whole) // 2] ^= 16
     file.write_bytes(changed)
-    again, said = answer(launch, "--packed-cache", str(tmp_path))
-    assert f"{file} is damaged, in the matrix `model." in said and "weights are packed again" in said
+    again, log = answer(launch, "--packed-cache", str(tmp_path))
+    assert f"{file} is damaged, in the matrix `model." in log and "weights are packed again" in log
     assert again == expected
     assert file.read_bytes() == whole
 
 
-def test_a_packed_cache_that_cannot_be_written_is_a_sentence(launch, tmp_path):
+def test_a_packed_cache_that_cannot_be_written_is_logged_once(launch, tmp_path):
     expected, _ = answer(launch, "--packed-cache", str(tmp_path))
     (file,) = tmp_path.iterdir()
     file.unlink()
     (tmp_path / f".{file.name}.troupe-partial" / "in the way").mkdir(parents=True)
-    got, said = answer(launch, "--packed-cache", str(tmp_path))
-    assert said.count("packed weights are not kept: ") == 1
+    got, log = answer(launch, "--packed-cache", str(tmp_path))
+    assert log.count("packed weights are not kept: ") == 1
     assert got == expected

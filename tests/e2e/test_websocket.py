@@ -1,4 +1,4 @@
-"""/v1/ws with the `websockets` client: many requests on one connection, cancelling, bad frames, slow readers."""
+"""/v1/ws with the `websockets` client: many requests on one connection, cancellation, bad frames, slow readers."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ def receive(ws):
 
 
 def until_end(ws, ids):
-    """All frames until each of `ids` has had its done or error, by id."""
+    """Receives until each of `ids` has ended with done or error. Returns the frames by id."""
     frames = {id: [] for id in ids}
     open_ids = set(ids)
     while open_ids:
@@ -46,11 +46,11 @@ def ws(server):
         yield connection
 
 
-def test_tokens_and_their_end(ws, server, golden):
+def test_token_frames_and_the_done_frame(ws, server, golden):
     ws.send(generate("a", model=MODEL))
     frames = until_end(ws, ["a"])["a"]
     assert [frame["type"] for frame in frames] == ["token"] * (len(frames) - 1) + ["done"]
-    assert len(frames) > 20, "tokens must come one by one"
+    assert len(frames) > 20, "tokens must arrive one by one"
     assert ids_of(frames) == golden["cases"][0]["greedy"]["ids"]
     assert text_of(frames) == greedy_text(server, golden)
     position = 0
@@ -66,7 +66,7 @@ def test_tokens_and_their_end(ws, server, golden):
     assert all(value >= 0 for value in done["timings"].values())
 
 
-def test_many_requests_on_one_connection_interleave_and_do_not_disturb_each_other(ws, golden):
+def test_many_requests_on_one_connection_interleave_and_stay_exact(ws, golden):
     cases = golden["cases"][:4]
     names = [f"request {i}" for i in range(24)]
     for number, name in enumerate(names):
@@ -81,7 +81,7 @@ def test_many_requests_on_one_connection_interleave_and_do_not_disturb_each_othe
     for number, name in enumerate(names):
         assert ids_of(frames[name]) == cases[number % 4]["greedy"]["ids"]
     changes = sum(a != b for a, b in zip(order, order[1:]))
-    assert changes > 2 * len(names), "requests must run side by side"
+    assert changes > 2 * len(names), "requests must run concurrently"
 
 
 def test_chats_n_and_logprobs(ws):
@@ -105,7 +105,7 @@ def test_stop_strings_end_a_request(ws, server, golden):
     assert frames[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_cancelling_one_leaves_the_other(ws, server, golden):
+def test_cancelling_one_request_does_not_affect_another(ws, server, golden):
     ws.send(generate("long", max_tokens=2000, ignore_eos=True))
     assert receive(ws)["id"] == "long"
     ws.send(generate("short"))
@@ -119,7 +119,7 @@ def test_cancelling_one_leaves_the_other(ws, server, golden):
     assert until_end(ws, ["long"])["long"][-1]["type"] == "done", "an ended request's id is free again"
 
 
-def test_cancelling_at_once_ends_the_request(ws):
+def test_cancelling_immediately_ends_the_request(ws):
     for number in range(10):
         ws.send(generate(str(number), max_tokens=1500, ignore_eos=True))
         ws.send(json.dumps({"type": "cancel", "id": str(number)}))
@@ -145,7 +145,7 @@ def test_cancelling_at_once_ends_the_request(ws):
     ('{"type": "generate", "id": "x", "messages": []}', "x", "messages"),
     ('{"type": "cancel", "id": "x"}', "x", "id"),
 ])
-def test_a_bad_frame_gets_an_error_and_the_connection_stays(ws, golden, frame, id, param):
+def test_a_bad_frame_gets_an_error_and_the_connection_stays_open(ws, golden, frame, id, param):
     ws.send(frame)
     answer = receive(ws)
     assert answer["type"] == "error"
@@ -156,7 +156,7 @@ def test_a_bad_frame_gets_an_error_and_the_connection_stays(ws, golden, frame, i
     assert ids_of(until_end(ws, ["after"])["after"]) == golden["cases"][0]["greedy"]["ids"]
 
 
-def test_a_binary_frame_gets_an_error_and_the_connection_stays(ws):
+def test_a_binary_frame_gets_an_error_and_the_connection_stays_open(ws):
     ws.send(b"\x00\x01")
     assert receive(ws)["type"] == "error"
     ws.send(generate("after", max_tokens=1))
@@ -196,13 +196,13 @@ def test_a_dropped_connection_cancels_all_its_requests(server):
         server.wait_until_idle(5)
 
 
-def test_a_slow_reader_pauses_its_own_requests_and_nobody_elses(server, golden):
+def test_a_slow_reader_pauses_only_its_own_requests(server, golden):
     host, port = server.url.removeprefix("http://").split(":")
     wire = socket.socket()
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     wire.connect((host, int(port)))
     with connect(server.ws_url, sock=wire, max_queue=1, open_timeout=20, ping_interval=None) as slow:
-        # About 40 MB of frames: more than any socket buffer.
+        # About 40 MB of frames, more than socket buffers hold.
         names = [str(number) for number in range(8)]
         for name in names:
             slow.send(generate(name, max_tokens=2000, ignore_eos=True, logprobs=20))
@@ -219,10 +219,10 @@ def test_a_slow_reader_pauses_its_own_requests_and_nobody_elses(server, golden):
         for name in names:
             assert frames[name][-1]["type"] == "done", frames[name][-1]
             assert len(ids_of(frames[name])) == 2000
-            assert ids_of(frames[name]) == ids_of(frames["0"]), "nothing may be lost or changed by pausing"
+            assert ids_of(frames[name]) == ids_of(frames["0"]), "pausing must not lose or change tokens"
 
 
-def test_keys_guard_the_websocket(launch):
+def test_the_websocket_requires_an_api_key(launch):
     guarded = launch("--api-key", "secret")
     with pytest.raises(websockets.InvalidStatus) as refused:
         with connect(guarded.ws_url, open_timeout=20):
@@ -233,7 +233,7 @@ def test_keys_guard_the_websocket(launch):
         assert until_end(ws, ["a"])["a"][-1]["type"] == "done"
 
 
-def test_pages_of_other_origins_cannot_connect(server):
+def test_other_origins_cannot_connect(server):
     with pytest.raises(websockets.InvalidStatus) as refused:
         with connect(server.ws_url, origin="https://evil.example", open_timeout=20):
             pass
