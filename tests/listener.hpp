@@ -15,8 +15,6 @@
 
 namespace troupe::testing {
 
-inline std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
-
 /// All events of a request. Maps are keyed by the index of the sequence.
 struct heard {
   std::map<std::uint32_t, std::vector<token_id>> ids;

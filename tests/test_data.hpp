@@ -8,4 +8,7 @@ namespace troupe {
 /// Returns the path of tests/data.
 std::string test_data();
 
+/// A golden checkpoint of that name.
+inline std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
+
 } // namespace troupe

@@ -10,9 +10,6 @@ namespace troupe {
 
 namespace {
 
-/// With the numbers used in files.
-enum class token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
-
 std::uint32_t u32(int n) { return static_cast<std::uint32_t>(n); }
 
 void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config& rope, const std::string& name) {
@@ -79,11 +76,11 @@ public:
       const bool there = !text.empty();
       texts.push_back(there ? std::string(text) : "[PAD" + std::to_string(id) + "]");
       const bool is_byte = bytes && text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
-      kinds.push_back(static_cast<std::int32_t>(!there                     ? token_kind::unused
-                                                  : tokens_.unk() == id    ? token_kind::unknown
-                                                  : tokens_.is_special(id) ? token_kind::control
-                                                  : is_byte                ? token_kind::byte
-                                                                           : token_kind::normal));
+      kinds.push_back(static_cast<std::int32_t>(!there                     ? gguf_token_kind::unused
+                                                  : tokens_.unk() == id    ? gguf_token_kind::unknown
+                                                  : tokens_.is_special(id) ? gguf_token_kind::control
+                                                  : is_byte                ? gguf_token_kind::byte
+                                                                           : gguf_token_kind::normal));
     }
     mark_added(kinds);
     to.add("tokenizer.ggml.model", bytes ? "llama" : "gpt2");
@@ -137,7 +134,7 @@ private:
       const auto id = json::find(token, "id");
       const auto at = id && id->is_int64() ? id->get_int64().value() : -1;
       if (at >= 0 && at < vocab_ && !tokens_.is_special(static_cast<token_id>(at)))
-        kinds[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(token_kind::user_defined);
+        kinds[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(gguf_token_kind::user_defined);
     }
   }
 
@@ -150,7 +147,7 @@ private:
     std::vector<float> result;
     for (std::size_t id = 0; id < texts.size(); ++id) {
       const auto found = rank.find(texts[id]);
-      const bool is_byte = kinds[id] == static_cast<std::int32_t>(token_kind::byte);
+      const bool is_byte = kinds[id] == static_cast<std::int32_t>(gguf_token_kind::byte);
       result.push_back(is_byte                 ? 0.0f
                          : found == rank.end() ? -1e6f - static_cast<float>(id)
                                                : -static_cast<float>(found->second));

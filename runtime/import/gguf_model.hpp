@@ -14,6 +14,9 @@
 
 namespace troupe {
 
+/// Values of `tokenizer.ggml.token_type`.
+enum class gguf_token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+
 /// For the architectures llama (and mistral under that name), qwen2 and qwen3. Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);

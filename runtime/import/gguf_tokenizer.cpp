@@ -12,9 +12,6 @@ namespace troupe {
 
 namespace {
 
-/// With the numbers used in files.
-enum class token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
-
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type",
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
                            pre_key = "tokenizer.ggml.pre", model_key = "tokenizer.ggml.model",
@@ -122,9 +119,9 @@ public:
   std::string added_json() const {
     std::string list;
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      const auto kind = static_cast<token_kind>(types_[i]);
-      const bool special = kind == token_kind::control || kind == token_kind::unknown;
-      if ((special || kind == token_kind::user_defined) && !tokens_[i].empty())
+      const auto kind = static_cast<gguf_token_kind>(types_[i]);
+      const bool special = kind == gguf_token_kind::control || kind == gguf_token_kind::unknown;
+      if ((special || kind == gguf_token_kind::user_defined) && !tokens_[i].empty())
         list += comma(list) + R"({"id":)" + std::to_string(i) + R"(,"content":)" + json_text(tokens_[i]) +
           R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
           (special ? "true}" : "false}");

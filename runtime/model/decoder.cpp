@@ -2,6 +2,7 @@
 
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +13,6 @@ namespace {
 
 using kernels::dtype;
 using kernels::tensor;
-
-std::size_t size(int n) { return static_cast<std::size_t>(n); }
 
 /// The first `rows` rows of a buffer of rows without gaps.
 tensor view(const kernels::buffer& memory, dtype type, std::size_t rows, std::size_t cols) {
@@ -30,15 +29,16 @@ void require(bool condition, const char* what) {
 } // namespace
 
 activation_sizes activation_bytes(const model_config& config, dtype compute, int max_rows, int max_context) {
-  const auto rows = size(max_rows), hidden = size(config.hidden), element = size_of(compute);
-  const auto q = size(config.heads) * size(config.head_dim), kv = size(config.kv_heads) * size(config.head_dim);
+  const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
+  const auto q = as_size(config.heads) * as_size(config.head_dim),
+             kv = as_size(config.kv_heads) * as_size(config.head_dim);
   activation_sizes bytes;
-  bytes.rope = size(max_context) * size(config.head_dim) * sizeof(float);
+  bytes.rope = as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
   bytes.attended = rows * q * element;
-  bytes.ffn = rows * size(config.ffn) * element;
+  bytes.ffn = rows * as_size(config.ffn) * element;
   return bytes;
 }
 
@@ -63,23 +63,23 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
   const auto& config = weights_->config;
   const auto compute = weights_->compute;
   const auto rows = tokens.size();
-  const auto hidden = size(config.hidden), q = size(config.heads) * size(config.head_dim),
-             kv = size(config.kv_heads) * size(config.head_dim);
+  const auto hidden = as_size(config.hidden), q = as_size(config.heads) * as_size(config.head_dim),
+             kv = as_size(config.kv_heads) * as_size(config.head_dim);
   const auto residual = view(residual_, dtype::f32, rows, hidden);
   const auto normed = view(normed_, compute, rows, hidden);
   const auto qkv = view(qkv_, dtype::f32, rows, q + 2 * kv);
   const auto attended = view(attended_, compute, rows, q);
-  const auto ffn = view(ffn_, compute, rows, size(config.ffn));
+  const auto ffn = view(ffn_, compute, rows, as_size(config.ffn));
   const auto scale = 1 / std::sqrt(static_cast<float>(config.head_dim));
 
   backend_.embed(residual, *weights_->embedding, tokens.data());
   for (int i = 0; i < config.layers; ++i) {
-    const auto& layer = weights_->layers[size(i)];
+    const auto& layer = weights_->layers[as_size(i)];
     const kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
     backend_.rms_norm(normed, residual, floats(layer.input_norm), config.norm_eps);
     backend_.linear(qkv, normed, *layer.qkv, floats(layer.qkv_bias));
     backend_.rope_write_kv(qkv, config.heads, norm, floats(rope_), cache, i, who);
-    backend_.attention(attended, qkv, config.heads, scale, config.windows[size(i)], cache, i, who);
+    backend_.attention(attended, qkv, config.heads, scale, config.windows[as_size(i)], cache, i, who);
     backend_.linear(residual, attended, *layer.o, floats(layer.o_bias), kernels::store::add);
 
     backend_.rms_norm(normed, residual, floats(layer.post_norm), config.norm_eps);
@@ -114,17 +114,17 @@ void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,
     require(s.first_block >= 0 && s.first_block + blocks <= static_cast<std::int64_t>(who.block_tables.size()),
             "a block table that does not cover its sequence");
     require(
-      std::ranges::all_of(who.block_tables.subspan(size(s.first_block), static_cast<std::size_t>(blocks)),
+      std::ranges::all_of(who.block_tables.subspan(as_size(s.first_block), static_cast<std::size_t>(blocks)),
                           [&](std::int32_t b) { return b >= 0 && static_cast<std::size_t>(b) < cache.shape.blocks; }),
       "a block outside the KV cache");
   }
   require(covered == rows, "sequences that do not cover the rows in order");
-  require(logit_rows.size() <= size(max_rows_) &&
+  require(logit_rows.size() <= as_size(max_rows_) &&
             std::ranges::all_of(logit_rows, [&](std::int32_t r) { return r >= 0 && r < rows; }),
           "logits of rows that are not there");
   require(logit_rows.empty() ||
             (logits.data && logits.type == dtype::f32 && logits.rows == logit_rows.size() &&
-             logits.cols == size(config.vocab) && logits.stride >= logits.cols),
+             logits.cols == as_size(config.vocab) && logits.stride >= logits.cols),
           "a tensor for logits of another shape");
 }
 

@@ -3,6 +3,7 @@
 #include "kernels/planned_steps.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/packing.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <set>
@@ -11,15 +12,13 @@ namespace troupe {
 
 namespace {
 
-std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
 kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config& config, precision precision,
                                   const decoder_steps& largest) {
   kernels::planned_steps steps;
   steps.compute = precision.compute;
-  steps.rows = size(largest.rows);
-  steps.logit_rows = steps.sequences = std::min(size(largest.logit_rows), steps.rows);
-  steps.context = size(largest.context);
+  steps.rows = as_size(largest.rows);
+  steps.logit_rows = steps.sequences = std::min(as_size(largest.logit_rows), steps.rows);
+  steps.context = as_size(largest.context);
   steps.heads = config.heads;
   steps.cache = kv_shape_of(config, precision, 0);
   const std::set<int> windows(config.windows.begin(), config.windows.end());

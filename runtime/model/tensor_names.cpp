@@ -2,6 +2,7 @@
 
 #include "runtime/model/unused_tensors.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -10,25 +11,25 @@ namespace troupe {
 
 namespace {
 
-std::size_t size(int n) { return static_cast<std::size_t>(n); }
-
 std::string prefix(int layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 } // namespace
 
 tensor_names::tensor_names(const model_config& config)
   : config_(config),
-    hidden_(size(config.hidden)),
-    ffn_(size(config.ffn)),
-    q_(size(config.heads) * size(config.head_dim)),
-    kv_(size(config.kv_heads) * size(config.head_dim)) {}
+    hidden_(as_size(config.hidden)),
+    ffn_(as_size(config.ffn)),
+    q_(as_size(config.heads) * as_size(config.head_dim)),
+    kv_(as_size(config.kv_heads) * as_size(config.head_dim)) {}
 
-wanted_tensor tensor_names::embedding() const { return {"model.embed_tokens.weight", {size(config_.vocab), hidden_}}; }
+wanted_tensor tensor_names::embedding() const {
+  return {"model.embed_tokens.weight", {as_size(config_.vocab), hidden_}};
+}
 
 wanted_tensor tensor_names::final_norm() const { return {"model.norm.weight", {hidden_}}; }
 
 wanted_tensor tensor_names::head() const {
-  return config_.tied ? embedding() : wanted_tensor{"lm_head.weight", {size(config_.vocab), hidden_}};
+  return config_.tied ? embedding() : wanted_tensor{"lm_head.weight", {as_size(config_.vocab), hidden_}};
 }
 
 wanted_tensor tensor_names::input_norm(int layer) const {
@@ -40,11 +41,11 @@ wanted_tensor tensor_names::post_norm(int layer) const {
 }
 
 wanted_tensor tensor_names::q_norm(int layer) const {
-  return {prefix(layer) + "self_attn.q_norm.weight", {size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.q_norm.weight", {as_size(config_.head_dim)}};
 }
 
 wanted_tensor tensor_names::k_norm(int layer) const {
-  return {prefix(layer) + "self_attn.k_norm.weight", {size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.k_norm.weight", {as_size(config_.head_dim)}};
 }
 
 std::vector<wanted_tensor> tensor_names::qkv(int layer) const {

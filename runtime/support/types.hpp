@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 
 namespace troupe {
@@ -14,5 +15,8 @@ struct sequence_id {
   std::uint32_t index = 0;
   auto operator<=>(const sequence_id&) const = default;
 };
+
+/// For sizes and indices that are kept as int.
+constexpr std::size_t as_size(int n) { return static_cast<std::size_t>(n); }
 
 } // namespace troupe

@@ -9,8 +9,6 @@ using namespace troupe::kernels::testing;
 namespace {
 
 const dtype stored_types[] = {dtype::f32, dtype::f16, dtype::bf16};
-const dtype compute_types[] = {dtype::f32, dtype::bf16};
-
 struct weights {
   std::size_t rows, cols;
   numbers stored;

@@ -10,8 +10,6 @@ using namespace troupe::kernels::testing;
 
 namespace {
 
-const dtype compute_types[] = {dtype::f32, dtype::bf16};
-
 /// A matrix of random blocks, or of floats to quantise at packing.
 struct quantised_weights {
   weight_format format;

@@ -17,6 +17,8 @@
 
 namespace troupe::kernels::testing {
 
+inline constexpr dtype compute_types[] = {dtype::f32, dtype::bf16};
+
 inline std::unique_ptr<backend> make_backend(isa target, int threads = 2, std::size_t cache = 0) {
   cpu_options options;
   options.threads = threads;

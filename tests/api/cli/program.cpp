@@ -1,5 +1,4 @@
 #include "tests/api/cli/program.hpp"
-#include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -122,7 +121,5 @@ outcome program::wait() {
 outcome run_troupe(strings arguments, const std::string& typed) {
   return program(TROUPE_PROGRAM, std::move(arguments), typed).wait();
 }
-
-std::string golden(const std::string& name) { return test_data() + "/golden/" + name; }
 
 } // namespace troupe::test

@@ -1,6 +1,8 @@
 // Runs a program as a user does: with arguments, stdin and signals; returns stdout, stderr and the exit status.
 #pragma once
 
+#include "tests/test_data.hpp"
+
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 namespace troupe::test {
 
 using strings = std::vector<std::string>;
+using troupe::golden;
 
 strings operator+(strings a, const strings& b);
 
@@ -64,8 +67,5 @@ outcome run_troupe(strings arguments, const std::string& typed = {});
 
 /// `text` without its line break; checks that it is one line.
 std::string only_line(const std::string& text);
-
-/// The folder of a golden checkpoint.
-std::string golden(const std::string& name);
 
 } // namespace troupe::test

@@ -1,6 +1,7 @@
-#include "runtime/chat/chat_template.hpp"
 
+#include "runtime/chat/chat_template.hpp"
 #include "runtime/support/json.hpp"
+#include "tests/runtime/chat/values.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -10,6 +11,7 @@
 
 namespace fs = std::filesystem;
 using namespace troupe;
+using namespace troupe::test;
 
 namespace {
 
@@ -33,8 +35,6 @@ private:
   fs::path path_;
 };
 
-jinja::value parsed(std::string_view json) { return jinja::from_json(json::document::parse(json, "test").root()); }
-
 const auto hello = parsed(R"([{"role": "user", "content": "Hello"}])");
 const auto a_tool = parsed(R"([{"type": "function", "function": {"name": "f"}}])");
 
@@ -44,7 +44,7 @@ std::string render(const folder& f, jinja::value tools = nullptr, bool prompt = 
   return loaded->render({.messages = hello, .tools = std::move(tools), .add_generation_prompt = prompt});
 }
 
-error failure_of(auto run) {
+error error_of(auto run) {
   try {
     run();
   } catch (const failure& f) {
@@ -116,7 +116,7 @@ TEST_CASE("the named template tool_use renders requests with tools") {
 TEST_CASE("a broken template is refused at load with its file, line and column") {
   folder f("broken");
   f.with("chat_template.jinja", "fine\n{% if %}");
-  auto e = failure_of([&] { chat_template::load(f.path()); });
+  auto e = error_of([&] { chat_template::load(f.path()); });
   CHECK(e.code == errc::bad_file);
   CHECK(e.message ==
         (f.path() / "chat_template.jinja").string() +
@@ -124,31 +124,31 @@ TEST_CASE("a broken template is refused at load with its file, line and column")
 
   folder named("unnamed");
   named.with("tokenizer_config.json", R"({"chat_template": [{"name": "other", "template": "x"}]})");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).message.find("must have a template named \"default\"") !=
+  CHECK(error_of([&] { chat_template::load(named.path()); }).message.find("must have a template named \"default\"") !=
         std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": 3})");
-  CHECK(failure_of([&] {
+  CHECK(error_of([&] {
           chat_template::load(named.path());
         }).message.find("must be a string or an array, found an integer") != std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": [{"name": "default"}]})");
-  CHECK(failure_of([&] {
+  CHECK(error_of([&] {
           chat_template::load(named.path());
         }).message.find("`template` must be a string, found nothing") != std::string::npos);
   named.with("tokenizer_config.json", R"({"chat_template": "x", "bos_token": 1})");
-  CHECK(failure_of([&] {
+  CHECK(error_of([&] {
           chat_template::load(named.path());
         }).message.find("`bos_token` must be a string, found an integer") != std::string::npos);
   named.with("tokenizer_config.json", "{");
-  CHECK(failure_of([&] { chat_template::load(named.path()); }).code == errc::bad_file);
+  CHECK(error_of([&] { chat_template::load(named.path()); }).code == errc::bad_file);
 }
 
 TEST_CASE("a template that refuses the messages is quoted in the error") {
   const auto t = chat_template::parse("{{ raise_exception('Roles must alternate!') }}", "", "");
-  const auto e = failure_of([&] { t.render({.messages = hello}); });
+  const auto e = error_of([&] { t.render({.messages = hello}); });
   CHECK(e.code == errc::bad_request);
   CHECK(e.message == "Roles must alternate!");
   CHECK(e.param == "messages");
-  const auto other = failure_of(
+  const auto other = error_of(
     [&] { chat_template::parse("\n{{ messages[0].content + 1 }}", "", "").render({.messages = hello}); });
   CHECK(other.message == "template line 2, column 24: can only concatenate str (not \"int\") to str");
   CHECK(other.param == "messages");
@@ -181,7 +181,7 @@ TEST_CASE("chats of the reference checkpoints render as transformers renders the
       if (const auto rendered = member(chat, "rendered"))
         CHECK(t->render(args) == rendered->str());
       else
-        CHECK(failure_of([&] { t->render(args); }).code == errc::bad_request);
+        CHECK(error_of([&] { t->render(args); }).code == errc::bad_request);
       ++cases;
     }
   }
@@ -219,7 +219,7 @@ TEST_CASE("published templates render as transformers renders them") {
       if (const auto rendered = member(one, "rendered"))
         CHECK(t.render(args) == rendered->str());
       else
-        CHECK(failure_of([&] { t.render(args); }).code == errc::bad_request);
+        CHECK(error_of([&] { t.render(args); }).code == errc::bad_request);
       ++cases;
     }
   }

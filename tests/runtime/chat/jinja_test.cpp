@@ -1,6 +1,7 @@
-#include "runtime/chat/jinja/program.hpp"
 
+#include "runtime/chat/jinja/program.hpp"
 #include "runtime/support/json.hpp"
+#include "tests/runtime/chat/values.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
@@ -10,10 +11,9 @@
 #include <thread>
 
 using namespace troupe;
+using namespace troupe::test;
 
 namespace {
-
-jinja::value parsed(std::string_view json) { return jinja::from_json(json::document::parse(json, "test").root()); }
 
 std::tm some_day() {
   std::tm t{}; // Saturday, 4 July 2026, 09:05:03
@@ -28,8 +28,8 @@ std::string render(std::string_view source, const jinja::value& globals = jinja:
 }
 
 /// The error that rendering ends with, or one with the code internal if it succeeds.
-error failure_of(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict()),
-                 const jinja::render_limits& limits = {}) {
+error template_error(std::string_view source, const jinja::value& globals = jinja::value(jinja::dict()),
+                     const jinja::render_limits& limits = {}) {
   try {
     render(source, globals, limits);
   } catch (const failure& f) {
@@ -64,24 +64,24 @@ TEST_CASE("templates render as jinja2 renders them") {
 }
 
 TEST_CASE("a fault is one sentence that begins with its line and column") {
-  const auto syntax = failure_of("one\ntwo {% for x %}");
+  const auto syntax = template_error("one\ntwo {% for x %}");
   CHECK(syntax.code == errc::bad_file);
   CHECK(syntax.message == "template line 2, column 14: expected 'in', found '%}'");
-  const auto missing = failure_of("{% set a = 1 %}\n\n  {{ a + nosuch }}");
+  const auto missing = template_error("{% set a = 1 %}\n\n  {{ a + nosuch }}");
   CHECK(missing.code == errc::bad_request);
   CHECK(missing.message == "template line 3, column 8: 'nosuch' is undefined");
-  CHECK(failure_of("{{ {}.a.b }}").message == "template line 1, column 8: 'dict object' has no attribute 'a'");
-  CHECK(failure_of("{{ x | nosuch }}").message == "template line 1, column 8: no filter named 'nosuch'");
-  CHECK(failure_of("{{ x is nosuch }}").code == errc::unsupported);
-  CHECK(failure_of("\n{% include 'x' %}").message ==
+  CHECK(template_error("{{ {}.a.b }}").message == "template line 1, column 8: 'dict object' has no attribute 'a'");
+  CHECK(template_error("{{ x | nosuch }}").message == "template line 1, column 8: no filter named 'nosuch'");
+  CHECK(template_error("{{ x is nosuch }}").code == errc::unsupported);
+  CHECK(template_error("\n{% include 'x' %}").message ==
         "template line 2, column 1: the tag 'include' is not supported in chat templates");
-  CHECK(failure_of("{% include 'x' %}").code == errc::unsupported);
-  CHECK(failure_of("{% if x %}\n").message ==
+  CHECK(template_error("{% include 'x' %}").code == errc::unsupported);
+  CHECK(template_error("{% if x %}\n").message ==
         "template line 1, column 11: the template ends where 'elif' or 'else' or 'endif' was expected");
-  CHECK(failure_of("{{ [].append(1) }}").message ==
+  CHECK(template_error("{{ [].append(1) }}").message ==
         "template line 1, column 13: access to attribute 'append' of 'list' object is unsafe.");
-  CHECK(failure_of("{{ raise_exception('Only this.') }}").message == "Only this.");
-  CHECK(failure_of("\xff").message == "the template is not valid UTF-8");
+  CHECK(template_error("{{ raise_exception('Only this.') }}").message == "Only this.");
+  CHECK(template_error("\xff").message == "the template is not valid UTF-8");
 }
 
 TEST_CASE("JSON keeps the order of keys and the difference between integers and floats") {
@@ -96,7 +96,7 @@ TEST_CASE("JSON keeps the order of keys and the difference between integers and 
 }
 
 TEST_CASE("no template runs, grows or nests without bound") {
-  CHECK(failure_of("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}").code ==
+  CHECK(template_error("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}").code ==
         errc::bad_request);
   // A fraction of the default limits, to be quick.
   const jinja::render_limits limits{.steps = 8 << 20, .bytes = 4 << 20, .time = std::chrono::hours(1)};
@@ -147,7 +147,7 @@ TEST_CASE("no template runs, grows or nests without bound") {
          "999 }}{% endfor %}",
        }) {
     CAPTURE(source);
-    CHECK(failure_of(source, jinja::value(jinja::dict()), limits).code != errc::internal);
+    CHECK(template_error(source, jinja::value(jinja::dict()), limits).code != errc::internal);
   }
   CHECK(render("{{ (-9223372036854775807 - 1) % -1 }}") == "0");
   CHECK(render("{{ 'abc'[-9223372036854775807:9223372036854775807:9223372036854775807] }}") == "a");

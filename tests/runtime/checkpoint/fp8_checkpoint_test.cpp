@@ -31,7 +31,7 @@ private:
   std::string header_, data_;
 };
 
-std::string_view bytes_of(const void* data, std::size_t size) { return {static_cast<const char*>(data), size}; }
+std::string_view view_of(const void* data, std::size_t size) { return {static_cast<const char*>(data), size}; }
 
 /// llama-gqa with FP8 matrices, as compressed-tensors writes them.
 std::string fp8_file() {
@@ -42,7 +42,7 @@ std::string fp8_file() {
     const auto& info = *view.find(name);
     const auto tensor = view.read(name);
     if (!view.is_layer_matrix(name)) {
-      to.add(name, to_string(info.type), info.shape, bytes_of(tensor.get(), info.bytes));
+      to.add(name, to_string(info.type), info.shape, view_of(tensor.get(), info.bytes));
       continue;
     }
     std::string codes, scales;
@@ -89,7 +89,7 @@ std::vector<float> last_logits(const checkpoint& tensors, const model_config& co
 }
 
 /// The error message after `from` in the checkpoint's file is replaced by `to`, of the same length.
-std::string refusal(const std::string& from, const std::string& to) {
+std::string fp8_refusal(const std::string& from, const std::string& to) {
   const temp_folder folder;
   write(folder.path() / "config.json", config_with(compressed));
   auto file = fp8_file();
@@ -132,13 +132,13 @@ TEST_CASE("FP8 checkpoints give on a CPU, bit for bit, the logits of their expan
 
 TEST_CASE("FP8 checkpoints with scales that are missing, misshapen or mistyped are refused by tensor") {
   const std::string q = "model.layers.0.self_attn.q_proj.";
-  CHECK(refusal(q + "weight_scale", q + "weight_scalf") ==
+  CHECK(fp8_refusal(q + "weight_scale", q + "weight_scalf") ==
         "model.safetensors: tensor `" + q + "weight_scale` is missing");
-  CHECK(refusal(q + R"(weight_scale": {"dtype": "F32", "shape": [128, 1])",
-                q + R"(weight_scale": {"dtype": "F32", "shape": [1, 128])") ==
+  CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32", "shape": [128, 1])",
+                    q + R"(weight_scale": {"dtype": "F32", "shape": [1, 128])") ==
         "model.safetensors: tensor `" + q + "weight_scale` has the shape [1, 128], expected one scale or [128, 1]");
-  CHECK(refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
+  CHECK(fp8_refusal(q + R"(weight_scale": {"dtype": "F32")", q + R"(weight_scale": {"dtype": "I32")") ==
         "model.safetensors: tensor `" + q + "weight_scale` is I32, expected F32, BF16 or F16");
-  CHECK(refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
+  CHECK(fp8_refusal(q + R"(weight": {"dtype": "F8_E4M3")", q + R"(weight": {"dtype": "F8_E5M2")") ==
         "model.safetensors: tensor `" + q + "weight` is stored as F8_E5M2, supported are F32, F16 and BF16");
 }

@@ -51,7 +51,7 @@ std::vector<float> last_logits(const model_source& source, const std::vector<tok
 }
 
 /// A copy of a checkpoint's folder with `from` in its file replaced by `to`, of the same length.
-std::string refusal(const std::string& name, const std::string& from, const std::string& to) {
+std::string quantised_refusal(const std::string& name, const std::string& from, const std::string& to) {
   const temp_folder copy;
   write(copy.path() / "config.json", content(folder_of(name) / "config.json"));
   auto file = content(folder_of(name) / "model.safetensors");
@@ -120,25 +120,26 @@ TEST_CASE("GPTQ and AWQ checkpoints hold the values that their codes, zeros and 
 
 TEST_CASE("GPTQ and AWQ checkpoints with missing, misshapen or mistyped parts are refused by tensor") {
   const std::string stem = "model.layers.0.self_attn.q_proj.";
-  CHECK(refusal("gptq-g64", "q_proj.scales", "q_proj.scalez") ==
+  CHECK(quantised_refusal("gptq-g64", "q_proj.scales", "q_proj.scalez") ==
         "model.safetensors: tensor `" + stem + "scales` is missing");
-  CHECK(refusal("gptq-g64", "q_proj.qzeros", "q_proj.qzerox") ==
+  CHECK(quantised_refusal("gptq-g64", "q_proj.qzeros", "q_proj.qzerox") ==
         "model.safetensors: tensor `" + stem + "qzeros` is missing");
-  CHECK(refusal("awq-g32", "\"I32\", \"shape\": [128, 16]", "\"F32\", \"shape\": [128, 16]") ==
+  CHECK(quantised_refusal("awq-g32", "\"I32\", \"shape\": [128, 16]", "\"F32\", \"shape\": [128, 16]") ==
         "model.safetensors: tensor `" + stem + "qweight` is F32 [128, 16], expected I32 of 2 dimensions");
-  CHECK(refusal("gptq-g64", "\"shape\": [2, 16]", "\"shape\": [16, 2]") ==
+  CHECK(quantised_refusal("gptq-g64", "\"shape\": [2, 16]", "\"shape\": [16, 2]") ==
         "model.safetensors: tensor `" + stem + "qzeros` has the shape [16, 2], expected [2, 16]");
-  CHECK(refusal("gptq-g64", "\"shape\": [2, 128]", "\"shape\": [128, 2]") ==
+  CHECK(quantised_refusal("gptq-g64", "\"shape\": [2, 128]", "\"shape\": [128, 2]") ==
         "model.safetensors: tensor `" + stem + "scales` has the shape [128, 2], expected [2, 128]");
-  CHECK(refusal("gptq-g64", "\"shape\": [16, 128]", "\"shape\": [128, 16]") ==
+  CHECK(quantised_refusal("gptq-g64", "\"shape\": [16, 128]", "\"shape\": [128, 16]") ==
         "model.safetensors: tensor `" + stem + "qzeros` has the shape [2, 16], expected [16, 2]");
-  CHECK(refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx", "model.layers.9.self_attn.q_proj.g_idx") == "");
+  CHECK(quantised_refusal("gptq-g64", "model.layers.0.self_attn.q_proj.g_idx",
+                          "model.layers.9.self_attn.q_proj.g_idx") == "");
   // A group that does not exist: the last g_idx is in the data.
   std::string plain;
   for (int i = 0; i < 128; ++i)
     plain += std::string{static_cast<char>(i / 64), 0, 0, 0};
   auto wrong = plain;
   wrong[400] = 2;
-  CHECK(refusal("gptq-g64", plain, wrong) ==
+  CHECK(quantised_refusal("gptq-g64", plain, wrong) ==
         "model.safetensors: tensor `" + stem + "g_idx` names the group 2, expected one of 2");
 }

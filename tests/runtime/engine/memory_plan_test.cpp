@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t mib = 1 << 20;
 constexpr memory_estimate need{100 * mib, 8 * mib, 2 * mib, 1 * mib}; // a block of 16 tokens takes 1 MiB
 
-std::string refusal(const engine_options& o, int context, std::size_t available) {
+std::string plan_refusal(const engine_options& o, int context, std::size_t available) {
   try {
     plan_memory(o, need, context, available, cache_share::of_a_device);
   } catch (const failure& f) {
@@ -53,7 +53,7 @@ TEST_CASE("an explicit cache size is used as it is") {
   o.kv_cache_bytes = 25 * mib + 1;
   CHECK(plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).blocks == 25);
   o.kv_cache_bytes = 2000 * mib;
-  CHECK(refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
+  CHECK(plan_refusal(o, 160, 1000 * mib).find("KV cache of 2.0 GiB was asked for") != std::string::npos);
 }
 
 TEST_CASE("a context beyond the model's limit is cut to it, and the line says so") {
@@ -69,12 +69,12 @@ TEST_CASE("a context beyond the model's limit is cut to it, and the line says so
 
 TEST_CASE("needs beyond the available memory are refused with both figures") {
   engine_options o;
-  CHECK(refusal(o, 160, 100 * mib) ==
+  CHECK(plan_refusal(o, 160, 100 * mib) ==
         "the weights need 100 MiB and the activations 10.0 MiB, but only 100 MiB of memory are available");
   o.max_context = 4096;
-  CHECK(refusal(o, 8192, 210 * mib).find("needs 256 MiB of KV cache") != std::string::npos);
+  CHECK(plan_refusal(o, 8192, 210 * mib).find("needs 256 MiB of KV cache") != std::string::npos);
   o.max_context = 0;
-  CHECK(refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
+  CHECK(plan_refusal(o, 8192, 110 * mib + 100).find("room for 0 tokens") != std::string::npos);
 }
 
 TEST_CASE("host memory to swap to is counted in blocks, and refused where it is useless") {

@@ -14,7 +14,7 @@ using namespace troupe;
 
 namespace {
 
-std::string refusal(const std::string& name, const gpu_opener& open_gpu = nullptr) {
+std::string device_refusal(const std::string& name, const gpu_opener& open_gpu = nullptr) {
   try {
     open_device({.device = name, .threads = 1}, open_gpu);
   } catch (const failure& f) {
@@ -44,8 +44,8 @@ TEST_CASE("A device is chosen by name; auto is a CPU if there is no GPU") {
   CHECK_THROWS_AS(open_device({.device = "cuda:0"}, broken), kernels::device_error);
   open_device({.device = "auto", .threads = 1}, nullptr, &why);
   CHECK(why.empty());
-  CHECK(refusal("cuda:0", none) == "no NVIDIA GPU");
-  CHECK(refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
+  CHECK(device_refusal("cuda:0", none) == "no NVIDIA GPU");
+  CHECK(device_refusal("cuda:0") == "there is no device `cuda:0`: this program was built without CUDA");
 }
 
 TEST_CASE("A GPU is opened by its number, with the options given") {
@@ -66,7 +66,7 @@ TEST_CASE("A GPU is opened by its number, with the options given") {
   CHECK(asked.index == 0);
   CHECK(opened == 2);
   for (const std::string name : {"cuda", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "gpu", "cpu:", ""}) {
-    const auto why = refusal(name, some);
+    const auto why = device_refusal(name, some);
     CHECK(why.starts_with("there is no device `" + name + "` here; there are auto, cpu, cpu:"));
     CHECK(why.ends_with("and cuda:N for NVIDIA GPU N"));
   }

@@ -18,8 +18,6 @@ using namespace troupe::test;
 
 namespace {
 
-std::string golden(const std::string& name) { return (data() / "golden" / name).string(); }
-
 std::vector<float> values(const checkpoint& tensors, const std::string& name) {
   const auto& info = *tensors.find(name);
   const auto read = tensors.read(name);

@@ -22,14 +22,6 @@ namespace {
 
 std::filesystem::path gguf(const std::string& name) { return data() / "gguf" / (name + ".gguf"); }
 
-template <class T>
-std::vector<T> list(json::value v) {
-  std::vector<T> result;
-  for (json::value item : v.get_array())
-    result.push_back(static_cast<T>(item.get_double().value()));
-  return result;
-}
-
 /// The logits after the last of `ids`.
 std::vector<float> last_logits(const model_source& source, const std::vector<token_id>& ids, dtype compute) {
   const auto backend = kernels::make_cpu_backend({.threads = 1});
@@ -49,14 +41,6 @@ std::vector<float> last_logits(const model_source& source, const std::vector<tok
   std::vector<float> logits(vocab);
   backend->download(logits.data(), out);
   return logits;
-}
-
-double largest_difference(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    worst = std::isfinite(got[i]) ? std::max(worst, std::abs(double(got[i]) - expected[i])) : INFINITY;
-  return worst;
 }
 
 struct same_checkpoint {

@@ -29,7 +29,7 @@ private:
   std::optional<std::string> before_;
 };
 
-std::string refusal(const fs::path& model) {
+std::string open_error(const fs::path& model) {
   return failure_of([&] { open_model(model.string()); });
 }
 
@@ -39,12 +39,12 @@ TEST_CASE("A folder that is not a model is refused with what it is and what to d
   const temp_folder folder;
   const auto at = folder.path();
   const auto starts = [&](const std::string& what) {
-    const auto told = refusal(at);
+    const auto told = open_error(at);
     CHECK_MESSAGE(told.starts_with(at.string() + ": " + what), told);
   };
   starts("the folder is empty; a model is a folder with config.json");
   write(at / "README.md", "x");
-  CHECK(refusal(at) == (at / "config.json").string() + ": no such file");
+  CHECK(open_error(at) == (at / "config.json").string() + ": no such file");
   write(at / "tokenizer.model", "x");
   starts("holds a tokenizer and no model");
   CHECK(failure_of([&] {
@@ -67,9 +67,9 @@ TEST_CASE("A checkpoint without safetensors is refused naming the format of its 
   const temp_folder folder;
   fs::copy(data() / "golden/qwen2", folder.path(), fs::copy_options::recursive);
   fs::remove(folder.path() / "model.safetensors");
-  CHECK(refusal(folder.path()).ends_with("holds neither model.safetensors nor model.safetensors.index.json"));
+  CHECK(open_error(folder.path()).ends_with("holds neither model.safetensors nor model.safetensors.index.json"));
   write(folder.path() / "pytorch_model-00001-of-00002.bin", "x");
-  CHECK(refusal(folder.path()).find("holds weights in PyTorch's format") != std::string::npos);
+  CHECK(open_error(folder.path()).find("holds weights in PyTorch's format") != std::string::npos);
   fs::remove(folder.path() / "tokenizer.json");
   CHECK(failure_of([&] { open_tokenizer(folder.path().string()); }) ==
         (folder.path() / "tokenizer.json").string() + ": no such file");
@@ -79,7 +79,7 @@ TEST_CASE("A file that is not a model is refused with what it is") {
   const temp_folder folder;
   const auto told = [&](const std::string& name, std::string_view content) {
     write(folder.path() / name, content);
-    return refusal(folder.path() / name).substr((folder.path() / name).string().size() + 2);
+    return open_error(folder.path() / name).substr((folder.path() / name).string().size() + 2);
   };
   CHECK(told("x.safetensors", safetensors("{}", 0)).starts_with("is one file of a model; name the folder"));
   CHECK(told("x.bin", "PK\3\4...").starts_with("is a file of PyTorch"));
@@ -95,7 +95,7 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
   const auto cache = folder.path() / "hub", repository = cache / "models--org--small-model";
   const auto snapshot = repository / "snapshots" / "0123abc";
   const variable cache_variable("HF_HUB_CACHE", cache.string());
-  CHECK(refusal("org/small-model") ==
+  CHECK(open_error("org/small-model") ==
         "org/small-model: no such folder, and no such model in " + cache.string() +
           "; `hf download org/small-model` fetches it");
   fs::create_directories(repository / "refs");
@@ -106,7 +106,7 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
     fs::copy_file(file, repository / "blobs" / file.path().filename());
     fs::create_symlink(fs::path("../../blobs") / file.path().filename(), snapshot / file.path().filename());
   }
-  CHECK(refusal("org/small-model").find("`hf download org/small-model`") != std::string::npos); // no refs/main
+  CHECK(open_error("org/small-model").find("`hf download org/small-model`") != std::string::npos); // no refs/main
   write(repository / "refs" / "main", "0123abc\n");
   CHECK(open_model("org/small-model").name == "org/small-model");
   CHECK(open_model(snapshot.string()).name == "org/small-model");
@@ -116,12 +116,12 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
     CHECK(open_model("org/small-model").name == "org/small-model");
   }
   write(repository / "refs" / "main", "../../../elsewhere");
-  CHECK(refusal("org/small-model").ends_with("refs/main: names no version"));
+  CHECK(open_error("org/small-model").ends_with("refs/main: names no version"));
   write(repository / "refs" / "main", "4567def");
-  CHECK(refusal("org/small-model").find("`hf download org/small-model`") != std::string::npos);
+  CHECK(open_error("org/small-model").find("`hf download org/small-model`") != std::string::npos);
   for (const char* wrong : {"../x", "a/b/c", "/a", "a/", "a/..", "-a/b", "a b/c"})
     CHECK_MESSAGE(!is_hub_id(wrong), wrong);
-  CHECK(refusal("a/b/c").starts_with("a/b/c: no such folder; a model is a folder"));
+  CHECK(open_error("a/b/c").starts_with("a/b/c: no such folder; a model is a folder"));
 
   const auto before = fs::current_path();
   fs::current_path(folder.path());

@@ -86,33 +86,12 @@ std::vector<std::int32_t> first_blocks(std::size_t tokens, std::int32_t from = 0
   return blocks;
 }
 
-template <class T>
-std::vector<T> list(json::value v) {
-  std::vector<T> result;
-  json::array items;
-  REQUIRE(!v.get(items));
-  for (json::value item : items) {
-    double number = 0;
-    REQUIRE(!item.get(number));
-    result.push_back(static_cast<T>(number));
-  }
-  return result;
-}
-
 double log_probability(const row_logits& logits, token_id token) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (float l : logits)
     sum += std::exp(l - top);
   return logits[static_cast<std::size_t>(token)] - top - std::log(sum);
-}
-
-double largest_difference(const row_logits& got, const row_logits& expected) {
-  REQUIRE(got.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i)
-    worst = std::max(worst, std::abs(double(got[i]) - expected[i]));
-  return std::isfinite(std::accumulate(got.begin(), got.end(), 0.0)) ? worst : INFINITY;
 }
 
 double root_mean_square(const row_logits& v) {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "runtime/support/error.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/test_data.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -74,6 +77,29 @@ std::string failure_of(F&& f) {
   } catch (const failure& e) {
     return e.what();
   }
+}
+
+/// A list of numbers.
+template <class T>
+std::vector<T> list(json::value v) {
+  std::vector<T> result;
+  json::array items;
+  REQUIRE(!v.get(items));
+  for (json::value item : items) {
+    double number = 0;
+    REQUIRE(!item.get(number));
+    result.push_back(static_cast<T>(number));
+  }
+  return result;
+}
+
+/// Infinity where a value of `got` is not finite.
+inline double largest_difference(const std::vector<float>& got, const std::vector<float>& expected) {
+  REQUIRE(got.size() == expected.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    worst = std::isfinite(got[i]) ? std::max(worst, std::abs(double(got[i]) - expected[i])) : INFINITY;
+  return worst;
 }
 
 } // namespace troupe::test

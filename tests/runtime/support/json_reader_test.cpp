@@ -10,7 +10,7 @@ using namespace troupe;
 
 namespace {
 
-error failure_of(auto run) {
+error reading_error(auto run) {
   try {
     run();
   } catch (const failure& f) {
@@ -41,7 +41,7 @@ TEST_CASE("A reader yields typed members and treats null as absent") {
 TEST_CASE("Each wording names the value, the expectation and the value found") {
   const auto document = json::document::parse(R"({"a":{"b":[1,"x"],"n":12}})", "f.json");
   const auto complaint = [&](const json::wording& how, auto use) {
-    const auto what = failure_of(
+    const auto what = reading_error(
       [&] { use(json::reader(document.root(), &how == &json::body_wording ? "" : "f.json", {}, how).at("a")); });
     return std::pair(what.message, what.param);
   };

@@ -12,8 +12,6 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = test_data() + "/golden/";
-
 struct streamed {
   std::string text;
   bool valid = true;         // every piece was UTF-8
@@ -50,7 +48,7 @@ TEST_CASE("streamed pieces are UTF-8 and concatenate to the full decode, for ran
   std::mt19937 random(1);
   for (const std::string name : {"llama-gqa", "llama-mha-tied", "qwen2", "mistral-swa"}) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
+    const auto tokens = tokenizer::load(golden(name));
     const auto size = static_cast<token_id>(tokens->vocab_size());
     std::vector<token_id> broken; // tokens that are not UTF-8 on their own
     for (token_id id = 0; id < size; ++id)
@@ -75,7 +73,7 @@ TEST_CASE("real text streams without delay, and never half a character") {
     "The fox said: “naïve”, 你好，世界! 😀👨‍👩‍👧 Ünïcödé ½ नमस्ते.\n\tEnd";
   for (const std::string name : {"llama-gqa", "qwen3", "mistral-swa"}) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
+    const auto tokens = tokenizer::load(golden(name));
     const auto ids = tokens->encode(text, true);
     const auto result = stream(tokens, ids, true);
     CHECK(result.text == text);
@@ -176,7 +174,7 @@ TEST_CASE("a stream outlives its tokenizer's other owners, and can be moved") {
 }
 
 TEST_CASE("streaming a long text costs the same per token at its end as at its start") {
-  const auto tokens = tokenizer::load(golden + "mistral-swa");
+  const auto tokens = tokenizer::load(golden("mistral-swa"));
   const auto a = tokens->id_of("a"), byte = tokens->id_of("<0xE2>");
   REQUIRE(a);
   REQUIRE(byte);

@@ -15,8 +15,6 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = test_data() + "/golden/";
-
 std::string contents(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -25,7 +23,7 @@ std::string contents(const std::string& file) {
 const std::string model = R"({"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]})";
 
 /// The failure of a file with this member beside a small model, as "code: message".
-std::string refusal(const std::string& text) {
+std::string load_error(const std::string& text) {
   try {
     tokenizer::parse(text, "tokenizer.json");
   } catch (const failure& f) {
@@ -35,22 +33,22 @@ std::string refusal(const std::string& text) {
   return "accepted";
 }
 
-std::string with(const std::string& member) { return refusal(R"({"model":)" + model + "," + member + "}"); }
+std::string with(const std::string& member) { return load_error(R"({"model":)" + model + "," + member + "}"); }
 
-std::string with_model(const std::string& members) { return refusal(R"({"model":{"type":"BPE",)" + members + "}}"); }
+std::string with_model(const std::string& members) { return load_error(R"({"model":{"type":"BPE",)" + members + "}}"); }
 
 } // namespace
 
 TEST_CASE("a file without a usable model is refused") {
-  CHECK(refusal("").starts_with("bad: tokenizer.json: not valid JSON: "));
-  CHECK(refusal("[1]") == "bad: tokenizer.json: the file must be an object, not an array");
-  CHECK(refusal("{}") == "bad: tokenizer.json: `model` is missing");
-  CHECK(refusal(R"({"model":7})") == "bad: tokenizer.json: `model` must be an object, not `7`");
-  CHECK(refusal(R"({"model":{"type":"Unigram","vocab":[]}})") ==
+  CHECK(load_error("").starts_with("bad: tokenizer.json: not valid JSON: "));
+  CHECK(load_error("[1]") == "bad: tokenizer.json: the file must be an object, not an array");
+  CHECK(load_error("{}") == "bad: tokenizer.json: `model` is missing");
+  CHECK(load_error(R"({"model":7})") == "bad: tokenizer.json: `model` must be an object, not `7`");
+  CHECK(load_error(R"({"model":{"type":"Unigram","vocab":[]}})") ==
         "unsupported: tokenizer.json: `model.type` is `Unigram`: this model type is not supported; BPE is");
-  CHECK(refusal(R"({"version":"2.0","model":)" + model + "}") ==
+  CHECK(load_error(R"({"version":"2.0","model":)" + model + "}") ==
         "unsupported: tokenizer.json: `version` is `2.0`; only 1.0 is supported");
-  CHECK(refusal(R"({"version":"1.0","model":)" + model + "}") == "accepted");
+  CHECK(load_error(R"({"version":"1.0","model":)" + model + "}") == "accepted");
 }
 
 TEST_CASE("a model that is malformed or needs more than is supported is refused") {
@@ -269,7 +267,7 @@ TEST_CASE("damaged files are refused or work, but do nothing else") {
   const std::string text = "The fox's 123 <|eot_id|> [INST] 你好 é \n";
   int refused = 0, worked = 0;
   for (const std::string name : {"llama-gqa", "qwen2", "mistral-swa"}) {
-    const auto original = contents(golden + name + "/tokenizer.json");
+    const auto original = contents(golden(name) + "/tokenizer.json");
     // Most of the file is vocabulary; the damage should also reach the parts before it.
     const auto head = original.find("\"vocab\"");
     REQUIRE(head != std::string::npos);

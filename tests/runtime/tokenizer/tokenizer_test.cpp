@@ -14,7 +14,6 @@ using namespace troupe;
 
 namespace {
 
-const std::string golden = test_data() + "/golden/";
 const char* const checkpoints[] = {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"};
 
 std::vector<token_id> ids_of(json::value list) {
@@ -31,8 +30,8 @@ std::string text_of(json::value v) { return std::string(v.get_string().value());
 TEST_CASE("texts of the reference checkpoints become the reference ids and back") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
-    const auto expected = json::document::load(golden + name + "/expected.json");
+    const auto tokens = tokenizer::load(golden(name));
+    const auto expected = json::document::load(golden(name) + "/expected.json");
     int compared = 0;
     for (json::value c : json::find(expected.root(), "tokenize")->get_array()) {
       const auto text = text_of(*json::find(c, "text"));
@@ -51,7 +50,7 @@ TEST_CASE("texts of the reference checkpoints become the reference ids and back"
 TEST_CASE("a text of the reference checkpoints has at least as many tokens as its bytes need") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
+    const auto tokens = tokenizer::load(golden(name));
     const auto most = tokens->most_bytes_per_token();
     CHECK(most > 0);
     CHECK(most < 4096);
@@ -63,8 +62,8 @@ TEST_CASE("a text of the reference checkpoints has at least as many tokens as it
 TEST_CASE("prompts and rendered conversations of the reference checkpoints become the reference ids") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
-    const auto expected = json::document::load(golden + name + "/expected.json");
+    const auto tokens = tokenizer::load(golden(name));
+    const auto expected = json::document::load(golden(name) + "/expected.json");
     for (json::value c : json::find(expected.root(), "cases")->get_array())
       CHECK(tokens->encode(text_of(*json::find(c, "text")), true) == ids_of(*json::find(c, "ids")));
     int conversations = 0;
@@ -78,7 +77,7 @@ TEST_CASE("prompts and rendered conversations of the reference checkpoints becom
 }
 
 TEST_CASE("tokens can be looked up by id and by name") {
-  const auto bytes = tokenizer::load(golden + "llama-gqa");
+  const auto bytes = tokenizer::load(golden("llama-gqa"));
   CHECK(bytes->vocab_size() == 768);
   CHECK(bytes->bos() == 0);
   CHECK(bytes->eos() == 4);
@@ -98,14 +97,14 @@ TEST_CASE("tokens can be looked up by id and by name") {
     CHECK_FALSE(bytes->is_special(outside));
   }
 
-  const auto pieces = tokenizer::load(golden + "mistral-swa");
+  const auto pieces = tokenizer::load(golden("mistral-swa"));
   CHECK(pieces->unk() == 0);
   CHECK(pieces->token_bytes(*pieces->id_of("<0xE2>")) == "\xE2");
   CHECK(pieces->token_bytes(*pieces->id_of("▁t")) == " t");
 }
 
 TEST_CASE("text that is not UTF-8 is refused") {
-  const auto tokens = tokenizer::load(golden + "qwen2");
+  const auto tokens = tokenizer::load(golden("qwen2"));
   for (const std::string text :
        {"\xFF", "a\xC3", "\xC0\x80", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "ok \x80"}) {
     try {
@@ -128,7 +127,7 @@ TEST_CASE("a megabyte of anything is tokenized in linear time, whole") {
   };
   for (const std::string name : {"llama-gqa", "llama-mha-tied", "qwen2", "mistral-swa"}) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden + name);
+    const auto tokens = tokenizer::load(golden(name));
     // Processor time, because the machine may be busy.
     const auto seconds = [&](const std::string& text) {
       const auto started = std::clock();
@@ -161,7 +160,7 @@ TEST_CASE("an expression that scans a whole run of spaces before it fails does s
 }
 
 TEST_CASE("a long run of combining marks is normalized in time") {
-  const auto tokens = tokenizer::load(golden + "qwen2");
+  const auto tokens = tokenizer::load(golden("qwen2"));
   std::string text = "a";
   for (int i = 0; i < 250'000; ++i)
     text += "\u0301\u0316";          // in the wrong order: every mark below moves before every mark above
@@ -177,7 +176,7 @@ TEST_CASE("a long run of combining marks is normalized in time") {
 }
 
 TEST_CASE("many threads may encode with one tokenizer") {
-  const auto tokens = tokenizer::load(golden + "qwen2");
+  const auto tokens = tokenizer::load(golden("qwen2"));
   const std::string text = "Once upon a time, Élève 123 <|im_end|> 你好\n";
   const auto expected = tokens->encode(text, true);
   std::vector<std::thread> threads;

@@ -14,7 +14,7 @@ using namespace troupe;
 
 namespace {
 
-std::vector<token_id> ids_of(json::value list) {
+std::vector<token_id> read_ids(json::value list) {
   std::vector<token_id> ids;
   for (json::value id : list.get_array())
     ids.push_back(static_cast<token_id>(id.get_int64().value()));
@@ -52,15 +52,15 @@ TEST_CASE("tokenizers of many makes encode and decode as the tokenizers package 
     for (json::value c : json::find(variant, "encode")->get_array()) {
       const std::string text(c.at(0).get_string().value());
       CAPTURE(text);
-      const auto plain = ids_of(c.at(1));
+      const auto plain = read_ids(c.at(1));
       CHECK(tokens->encode(text, false) == plain);
       if (tokens->most_bytes_per_token() > 0)
         CHECK(plain.size() * tokens->most_bytes_per_token() >= text.size());
-      CHECK(tokens->encode(text, true) == (c.get_array().size() > 2 ? ids_of(c.at(2)) : plain));
+      CHECK(tokens->encode(text, true) == (c.get_array().size() > 2 ? read_ids(c.at(2)) : plain));
       ++compared;
     }
     for (json::value c : json::find(variant, "decode")->get_array()) {
-      const auto ids = ids_of(c.at(0));
+      const auto ids = read_ids(c.at(0));
       const std::string text(c.at(1).get_string().value());
       const std::string skipped(c.at(c.get_array().size() - 1).get_string().value());
       CAPTURE(simdjson::to_string(json::value(c.at(0))));

@@ -1,0 +1,15 @@
+// Jinja values written as JSON.
+#pragma once
+
+#include "runtime/chat/jinja/value.hpp"
+#include "runtime/support/json.hpp"
+
+#include <string_view>
+
+namespace troupe::test {
+
+inline jinja::value parsed(std::string_view json) {
+  return jinja::from_json(json::document::parse(json, "test").root());
+}
+
+} // namespace troupe::test
