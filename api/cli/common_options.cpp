@@ -10,7 +10,7 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr int most = 1 << 28;
+constexpr int most_counted = 1 << 28;
 
 } // namespace
 
@@ -101,7 +101,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->group(model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)
-      ->check(integer_between(low, most))
+      ->check(integer_between(low, most_counted))
       ->type_name("INT")
       ->capture_default_str()
       ->group(limits_group);

@@ -24,8 +24,6 @@ using request_head = http::request<budgeted_body>;
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
 
-std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
-
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes)

@@ -13,8 +13,6 @@ namespace http = boost::beast::http;
 
 namespace {
 
-std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
-
 bool is_json(std::string_view content_type) {
   auto type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' '))

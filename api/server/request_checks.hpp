@@ -7,13 +7,18 @@
 #include "api/server/http_server.hpp"
 #include "api/server/routes.hpp"
 
+#include <boost/beast/core/string.hpp>
+
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace troupe {
+
+inline std::string_view view(boost::beast::string_view s) { return {s.data(), s.size()}; }
 
 using header_fields = std::vector<std::pair<std::string, std::string>>;
 

@@ -1,6 +1,6 @@
 #include "api/cli/command.hpp"
-#include "api/cli/common_options.hpp"
 #include "api/cli/commands/model_bench.hpp"
+#include "api/cli/common_options.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
@@ -20,7 +20,7 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr int most = 1 << 20;
+constexpr int most_rows = 1 << 20;
 
 struct bench_options : model_bench_options {
   std::string batches = "1,4,16,32";
@@ -32,7 +32,7 @@ CLI::Validator batch_list() {
   return CLI::Validator(
     [](std::string& text) -> std::string {
       try {
-        return parse_integers(text, 1, most).empty() ? "must name at least one batch size" : "";
+        return parse_integers(text, 1, most_rows).empty() ? "must name at least one batch size" : "";
       } catch (const failure& e) {
         return e.what();
       }
@@ -123,7 +123,7 @@ int run_model_bench(const bench_options& options) {
   shown.show(status);
   if (!options.json)
     print_heading(bench, options);
-  for (const auto batch : parse_integers(options.batches, 1, most)) {
+  for (const auto batch : parse_integers(options.batches, 1, most_rows)) {
     const auto result = bench.measure(static_cast<int>(batch));
     if (options.json)
       print_json(bench, options, result);
@@ -139,7 +139,7 @@ command add_bench_model(CLI::App& bench) {
   const auto options = std::make_shared<bench_options>();
   auto* app = bench.add_subcommand("model", "Measure prefill and decode of a model, without tokenising and sampling");
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
-    app->add_option(flag, value, help)->check(integer_between(low, most))->type_name("INT")->capture_default_str();
+    app->add_option(flag, value, help)->check(integer_between(low, most_rows))->type_name("INT")->capture_default_str();
   };
   count("--prompt", options->prompt, 0, "Tokens of each prompt");
   count("--generate", options->generate, 0, "Tokens generated per sequence");

@@ -23,7 +23,7 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr int most = 1 << 20, step_rows = 512;
+constexpr int most_tokens = 1 << 20, step_rows = 512;
 
 struct perplexity_options : compute_options {
   std::string model, text;
@@ -99,11 +99,11 @@ command add_bench_perplexity(CLI::App& bench) {
   auto* app = bench.add_subcommand("perplexity", "Measure how well a model predicts a text, as it is or quantised");
   app->add_option("--text", options->text, "The text, in UTF-8; `-` reads stdin")->type_name("FILE")->required();
   app->add_option("--context", options->context, "Tokens of a window, at least 2; 0: 512, or what the model allows")
-    ->check(integer_between(0, most))
+    ->check(integer_between(0, most_tokens))
     ->type_name("INT")
     ->capture_default_str();
   app->add_option("--stride", options->stride, "Tokens from one window to the next; 0: half a window")
-    ->check(integer_between(0, most))
+    ->check(integer_between(0, most_tokens))
     ->type_name("INT")
     ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
