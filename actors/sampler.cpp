@@ -19,7 +19,8 @@ public:
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
     : self_(self),
       self_handle_(self),
-      sampler_(model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { notify(me); })) {
+      sampler_(
+        model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { notify(me); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
