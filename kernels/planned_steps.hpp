@@ -1,5 +1,5 @@
-// The largest steps that a backend will be given, described before any memory is allocated: a plan of device memory counts
-// the scratch of their ops (backend::scratch_bytes).
+// The largest steps that a backend will be given, described before any memory is allocated: a plan of device memory
+// counts the scratch of their ops (backend::scratch_bytes).
 #pragma once
 
 #include "kernels/ops.hpp"

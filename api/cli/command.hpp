@@ -1,5 +1,5 @@
-// A subcommand of `troupe`: its options and its action. Each is made in a file of its own in commands/; command_line.cpp
-// puts them together.
+// A subcommand of `troupe`: its options and its action. Each is made in a file of its own in commands/;
+// command_line.cpp puts them together.
 #pragma once
 
 #include <functional>

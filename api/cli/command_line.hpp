@@ -7,7 +7,8 @@
 
 namespace troupe::cli {
 
-/// Runs `arguments`, which exclude the program's name. Returns the exit status: 0, 1 (failed), 2 (usage) or 130 (interrupted).
+/// Runs `arguments`, which exclude the program's name. Returns the exit status: 0, 1 (failed), 2 (usage) or 130
+/// (interrupted).
 int run_command_line(const std::vector<std::string>& arguments);
 
 } // namespace troupe::cli

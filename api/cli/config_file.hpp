@@ -11,8 +11,8 @@ class App;
 
 namespace troupe::cli {
 
-/// The arguments that `file` adds to the command line: its keys that are flags of `chosen` and that the command line has
-/// not set. Every key must be a flag of some command below `root` and every section a command. Throws
+/// The arguments that `file` adds to the command line: its keys that are flags of `chosen` and that the command line
+/// has not set. Every key must be a flag of some command below `root` and every section a command. Throws
 /// failure(not_found | bad_file | bad_request) naming the file, the line and the key.
 std::vector<std::string> config_arguments(const std::string& file, const CLI::App& root, const CLI::App& chosen);
 

@@ -1,5 +1,5 @@
-// Values on the command line and in configuration files: sizes with units, integers, lists. Pure functions, and the same
-// as validators for CLI11.
+// Values on the command line and in configuration files: sizes with units, integers, lists. Pure functions, and the
+// same as validators for CLI11.
 #pragma once
 
 #include <cstddef>

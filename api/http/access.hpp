@@ -22,8 +22,8 @@ std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, 
 /// The value of Access-Control-Allow-Origin, or nothing if the origin is not allowed. "*" in the list allows all.
 std::optional<std::string> allowed_origin(const std::vector<std::string>& origins, std::string_view origin);
 
-/// The hosts that a request may name. Guards against DNS rebinding: a page whose name was made to resolve to this machine
-/// has the server's origin for its browser, but names a host that is not the server's.
+/// The hosts that a request may name. Guards against DNS rebinding: a page whose name was made to resolve to this
+/// machine has the server's origin for its browser, but names a host that is not the server's.
 class known_hosts {
 public:
   /// Allows every host.

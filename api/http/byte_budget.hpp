@@ -1,4 +1,5 @@
-// A memory budget that many holders share; each holder's share grows as needed. The budget is thread-safe, a share is not.
+// A memory budget that many holders share; each holder's share grows as needed. The budget is thread-safe, a share is
+// not.
 #pragma once
 
 #include <atomic>

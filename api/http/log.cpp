@@ -84,8 +84,8 @@ std::optional<std::uint64_t> rate_limit::pass(clock::time_point now) {
 
 std::string log_text(std::string_view text, std::size_t most) {
   const auto quoted = json_text(to_utf8(text.substr(0, most)) + (text.size() > most ? "..." : ""));
-  // JSON does not escape DEL, Latin-1's control characters or Unicode's line breaks, which terminals and line readers may
-  // act upon.
+  // JSON does not escape DEL, Latin-1's control characters or Unicode's line breaks, which terminals and line readers
+  // may act upon.
   std::string result;
   for (std::size_t i = 0; i < quoted.size(); ++i) {
     const auto at = [&](std::size_t ahead) {

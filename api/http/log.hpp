@@ -58,8 +58,8 @@ public:
   bool wants(log_level level) const;
   void write(log_level level, std::string_view what, const log_fields& fields = {});
 
-  /// Writes at `warn`, rate-limited so that a flood of refusals cannot fill a disk. The next line has the number of lines
-  /// left out.
+  /// Writes at `warn`, rate-limited so that a flood of refusals cannot fill a disk. The next line has the number of
+  /// lines left out.
   void write_refusal(std::string_view what, log_fields fields);
 
 private:

@@ -1,5 +1,5 @@
-// An in-process client that replaces a connection's socket, for tests and fuzzing. Used only on the connection's strand,
-// or elsewhere while nothing runs there.
+// An in-process client that replaces a connection's socket, for tests and fuzzing. Used only on the connection's
+// strand, or elsewhere while nothing runs there.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>

@@ -1,4 +1,5 @@
-// Limits the concurrent sequences of one owner (an API key, a connection), so that no owner fills the engine. Any thread.
+// Limits the concurrent sequences of one owner (an API key, a connection), so that no owner fills the engine. Any
+// thread.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -17,8 +18,8 @@ public:
   request_quota(std::string owner_kind, std::size_t most)
     : owner_kind_(std::move(owner_kind)), most_(most), counts_(std::make_shared<counts>()) {}
 
-  /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they exceed
-  /// the limit together with those that run, failure(bad_request) on `n` if they exceed it alone.
+  /// Reserves `sequences` for `owner` until the last copy of the result is gone. Throws failure(overloaded) if they
+  /// exceed the limit together with those that run, failure(bad_request) on `n` if they exceed it alone.
   std::shared_ptr<const void> acquire(std::size_t owner, std::size_t sequences);
 
 private:

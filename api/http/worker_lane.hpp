@@ -24,9 +24,9 @@ public:
   /// `most` is the number of tasks that may wait or run at once; further ones are refused.
   worker_lane(int threads, std::size_t most) : most_(most), pool_(checked(std::max(1, threads))) {}
 
-  /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or exception.
-  /// Cancellation does not interrupt it, so f may refer to the coroutine's locals. Throws failure(overloaded) if the lane
-  /// is full.
+  /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or
+  /// exception. Cancellation does not interrupt it, so f may refer to the coroutine's locals. Throws
+  /// failure(overloaded) if the lane is full.
   template <class F>
   boost::asio::awaitable<std::invoke_result_t<F>> run(F f) {
     namespace asio = boost::asio;

@@ -1,5 +1,5 @@
-// The server: OpenAI-compatible HTTP with server-sent events, and WebSocket token streaming, over any `service`. I/O runs
-// on the threads that call run_until_stopped(); tokenising runs on a few threads of the server's own.
+// The server: OpenAI-compatible HTTP with server-sent events, and WebSocket token streaming, over any `service`. I/O
+// runs on the threads that call run_until_stopped(); tokenising runs on a few threads of the server's own.
 #pragma once
 
 #include "api/http/log.hpp"

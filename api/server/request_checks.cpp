@@ -42,7 +42,8 @@ std::optional<reply> preflight(const http::request_header<>& head, std::string_v
   return result;
 }
 
-/// Refuses pages of origins that are not allowed. Browsers send Origin with every POST, WebSocket and cross-origin read.
+/// Refuses pages of origins that are not allowed. Browsers send Origin with every POST, WebSocket and cross-origin
+/// read.
 std::optional<reply> check_origin(const http::request_header<>& head, const server_options& options) {
   const auto origin = view(head[http::field::origin]);
   if (head.count(http::field::origin) == 0 || allowed_origin(options.cors_origins, origin) ||

@@ -1,5 +1,5 @@
-// Decisions that need only a request's header: access by host, origin and key, CORS, the body's type, and the replies to
-// what is not HTTP. Pure functions; called on the connection's strand.
+// Decisions that need only a request's header: access by host, origin and key, CORS, the body's type, and the replies
+// to what is not HTTP. Pure functions; called on the connection's strand.
 #pragma once
 
 #include "api/http/access.hpp"

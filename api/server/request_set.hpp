@@ -27,8 +27,8 @@ public:
   /// `high_mark` is in bytes, approximately as written to the client.
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark);
 
-  /// Does nothing after close(). `held` is released when the request ends in the engine. If there is no memory to submit
-  /// the request, an out_of_memory error is its only event.
+  /// Does nothing after close(). `held` is released when the request ends in the engine. If there is no memory to
+  /// submit the request, an out_of_memory error is its only event.
   void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
   /// Cancels all requests at the end of the connection; no event is delivered afterwards.

@@ -34,8 +34,8 @@ public:
   boost::asio::any_io_executor get_executor();
 
   /// Accepts the upgrade that `head` requests; the response carries `id`. A peer that is silent for `idle_timeout` is
-  /// disconnected. `on_peer_close` is called when the peer's close frame arrives, before the reads end. Returns false if
-  /// the handshake fails.
+  /// disconnected. `on_peer_close` is called when the peer's close frame arrives, before the reads end. Returns false
+  /// if the handshake fails.
   boost::asio::awaitable<bool> accept(const boost::beast::http::request<budgeted_body>& head, std::string id,
                                       std::chrono::milliseconds handshake_timeout,
                                       std::chrono::milliseconds idle_timeout, std::function<void()> on_peer_close);

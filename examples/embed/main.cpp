@@ -1,5 +1,5 @@
-// Embeds two engines in a program's own caf::actor_system. One request delivers its tokens to a callback, one sends them
-// as messages to an actor, and one is cancelled.
+// Embeds two engines in a program's own caf::actor_system. One request delivers its tokens to a callback, one sends
+// them as messages to an actor, and one is cancelled.
 //   troupe_embed MODEL [OTHER_MODEL]
 #include <troupe/engine_caf.hpp>
 

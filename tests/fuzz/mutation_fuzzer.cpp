@@ -1,5 +1,5 @@
-// Mutates connections and serves them, for compilers without libFuzzer. Inputs that produce new replies join the corpus.
-// The same seed makes the same inputs. An input that breaks something is written to a file.
+// Mutates connections and serves them, for compilers without libFuzzer. Inputs that produce new replies join the
+// corpus. The same seed makes the same inputs. An input that breaks something is written to a file.
 //   troupe_connection_fuzz SECONDS [SEED]
 //   troupe_connection_fuzz FILE...          serves these inputs and prints the replies
 #include "tests/api/server/drive_connection.hpp"

@@ -14,8 +14,8 @@ struct message {
   std::string content;
 };
 
-/// The prompt of a chat. Throws failure if the model has no chat template or no tokenizer, or if the template refuses the
-/// messages.
+/// The prompt of a chat. Throws failure if the model has no chat template or no tokenizer, or if the template refuses
+/// the messages.
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages);
 
 /// The prompt of a text to continue. Throws failure if the model has no tokenizer.
@@ -31,8 +31,8 @@ struct answer {
 };
 
 /// Submits a request and prints its text as it arrives; several sequences are printed in order, each under its number.
-/// Ctrl-C ends the request, a second one the program. Throws failure if the request fails, and output_failure at once if
-/// stdout cannot be written.
+/// Ctrl-C ends the request, a second one the program. Throws failure if the request fails, and output_failure at once
+/// if stdout cannot be written.
 answer print_answer(const engine& from, console& terminal, generation request);
 
 } // namespace troupe::cli

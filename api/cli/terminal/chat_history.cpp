@@ -28,7 +28,8 @@ constexpr file_kind history_file{"a history", std::size_t(64) << 20};
   throw failure(errc::bad_file, file.string() + ": cannot be written: " + std::generic_category().message(error));
 }
 
-/// Opens `file` with the flags `how` for its owner only and writes `text` in one call, so that writers do not interleave.
+/// Opens `file` with the flags `how` for its owner only and writes `text` in one call, so that writers do not
+/// interleave.
 void write_privately(const fs::path& file, int how, std::string_view text) {
   const int opened = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | how, 0600);
   if (opened < 0)

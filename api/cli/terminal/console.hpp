@@ -36,12 +36,12 @@ public:
   static constexpr std::size_t longest_line = std::size_t(16) << 20;
   static failure line_too_long();
 
-  /// Waits for a line of stdin and strips its line break, which the last line may lack. Throws failure(bad_request) if it
-  /// exceeds `longest_line`.
+  /// Waits for a line of stdin and strips its line break, which the last line may lack. Throws failure(bad_request) if
+  /// it exceeds `longest_line`.
   input read_line(std::string& line);
 
-  /// Waits for stdin and appends the available bytes, at most some KiB. `other_signal`: a signal other than an interrupt
-  /// arrived first.
+  /// Waits for stdin and appends the available bytes, at most some KiB. `other_signal`: a signal other than an
+  /// interrupt arrived first.
   enum class piece { bytes, interrupted, end, other_signal };
   piece read_piece(std::string& to);
 

@@ -18,8 +18,8 @@ public:
   line_editor(const line_editor&) = delete;
   line_editor& operator=(const line_editor&) = delete;
 
-  /// Waits for a turn and strips its last line break. A backslash at the end of a line, or Alt-Enter, continues on another
-  /// line. Ctrl-C drops the typed text, or interrupts if there is none.
+  /// Waits for a turn and strips its last line break. A backslash at the end of a line, or Alt-Enter, continues on
+  /// another line. Ctrl-C drops the typed text, or interrupts if there is none.
   console::input read(std::string& text);
 
 private:

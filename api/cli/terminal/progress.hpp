@@ -1,5 +1,5 @@
-// Shows the progress of loading on stderr: a bar on a terminal, else one plain line per stage. Called by one thread at a
-// time.
+// Shows the progress of loading on stderr: a bar on a terminal, else one plain line per stage. Called by one thread at
+// a time.
 #pragma once
 
 #include "api/embed/engine.hpp"

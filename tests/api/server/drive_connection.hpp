@@ -27,8 +27,8 @@ struct driven_connection {
   std::string fault; // empty if replies are well-formed and nothing is left of the connection and its requests
 };
 
-/// Prompts containing `hold` are answered only in part until they are cancelled; `fail` and `late` get an error before or
-/// after the first token.
+/// Prompts containing `hold` are answered only in part until they are cancelled; `fail` and `late` get an error before
+/// or after the first token.
 driven_connection drive_connection(std::string_view input);
 
 /// The protocol error in a server's side of a connection, or nothing. `torn` allows the last reply to be cut off.
