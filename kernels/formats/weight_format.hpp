@@ -51,19 +51,19 @@ struct weight_format_traits {
 
 // clang-format off
 inline constexpr weight_format_traits weight_formats[] = {
-  // format             name    in files   dtype  ggml inputs bytes header on CPU               on GPU
-  {weight_format::f32,  "f32",  "F32",     true,  0,   1,     4,    0,     weight_kind::f32,    weight_kind::f32},
-  {weight_format::f16,  "f16",  "F16",     true,  1,   1,     2,    0,     weight_kind::f16,    weight_kind::f16},
-  {weight_format::bf16, "bf16", "BF16",    true,  30,  1,     2,    0,     weight_kind::bf16,   weight_kind::bf16},
-  {weight_format::q4_0, "q4_0", "Q4_0",    false, 2,   32,    18,   0,     weight_kind::q4,     weight_kind::q4},
-  {weight_format::q4_1, "q4_1", "Q4_1",    false, 3,   32,    20,   0,     weight_kind::q4_min, weight_kind::q4_min},
-  {weight_format::q5_0, "q5_0", "Q5_0",    false, 6,   32,    22,   0,     weight_kind::q5,     weight_kind::q8},
-  {weight_format::q5_1, "q5_1", "Q5_1",    false, 7,   32,    24,   0,     weight_kind::q5_min, weight_kind::q8_min},
-  {weight_format::q8_0, "q8_0", "Q8_0",    false, 8,   32,    34,   0,     weight_kind::q8,     weight_kind::q8},
-  {weight_format::q4_k, "q4_k", "Q4_K",    false, 12,  256,   144,  0,     weight_kind::q4_k,   weight_kind::q4_k},
-  {weight_format::q5_k, "q5_k", "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
-  {weight_format::q6_k, "q6_k", "Q6_K",    false, 14,  256,   210,  0,     weight_kind::q6_k,   weight_kind::q6_k},
-  {weight_format::fp8,  "fp8",  "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::f32,    weight_kind::fp8},
+  // format               name      in files   dtype  ggml inputs bytes header on CPU               on GPU
+  {weight_format::f32,    "f32",    "F32",     true,  0,   1,     4,    0,     weight_kind::f32,    weight_kind::f32},
+  {weight_format::f16,    "f16",    "F16",     true,  1,   1,     2,    0,     weight_kind::f16,    weight_kind::f16},
+  {weight_format::bf16,   "bf16",   "BF16",    true,  30,  1,     2,    0,     weight_kind::bf16,   weight_kind::bf16},
+  {weight_format::q4_0,   "q4_0",   "Q4_0",    false, 2,   32,    18,   0,     weight_kind::q4,     weight_kind::q4},
+  {weight_format::q4_1,   "q4_1",   "Q4_1",    false, 3,   32,    20,   0,     weight_kind::q4_min, weight_kind::q4_min},
+  {weight_format::q5_0,   "q5_0",   "Q5_0",    false, 6,   32,    22,   0,     weight_kind::q5,     weight_kind::q8},
+  {weight_format::q5_1,   "q5_1",   "Q5_1",    false, 7,   32,    24,   0,     weight_kind::q5_min, weight_kind::q8_min},
+  {weight_format::q8_0,   "q8_0",   "Q8_0",    false, 8,   32,    34,   0,     weight_kind::q8,     weight_kind::q8},
+  {weight_format::q4_k,   "q4_k",   "Q4_K",    false, 12,  256,   144,  0,     weight_kind::q4_k,   weight_kind::q4_k},
+  {weight_format::q5_k,   "q5_k",   "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
+  {weight_format::q6_k,   "q6_k",   "Q6_K",    false, 14,  256,   210,  0,     weight_kind::q6_k,   weight_kind::q6_k},
+  {weight_format::fp8,    "fp8",    "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::f32,    weight_kind::fp8},
 };
 // clang-format on
 

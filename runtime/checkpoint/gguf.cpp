@@ -51,6 +51,10 @@ std::string unsupported_name(std::uint32_t number) {
     {22, "IQ2_S"},   {23, "IQ4_XS"},     {24, "I8"},         {25, "I16"},        {26, "I32"},      {27, "I64"},
     {28, "F64"},     {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"}, {34, "TQ1_0"},
     {35, "TQ2_0"},   {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"}};
+  static_assert(std::ranges::none_of(names, [](auto& name) {
+    return std::ranges::any_of(kernels::weight_formats,
+                               [&](auto& f) { return f.ggml_type == static_cast<int>(name.first); });
+  }));
   const auto* const found = std::ranges::find(names, number, &std::pair<std::uint32_t, std::string_view>::first);
   return found != std::end(names) ? std::string(found->second) : "the unknown type " + std::to_string(number);
 }

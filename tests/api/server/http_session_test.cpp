@@ -105,7 +105,7 @@ TEST_CASE("Text goes to tokens and back") {
   CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
 }
 
-TEST_CASE("While the model loads, only health and metrics answer with more than 503") {
+TEST_CASE("While the model loads, endpoints that need it answer 503") {
   live_server live;
   live.fake.set_loading();
   const auto port = live.port();

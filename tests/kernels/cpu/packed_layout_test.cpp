@@ -87,8 +87,9 @@ const std::vector<packing> packings = [] {
     {"q4_k q4_k q6_k", {q4_k, q4_k, q6_k}},
     {"q8_0 f32 q5_1", {q8_0, f32, q5_1}, none, dtype::bf16},
   };
-  for (const auto format : {q8_0, q4_0, q4_1, q5_0, q5_1, q4_k, q5_k, q6_k})
-    all.push_back({to_string(format), {format}});
+  for (const auto& traits : weight_formats)
+    if (has_groups(traits.format))
+      all.push_back({traits.name, {traits.format}});
   return all;
 }();
 

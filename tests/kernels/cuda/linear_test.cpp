@@ -7,9 +7,14 @@ using namespace troupe::kernels::cuda::testing;
 
 namespace {
 
-const weight_format block_formats[] = {weight_format::q8_0, weight_format::q4_0, weight_format::q4_1,
-                                       weight_format::q5_0, weight_format::q5_1, weight_format::q4_k,
-                                       weight_format::q5_k, weight_format::q6_k, weight_format::fp8};
+/// All but floats.
+const std::vector<weight_format> block_formats = [] {
+  std::vector<weight_format> all;
+  for (const auto& traits : weight_formats)
+    if (!is_float(traits.format))
+      all.push_back(traits.format);
+  return all;
+}();
 
 /// A random matrix in any format.
 struct random_weights {
@@ -42,13 +47,9 @@ struct random_weights {
       at[0] = static_cast<std::uint8_t>(bits);
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
-    const bool second = format == weight_format::q4_1 || format == weight_format::q5_1 ||
-      format == weight_format::q4_k || format == weight_format::q5_k;
-    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
-      scale(&blocks[at + (format == weight_format::q6_k ? 208 : 0)]);
-      if (second)
-        scale(&blocks[at + 2]);
-    }
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
+      for (const std::size_t offset : kernels::testing::f16_offsets(format))
+        scale(&blocks[at + offset]);
   }
 
   stored_matrix view() const {

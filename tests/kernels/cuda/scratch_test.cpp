@@ -108,8 +108,8 @@ TEST_CASE("CUDA: quantised weights expanded in pieces give the same products as 
 TEST_CASE("CUDA: table_bytes predicts the size of a table in every format") {
   const auto device = make_device();
   const std::size_t rows = 3, cols = 512;
-  for (int i = 0; i <= static_cast<int>(weight_format::q6_k); ++i) {
-    const auto format = static_cast<weight_format>(i);
+  for (const auto& traits : weight_formats) {
+    const auto format = traits.format;
     if (format == weight_format::fp8)
       continue; // not a format of tables
     const std::vector<char> data(rows * row_bytes(format, cols));

@@ -12,7 +12,7 @@ using namespace troupe::kernels;
 
 namespace {
 
-/// A block with f16 `scales` first (last for q6_k) and bytes from a counter, and its weights.
+/// A block with f16 `scales` and bytes from a counter, and its weights.
 struct counted_block {
   std::vector<std::uint8_t> bytes;
   std::vector<float> weights;
@@ -20,11 +20,10 @@ struct counted_block {
   counted_block(weight_format format, std::initializer_list<float> scales) : bytes(block_bytes(format)) {
     for (std::size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<std::uint8_t>(i * 37 + 11);
-    std::size_t at = format == weight_format::q6_k ? 208 : 0;
+    auto at = testing::f16_offsets(format).begin();
     for (const float s : scales) {
       const auto bits = reference::to_f16(s);
-      std::memcpy(&bytes[at], &bits, 2);
-      at += 2;
+      std::memcpy(&bytes[*at++], &bits, 2);
     }
     weights.resize(block_inputs(format));
     for (std::size_t i = 0; i < weights.size(); i += group_inputs)
