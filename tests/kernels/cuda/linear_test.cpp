@@ -48,7 +48,7 @@ struct random_weights {
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
     for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
-      for (const std::size_t offset : kernels::testing::f16_offsets(format))
+      for (const std::size_t offset : troupe::kernels::testing::f16_offsets(format))
         scale(&blocks[at + offset]);
   }
 

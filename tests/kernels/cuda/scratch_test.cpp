@@ -114,7 +114,7 @@ TEST_CASE("CUDA: table_bytes predicts the size of a table in every format") {
       continue; // not a format of tables
     const std::vector<char> data(rows * row_bytes(format, cols));
     const auto table = device->load_table({data.data(), format, rows, cols});
-    CAPTURE(i);
+    CAPTURE(traits.name);
     CHECK(device->table_bytes({nullptr, format, rows, cols}) == table->bytes);
     CHECK(table->bytes >= data.size());
   }

@@ -1,6 +1,7 @@
 // Stored blocks are read as ggml defines them.
 #include "kernels/formats/weight_groups.hpp"
 #include "tests/kernels/reference.hpp"
+#include "tests/kernels/support.hpp"
 
 #include <doctest/doctest.h>
 
@@ -20,7 +21,8 @@ struct counted_block {
   counted_block(weight_format format, std::initializer_list<float> scales) : bytes(block_bytes(format)) {
     for (std::size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<std::uint8_t>(i * 37 + 11);
-    auto at = testing::f16_offsets(format).begin();
+    const auto offsets = troupe::kernels::testing::f16_offsets(format);
+    auto at = offsets.begin();
     for (const float s : scales) {
       const auto bits = reference::to_f16(s);
       std::memcpy(&bytes[*at++], &bits, 2);
