@@ -5,7 +5,7 @@
 #     format   checks that all C++ is formatted with .clang-format
 #     unit     the tests of the release build, including those that run the program
 #     asan     all unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
-#     tsan     the tests of kernels/, runtime/ and the server under ThreadSanitizer
+#     tsan     the tests of kernels/ and runtime/ under ThreadSanitizer
 #     e2e      tests of the server with public Python clients
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")" || exit 1
@@ -83,7 +83,7 @@ asan() {
 }
 
 tsan() {
-  built tsan "-DTROUPE_LAYERS=kernels;runtime;api" -- || return
+  built tsan "-DTROUPE_LAYERS=kernels;runtime" -- || return
   run_tests tsan ctest --preset tsan --parallel "$(nproc)" --verbose --timeout 1800
 }
 

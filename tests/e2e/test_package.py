@@ -24,7 +24,7 @@ def build_embed(folder, *configure):
     run("cmake", "-S", EMBED, "-B", folder, "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *configure)
     run("cmake", "--build", folder, "--target", "troupe_embed")
     commands = json.loads((folder / "compile_commands.json").read_text())
-    [own] = [entry["command"] for entry in commands if entry["file"] == str(EMBED / "main.cpp")]
+    [own] = [entry["command"] for entry in commands if "troupe_embed.dir" in entry["command"]]
     return folder / "troupe_embed", own
 
 
