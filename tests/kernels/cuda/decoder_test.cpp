@@ -5,21 +5,19 @@
 #include "runtime/support/json.hpp"
 #include "tests/kernels/cuda/support.hpp"
 #include "tests/runtime/checkpoint/fp8_test_data.hpp"
-#include "tests/test_data.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
 
 #include <cstdlib>
 #include <filesystem>
 
 using namespace troupe;
+using namespace troupe::test;
 using kernels::dtype;
 namespace cuda = kernels::cuda;
 
 namespace {
 
 constexpr int max_rows = 512, max_context = 512, pool_blocks = 64;
-
-const std::vector<std::string> golden_models{"llama-gqa",   "llama-mha-tied", "llama-mqa-rope3",
-                                             "mistral-swa", "qwen2",          "qwen3"};
 
 struct engine {
   std::unique_ptr<cuda::cuda_backend> backend;
@@ -57,29 +55,6 @@ struct engine {
 std::filesystem::path data_folder() {
   const char* elsewhere = std::getenv("TROUPE_TEST_DATA");
   return elsewhere ? elsewhere : test_data();
-}
-
-template <class T>
-std::vector<T> list(json::value v) {
-  std::vector<T> result;
-  json::array items;
-  REQUIRE(!v.get(items));
-  for (json::value item : items) {
-    double number = 0;
-    REQUIRE(!item.get(number));
-    result.push_back(static_cast<T>(number));
-  }
-  return result;
-}
-
-double largest_difference(const std::vector<float>& got, const std::vector<float>& expected) {
-  REQUIRE(got.size() == expected.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double difference = std::abs(double(got[i]) - expected[i]);
-    worst = difference <= worst ? worst : std::isnan(difference) ? INFINITY : difference;
-  }
-  return worst;
 }
 
 double root_mean_square(const std::vector<float>& v) {
