@@ -20,9 +20,10 @@ namespace troupe {
 struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
-  int priority = 0;                     // higher runs first
-  bool skip_special_tokens = true;      // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: the engine's limit
+  int priority = 0;                      // higher runs first
+  bool skip_special_tokens = true;       // in the text; the ids are always complete
+  std::chrono::milliseconds timeout{0};  // from submission to the last token; 0: the engine's limit
+  std::vector<token_id> prediction = {}; // of the answer: a source of guesses (OpenAI's `prediction`)
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
@@ -48,23 +49,30 @@ struct token_event {
   std::vector<sampled_token> logprobs; // one per token id if asked for, else empty
   std::optional<finish_reason> finish;
   std::string stop; // the stop string that ended it, if one did
+  // The log-probabilities of prompt tokens, if asked for: with index 0, in order, before any token. The first token of a
+  // prompt has none (its logprob is 0 and `top` empty).
+  std::vector<sampled_token> prompt;
 };
 
 struct choice_summary {
   std::uint32_t index = 0;
   finish_reason reason = finish_reason::stop;
   std::uint32_t tokens = 0; // generated
+  // Of beams and best_of, whose choices come best first; else 0:
+  double cumulative_logprob = 0;
+  double score = 0; // what they were ranked by
 };
 
 /// Ends a request. Times are wall time in milliseconds.
 struct done_event {
   std::vector<choice_summary> choices;
   std::uint32_t prompt_tokens = 0;
-  std::uint32_t completion_tokens = 0; // over all choices
-  std::uint32_t cached_tokens = 0;     // of the prompt, found in the prefix cache
-  double queue_ms = 0;                 // submission to first planned step
-  double prefill_ms = 0;               // to the first token
-  double decode_ms = 0;                // to the last
+  std::uint32_t completion_tokens = 0;                      // over all choices
+  std::uint32_t cached_tokens = 0;                          // of the prompt, found in the prefix cache
+  double queue_ms = 0;                                      // submission to first planned step
+  double prefill_ms = 0;                                    // to the first token
+  double decode_ms = 0;                                     // to the last
+  std::uint32_t accepted_guesses = 0, rejected_guesses = 0; // of speculation
 };
 
 /// Exactly one done_event or error ends every request.

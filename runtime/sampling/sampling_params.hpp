@@ -6,10 +6,21 @@
 #include "runtime/sampling/stop_strings.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace troupe {
+
+/// What best_of candidates are ranked by: the sum or the mean of their tokens' log-probabilities.
+enum class best_of_rank : std::uint8_t { cumulative, mean };
+
+/// When a beam search with enough finished hypotheses ends: once no running beam would score better at its present
+/// length (off), at once (on), or once none can at any length (never), as in transformers.
+enum class early_stopping : std::uint8_t { off, on, never };
+
+/// Where guesses of the next tokens come from. Tokens and log-probabilities do not depend on it.
+enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
 /// presence_penalty and frequency_penalty, temperature, top_k, top_p, min_p. The initial values are the defaults of
@@ -30,7 +41,20 @@ struct sampling_params {
   stop_id_set stop_token_ids = {};
   stop_strings stop = {}; // matched on text by the request, not by the sampler
   int n = 1;
-  int logprobs = -1; // -1: none; 0: the chosen token's; k: and those of the k most likely
+  int logprobs = -1;        // -1: none; 0: the chosen token's; k: and those of the k most likely
+  int prompt_logprobs = -1; // the same of the prompt's tokens, but for its first
+
+  int best_of = 0; // so many candidates are generated, and the n best returned; 0: n
+  best_of_rank rank = best_of_rank::cumulative;
+
+  int num_beams = 0;       // 0: no beam search; else the n best hypotheses are returned
+  int num_beam_groups = 1; // diverse beam search: the beams are searched in so many groups, one after the other
+  float diversity_penalty = 0;
+  float length_penalty = 1; // a hypothesis' score is its log-probability / its length ^ length_penalty
+  early_stopping stopping = early_stopping::off;
+  bool stochastic_beams = false; // beams are samples without replacement
+
+  speculation speculate = speculation::automatic;
 
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
   /// Constant time, whatever the lists hold.
@@ -38,6 +62,12 @@ struct sampling_params {
 
   /// Whether the most likely token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
+
+  /// Sequences that run at once for the request.
+  int width() const { return std::max({n, best_of, num_beams}); }
+
+  /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
+  bool grouped() const { return num_beams > 0; }
 };
 
 } // namespace troupe

@@ -1,0 +1,48 @@
+// How the sequences of one request that are judged together (beams) go on: at each position the strategy sees the logits
+// of all of them and decides which continue, with which tokens, and which are forked or end. The scheduler books what it
+// decides and knows no strategy by name. A new strategy is a class and a line in make_group_strategy.
+#pragma once
+
+#include "runtime/sampling/sampler.hpp"
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// A finished sequence of a group.
+struct hypothesis {
+  std::vector<sampled_token> tokens; // generated; `top` as sampling_params::logprobs asks
+  double cumulative_logprob = 0;     // of its tokens
+  double score = 0;                  // what hypotheses are ranked by
+};
+
+/// One sequence of the group after a position was judged: `parent` and one more token.
+struct group_child {
+  std::uint32_t parent = 0; // place among the sequences that were judged
+  token_id token = 0;
+};
+
+/// A pure function of the transcript: given the same logits, a new strategy arrives at the same state.
+class group_strategy {
+public:
+  virtual ~group_strategy() = default;
+
+  /// The next position. `logits[i]` [vocab] follow the i-th sequence, in the order of the children of the last call; at
+  /// first the prompt is the only sequence. Returns the sequences that go on, at most sampling_params::width(); none:
+  /// the group has ended. Throws failure(internal) if no token can be chosen.
+  virtual std::vector<group_child> judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) = 0;
+
+  /// After the end: the n best hypotheses, best first.
+  virtual std::vector<hypothesis> results() const = 0;
+};
+
+/// `params` have been validated and are grouped().
+std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
+                                                    std::vector<token_id> eos_ids, std::size_t prompt_tokens);
+
+} // namespace troupe

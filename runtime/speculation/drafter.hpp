@@ -1,0 +1,28 @@
+// Guesses how one sequence goes on. Guesses are judged by the model's own choices (equality), so they decide only how
+// fast a sequence is generated, never what. State is derivable from the transcript.
+#pragma once
+
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+class drafter {
+public:
+  virtual ~drafter() = default;
+
+  /// Tokens that the sequence has gained, in order; first its prompt.
+  virtual void append(std::span<const token_id> tokens) = 0;
+
+  /// At most `most` guesses of the tokens that follow, appended to `guesses`; fewer, or none, if there is no good guess.
+  virtual void propose(std::size_t most, std::vector<token_id>& guesses) = 0;
+
+  /// What the model chose at every row of the last proposal, also behind the first wrong guess: choices[0] follows the
+  /// last known token, choices[i] its guess i. Called before the `append` of those that were accepted.
+  virtual void observe(std::span<const token_id> choices) { static_cast<void>(choices); }
+};
+
+} // namespace troupe
