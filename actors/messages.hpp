@@ -58,6 +58,8 @@ using step_plan_ptr = std::shared_ptr<const step_plan>;
 using step_logits_ptr = std::shared_ptr<const step_logits>;
 using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
+using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
+using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 
@@ -88,6 +90,8 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<admit_reply_ptr>,                           // engine: the outcome of admit
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; cached tokens
   caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
+  caf::reacts_to<prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
+  caf::reacts_to<std::uint64_t, hypotheses_ptr>,             // sampler: its group of sequences has ended
   caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
@@ -163,5 +167,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_plan_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_logits_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)

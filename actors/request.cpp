@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -38,6 +39,8 @@ public:
       [this](const admit_reply_ptr& reply) { handle_reply(*reply); },
       [this](started_atom, std::uint64_t number, std::int32_t cached) { note_start(number, cached); },
       [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
+      [this](const prompt_scores_ptr& scores) { add_scores(*scores); },
+      [this](std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
       [this](std::uint64_t number, const error& why) { fail(number, why); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
@@ -66,6 +69,8 @@ private:
     a.request = number_;
     a.prompt = token_list(what_, &what_->prompt);
     a.params = params_;
+    if (!what_->prediction.empty())
+      a.prediction = token_list(what_, &what_->prediction);
     a.priority = what_->priority;
     a.arrival = reply.arrival;
     a.again = std::exchange(admitted_, true);
@@ -87,6 +92,10 @@ private:
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
+    if (params_->prompt_logprobs >= 0 && what_->prompt.size() == 1)
+      send_scores({});
+    if (ended_)
+      return;
     if (timeout_.count() > 0)
       wait_for(timeout_);
   }
@@ -135,6 +144,42 @@ private:
       self_->send(scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
       done();
+  }
+
+  // After a restart of the worker group, they come again from the start.
+  void add_scores(const prompt_scores& scores) {
+    const auto position = static_cast<std::size_t>(scores.position), next = std::max<std::size_t>(scored_, 1);
+    if (ended_ || scores.request != number_ || position > next || position + scores.tokens.size() <= next)
+      return;
+    send_scores(std::span(scores.tokens).subspan(next - position));
+  }
+
+  void send_scores(std::span<const sampled_token> tokens) {
+    token_event e;
+    if (scored_ == 0)
+      e.prompt.push_back({.id = what_->prompt.front()});
+    e.prompt.insert(e.prompt.end(), tokens.begin(), tokens.end());
+    scored_ += e.prompt.size();
+    if (scored_ < what_->prompt.size() || params_->max_tokens > 0)
+      return client_.line->send(std::move(e));
+    auto last = sequences_.front().cut(finish_reason::length);
+    last.prompt = std::move(e.prompt);
+    client_.line->send(std::move(last));
+    done();
+  }
+
+  void conclude(std::uint64_t number, const std::vector<hypothesis>& found) {
+    if (ended_ || number != number_)
+      return;
+    first_token_ = last_token_ = self_->clock().now();
+    for (std::size_t i = 0; i < sequences_.size() && i < found.size(); ++i) {
+      auto& sequence = sequences_[i];
+      for (const auto& token : found[i].tokens)
+        if (auto event = sequence.push(token))
+          client_.line->send(std::move(*event));
+      sequence.rank(found[i].cumulative_logprob, found[i].score);
+    }
+    finish_all(finish_reason::length);
   }
 
   void pause(bool paused) {
@@ -226,6 +271,7 @@ private:
   bool paused_ = false;
   bool cancelled_ = false; // before validation
   bool ended_ = false;
+  std::size_t scored_ = 0; // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};
   clock::time_point submitted_;

@@ -75,9 +75,15 @@ private:
 
   void deliver(const step_result_ptr& result) {
     self_->send(scheduler_, result);
+    for (auto& scores : result->scores)
+      if (auto client = clients_.find(scores.request); client != clients_.end())
+        self_->send(client->second, std::make_shared<const prompt_scores>(scores));
     for (auto& sampled : result->sampled)
       if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
         self_->send(client->second, sampled.sequence, sampled.token);
+    for (auto& [request, found] : result->hypotheses)
+      if (auto client = clients_.find(request); client != clients_.end())
+        self_->send(client->second, request, std::make_shared<const std::vector<hypothesis>>(found));
     for (auto& failed : result->failed)
       if (auto client = clients_.find(failed.sequence.request); client != clients_.end())
         self_->send(client->second, failed.sequence.request, failed.why);

@@ -91,6 +91,9 @@ private:
     for (auto& s : scheduler_.collect_started())
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
+    for (auto& [request, why] : scheduler_.collect_failed())
+      if (auto client = clients_.find(request); client != clients_.end())
+        self_->send(client->second, request, why);
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       swap_.planned(**plan, self_->clock().now());
       self_->send(executor_, *plan);

@@ -61,7 +61,8 @@ token_event transcript::flush() {
 }
 
 choice_summary transcript::summary() const {
-  return {index_, finished_.value_or(finish_reason::cancelled), static_cast<std::uint32_t>(ids_.size())};
+  return {index_, finished_.value_or(finish_reason::cancelled), static_cast<std::uint32_t>(ids_.size()),
+          cumulative_logprob_, score_};
 }
 
 } // namespace troupe

@@ -33,6 +33,9 @@ public:
   /// All tokens appended so far.
   const std::vector<token_id>& ids() const { return ids_; }
 
+  /// What the sequence was ranked by, for the summary.
+  void rank(double cumulative_logprob, double score) { cumulative_logprob_ = cumulative_logprob, score_ = score; }
+
   choice_summary summary() const;
 
 private:
@@ -48,6 +51,7 @@ private:
   std::vector<token_id> ids_;
   std::optional<finish_reason> finished_;
   bool stopped_by_text_ = false;
+  double cumulative_logprob_ = 0, score_ = 0;
 };
 
 } // namespace troupe

@@ -43,8 +43,9 @@ std::shared_ptr<const device> try_gpu(const gpu_opener& open_gpu, const gpu_opti
 memory_estimate estimate_memory(const checkpoint& tensors, const model_config& config, precision precision,
                                 const device& device, const kernels::backend& backend, const step_sizes& sizes) {
   const int decodes = device.decode_rows(sizes.sequences);
-  auto estimate = estimate_memory(tensors, config, precision, backend,
-                                  {std::max(sizes.rows, decodes), decodes, sizes.context});
+  auto estimate = estimate_memory(
+    tensors, config, precision, backend,
+    {std::max(sizes.rows, decodes), std::max(sizes.logit_rows(), decodes), sizes.context});
   estimate.scratch += device.step_memory(sizes, config.vocab, estimate.kv_block);
   return estimate;
 }

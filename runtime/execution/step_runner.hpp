@@ -22,6 +22,8 @@ struct step_sizes {
   int rows = 0;
   int sequences = 0; // that run at once
   int context = 0;   // tokens of one sequence
+
+  int logit_rows() const { return sequences + extra_logit_rows; }
 };
 
 /// Everything that a runner needs to know of its model.

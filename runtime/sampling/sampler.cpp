@@ -8,10 +8,7 @@
 
 namespace troupe {
 
-namespace {
-
-// Fills in the log-probabilities of the chosen token and of the `count` likeliest.
-void report_logprobs(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& chosen) {
+void describe(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& chosen) {
   tokens.reset(logits);
   const double log_total = tokens.log_total();
   const auto logprob = [&](float logit) {
@@ -32,8 +29,6 @@ void report_logprobs(std::span<const float> logits, std::size_t count, candidate
   for (std::size_t i = 0; i < count; ++i)
     chosen.top.push_back({tokens.ids()[order[i]], logprob(tokens.logits()[order[i]])});
 }
-
-} // namespace
 
 sequence_state::sequence_state(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                                std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index)
@@ -96,30 +91,38 @@ std::span<const float> sequence_sampler::edit(std::span<const float> logits, std
   return row;
 }
 
-sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
+token_id sequence_sampler::choose(std::span<const float> logits, std::uint64_t position,
+                                  sampling_scratch& scratch) const {
   const auto& p = state_.params();
   auto& tokens = scratch.tokens;
   auto row = edit(logits, scratch.row);
-  sampled_token chosen;
   if (p.greedy()) {
     tokens.reset(row);
-    chosen.id = tokens.likeliest();
-  } else {
-    if (p.temperature != 1) {
-      scratch.row.resize(row.size());
-      apply_temperature(row, p.temperature, scratch.row);
-      row = scratch.row;
-    }
-    tokens.reset(row);
-    keep_top_k(tokens, p.top_k);
-    keep_top_p(tokens, p.top_p);
-    keep_min_p(tokens, p.min_p);
-    chosen.id = tokens.sample(random_bits(p.seed, state_.position(), state_.index()));
+    return tokens.likeliest();
   }
-  if (p.logprobs >= 0)
-    report_logprobs(logits, static_cast<std::size_t>(p.logprobs), tokens, chosen);
+  if (p.temperature != 1) {
+    scratch.row.resize(row.size());
+    apply_temperature(row, p.temperature, scratch.row);
+    row = scratch.row;
+  }
+  tokens.reset(row);
+  keep_top_k(tokens, p.top_k);
+  keep_top_p(tokens, p.top_p);
+  keep_min_p(tokens, p.min_p);
+  return tokens.sample(random_bits(p.seed, position, state_.index()));
+}
+
+sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
+  sampled_token chosen;
+  chosen.id = choose(logits, state_.position(), scratch);
+  if (state_.params().wants_logprobs())
+    describe(logits, static_cast<std::size_t>(std::max(state_.params().logprobs, 0)), scratch.tokens, chosen);
   chosen.finish = state_.append(chosen.id);
   return chosen;
+}
+
+token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const {
+  return choose(logits, state_.position() + ahead, scratch);
 }
 
 } // namespace troupe

@@ -73,6 +73,10 @@ private:
   std::uint32_t index_;
 };
 
+/// Sets the log-probability of `token.id` in the model's own distribution, and `top` to the `count` likeliest tokens.
+/// `logits` [vocab] is what `tokens.reset` takes.
+void describe(std::span<const float> logits, std::size_t count, candidates& tokens, sampled_token& token);
+
 class sequence_sampler {
 public:
   /// `index` numbers the sequences of one request. `params` have been validated.
@@ -83,8 +87,13 @@ public:
   /// transcript unchanged, if every token is masked, NaN or minus infinity.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
+  /// What it would choose from `logits`, `ahead` tokens after the transcript (penalties count the transcript alone).
+  /// Throws as `sample`.
+  token_id guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const;
+
 private:
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
+  token_id choose(std::span<const float> logits, std::uint64_t position, sampling_scratch& scratch) const;
 
   sequence_state state_;
 };

@@ -63,6 +63,9 @@ struct sampling_params {
   /// Whether the most likely token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
 
+  /// Whether each token's log-probability is needed.
+  bool wants_logprobs() const { return logprobs >= 0 || best_of > n; }
+
   /// Sequences that run at once for the request.
   int width() const { return std::max({n, best_of, num_beams}); }
 

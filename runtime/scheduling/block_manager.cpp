@@ -129,7 +129,9 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    hits = open(found->second, *d.open, swap.swap_in);
+    hits = open(found->second, *d.open, d.first_position, swap.swap_in);
+  } else {
+    truncate(found->second, d.first_position);
   }
   auto& s = found->second;
   auto wanted = d.rows;
@@ -173,14 +175,22 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
   return a;
 }
 
+// Takes back what was granted for positions from `length` on.
+void block_manager::truncate(sequence& s, std::int32_t length) {
+  assert(length <= s.length && length / block_size >= s.committed_blocks);
+  s.length = length;
+  for (; static_cast<std::int32_t>(s.table.size()) > blocks_for(length); s.table.pop_back())
+    unreference(s.table.back());
+}
+
 // Blocks found in host memory get a place in the table but no block yet: the demand may still be refused.
 std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
-                                                         bool from_host) {
+                                                         std::int32_t most, bool from_host) {
   std::vector<host_hit> hits;
   if (!prefix_cache_ || tokens.empty())
     return hits;
   // The last token is always recomputed, for its logits.
-  const auto usable = (tokens.size() - 1) / block_size;
+  const auto usable = std::min(tokens.size() - 1, static_cast<std::size_t>(most)) / block_size;
   for (std::size_t i = 0; i < usable; ++i) {
     auto chunk = std::span(tokens).subspan(i * block_size, block_size);
     auto hash = hash_(s.hash, chunk);

@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-scheduler::scheduler(scheduler_limits limits) : limits_(limits) {
+scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
+  : limits_(limits), proposer_(std::move(guesses)) {
   for (auto slot = limits_.max_sequences; slot-- > 0;)
     free_slots_.push_back(slot);
 }
@@ -14,11 +15,14 @@ scheduler::scheduler(scheduler_limits limits) : limits_(limits) {
 // -- requests ---------------------------------------------------------------------------------------------------------
 
 std::optional<error> scheduler::submit(admission a) {
-  if (a.params->n > limits_.max_sequences)
+  const auto& p = *a.params;
+  const std::string field = p.num_beams == p.width() ? "num_beams" : p.best_of == p.width() ? "best_of" : "n";
+  const auto most = p.grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
+  if (p.width() > most)
     return error{errc::bad_request,
-                 "`n` is " + std::to_string(a.params->n) + ", but at most " + std::to_string(limits_.max_sequences) +
+                 "`" + field + "` is " + std::to_string(p.width()) + ", but at most " + std::to_string(most) +
                    " sequences can run at once",
-                 "n"};
+                 field};
   if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
     return error{
       errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
@@ -30,7 +34,12 @@ std::optional<error> scheduler::submit(admission a) {
   s.prompt = std::move(a.prompt);
   s.tokens = *s.prompt;
   s.last_row = s.known() + s.params->max_tokens - 1;
-  s.siblings = a.resumed.empty() ? s.params->n - 1 : 0;
+  s.siblings = a.resumed.empty() ? s.params->width() - 1 : 0;
+  if (s.params->prompt_logprobs >= 0 && a.resumed.empty())
+    s.scored = 0;
+  if (s.grouped())
+    groups_[a.request].members = {s.id};
+  s.prediction = std::move(a.prediction);
   for (auto& r : a.resumed) {
     auto one = s;
     one.id.index = r.index;
@@ -47,6 +56,8 @@ scheduler::sequence& scheduler::add(sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
   queue_of(stored).emplace(order(stored), &stored);
   paused_count_ += stored.paused();
+  if (proposer_ && !stored.grouped())
+    proposer_->begin({stored.id, stored.params, stored.prompt, stored.prediction}, stored.tokens);
   return stored;
 }
 
@@ -54,6 +65,10 @@ void scheduler::cancel(std::uint64_t request) {
   auto first = sequences_.lower_bound({request, 0});
   while (first != sequences_.end() && first->first.request == request)
     end((first++)->first);
+  if (const auto g = groups_.find(request); g != groups_.end()) {
+    free_slots_.insert(free_slots_.end(), g->second.spare_slots.begin(), g->second.spare_slots.end());
+    groups_.erase(g);
+  }
 }
 
 void scheduler::finish(sequence_id id) { end(id); }
@@ -90,22 +105,50 @@ scheduler::sequence* scheduler::find(sequence_id id) {
 }
 
 std::int32_t scheduler::rows_wanted(const sequence& s) const {
-  if (s.paused())
+  if (s.paused() || s.guesses > 0)
     return 0;
-  const auto end = std::min(s.known(), s.last_row);
+  auto end = std::min(s.known(), s.last_row);
+  if (s.grouped()) {
+    const auto& g = groups_.at(s.id.request);
+    if (g.judging)
+      return 0;
+    if (g.members.size() > 1) // the last rows are planned together
+      return ready(g) ? 1 : std::max(end - 1 - s.planned, 0);
+  }
   if (s.planned < end)
     return end - s.planned;
   // One row ahead of the known tokens, while its token is being sampled.
   return s.planned == s.known() && s.samples_in_flight > 0 && s.planned < s.last_row ? 1 : 0;
 }
 
+// Rows whose logits are all wanted are limited.
+std::int32_t scheduler::rows_allowed(const sequence& s, std::int32_t rows) const {
+  return scoring(s) ? std::min(rows, std::max(s.planned, s.scored) + extra_logits_ - s.planned) : rows;
+}
+
+bool scheduler::ready(const group& g) const {
+  return std::ranges::all_of(g.members, [this](sequence_id id) {
+    const auto& s = sequences_.at(id);
+    return s.running() && !s.paused() && s.planned == s.known() - 1;
+  });
+}
+
+bool scheduler::unpredictable(const sequence& s) const {
+  if (s.guesses > 0 || (s.grouped() && groups_.at(s.id.request).judging))
+    return true;
+  return proposer_ && !s.grouped() &&
+    (s.samples_in_flight > 0 ? s.planned < s.last_row && proposer_->expects(s.id) : proposer_->pending(s.id));
+}
+
 bool scheduler::admissible(const sequence& s) const {
   // After a preemption, samples in flight must arrive first: they are part of what is recomputed.
-  return s.samples_in_flight == 0;
+  return s.samples_in_flight == 0 && !(s.grouped() && groups_.at(s.id.request).judging) && rows_wanted(s) > 0;
 }
 
 bool scheduler::can_plan() const {
   if (stalled_ || steps_in_flight_ >= limits_.steps_ahead)
+    return false;
+  if (std::ranges::any_of(running_, [this](auto& entry) { return unpredictable(*entry.second); }))
     return false;
   for (auto& [_, s] : running_)
     if (rows_wanted(*s) > 0)
@@ -118,248 +161,6 @@ bool scheduler::can_plan() const {
 
 bool scheduler::wants_step() const { return !awaiting_grant_ && (!later_.empty() || can_plan()); }
 
-// -- planning a step --------------------------------------------------------------------------------------------------
-
-block_request scheduler::begin_step() {
-  block_request request = std::exchange(later_, {});
-  for (auto& [_, s] : running_)
-    add_commit(request, *s);
-  budget_ = 0;
-  demanded_.clear();
-  granted_.clear();
-  slots_promised_ = 0;
-  if (can_plan()) {
-    stalled_ = true; // until there is a plan, or something changes meanwhile
-    draft_.emplace();
-    budget_ = limits_.step_tokens;
-    preempt_for_waiting(request);
-    starved_ = false;
-    demand_for_running(request);
-    demand_for_waiting(request);
-  }
-  demands_ = request.demands;
-  awaiting_grant_ = true;
-  return request;
-}
-
-scheduler::next scheduler::granted(const block_grant& grant) {
-  block_request next;
-  // Kept apart from the draft, which may be dropped: the block manager counts these moves as done.
-  moves_.insert(moves_.end(), grant.moves.begin(), grant.moves.end());
-  // Grants first: a sequence that has rows in this step can no longer be preempted.
-  for (std::size_t i = 0; i < demands_.size(); ++i)
-    if (grant.answers[i].rows > 0)
-      apply(demands_[i], grant.answers[i], grant);
-  for (std::size_t i = 0; i < demands_.size(); ++i)
-    if (grant.answers[i].rows == 0)
-      handle_refusal(demands_[i], next);
-  if (draft_ && next.demands.empty()) {
-    demand_for_running(next);
-    demand_for_waiting(next);
-    if (next.demands.empty())
-      break_deadlock(next);
-  }
-  demands_ = next.demands;
-  if (!next.empty())
-    return next;
-  awaiting_grant_ = false;
-  if (!draft_)
-    return std::monostate{};
-  if (auto plan = finish_draft())
-    return plan;
-  return std::monostate{};
-}
-
-// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks.
-void scheduler::preempt_for_waiting(block_request& request) {
-  const auto head = std::ranges::find_if(waiting_, [this](auto& entry) { return admissible(*entry.second); });
-  if (head == waiting_.end())
-    return;
-  const auto& first = *head->second;
-  const auto wanted = static_cast<std::size_t>(1 + first.siblings);
-  auto slots = free_slots_.size();
-  std::size_t yielding = 0;
-  for (auto& [_, s] : running_)
-    if (s->paused() || s->priority < first.priority) {
-      slots += 1 + s->sibling_slots.size();
-      ++yielding;
-    }
-  if (slots < wanted || yielding == 0)
-    return;
-  if (starved_)
-    preempt(*victim(), request);
-  while (free_slots_.size() < wanted)
-    preempt(*victim(), request);
-}
-
-void scheduler::demand_for_running(block_request& request) {
-  auto left = budget_;
-  const auto pass = [&](bool decoding) {
-    for (auto& [_, s] : running_) {
-      auto rows = std::min(rows_wanted(*s), left);
-      const bool decodes = s->planned >= s->known() - 1;
-      if (rows > 0 && decodes == decoding && !demanded_.contains(s->id)) {
-        demand(request, *s, rows);
-        left -= rows;
-      }
-    }
-  };
-  pass(true);
-  pass(false);
-}
-
-void scheduler::demand_for_waiting(block_request& request) {
-  auto left = budget_;
-  for (auto& d : request.demands)
-    left -= d.rows;
-  for (auto& [_, s] : waiting_) {
-    if (left <= 0 || starved_)
-      return;
-    if (!admissible(*s) || demanded_.contains(s->id))
-      continue;
-    const auto slots = 1 + s->siblings;
-    if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
-      return;
-    slots_promised_ += slots;
-    auto rows = std::min(s->known(), left);
-    demand(request, *s, rows);
-    left -= rows;
-  }
-}
-
-void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
-  block_demand d{s.id, rows, nullptr, 0};
-  if (!s.running()) {
-    d.open = s.known() == static_cast<std::int32_t>(s.prompt->size())
-      ? s.prompt
-      : std::make_shared<const std::vector<token_id>>(s.tokens);
-    // Leave a block per running sequence, so that the new one is not preempted again at once.
-    d.watermark = static_cast<std::int32_t>(running_.size());
-  }
-  demanded_.insert(s.id);
-  request.demands.push_back(std::move(d));
-}
-
-void scheduler::apply(const block_demand& asked, const block_answer& answer, const block_grant& grant) {
-  auto* s = find(asked.sequence);
-  if (!s) { // cancelled meanwhile: return the blocks just opened for it
-    if (asked.open)
-      later_.releases.push_back(asked.sequence);
-    return;
-  }
-  if (asked.open)
-    admit(*s, answer.first_position);
-  add_rows(*s, answer, grant);
-  budget_ -= answer.rows;
-}
-
-void scheduler::handle_refusal(const block_demand& refused, block_request& next) {
-  auto* s = find(refused.sequence);
-  if (!s)
-    return;
-  if (refused.open) {
-    slots_promised_ -= 1 + s->siblings;
-    starved_ = true;
-    return;
-  }
-  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
-  // paused one. One victim serves all refused demands: if that is too little, they are refused again.
-  const bool decodes = s->planned >= s->known() - 1;
-  if (!s->running() || s->paused())
-    return;
-  auto* last = victim();
-  if (!decodes && !(last && last->paused()))
-    return;
-  if (next.releases.empty())
-    preempt(*last, next);
-  if (s->running())
-    demand(next, *s, decodes ? 1 : refused.rows);
-}
-
-void scheduler::add_rows(sequence& s, const block_answer& answer, const block_grant& grant) {
-  auto& plan = *draft_;
-  kernels::sequence_rows rows;
-  rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
-  rows.rows = answer.rows;
-  rows.first_position = s.planned;
-  rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
-  plan.sequences.push_back(rows);
-  auto table = grant.tables.begin() + answer.first_block;
-  plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
-  for (auto p = s.planned; p < s.planned + answer.rows; ++p) {
-    if (p == s.known())
-      plan.after_tokens_of = last_sampling_step_;
-    plan.tokens.push_back(p < s.known() ? s.tokens[static_cast<std::size_t>(p)] : placeholder(s.slot));
-  }
-  (s.planned >= static_cast<std::int32_t>(s.prompt->size()) && answer.rows == 1
-     ? counters_.decode_rows
-     : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
-  s.planned += answer.rows;
-  granted_.insert(s.id);
-  if (s.planned >= s.known())
-    add_samples(s);
-}
-
-void scheduler::add_samples(sequence& s) {
-  auto& plan = *draft_;
-  const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
-  plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
-  add_sample(s, logit_row);
-  // The prompt is computed once; each sibling samples its own first token from the same logits.
-  for (std::int32_t i = 0; i < s.siblings; ++i) {
-    sequence sibling = s;
-    sibling.id.index = static_cast<std::uint32_t>(i + 1);
-    sibling.siblings = 0;
-    sibling.sibling_slots.clear();
-    sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
-    sibling.samples_in_flight = 0;
-    sibling.sampler_knows = false;
-    auto& stored = add(std::move(sibling));
-    later_.forks.push_back({s.id, stored.id});
-    demanded_.insert(stored.id);
-    granted_.insert(stored.id);
-    add_sample(stored, logit_row);
-  }
-  s.siblings = 0;
-  s.sibling_slots.clear();
-}
-
-void scheduler::add_sample(sequence& s, std::int32_t logit_row) {
-  sample_demand d{s.id, s.slot, logit_row, nullptr};
-  if (!s.sampler_knows)
-    d.start = std::make_shared<const sampling_start>(sampling_start{
-      s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + std::ssize(*s.prompt), s.tokens.end())});
-  s.sampler_knows = true;
-  ++s.samples_in_flight;
-  draft_->samples.push_back(std::move(d));
-}
-
-// Nothing could be planned and nothing in flight will change that: preempts the least important sequence.
-void scheduler::break_deadlock(block_request& next) {
-  if (!granted_.empty() || steps_in_flight_ > 0 || demanded_.empty() || running_.empty())
-    return;
-  preempt(*victim(), next);
-  demanded_.clear();
-  starved_ = false;
-  demand_for_running(next);
-  demand_for_waiting(next);
-}
-
-std::shared_ptr<const step_plan> scheduler::finish_draft() {
-  auto plan = std::exchange(draft_, std::nullopt);
-  if (plan->tokens.empty())
-    return nullptr;
-  stalled_ = false;
-  plan->step = ++last_step_;
-  plan->ended = std::exchange(ended_, {});
-  plan->moves = std::exchange(moves_, {});
-  if (!plan->samples.empty())
-    last_sampling_step_ = plan->step;
-  ++steps_in_flight_;
-  ++counters_.steps;
-  return std::make_shared<const step_plan>(std::move(*plan));
-}
-
 // -- sequence lifetime ------------------------------------------------------------------------------------------------
 
 void scheduler::admit(sequence& s, std::int32_t cached) {
@@ -371,9 +172,12 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
   queue_of(s).erase(order(s));
   s.slot = acquire_slot();
   running_.emplace(order(s), &s);
+  auto& reserved = s.grouped() ? groups_.at(s.id.request).spare_slots : s.sibling_slots;
   for (std::int32_t i = 0; i < s.siblings; ++i)
-    s.sibling_slots.push_back(acquire_slot());
+    reserved.push_back(acquire_slot());
   slots_promised_ -= 1 + s.siblings;
+  if (s.grouped())
+    s.siblings = 0;
   s.planned = cached;
   s.committed = cached;
   s.sampler_knows = false;
@@ -405,9 +209,43 @@ scheduler::sequence* scheduler::victim() {
 }
 
 void scheduler::preempt(sequence& s, block_request& request) {
+  if (s.grouped())
+    return preempt_group(s.id.request, request);
   leave(s, request);
   queue_of(s).emplace(order(s), &s);
   ++counters_.preemptions;
+}
+
+// A group that is alone and still lacks blocks could never go on.
+void scheduler::preempt_group(std::uint64_t id, block_request& request) {
+  const bool alone = std::ranges::all_of(running_, [id](auto& entry) { return entry.second->id.request == id; });
+  auto& g = groups_.at(id);
+  if (alone && g.members.size() > 1 && later_.releases.empty() && request.releases.empty()) {
+    failed_.push_back(
+      {id,
+       {errc::bad_request, "the beams need more blocks than the KV cache has: lower `num_beams` or `max_tokens`",
+        "num_beams"}});
+    return cancel(id);
+  }
+  for (const auto member : g.members) {
+    auto& s = sequences_.at(member);
+    if (!s.running())
+      continue;
+    leave(s, request);
+    queue_of(s).emplace(order(s), &s);
+    ++counters_.preemptions;
+  }
+  free_slots_.insert(free_slots_.end(), g.spare_slots.begin(), g.spare_slots.end());
+  g.spare_slots.clear();
+  reserve_slots(g);
+}
+
+// When a group is admitted again, its first member brings the slots of sequences that may be forked.
+void scheduler::reserve_slots(group& g) {
+  for (const auto id : g.members)
+    sequences_.at(id).siblings = 0;
+  if (auto& first = sequences_.at(g.members.front()); !first.running())
+    first.siblings = first.params->width() - static_cast<std::int32_t>(g.members.size());
 }
 
 void scheduler::leave(sequence& s, block_request& request) {
@@ -417,6 +255,7 @@ void scheduler::leave(sequence& s, block_request& request) {
   free_slots_.push_back(std::exchange(s.slot, -1));
   free_slots_.insert(free_slots_.end(), s.sibling_slots.begin(), s.sibling_slots.end());
   s.sibling_slots.clear();
+  s.planned = 0;
 }
 
 void scheduler::end(sequence_id id) {
@@ -427,8 +266,11 @@ void scheduler::end(sequence_id id) {
     leave(*s, later_);
   else
     queue_of(*s).erase(order(*s));
-  if (s->samples_in_flight > 0 || s->known() > std::ssize(*s->prompt)) // else the sampler does not know it
-    ended_.push_back(id);
+  const auto g = groups_.find(id.request);
+  if (g != groups_.end() ? g->second.sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens())
+    ended_.push_back(id); // else the sampler does not know it
+  if (proposer_ && !s->grouped())
+    proposer_->end(id);
   const auto since = s->paused_since;
   sequences_.erase(id);
   if (since != 0) {
@@ -443,21 +285,91 @@ void scheduler::end(sequence_id id) {
 void scheduler::finished(const step_result& result) {
   --steps_in_flight_;
   stalled_ = false;
+  for (auto& outcome : result.judged) {
+    counters_.accepted_tokens += static_cast<std::uint64_t>(outcome.accepted);
+    if (proposer_ && find(outcome.sequence))
+      proposer_->judged(outcome);
+  }
   for (auto& sampled : result.sampled) {
     auto* s = find(sampled.sequence);
     if (!s) {
       ++counters_.discarded_rows;
       continue;
     }
-    --s->samples_in_flight;
     s->tokens.push_back(sampled.token.id);
     ++counters_.generated_tokens;
+    if (proposer_)
+      proposer_->append(s->id, sampled.token.id);
+    if (sampled.more)
+      continue;
+    --s->samples_in_flight;
+    if (std::exchange(s->guesses, 0) > 0 && s->running())
+      s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
   }
+  for (auto& outcome : result.groups)
+    book(outcome);
   for (auto& failed : result.failed)
-    end(failed.sequence);
+    if (groups_.contains(failed.sequence.request))
+      cancel(failed.sequence.request);
+    else
+      end(failed.sequence);
 }
+
+// The first child of each parent goes on in its place, with its blocks; others are forked from it.
+void scheduler::book(const group_outcome& outcome) {
+  const auto found = groups_.find(outcome.request);
+  if (found == groups_.end()) {
+    ++counters_.discarded_rows;
+    return;
+  }
+  if (outcome.children.empty())
+    return cancel(outcome.request);
+  auto& g = found->second;
+  const auto parents = std::exchange(g.members, {});
+  g.judging = false;
+  std::vector<bool> goes_on(parents.size());
+  for (auto& child : outcome.children)
+    goes_on[child.parent] = true;
+  for (std::size_t i = 0; i < parents.size(); ++i)
+    if (!goes_on[i])
+      drop(sequences_.at(parents[i]), g);
+  for (auto& child : outcome.children) {
+    const auto& parent = sequences_.at(parents[child.parent]);
+    if (goes_on[child.parent]) {
+      goes_on[child.parent] = false;
+      g.members.push_back(parent.id);
+      continue;
+    }
+    auto fork = parent;
+    fork.id.index = g.next_index++;
+    if (parent.running()) {
+      fork.slot = g.spare_slots.back();
+      g.spare_slots.pop_back();
+      later_.forks.push_back({parent.id, fork.id});
+    }
+    fork.siblings = 0;
+    g.members.push_back(add(std::move(fork)).id);
+  }
+  for (std::size_t i = 0; i < g.members.size(); ++i)
+    sequences_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
+  counters_.generated_tokens += outcome.children.size();
+  reserve_slots(g);
+}
+
+// A sequence of a group that does not go on.
+void scheduler::drop(sequence& s, group& g) {
+  if (s.running()) {
+    later_.releases.push_back(s.id);
+    g.spare_slots.push_back(s.slot);
+  }
+  queue_of(s).erase(order(s));
+  paused_count_ -= s.paused();
+  sequences_.erase(s.id);
+}
+
+std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
 
 std::vector<scheduler::started> scheduler::collect_started() { return std::exchange(started_, {}); }
 

@@ -4,13 +4,16 @@
 // A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting
 // ones, first come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked
 // prefill). Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
-// will sample.
+// will sample. What cannot be planned ahead, because its positions depend on what is accepted (guesses) or on the others
+// of its group, holds the next step back until it is known.
 #pragma once
 
+#include "runtime/scheduling/proposer.hpp"
 #include "runtime/scheduling/step.hpp"
 #include "runtime/support/error.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -42,6 +45,7 @@ struct admission {
   int priority = 0;
   std::uint64_t arrival = 0;             // first come, first served within a priority; ties by `request`
   bool again = false;                    // readmitted: the queue is never too full for it
+  token_list prediction = {};            // of the answer, for guesses; null: none
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
 };
 
@@ -49,11 +53,13 @@ struct scheduler_counters {
   std::uint64_t running = 0, waiting = 0, paused = 0; // sequences
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // of speculation: proposals, their guesses
 };
 
 class scheduler {
 public:
-  explicit scheduler(scheduler_limits limits);
+  /// `guesses`: null for none.
+  explicit scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses = nullptr);
 
   /// Queues a request. Returns an error if the queue is full or n sequences can never run together.
   std::optional<error> submit(admission a);
@@ -90,20 +96,27 @@ public:
   };
   std::vector<started> collect_started();
 
+  /// Requests that have ended since the last call because they can never run, and why.
+  std::vector<std::pair<std::uint64_t, error>> collect_failed();
+
   scheduler_counters counters() const;
 
 private:
+  static constexpr auto all = std::numeric_limits<std::int32_t>::max();
+
   struct sequence {
     sequence_id id;
     int priority = 0;
     std::uint64_t arrival = 0;
     std::shared_ptr<const sampling_params> params;
-    token_list prompt;
-    std::vector<token_id> tokens; // known ones: prompt and sampled
-    std::int32_t planned = 0;     // positions computed or in flight
-    std::int32_t committed = 0;   // tokens that the block manager may index
-    std::int32_t last_row = 0;    // rows are planned for positions below this
-    std::int32_t samples_in_flight = 0;
+    token_list prompt, prediction;
+    std::vector<token_id> tokens;            // known ones: prompt and sampled
+    std::int32_t planned = 0;                // positions computed or in flight
+    std::int32_t committed = 0;              // tokens that the block manager may index
+    std::int32_t last_row = 0;               // rows are planned for positions below this
+    std::int32_t samples_in_flight = 0;      // steps that will sample it
+    std::int32_t guesses = 0;                // in flight, in the rows behind the known tokens
+    std::int32_t scored = all;               // prompt tokens up to this position have their log-probabilities, or will
     std::int32_t slot = -1;                  // while running
     std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
     bool announced = false;                  // its request was told that it started
@@ -113,7 +126,19 @@ private:
 
     bool running() const { return slot >= 0; }
     bool paused() const { return paused_since != 0; }
+    bool grouped() const { return params->grouped(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
+    std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
+  };
+
+  /// The sequences of a request that are judged together. They are preempted together, and their last rows planned
+  /// together.
+  struct group {
+    std::vector<sequence_id> members; // in the strategy's order
+    std::vector<std::int32_t> spare_slots;
+    std::uint32_t next_index = 1;
+    bool judging = false; // its rows are in flight
+    bool sampler_knows = false;
   };
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
 
@@ -124,19 +149,30 @@ private:
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
+  std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
+  static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens(); }
+  bool ready(const group& g) const;
+  bool unpredictable(const sequence& s) const;
   bool admissible(const sequence& s) const;
   bool can_plan() const;
 
   // Planning a step, in rounds of block requests and grants.
   void preempt_for_waiting(block_request& request);
+  void ask_for_guesses();
   void demand_for_running(block_request& request);
   void demand_for_waiting(block_request& request);
   void demand(block_request& request, sequence& s, std::int32_t rows);
   void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
   void handle_refusal(const block_demand& refused, block_request& next);
   void add_rows(sequence& s, const block_answer& answer, const block_grant& grant);
-  void add_samples(sequence& s);
-  void add_sample(sequence& s, std::int32_t logit_row);
+  void add_scores(sequence& s, std::int32_t first_row, std::int32_t rows);
+  void add_samples(sequence& s, std::int32_t guesses);
+  sample_demand& add_sample(sequence& s, std::int32_t logit_row);
+  void add_prompt_of_group(sequence& s, group& g);
+  bool judged_together(const block_demand& d);
+  std::vector<std::uint64_t> apply_groups(const block_grant& grant);
+  void handle_group_refusal(std::uint64_t request, block_request& next);
+  std::shared_ptr<const sampling_start> start_of(const sequence& s) const;
   void break_deadlock(block_request& next);
   std::shared_ptr<const step_plan> finish_draft();
 
@@ -144,17 +180,24 @@ private:
   void admit(sequence& s, std::int32_t cached);
   sequence* victim();
   void preempt(sequence& s, block_request& request);
+  void preempt_group(std::uint64_t id, block_request& request);
+  void reserve_slots(group& g);
+  void drop(sequence& s, group& g);
+  void book(const group_outcome& outcome);
   void leave(sequence& s, block_request& request);
   void end(sequence_id id);
 
   scheduler_limits limits_;
+  std::shared_ptr<proposer> proposer_;
   std::map<sequence_id, sequence> sequences_;
+  std::map<std::uint64_t, group> groups_;         // by request
   queue running_, waiting_, paused_;              // paused_: those that do not run
   std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
   std::uint64_t last_pause_ = 0;
   std::size_t paused_count_ = 0; // sequences, running ones included
   std::vector<std::int32_t> free_slots_;
   std::vector<started> started_;
+  std::vector<std::pair<std::uint64_t, error>> failed_;
 
   block_request later_;            // commits, forks and releases for the next block request
   std::vector<sequence_id> ended_; // sequences that the next plan reports to the sampler
@@ -163,8 +206,10 @@ private:
   // The draft: sequences with a demand in this step, and those that got rows.
   std::optional<step_plan> draft_;
   std::set<sequence_id> demanded_, granted_;
-  std::vector<block_demand> demands_; // of the unanswered block request
+  std::vector<block_demand> demands_;       // of the unanswered block request
+  std::map<sequence_id, proposal> guesses_; // for the draft
   std::int32_t budget_ = 0;
+  std::int32_t extra_logits_ = 0; // rows of logits left for guesses and scores
   std::int32_t slots_promised_ = 0;
   bool awaiting_grant_ = false; // a block request is unanswered
   bool starved_ = false;        // the last admission was refused for lack of blocks

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/error.hpp"
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -29,13 +31,15 @@ struct block_fork {
   sequence_id from, to;
 };
 
-/// Room for the next `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a
-/// sequence is refused, so are all later ones that do: no sequence overtakes another.
+/// Room for `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence is
+/// refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
   sequence_id sequence;
   std::int32_t rows = 0;
-  token_list open;            // for a sequence without blocks: its tokens; it is given their longest cached prefix
-  std::int32_t watermark = 0; // refuse if fewer blocks than this would stay available
+  token_list open;                 // for a sequence without blocks: its tokens; it is given their longest cached prefix
+  std::int32_t first_position = 0; // of the rows; what was granted from there on before (wrong guesses) is taken back
+                                   // With `open`: the cached prefix may be at most so long
+  std::int32_t watermark = 0;      // refuse if fewer blocks than this would stay available
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
@@ -91,12 +95,30 @@ struct sampling_start {
   std::vector<token_id> emitted;
 };
 
-/// One token to be sampled from one row of logits. Several demands may share a row (n > 1).
+/// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
+/// following row holds, more from the rows that follow. Several demands may share a row (n > 1).
 struct sample_demand {
   sequence_id sequence;
   std::int32_t slot = 0;
   std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
+  std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
+  bool wants_choices = false;                  // in judged_guesses, also those after a wrong guess
+};
+
+/// The sequences of a group, judged together.
+struct group_demand {
+  std::uint64_t request = 0;
+  std::vector<std::int32_t> logit_rows;        // indices into step_plan::logit_rows, in the strategy's order
+  std::shared_ptr<const sampling_start> start; // the first time, when the group is its prompt; else null
+};
+
+/// Log-probabilities of prompt tokens: that at `position + i` follows row `logit_row + i`.
+struct score_demand {
+  std::uint64_t request = 0;
+  std::int32_t position = 0, logit_row = 0, tokens = 0;
+  std::int32_t top = 0; // likeliest tokens to be named with each
+  token_list prompt;
 };
 
 /// Stands for a token that is unknown when the step is planned: the one last sampled for `slot`.
@@ -112,8 +134,18 @@ struct step_plan {
   std::vector<block_move> moves;        // in order, before anything else
   std::vector<std::int32_t> logit_rows; // rows of `tokens` whose logits are wanted
   std::vector<sample_demand> samples;
-  std::vector<sequence_id> ended; // since the last plan: their sampling state can be dropped
+  std::vector<group_demand> groups;
+  std::vector<score_demand> scores;
+  std::vector<sequence_id> ended; // since the last plan: their sampling state, or that of their group, can be dropped
+
+  /// The token in the row of the i-th wanted logits.
+  token_id token_of(std::int32_t logit_row) const {
+    return tokens[static_cast<std::size_t>(logit_rows[static_cast<std::size_t>(logit_row)])];
+  }
 };
+
+/// Rows of logits that a step may want beyond one for each sequence: for guesses and the tokens of prompts.
+inline constexpr std::int32_t extra_logit_rows = 64;
 
 // -- sampler → scheduler ----------------------------------------------------------------------------------------------
 
@@ -121,6 +153,26 @@ struct sequence_sample {
   sequence_id sequence;
   std::int32_t slot = 0;
   sampled_token token;
+  bool more = false; // it was a right guess: the next sample is of the same sequence
+};
+
+/// How right a sequence's guesses were.
+struct judged_guesses {
+  sequence_id sequence;
+  std::int32_t guesses = 0, accepted = 0;
+  std::vector<token_id> choices; // sampled after the last known token and after each guess, also the wrong ones
+};
+
+struct group_outcome {
+  std::uint64_t request = 0;
+  std::vector<group_child> children; // none: the group has ended
+};
+
+/// Log-probabilities of a request's prompt tokens, tokens[0] at `position`.
+struct prompt_scores {
+  std::uint64_t request = 0;
+  std::int32_t position = 0;
+  std::vector<sampled_token> tokens;
 };
 
 struct failed_sample {
@@ -131,7 +183,12 @@ struct failed_sample {
 struct step_result {
   std::uint64_t step = 0;
   std::vector<sequence_sample> sampled;
-  std::vector<failed_sample> failed; // these sequences end
+  std::vector<judged_guesses> judged;
+  std::vector<group_outcome> groups;
+  std::vector<failed_sample> failed; // these sequences, or their groups, end
+  // For clients:
+  std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
+  std::vector<prompt_scores> scores;
 };
 
 } // namespace troupe

@@ -23,7 +23,7 @@ public:
   int default_step_tokens(int max_sequences) const override { return 64 + max_sequences; }
 
   std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t) const override {
-    return cpu_step_runner::logits_bytes(static_cast<std::size_t>(sizes.sequences), static_cast<std::size_t>(vocab));
+    return cpu_step_runner::logits_bytes(static_cast<std::size_t>(sizes.logit_rows()), static_cast<std::size_t>(vocab));
   }
 
   swap_rates measure_moves(const kernels::kv_shape&) const override { return {}; }

@@ -13,6 +13,7 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   step_result result;
   result.step = plan.step;
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
+  const auto row = [&](std::int32_t i) { return logits.subspan(static_cast<std::size_t>(i) * vocab, vocab); };
   for (auto& demand : plan.samples) {
     if (auto& start = demand.start)
       sequences_.insert_or_assign(
@@ -21,21 +22,39 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
     auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue;
+    const auto draw = [&](std::int32_t i) { return found->second.sample(row(demand.logit_row + i), scratch_); };
     try {
-      auto row = logits.subspan(static_cast<std::size_t>(demand.logit_row) * vocab, vocab);
-      auto token = found->second.sample(row, scratch_);
-      const bool last = token.finish != sampled_token::finish::none;
-      result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
-      if (last)
+      const bool goes_on = take_tokens(plan, demand, draw, result);
+      if (demand.guesses > 0)
+        report_choices(demand, found->second, row, result);
+      if (!goes_on)
         sequences_.erase(found);
     } catch (const failure& f) {
       result.failed.push_back({demand.sequence, f.what_failed()});
       sequences_.erase(found);
     }
   }
-  for (auto id : plan.ended)
+  judge_.judge(plan, row, scratch_, result);
+  for (auto id : plan.ended) {
     sequences_.erase(id);
+    judge_.forget(id);
+  }
   return result;
+}
+
+// The tokens just taken, and what would have followed each wrong guess had it been right.
+template <class Row>
+void cpu_step_sampler::report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
+                                      step_result& result) {
+  auto& judged = result.judged.back();
+  for (auto i = result.sampled.size() - static_cast<std::size_t>(judged.accepted) - 1; i < result.sampled.size(); ++i)
+    judged.choices.push_back(result.sampled[i].token.id);
+  if (!demand.wants_choices)
+    return;
+  for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
+    const auto ahead = static_cast<std::uint64_t>(i - judged.accepted - 1);
+    judged.choices.push_back(sequence.guess(row(demand.logit_row + i), ahead, scratch_));
+  }
 }
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 // whenever a plan brings the sequence's transcript. Owned by the sampler actor; single-threaded.
 #pragma once
 
+#include "runtime/execution/host_judge.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
 
@@ -12,7 +13,7 @@ namespace troupe {
 
 class cpu_step_sampler final : public step_sampler {
 public:
-  explicit cpu_step_sampler(std::vector<token_id> eos_ids) : eos_ids_(std::move(eos_ids)) {}
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids) : eos_ids_(eos_ids), judge_(std::move(eos_ids)) {}
 
   /// Returns the result at once, so there is never anything to collect.
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
@@ -24,8 +25,13 @@ public:
   step_result sample(const step_plan& plan, std::span<const float> logits);
 
 private:
+  template <class Row>
+  void report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
+                      step_result& result);
+
   std::vector<token_id> eos_ids_;
   std::map<sequence_id, sequence_sampler> sequences_;
+  host_judge judge_;
   sampling_scratch scratch_;
 };
 

@@ -42,9 +42,10 @@ public:
   int default_step_tokens(int) const override { return 512; }
 
   std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
-    const auto logits = static_cast<std::size_t>(vocab) * sizeof(float) *
-      static_cast<std::size_t>(bucket_of(sizes.sequences));
-    return (gpu_step_runner::logits_buffers + 1) * logits + kv_block + gpu_step_sampler::memory(sizes, vocab);
+    const auto row = static_cast<std::size_t>(vocab) * sizeof(float);
+    const auto decodes = bucket_of(sizes.sequences);
+    return gpu_step_runner::logits_buffers * row * static_cast<std::size_t>(std::max(decodes, sizes.logit_rows())) +
+      row * static_cast<std::size_t>(decodes) + kv_block + gpu_step_sampler::memory(sizes, vocab);
   }
 
   swap_rates measure_moves(const kernels::kv_shape& shape) const override {

@@ -31,6 +31,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
     timed_(timed),
     vocab_(static_cast<std::size_t>(spec.weights->config.vocab)),
     most_decodes_(bucket_of(spec.sizes.sequences)),
+    logits_bytes_(static_cast<std::size_t>(std::max(most_decodes_, spec.sizes.logit_rows())) * vocab_ * sizeof(float)),
     decoder_(std::move(spec.weights), *backend_, std::max(spec.sizes.rows, most_decodes_), spec.sizes.context),
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(blocks_) + 1))) {
@@ -39,7 +40,7 @@ gpu_step_runner::gpu_step_runner(runner_spec spec, std::unique_ptr<cuda::cuda_ba
   if (spec.host_blocks > 0)
     host_pool_ = cuda::allocate_pinned(static_cast<std::size_t>(spec.host_blocks) * cache_->shape.block_bytes());
   for (std::size_t i = 0; i < logits_buffers; ++i)
-    logits_.add(backend_->allocate(bytes), bytes);
+    logits_.add(backend_->allocate(logits_bytes_), logits_bytes_);
 }
 
 gpu_step_runner::~gpu_step_runner() {
@@ -64,8 +65,7 @@ step_output gpu_step_runner::run(const step_plan& plan) {
     began->record(backend_->queue());
   backend_->begin_step(tokens_of_last_sample_.slots.get());
 
-  auto lent = logits_.lend(static_cast<std::size_t>(most_decodes_) * vocab_ * sizeof(float),
-                           [this](std::size_t bytes) { return backend_->allocate(bytes); });
+  auto lent = logits_.lend(logits_bytes_, [this](std::size_t bytes) { return backend_->allocate(bytes); });
   const auto shape = decode ? backend_->launch_shape() : std::vector<std::uint64_t>{};
   kernels::tensor logits;
   logits.data = shape.empty() ? lent.get() : decode_logits_.get();

@@ -43,13 +43,14 @@ private:
   std::unique_ptr<kernels::cuda::cuda_backend> backend_;
   bool graphs_wanted_, timed_;
   std::size_t vocab_;
-  int most_decodes_; // rows of the largest padded decode step
+  int most_decodes_;         // rows of the largest padded decode step
+  std::size_t logits_bytes_; // of a step
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_; // the last block belongs to padding rows
   kernels::buffer host_pool_;                // pinned host memory, [host_blocks] of block_bytes
   std::vector<kernels::block_copy> copies_;  // not queued yet
   kernels::buffer decode_logits_;            // [most_decodes_, vocab], f32: output of recorded steps
-  buffer_pool logits_;                       // [most_decodes_, vocab] each; grows if all are still lent
+  buffer_pool logits_;                       // logits_bytes_ each; grows if all are still lent
   step_tokens tokens_of_last_sample_;
   block_hazards hazards_;
   step_graphs graphs_;

@@ -26,7 +26,7 @@ std::size_t bytes_of(const std::vector<T>& v) {
 } // namespace
 
 std::size_t gpu_step_sampler::memory(const step_sizes& sizes, int vocab) {
-  const auto rows = static_cast<std::size_t>(sizes.sequences), ids = static_cast<std::size_t>(vocab),
+  const auto rows = static_cast<std::size_t>(sizes.logit_rows()), ids = static_cast<std::size_t>(vocab),
              counted = std::min(ids, static_cast<std::size_t>(sizes.context));
   const auto lists = std::max(usual_list_bytes, ids * sizeof(cuda::logit_bias) + counted * sizeof(cuda::token_count));
   const auto inputs = sizeof(cuda::sampling_row) + lists;
@@ -39,17 +39,19 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
   : eos_ids_(std::move(eos_ids)),
     vocab_(static_cast<std::size_t>(vocab)),
     max_sequences_(static_cast<std::size_t>(max_sequences)),
+    max_rows_(max_sequences_ + extra_logit_rows),
     sampled_(std::move(sampled)),
     slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
-    results_(cuda::allocate(max_sequences_ * sizeof(cuda::sampled_row))),
-    edited_(cuda::allocate(max_sequences_ * vocab_ * sizeof(float))) {
+    results_(cuda::allocate(max_rows_ * sizeof(cuda::sampled_row))),
+    edited_(cuda::allocate(max_rows_ * vocab_ * sizeof(float))),
+    judge_(eos_ids_) {
   std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
-  const auto bytes = max_sequences_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
+  const auto bytes = max_rows_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
   inputs_.reserve(bytes);
   for (std::size_t i = 0; i < max_in_flight; ++i) {
     pinned_inputs_.push_back({cuda::allocate_pinned(bytes), bytes});
     pinned_results_.push_back(
-      {cuda::allocate_pinned(max_sequences_ * sizeof(cuda::sampled_row)), max_sequences_ * sizeof(cuda::sampled_row)});
+      {cuda::allocate_pinned(max_rows_ * sizeof(cuda::sampled_row)), max_rows_ * sizeof(cuda::sampled_row)});
   }
 }
 
@@ -61,7 +63,7 @@ gpu_step_sampler::~gpu_step_sampler() {
 }
 
 step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
-  sample_in_flight d{plan, logits.logits, {}, nullptr, nullptr, std::make_shared<cuda::event>()};
+  sample_in_flight d{plan, logits.logits, {}, nullptr, nullptr, {}, nullptr, std::make_shared<cuda::event>()};
   image inputs;
   if (plan->samples.size() > max_sequences_)
     throw failure(errc::internal, "a step samples more tokens than there are sequences");
@@ -73,31 +75,44 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     const auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue; // it has ended, so this token is not needed
-    add(inputs, demand, found->second);
+    add(inputs, demand, *plan, found->second);
     d.demands.push_back(&demand);
   }
   cuda::wait_for(stream_, dynamic_cast<const cuda::event&>(*logits.ready));
   auto tokens = std::make_shared<cuda::event>();
+  if (inputs.rows.size() > max_rows_)
+    throw failure(errc::internal, "a step samples more tokens than a sampler has memory for");
   if (!inputs.rows.empty())
     run(inputs, d, logits.vocab);
   tokens->record(stream_);
   if (!d.demands.empty()) {
-    const auto bytes = d.demands.size() * sizeof(cuda::sampled_row);
+    const auto bytes = inputs.rows.size() * sizeof(cuda::sampled_row);
     d.results = lend(pinned_results_, bytes);
     cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
+  if (host_judge::concerns(*plan))
+    fetch_logits(*plan, logits, d);
   cuda::call_on_host(stream_, sampled_);
   d.done->record(stream_);
   in_flight_.push_back(std::move(d));
   return {plan->step, nullptr, slots_, tokens};
 }
 
-void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) const {
+void gpu_step_sampler::add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const {
+  for (std::int32_t ahead = 0; ahead <= demand.guesses; ++ahead)
+    add_row(to, demand, plan, s, ahead);
+  ++s.in_flight;
+}
+
+// `ahead`: guesses taken for right.
+void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
+                               std::int32_t ahead) const {
   const auto& state = s.state;
   const auto& p = state.params();
+  const auto unknown = static_cast<std::uint64_t>(s.in_flight + ahead); // tokens that `state` lacks
   auto row = sampling_row_of(p);
-  row.logit_row = demand.logit_row;
-  row.position = state.position() + static_cast<std::uint64_t>(s.in_flight);
+  row.logit_row = demand.logit_row + ahead;
+  row.position = state.position() + unknown;
   row.index = state.index();
   row.slot = demand.slot;
   if (state.uses_counts()) {
@@ -106,6 +121,15 @@ void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) 
     for (const auto& entry : state.counts().distinct())
       if (is_known(entry.id))
         to.counts.push_back({entry.id, entry.generated});
+    for (std::int32_t i = 1; i <= ahead; ++i) {
+      const auto guess = plan.token_of(demand.logit_row + i);
+      const auto known = std::find_if(to.counts.begin() + static_cast<std::ptrdiff_t>(before), to.counts.end(),
+                                      [guess](const auto& entry) { return entry.id == guess; });
+      if (known != to.counts.end())
+        ++known->generated;
+      else
+        to.counts.push_back({guess, 1});
+    }
     row.counted = static_cast<std::int32_t>(to.counts.size() - before);
   }
   const auto biases_before = to.biases.size();
@@ -113,14 +137,24 @@ void gpu_step_sampler::add(image& to, const sample_demand& demand, sequence& s) 
     if (is_known(id))
       to.biases.push_back({id, bias});
   row.bias_count = static_cast<std::int32_t>(to.biases.size() - biases_before);
-  if (state.emitted() + static_cast<std::uint64_t>(s.in_flight) < static_cast<std::uint64_t>(p.min_tokens)) {
+  if (state.emitted() + unknown < static_cast<std::uint64_t>(p.min_tokens)) {
     const auto before = to.masked.size();
     to.masked.insert(to.masked.end(), state.eos_ids().begin(), state.eos_ids().end());
     std::ranges::copy_if(p.stop_token_ids, std::back_inserter(to.masked), [&](token_id id) { return is_known(id); });
     row.masked_count = static_cast<std::int32_t>(to.masked.size() - before);
   }
   to.rows.push_back(row);
-  ++s.in_flight;
+}
+
+void gpu_step_sampler::fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d) {
+  d.judged_rows = host_judge::rows(plan);
+  d.judged_logits = lend(pinned_logits_, std::max<std::size_t>(d.judged_rows.size() * vocab_ * sizeof(float), 1));
+  auto* to = static_cast<float*>(d.judged_logits.get());
+  for (const auto row : d.judged_rows) {
+    cuda::copy_to_host(stream_, to, logits.logits.get() + static_cast<std::size_t>(row) * logits.vocab,
+                       vocab_ * sizeof(float));
+    to += vocab_;
+  }
 }
 
 void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
@@ -165,32 +199,51 @@ step_result gpu_step_sampler::collect() {
   step_result result;
   result.step = d.plan->step;
   const auto* rows = static_cast<const cuda::sampled_row*>(d.results.get());
-  for (std::size_t i = 0; i < d.demands.size(); ++i) {
-    const auto& demand = *d.demands[i];
-    const auto found = sequences_.find(demand.sequence);
+  for (const auto* demand : d.demands) {
+    const auto* first = std::exchange(rows, rows + 1 + demand->guesses);
+    const auto found = sequences_.find(demand->sequence);
     if (found == sequences_.end())
       continue; // it ended with an earlier token
-    if (rows[i].token < 0) {
-      result.failed.push_back({demand.sequence, {errc::internal, nothing_to_choose, {}}});
-      sequences_.erase(found);
-      continue;
-    }
     --found->second.in_flight;
-    auto token = finish(rows[i], found->second.state);
-    const bool last = token.finish != sampled_token::finish::none;
-    result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
-    if (last)
+    const auto draw = [&](std::int32_t i) {
+      if (first[i].token < 0)
+        throw failure(errc::internal, nothing_to_choose);
+      return finish(first[i], found->second.state);
+    };
+    try {
+      const bool goes_on = take_tokens(*d.plan, *demand, draw, result);
+      if (demand->guesses > 0)
+        for (const auto& row : std::span(first, static_cast<std::size_t>(demand->guesses + 1)))
+          result.judged.back().choices.push_back(row.token);
+      if (!goes_on)
+        sequences_.erase(found);
+    } catch (const failure& f) {
+      result.failed.push_back({demand->sequence, f.what_failed()});
       sequences_.erase(found);
+    }
   }
-  for (auto id : d.plan->ended)
+  if (host_judge::concerns(*d.plan))
+    judge(d, result);
+  for (auto id : d.plan->ended) {
     sequences_.erase(id);
+    judge_.forget(id);
+  }
   return result;
+}
+
+void gpu_step_sampler::judge(const sample_in_flight& d, step_result& result) {
+  const auto logits = [&](std::int32_t row) {
+    const auto place = std::ranges::find(d.judged_rows, row) - d.judged_rows.begin();
+    return std::span(static_cast<const float*>(d.judged_logits.get()) + static_cast<std::size_t>(place) * vocab_,
+                     vocab_);
+  };
+  judge_.judge(*d.plan, logits, scratch_, result);
 }
 
 sampled_token gpu_step_sampler::finish(const cuda::sampled_row& row, sequence_state& state) const {
   sampled_token token;
   token.id = row.token;
-  if (state.params().logprobs >= 0) {
+  if (state.params().wants_logprobs()) {
     const double log_total = std::log(static_cast<double>(row.total) / 0x1p40);
     const auto logprob = [&](float logit) {
       return static_cast<float>(static_cast<double>(std::min(logit - row.largest, 0.f)) - log_total);

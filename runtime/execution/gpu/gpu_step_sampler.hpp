@@ -1,11 +1,13 @@
 // Samples tokens on a GPU, on a stream of its own. Queues a step's samples behind the event that came with its logits,
 // leaves the tokens on the device for the next step, and copies them to the host, where `collect` appends them to their
 // sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
-// yet. Samples the same tokens as cpu_step_sampler.
+// yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. The logits of
+// groups and of scored prompts are copied to the host. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
 #include "kernels/cuda/device_scratch.hpp"
+#include "runtime/execution/host_judge.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
 
@@ -18,7 +20,7 @@ namespace troupe {
 
 class gpu_step_sampler final : public step_sampler {
 public:
-  /// For at most two samples in flight, of at most `max_sequences` tokens each. Allocates all memory, except for
+  /// For at most two samples in flight, of at most `max_sequences` sequences and extra_logit_rows guesses. Allocates all memory, except for
   /// unusually long lists of penalties, biases and masks. EOS ids outside the vocabulary cannot be sampled and are
   /// ignored.
   gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled);
@@ -43,6 +45,8 @@ private:
     std::vector<const sample_demand*> demands; // of the plan, in the order of sampled rows
     kernels::buffer inputs;                    // pinned
     kernels::buffer results;                   // pinned sampled_rows
+    std::vector<std::int32_t> judged_rows;     // of logits, for the host
+    kernels::buffer judged_logits;             // pinned, [judged_rows.size(), vocab]
     std::shared_ptr<kernels::cuda::event> done;
   };
 
@@ -55,7 +59,11 @@ private:
   };
 
   bool is_known(token_id id) const { return id >= 0 && static_cast<std::size_t>(id) < vocab_; }
-  void add(image& to, const sample_demand& demand, sequence& s) const;
+  void add(image& to, const sample_demand& demand, const step_plan& plan, sequence& s) const;
+  void add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
+               std::int32_t ahead) const;
+  void fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d);
+  void judge(const sample_in_flight& d, step_result& result);
   void run(const image& inputs, sample_in_flight& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
 
@@ -66,15 +74,17 @@ private:
   static kernels::buffer lend(std::vector<pinned_buffer>& pool, std::size_t bytes);
 
   std::vector<token_id> eos_ids_;
-  std::size_t vocab_, max_sequences_;
+  std::size_t vocab_, max_sequences_, max_rows_;
   std::function<void()> sampled_;
   kernels::cuda::stream stream_;
   std::shared_ptr<std::int32_t> slots_; // device memory, [max_sequences]
-  kernels::buffer results_, edited_;    // device memory, [max_sequences] and [max_sequences, vocab]
+  kernels::buffer results_, edited_;    // device memory, [max_rows] and [max_rows, vocab]
   kernels::cuda::device_scratch inputs_;
-  std::vector<pinned_buffer> pinned_inputs_, pinned_results_; // lent while their use_count exceeds 1
+  std::vector<pinned_buffer> pinned_inputs_, pinned_results_, pinned_logits_; // lent while their use_count exceeds 1
   std::map<sequence_id, sequence> sequences_;
   std::deque<sample_in_flight> in_flight_;
+  host_judge judge_;
+  sampling_scratch scratch_;
 };
 
 } // namespace troupe

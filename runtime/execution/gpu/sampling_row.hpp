@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/sampling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe {
@@ -20,7 +21,7 @@ inline kernels::cuda::sampling_row sampling_row_of(const sampling_params& p) {
   row.presence_penalty = p.presence_penalty;
   row.frequency_penalty = p.frequency_penalty;
   row.seed = p.seed;
-  row.logprobs = p.logprobs;
+  row.logprobs = p.wants_logprobs() ? std::max(p.logprobs, 0) : -1;
   return row;
 }
 

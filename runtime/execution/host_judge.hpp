@@ -1,0 +1,62 @@
+// What samplers of every device do on the host: judging groups of sequences, scoring prompts, and walking along guesses
+// as long as they are right. Owned by one step_sampler; single-threaded.
+#pragma once
+
+#include "runtime/sampling/group_strategy.hpp"
+#include "runtime/sampling/sampler.hpp"
+#include "runtime/scheduling/step.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// Appends the tokens that one demand yields. `draw(i)` samples from the row of guess i - 1 (0: of the last known token),
+/// appends the token to the sequence and returns it. Returns whether the sequence goes on.
+template <class Draw>
+bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, step_result& result) {
+  for (std::int32_t i = 0;; ++i) {
+    sampled_token token = draw(i);
+    const bool goes_on = token.finish == sampled_token::finish::none;
+    const bool more = goes_on && i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), more});
+    if (more)
+      continue;
+    if (demand.guesses > 0)
+      result.judged.push_back({demand.sequence, demand.guesses, i, {}});
+    return goes_on;
+  }
+}
+
+class host_judge {
+public:
+  explicit host_judge(std::vector<token_id> eos_ids) : eos_ids_(std::move(eos_ids)) {}
+
+  /// Whether a plan has groups or prompts, and so `judge` has anything to do.
+  static bool concerns(const step_plan& plan) { return !plan.groups.empty() || !plan.scores.empty(); }
+
+  /// The rows of logits that `judge` reads, indices into plan.logit_rows.
+  static std::vector<std::int32_t> rows(const step_plan& plan);
+
+  /// `logits(row)`: [vocab], of row plan.logit_rows[row].
+  using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
+  void judge(const step_plan& plan, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+
+  /// The group that had this sequence has ended.
+  void forget(sequence_id id) { groups_.erase(id.request); }
+
+  std::size_t groups() const { return groups_.size(); }
+
+private:
+  void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+
+  std::vector<token_id> eos_ids_;
+  std::map<std::uint64_t, std::unique_ptr<group_strategy>> groups_; // by request
+};
+
+} // namespace troupe

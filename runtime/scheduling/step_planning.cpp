@@ -1,0 +1,395 @@
+// How the scheduler plans a step, in rounds of block requests and grants.
+#include "runtime/scheduling/scheduler.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace troupe {
+
+// -- planning a step --------------------------------------------------------------------------------------------------
+
+block_request scheduler::begin_step() {
+  block_request request = std::exchange(later_, {});
+  for (auto& [_, s] : running_)
+    add_commit(request, *s);
+  budget_ = 0;
+  demanded_.clear();
+  granted_.clear();
+  slots_promised_ = 0;
+  if (can_plan()) {
+    stalled_ = true; // until there is a plan, or something changes meanwhile
+    draft_.emplace();
+    budget_ = limits_.step_tokens;
+    extra_logits_ = extra_logit_rows;
+    preempt_for_waiting(request);
+    starved_ = false;
+    ask_for_guesses();
+    demand_for_running(request);
+    demand_for_waiting(request);
+  }
+  demands_ = request.demands;
+  awaiting_grant_ = true;
+  return request;
+}
+
+scheduler::next scheduler::granted(const block_grant& grant) {
+  block_request next;
+  // Kept apart from the draft, which may be dropped: the block manager counts these moves as done.
+  moves_.insert(moves_.end(), grant.moves.begin(), grant.moves.end());
+  // Grants first: a sequence that has rows in this step can no longer be preempted.
+  for (std::size_t i = 0; i < demands_.size(); ++i)
+    if (grant.answers[i].rows > 0 && !judged_together(demands_[i]))
+      apply(demands_[i], grant.answers[i], grant);
+  const auto refused = apply_groups(grant);
+  for (std::size_t i = 0; i < demands_.size(); ++i)
+    if (grant.answers[i].rows == 0 && !judged_together(demands_[i]))
+      handle_refusal(demands_[i], next);
+  for (const auto request : refused)
+    handle_group_refusal(request, next);
+  if (draft_ && next.demands.empty()) {
+    demand_for_running(next);
+    demand_for_waiting(next);
+    if (next.demands.empty())
+      break_deadlock(next);
+  }
+  demands_ = next.demands;
+  if (!next.empty())
+    return next;
+  awaiting_grant_ = false;
+  if (!draft_)
+    return std::monostate{};
+  if (auto plan = finish_draft())
+    return plan;
+  return std::monostate{};
+}
+
+// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks.
+void scheduler::preempt_for_waiting(block_request& request) {
+  const auto head = std::ranges::find_if(waiting_, [this](auto& entry) { return admissible(*entry.second); });
+  if (head == waiting_.end())
+    return;
+  const auto& first = *head->second;
+  const auto wanted = static_cast<std::size_t>(1 + first.siblings);
+  auto slots = free_slots_.size();
+  std::size_t yielding = 0;
+  for (auto& [_, s] : running_)
+    if (s->paused() || s->priority < first.priority) {
+      slots += 1 + s->sibling_slots.size();
+      ++yielding;
+    }
+  if (slots < wanted || yielding == 0)
+    return;
+  if (starved_)
+    preempt(*victim(), request);
+  while (free_slots_.size() < wanted)
+    preempt(*victim(), request);
+}
+
+// Asks for guesses of the sequences that have nothing but their last known token to compute.
+void scheduler::ask_for_guesses() {
+  guesses_.clear();
+  if (!proposer_)
+    return;
+  std::vector<proposal> decoding;
+  std::int32_t rows = 0;
+  for (auto& [_, s] : running_) {
+    rows += rows_wanted(*s);
+    if (rows_wanted(*s) == 1 && s->planned == s->known() - 1 && s->siblings == 0 && !s->grouped())
+      decoding.push_back({s->id, std::min(s->last_row - s->planned - 1, extra_logits_)});
+  }
+  proposer_->propose(decoding, std::min(rows, budget_));
+  for (auto& p : decoding) {
+    p.guesses.resize(std::min({p.guesses.size(), static_cast<std::size_t>(p.most), std::size_t(extra_logits_)}));
+    extra_logits_ -= static_cast<std::int32_t>(p.guesses.size());
+    if (!p.guesses.empty())
+      guesses_.emplace(p.sequence, std::move(p));
+  }
+}
+
+void scheduler::demand_for_running(block_request& request) {
+  auto left = budget_;
+  const auto decode = [&](sequence& s) {
+    if (s.grouped() && groups_.at(s.id.request).members.size() > 1) {
+      const auto& members = groups_.at(s.id.request).members;
+      if (left < std::ssize(members))
+        return;
+      for (const auto id : members)
+        demand(request, sequences_.at(id), 1);
+      left -= static_cast<std::int32_t>(members.size());
+      return;
+    }
+    const auto guesses = guesses_.find(s.id);
+    const auto more = guesses == guesses_.end() ? 0 : static_cast<std::int32_t>(guesses->second.guesses.size());
+    const auto rows = std::min(rows_wanted(s) + more, left);
+    demand(request, s, rows);
+    left -= rows;
+  };
+  for (auto& [_, s] : running_)
+    if (left > 0 && rows_wanted(*s) > 0 && s->planned >= s->known() - 1 && !demanded_.contains(s->id))
+      decode(*s);
+  for (auto& [_, s] : running_) {
+    const auto rows = rows_allowed(*s, std::min(rows_wanted(*s), left));
+    if (rows > 0 && s->planned < s->known() - 1 && !demanded_.contains(s->id)) {
+      demand(request, *s, rows);
+      left -= rows;
+    }
+  }
+}
+
+void scheduler::demand_for_waiting(block_request& request) {
+  auto left = budget_;
+  for (auto& d : request.demands)
+    left -= d.rows;
+  for (auto& [_, s] : waiting_) {
+    if (left <= 0 || starved_)
+      return;
+    if (!admissible(*s) || demanded_.contains(s->id))
+      continue;
+    const auto slots = 1 + s->siblings;
+    if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
+      return;
+    const auto rows = rows_allowed(*s, std::min(rows_wanted(*s), left));
+    if (rows <= 0)
+      return;
+    slots_promised_ += slots;
+    demand(request, *s, rows);
+    left -= rows;
+  }
+}
+
+void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
+  block_demand d{s.id, rows, nullptr, s.planned, 0};
+  if (!s.running()) {
+    const auto end = scoring(s) ? rows : rows_wanted(s); // of the rows that it may have now
+    d.open = end == s.prompt_tokens()
+      ? s.prompt
+      : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
+    d.first_position = s.scored; // the rows of tokens to be scored must be computed
+    // Leave a block per running sequence, so that the new one is not preempted again at once.
+    d.watermark = static_cast<std::int32_t>(running_.size());
+  }
+  if (scoring(s))
+    extra_logits_ -= std::max(s.planned + rows - std::max(s.planned, s.scored), 0);
+  demanded_.insert(s.id);
+  request.demands.push_back(std::move(d));
+}
+
+void scheduler::apply(const block_demand& asked, const block_answer& answer, const block_grant& grant) {
+  auto* s = find(asked.sequence);
+  if (!s) { // cancelled meanwhile: return the blocks just opened for it
+    if (asked.open)
+      later_.releases.push_back(asked.sequence);
+    return;
+  }
+  if (asked.open)
+    admit(*s, answer.first_position);
+  add_rows(*s, answer, grant);
+  budget_ -= answer.rows;
+}
+
+void scheduler::handle_refusal(const block_demand& refused, block_request& next) {
+  auto* s = find(refused.sequence);
+  if (!s)
+    return;
+  if (refused.open) {
+    slots_promised_ -= 1 + s->siblings;
+    starved_ = true;
+    return;
+  }
+  // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
+  // paused one. One victim serves all refused demands: if that is too little, they are refused again.
+  const bool decodes = s->planned >= s->known() - 1;
+  if (!s->running() || s->paused())
+    return;
+  auto* last = victim();
+  if (!decodes && !(last && last->paused()))
+    return;
+  if (next.releases.empty())
+    preempt(*last, next);
+  if (s->running())
+    demand(next, *s, decodes ? 1 : refused.rows);
+}
+
+// -- groups -----------------------------------------------------------------------------------------------------------
+
+// Whether a demand is for the last row of one of several sequences that are judged together.
+bool scheduler::judged_together(const block_demand& d) {
+  const auto* s = find(d.sequence);
+  return s && s->grouped() && !d.open && groups_.at(d.sequence.request).members.size() > 1 &&
+    s->planned == s->known() - 1;
+}
+
+// A group gets its last rows or none: rows granted to some of it are taken back by their next demand. Returns the
+// requests whose groups got none.
+std::vector<std::uint64_t> scheduler::apply_groups(const block_grant& grant) {
+  std::vector<std::uint64_t> refused;
+  for (std::size_t i = 0; i < demands_.size();) {
+    const auto request = demands_[i].sequence.request;
+    if (!judged_together(demands_[i])) {
+      ++i;
+      continue;
+    }
+    auto end = i; // demands of a group follow one another
+    bool granted = true;
+    for (; end < demands_.size() && demands_[end].sequence.request == request; ++end)
+      granted = granted && grant.answers[end].rows > 0;
+    if (!granted) {
+      refused.push_back(request);
+      i = end;
+      continue;
+    }
+    group_demand d{request, {}, nullptr};
+    for (; i < end; ++i) {
+      apply(demands_[i], grant.answers[i], grant);
+      d.logit_rows.push_back(static_cast<std::int32_t>(draft_->logit_rows.size()));
+      draft_->logit_rows.push_back(static_cast<std::int32_t>(draft_->tokens.size()) - 1);
+    }
+    draft_->groups.push_back(std::move(d));
+    groups_.at(request).judging = true;
+  }
+  return refused;
+}
+
+void scheduler::handle_group_refusal(std::uint64_t request, block_request& next) {
+  if (next.releases.empty())
+    preempt(*victim(), next);
+  const auto g = groups_.find(request); // it may be the victim
+  if (g == groups_.end() || !ready(g->second))
+    return;
+  for (const auto id : g->second.members)
+    demand(next, sequences_.at(id), 1);
+}
+
+// -- the plan ---------------------------------------------------------------------------------------------------------
+
+void scheduler::add_rows(sequence& s, const block_answer& answer, const block_grant& grant) {
+  auto& plan = *draft_;
+  kernels::sequence_rows rows;
+  rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
+  rows.rows = answer.rows;
+  rows.first_position = s.planned;
+  rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
+  plan.sequences.push_back(rows);
+  auto table = grant.tables.begin() + answer.first_block;
+  plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
+  const auto guesses = guesses_.find(s.id);
+  for (auto p = s.planned; p < s.planned + answer.rows; ++p) {
+    if (p < s.known()) {
+      plan.tokens.push_back(s.tokens[static_cast<std::size_t>(p)]);
+    } else if (s.samples_in_flight > 0) {
+      plan.after_tokens_of = last_sampling_step_;
+      plan.tokens.push_back(placeholder(s.slot));
+    } else {
+      plan.tokens.push_back(guesses->second.guesses[static_cast<std::size_t>(p - s.known())]);
+    }
+  }
+  (s.planned >= s.prompt_tokens() && s.planned + answer.rows >= s.known()
+     ? counters_.decode_rows
+     : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
+  add_scores(s, rows.first_row, answer.rows);
+  s.planned += answer.rows;
+  granted_.insert(s.id);
+  if (s.planned < s.known())
+    return;
+  if (!s.grouped())
+    add_samples(s, s.samples_in_flight > 0 ? 0 : s.planned - s.known());
+  else if (auto& g = groups_.at(s.id.request); g.members.size() == 1)
+    add_prompt_of_group(s, g);
+}
+
+void scheduler::add_scores(sequence& s, std::int32_t first_row, std::int32_t rows) {
+  if (!scoring(s))
+    return;
+  const auto first = std::max(s.planned, s.scored), end = std::min(s.planned + rows, s.prompt_tokens() - 1);
+  auto& plan = *draft_;
+  if (first < end)
+    plan.scores.push_back({s.id.request, first + 1, static_cast<std::int32_t>(plan.logit_rows.size()), end - first,
+                           s.params->prompt_logprobs, s.prompt});
+  for (auto p = first; p < end; ++p)
+    plan.logit_rows.push_back(first_row + p - s.planned);
+  s.scored = end == s.prompt_tokens() - 1 ? all : std::max(s.scored, end);
+}
+
+void scheduler::add_samples(sequence& s, std::int32_t guesses) {
+  auto& plan = *draft_;
+  const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
+  for (auto ahead = guesses; ahead >= 0; --ahead)
+    plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1 - ahead);
+  auto& sample = add_sample(s, logit_row);
+  s.guesses = sample.guesses = guesses;
+  if (guesses > 0) {
+    sample.wants_choices = guesses_.at(s.id).wants_choices;
+    ++counters_.drafts;
+    counters_.draft_tokens += static_cast<std::uint64_t>(guesses);
+  }
+  // The prompt is computed once; each sibling samples its own first token from the same logits.
+  for (std::int32_t i = 0; i < s.siblings; ++i) {
+    sequence sibling = s;
+    sibling.id.index = static_cast<std::uint32_t>(i + 1);
+    sibling.siblings = 0;
+    sibling.sibling_slots.clear();
+    sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
+    sibling.samples_in_flight = 0;
+    sibling.sampler_knows = false;
+    auto& stored = add(std::move(sibling));
+    later_.forks.push_back({s.id, stored.id});
+    demanded_.insert(stored.id);
+    granted_.insert(stored.id);
+    add_sample(stored, logit_row);
+  }
+  s.siblings = 0;
+  s.sibling_slots.clear();
+}
+
+sample_demand& scheduler::add_sample(sequence& s, std::int32_t logit_row) {
+  sample_demand d{s.id, s.slot, logit_row, nullptr};
+  if (!s.sampler_knows)
+    d.start = start_of(s);
+  s.sampler_knows = true;
+  ++s.samples_in_flight;
+  return draft_->samples.emplace_back(std::move(d));
+}
+
+// The slots kept for the sequences to be forked from the prompt are theirs from now on.
+void scheduler::add_prompt_of_group(sequence& s, group& g) {
+  auto& plan = *draft_;
+  plan.groups.push_back({s.id.request, {static_cast<std::int32_t>(plan.logit_rows.size())}, nullptr});
+  plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
+  if (!std::exchange(g.sampler_knows, true))
+    plan.groups.back().start = start_of(s);
+  g.judging = true;
+}
+
+std::shared_ptr<const sampling_start> scheduler::start_of(const sequence& s) const {
+  return std::make_shared<const sampling_start>(
+    sampling_start{s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end())});
+}
+
+// Nothing could be planned and nothing in flight will change that: preempts the least important sequence.
+void scheduler::break_deadlock(block_request& next) {
+  if (!granted_.empty() || steps_in_flight_ > 0 || demanded_.empty() || running_.empty())
+    return;
+  preempt(*victim(), next);
+  demanded_.clear();
+  starved_ = false;
+  demand_for_running(next);
+  demand_for_waiting(next);
+}
+
+std::shared_ptr<const step_plan> scheduler::finish_draft() {
+  auto plan = std::exchange(draft_, std::nullopt);
+  if (plan->tokens.empty())
+    return nullptr;
+  stalled_ = false;
+  plan->step = ++last_step_;
+  plan->ended = std::exchange(ended_, {});
+  plan->moves = std::exchange(moves_, {});
+  if (!plan->samples.empty())
+    last_sampling_step_ = plan->step;
+  ++steps_in_flight_;
+  ++counters_.steps;
+  return std::make_shared<const step_plan>(std::move(*plan));
+}
+
+} // namespace troupe
