@@ -129,9 +129,9 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    hits = open(found->second, *d.open, d.first_position, swap.swap_in);
-  } else {
-    truncate(found->second, d.first_position);
+    hits = open(found->second, *d.open, d.from, swap.swap_in);
+  } else if (d.from < found->second.length) {
+    truncate(found->second, d.from);
   }
   auto& s = found->second;
   auto wanted = d.rows;

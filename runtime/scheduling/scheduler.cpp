@@ -196,11 +196,15 @@ void scheduler::add_commit(block_request& request, sequence& s) const {
   s.committed = full;
 }
 
+bool scheduler::any_granted(const group& g) const {
+  return std::ranges::any_of(g.members, [this](sequence_id id) { return granted_.contains(id); });
+}
+
 // A paused sequence if there is one, else the youngest of the lowest priority; never one that has rows in this step.
 scheduler::sequence* scheduler::victim() {
   sequence* last = nullptr;
   for (auto& [_, s] : running_) {
-    if (granted_.contains(s->id))
+    if (granted_.contains(s->id) || (s->grouped() && any_granted(groups_.at(s->id.request))))
       continue;
     if (!last || s->paused() >= last->paused())
       last = s;
@@ -216,11 +220,14 @@ void scheduler::preempt(sequence& s, block_request& request) {
   ++counters_.preemptions;
 }
 
-// A group that is alone and still lacks blocks could never go on.
+// A group that is alone and still lacks blocks could never go on; nor one that loses its blocks again and again before
+// its next step.
 void scheduler::preempt_group(std::uint64_t id, block_request& request) {
   const bool alone = std::ranges::all_of(running_, [id](auto& entry) { return entry.second->id.request == id; });
   auto& g = groups_.at(id);
-  if (alone && g.members.size() > 1 && later_.releases.empty() && request.releases.empty()) {
+  constexpr int most_losses = 16;
+  const bool fits = !(alone && later_.releases.empty() && request.releases.empty()) && ++g.losses < most_losses;
+  if (!fits && g.members.size() > 1) {
     failed_.push_back(
       {id,
        {errc::bad_request, "the beams need more blocks than the KV cache has: lower `num_beams` or `max_tokens`",
@@ -329,6 +336,7 @@ void scheduler::book(const group_outcome& outcome) {
   auto& g = found->second;
   const auto parents = std::exchange(g.members, {});
   g.judging = false;
+  g.losses = 0;
   std::vector<bool> goes_on(parents.size());
   for (auto& child : outcome.children)
     goes_on[child.parent] = true;

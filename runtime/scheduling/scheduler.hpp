@@ -137,6 +137,7 @@ private:
     std::vector<sequence_id> members; // in the strategy's order
     std::vector<std::int32_t> spare_slots;
     std::uint32_t next_index = 1;
+    int losses = 0;       // preemptions since it was last judged
     bool judging = false; // its rows are in flight
     bool sampler_knows = false;
   };
@@ -160,6 +161,7 @@ private:
   void preempt_for_waiting(block_request& request);
   void ask_for_guesses();
   void demand_for_running(block_request& request);
+  void demand_last_rows(block_request& request, const std::vector<sequence_id>& members);
   void demand_for_waiting(block_request& request);
   void demand(block_request& request, sequence& s, std::int32_t rows);
   void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
@@ -169,7 +171,6 @@ private:
   void add_samples(sequence& s, std::int32_t guesses);
   sample_demand& add_sample(sequence& s, std::int32_t logit_row);
   void add_prompt_of_group(sequence& s, group& g);
-  bool judged_together(const block_demand& d);
   std::vector<std::uint64_t> apply_groups(const block_grant& grant);
   void handle_group_refusal(std::uint64_t request, block_request& next);
   std::shared_ptr<const sampling_start> start_of(const sequence& s) const;
@@ -178,6 +179,7 @@ private:
 
   void add_commit(block_request& request, sequence& s) const;
   void admit(sequence& s, std::int32_t cached);
+  bool any_granted(const group& g) const;
   sequence* victim();
   void preempt(sequence& s, block_request& request);
   void preempt_group(std::uint64_t id, block_request& request);
@@ -205,9 +207,9 @@ private:
 
   // The draft: sequences with a demand in this step, and those that got rows.
   std::optional<step_plan> draft_;
-  std::set<sequence_id> demanded_, granted_;
-  std::vector<block_demand> demands_;       // of the unanswered block request
-  std::map<sequence_id, proposal> guesses_; // for the draft
+  std::set<sequence_id> demanded_, granted_, last_rows_; // last_rows_: demanded for groups, all or none
+  std::vector<block_demand> demands_;                    // of the unanswered block request
+  std::map<sequence_id, proposal> guesses_;              // for the draft
   std::int32_t budget_ = 0;
   std::int32_t extra_logits_ = 0; // rows of logits left for guesses and scores
   std::int32_t slots_promised_ = 0;

@@ -10,6 +10,7 @@
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -34,12 +35,14 @@ struct block_fork {
 /// Room for `rows` positions of a sequence. Granted whole, in part or not at all. Once a demand that opens a sequence is
 /// refused, so are all later ones that do: no sequence overtakes another.
 struct block_demand {
+  static constexpr auto anywhere = std::numeric_limits<std::int32_t>::max();
+
   sequence_id sequence;
   std::int32_t rows = 0;
-  token_list open;                 // for a sequence without blocks: its tokens; it is given their longest cached prefix
-  std::int32_t first_position = 0; // of the rows; what was granted from there on before (wrong guesses) is taken back
-                                   // With `open`: the cached prefix may be at most so long
-  std::int32_t watermark = 0;      // refuse if fewer blocks than this would stay available
+  token_list open;              // for a sequence without blocks: its tokens; it is given their longest cached prefix
+  std::int32_t watermark = 0;   // refuse if fewer blocks than this would stay available
+  std::int32_t from = anywhere; // its first row, if what was granted from there on (wrong guesses) is taken back;
+                                // with `open`: the cached prefix may be at most so long
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.

@@ -15,6 +15,7 @@ block_request scheduler::begin_step() {
     add_commit(request, *s);
   budget_ = 0;
   demanded_.clear();
+  last_rows_.clear();
   granted_.clear();
   slots_promised_ = 0;
   if (can_plan()) {
@@ -39,11 +40,11 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   moves_.insert(moves_.end(), grant.moves.begin(), grant.moves.end());
   // Grants first: a sequence that has rows in this step can no longer be preempted.
   for (std::size_t i = 0; i < demands_.size(); ++i)
-    if (grant.answers[i].rows > 0 && !judged_together(demands_[i]))
+    if (grant.answers[i].rows > 0 && !last_rows_.contains(demands_[i].sequence))
       apply(demands_[i], grant.answers[i], grant);
   const auto refused = apply_groups(grant);
   for (std::size_t i = 0; i < demands_.size(); ++i)
-    if (grant.answers[i].rows == 0 && !judged_together(demands_[i]))
+    if (grant.answers[i].rows == 0 && !last_rows_.contains(demands_[i].sequence))
       handle_refusal(demands_[i], next);
   for (const auto request : refused)
     handle_group_refusal(request, next);
@@ -76,6 +77,8 @@ void scheduler::preempt_for_waiting(block_request& request) {
   for (auto& [_, s] : running_)
     if (s->paused() || s->priority < first.priority) {
       slots += 1 + s->sibling_slots.size();
+      if (s->grouped() && groups_.at(s->id.request).members.front() == s->id)
+        slots += groups_.at(s->id.request).spare_slots.size();
       ++yielding;
     }
   if (slots < wanted || yielding == 0)
@@ -114,8 +117,7 @@ void scheduler::demand_for_running(block_request& request) {
       const auto& members = groups_.at(s.id.request).members;
       if (left < std::ssize(members))
         return;
-      for (const auto id : members)
-        demand(request, sequences_.at(id), 1);
+      demand_last_rows(request, members);
       left -= static_cast<std::int32_t>(members.size());
       return;
     }
@@ -134,6 +136,13 @@ void scheduler::demand_for_running(block_request& request) {
       demand(request, *s, rows);
       left -= rows;
     }
+  }
+}
+
+void scheduler::demand_last_rows(block_request& request, const std::vector<sequence_id>& members) {
+  for (const auto id : members) {
+    demand(request, sequences_.at(id), 1);
+    last_rows_.insert(id);
   }
 }
 
@@ -159,13 +168,13 @@ void scheduler::demand_for_waiting(block_request& request) {
 }
 
 void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
-  block_demand d{s.id, rows, nullptr, s.planned, 0};
+  block_demand d{s.id, rows, nullptr, 0, s.planned};
   if (!s.running()) {
     const auto end = scoring(s) ? rows : rows_wanted(s); // of the rows that it may have now
     d.open = end == s.prompt_tokens()
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
-    d.first_position = s.scored; // the rows of tokens to be scored must be computed
+    d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
   }
@@ -213,20 +222,13 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
 
 // -- groups -----------------------------------------------------------------------------------------------------------
 
-// Whether a demand is for the last row of one of several sequences that are judged together.
-bool scheduler::judged_together(const block_demand& d) {
-  const auto* s = find(d.sequence);
-  return s && s->grouped() && !d.open && groups_.at(d.sequence.request).members.size() > 1 &&
-    s->planned == s->known() - 1;
-}
-
 // A group gets its last rows or none: rows granted to some of it are taken back by their next demand. Returns the
 // requests whose groups got none.
 std::vector<std::uint64_t> scheduler::apply_groups(const block_grant& grant) {
   std::vector<std::uint64_t> refused;
   for (std::size_t i = 0; i < demands_.size();) {
     const auto request = demands_[i].sequence.request;
-    if (!judged_together(demands_[i])) {
+    if (!last_rows_.contains(demands_[i].sequence)) {
       ++i;
       continue;
     }
@@ -236,6 +238,10 @@ std::vector<std::uint64_t> scheduler::apply_groups(const block_grant& grant) {
       granted = granted && grant.answers[end].rows > 0;
     if (!granted) {
       refused.push_back(request);
+      i = end;
+      continue;
+    }
+    if (!groups_.contains(request)) { // cancelled meanwhile
       i = end;
       continue;
     }
@@ -252,13 +258,15 @@ std::vector<std::uint64_t> scheduler::apply_groups(const block_grant& grant) {
 }
 
 void scheduler::handle_group_refusal(std::uint64_t request, block_request& next) {
-  if (next.releases.empty())
-    preempt(*victim(), next);
-  const auto g = groups_.find(request); // it may be the victim
-  if (g == groups_.end() || !ready(g->second))
-    return;
-  for (const auto id : g->second.members)
-    demand(next, sequences_.at(id), 1);
+  const auto is_ready = [&] {
+    const auto g = groups_.find(request); // it may be cancelled, or the victim
+    return g != groups_.end() && ready(g->second);
+  };
+  auto* last = victim(); // none if all have rows in this step
+  if (is_ready() && next.releases.empty() && last)
+    preempt(*last, next);
+  if (is_ready() && last)
+    demand_last_rows(next, groups_.at(request).members);
 }
 
 // -- the plan ---------------------------------------------------------------------------------------------------------
@@ -368,10 +376,16 @@ std::shared_ptr<const sampling_start> scheduler::start_of(const sequence& s) con
 
 // Nothing could be planned and nothing in flight will change that: preempts the least important sequence.
 void scheduler::break_deadlock(block_request& next) {
-  if (!granted_.empty() || steps_in_flight_ > 0 || demanded_.empty() || running_.empty())
+  const auto incomplete = [this](auto& entry) { // waits for slots of its other sequences
+    const auto& s = *entry.second;
+    return s.grouped() && !s.paused() && !ready(groups_.at(s.id.request));
+  };
+  if (!granted_.empty() || steps_in_flight_ > 0 || running_.empty() ||
+      (demanded_.empty() && std::ranges::none_of(running_, incomplete)))
     return;
   preempt(*victim(), next);
   demanded_.clear();
+  last_rows_.clear();
   starved_ = false;
   demand_for_running(next);
   demand_for_waiting(next);

@@ -3,6 +3,7 @@
 // missing or misplaced move, a block granted too early or a wrongly filled placeholder changes the sampled tokens.
 #pragma once
 
+#include "runtime/execution/host_judge.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/scheduler.hpp"
 
@@ -49,11 +50,125 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
   return out;
 }
 
+/// Sequences judged together: their children are the `width` best by a hash of their whole history.
+class test_group {
+public:
+  test_group(int width, int length) : width_(width), length_(length) {}
+
+  std::vector<group_child> judge(const std::vector<std::uint64_t>& histories) {
+    std::vector<std::tuple<std::uint64_t, std::uint32_t, token_id>> all;
+    for (std::uint32_t m = 0; m < histories.size(); ++m)
+      for (std::uint64_t k = 0; k < 3; ++k) {
+        const auto h = mix(histories[m], 77 + k);
+        all.emplace_back(mix(h, 1), m, static_cast<token_id>(10 + h % 90));
+      }
+    std::ranges::sort(all);
+    // At times fewer than there may be, so that groups shrink and grow.
+    all.resize(std::min(all.size(), static_cast<std::size_t>(1 + mix(histories[0], 5) % width_)));
+    std::vector<group_child> children;
+    std::vector<std::vector<token_id>> next;
+    for (auto& [_, parent, token] : all) {
+      children.push_back({parent, token});
+      next.push_back(tokens[parent]);
+      next.back().push_back(token);
+    }
+    tokens = std::move(next);
+    if (static_cast<int>(tokens.front().size()) == length_)
+      children.clear();
+    return children;
+  }
+
+  std::vector<std::vector<token_id>> tokens{{}}; // generated, of each member
+
+private:
+  std::uint64_t width_;
+  int length_;
+};
+
+inline std::uint64_t history_of(std::span<const token_id> tokens) {
+  std::uint64_t h = 0, seen = 0;
+  for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
+    h = mix(seen, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
+    seen += attended(h, p);
+  }
+  return h;
+}
+
+inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
+  test_group g(a.params->width(), a.params->max_tokens);
+  for (;;) {
+    std::vector<std::uint64_t> histories;
+    for (auto& generated : g.tokens) {
+      auto all = *a.prompt;
+      all.insert(all.end(), generated.begin(), generated.end());
+      histories.push_back(history_of(all));
+    }
+    if (g.judge(histories).empty())
+      return g.tokens;
+  }
+}
+
+/// Guesses that are right with a given probability, wrong or missing else; at random, sequences wait for them.
+class test_proposer : public proposer {
+public:
+  test_proposer(unsigned seed, double right) : rng_(seed), right_(right) {}
+
+  void begin(const proposer_start& start, std::span<const token_id> tokens) override {
+    admission a;
+    a.prompt = start.prompt;
+    a.params = start.params;
+    auto all = *start.prompt;
+    const auto answer = solo(a, start.sequence.index);
+    all.insert(all.end(), answer.begin(), answer.end());
+    CHECK(known_.insert_or_assign(start.sequence, state{std::move(all), tokens.size()}).second);
+  }
+  void append(sequence_id id, token_id token) override {
+    auto& s = known_.at(id);
+    REQUIRE(s.all.at(s.known++) == token);
+  }
+  void end(sequence_id id) override { CHECK(known_.erase(id) == 1); }
+  bool expects(sequence_id id) const override { return (id.request + id.index) % 3 > 0; }
+  bool pending(sequence_id id) const override { return mix(id.request, known_.at(id).known) % 7 == 0 && delay_-- > 0; }
+
+  void propose(std::span<proposal> decoding, std::int32_t) override {
+    delay_ = 3;
+    for (auto& p : decoding) {
+      REQUIRE(p.most >= 0);
+      const auto& s = known_.at(p.sequence);
+      for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than `most`
+        const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + i < s.all.size();
+        p.guesses.push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
+      }
+    }
+  }
+
+  void judged(const judged_guesses& outcome) override {
+    REQUIRE(outcome.accepted <= outcome.guesses);
+    accepted += outcome.accepted;
+    rejected += outcome.guesses - outcome.accepted;
+  }
+
+  std::size_t sequences() const { return known_.size(); }
+
+  int accepted = 0, rejected = 0;
+
+private:
+  struct state {
+    std::vector<token_id> all;
+    std::size_t known = 0;
+  };
+  std::map<sequence_id, state> known_;
+  std::mt19937 rng_;
+  double right_;
+  mutable int delay_ = 3;
+};
+
 class machine {
 public:
-  machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0)
+  machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0,
+          std::shared_ptr<proposer> guesses = nullptr)
     : manager(blocks, cache, host_blocks),
-      sched(limits),
+      sched(limits, std::move(guesses)),
       budget_(limits.step_tokens),
       kv_(static_cast<std::size_t>(blocks) * kernels::block_tokens),
       host_(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
@@ -106,29 +221,54 @@ public:
       }
     step_result result;
     result.step = plan->step;
+    const auto history = [&](std::int32_t logit_row) {
+      return rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(logit_row)])];
+    };
     for (auto& d : plan->samples) {
-      auto history = rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(d.logit_row)])];
-      sampled_token token;
-      token.id = sample(history, d.sequence.index);
       if (d.start)
         emitted_[d.sequence] = d.start->emitted.size();
       else if (!emitted_.contains(d.sequence))
         continue;
-      auto& out = transcripts[d.sequence];
-      auto position = emitted_[d.sequence]++;
-      REQUIRE(position == out.size());
-      out.push_back(token.id);
-      slots_[static_cast<std::size_t>(d.slot)] = token.id;
-      if (token.id < 10)
-        token.finish = sampled_token::finish::eos;
-      else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
-        token.finish = sampled_token::finish::length;
-      if (token.finish != sampled_token::finish::none)
+      const auto draw = [&](std::int32_t i) {
+        sampled_token token;
+        token.id = sample(history(d.logit_row + i), d.sequence.index);
+        auto& out = transcripts[d.sequence];
+        auto position = emitted_[d.sequence]++;
+        REQUIRE(position == out.size());
+        out.push_back(token.id);
+        slots_[static_cast<std::size_t>(d.slot)] = token.id;
+        if (token.id < 10)
+          token.finish = sampled_token::finish::eos;
+        else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
+          token.finish = sampled_token::finish::length;
+        return token;
+      };
+      if (!take_tokens(*plan, d, draw, result))
         emitted_.erase(d.sequence);
-      result.sampled.push_back({d.sequence, d.slot, token});
     }
-    for (auto id : plan->ended)
+    for (auto& d : plan->groups) {
+      if (d.start)
+        groups_.insert_or_assign(d.request, test_group(d.start->params->width(), d.start->params->max_tokens));
+      auto found = groups_.find(d.request);
+      if (found == groups_.end())
+        continue;
+      std::vector<std::uint64_t> histories;
+      for (auto row : d.logit_rows)
+        histories.push_back(history(row));
+      result.groups.push_back({d.request, found->second.judge(histories)});
+      if (result.groups.back().children.empty()) {
+        group_results[d.request] = found->second.tokens;
+        groups_.erase(found);
+      }
+    }
+    CHECK(plan->logit_rows.size() <= slots_.size() + extra_logit_rows);
+    for (auto& d : plan->scores)
+      for (std::int32_t i = 0; i < d.tokens; ++i)
+        scores[d.request][d.position + i] = history(d.logit_row + i);
+    for (auto id : plan->ended) {
       emitted_.erase(id);
+      groups_.erase(id.request);
+    }
     results_.push_back(result);
     return true;
   }
@@ -142,21 +282,24 @@ public:
   }
 
   void drain() {
-    for (int i = 0; i < 200000; ++i) {
+    for (int i = 0, idle = 0; i < 200000; ++i) {
       bool busy = plan();
       busy = execute() || busy;
       busy = book() || busy;
-      if (!busy)
+      idle = busy ? 0 : idle + 1;
+      if (idle > 10) // guesses may be pending for a while
         return;
     }
     FAIL("never became idle");
   }
 
-  std::size_t sampling_states() const { return emitted_.size(); }
+  std::size_t sampling_states() const { return emitted_.size() + groups_.size(); }
 
   block_manager manager;
   scheduler sched;
   std::map<sequence_id, std::vector<token_id>> transcripts;
+  std::map<std::uint64_t, std::vector<std::vector<token_id>>> group_results;
+  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores; // request, position -> history before it
   std::map<std::uint64_t, int> max_tokens;
   std::function<void()> on_round;
   std::function<swap_decision()> swap;
@@ -171,6 +314,7 @@ private:
   std::vector<std::uint64_t> kv_, host_;
   std::vector<token_id> slots_;
   std::map<sequence_id, std::size_t> emitted_;
+  std::map<std::uint64_t, test_group> groups_;
   std::deque<std::shared_ptr<const step_plan>> plans_;
   std::deque<step_result> results_;
 };

@@ -23,14 +23,16 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   std::uint64_t swapped_out = 0, swapped_in = 0;
+  int accepted = 0, rejected = 0, groups = 0, groups_failed = 0;
   for (unsigned seed = 0; seed < 1000; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
+    const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(seed, 0.25 * pick(0, 4)) : nullptr;
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
     machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
-              limits, pick(0, 1) * pick(1, 40));
+              limits, pick(0, 1) * pick(1, 40), guesses);
     if (pick(0, 1))
       m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
     std::vector<admission> all;
@@ -79,6 +81,14 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         prompt[k] = 10 + (k > 40 ? pick(0, 50) : family);
       all.push_back(make(static_cast<std::uint64_t>(i + 1), prompt, pick(1, 50),
                          pick(1, std::min(4, limits.max_sequences)), pick(0, 3) == 0 ? pick(-1, 1) : 0));
+      auto changed = *all.back().params;
+      if (pick(0, 4) == 0) {
+        changed.n = 1;
+        changed.num_beams = pick(1, std::min({4, limits.max_sequences, limits.step_tokens}));
+      }
+      if (pick(0, 4) == 0)
+        changed.prompt_logprobs = 0;
+      all.back().params = std::make_shared<const sampling_params>(changed);
     }
     for (int i = 0; submitted < all.size() || i < 500; ++i) {
       switch (pick(0, 6)) {
@@ -97,7 +107,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     m.on_round = nullptr;
     const auto check_done = [&] {
       for (auto& a : all)
-        if (!cancelled.contains(a.request) && !paused.contains(a.request))
+        if (!cancelled.contains(a.request) && !paused.contains(a.request) && a.params->grouped()) {
+          CAPTURE(a.request);
+          CHECK(m.group_results[a.request] == solo_group(a));
+        } else if (!cancelled.contains(a.request) && !paused.contains(a.request))
           for (std::uint32_t k = 0; k < static_cast<std::uint32_t>(a.params->n); ++k)
             if (!ended.contains({a.request, k})) {
               CAPTURE(a.request);
@@ -105,12 +118,31 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
               CHECK(m.transcripts[{a.request, k}] == solo(a, k));
             }
     };
+    const auto fail = [&] {
+      for (auto& [request, why] : m.sched.collect_failed()) {
+        CHECK(why.param == "num_beams");
+        cancelled.insert(request);
+        ++groups_failed;
+      }
+    };
     m.drain();
+    fail();
     check_done(); // even while some are paused
     for (auto id : std::exchange(paused, {}))
       m.sched.pause(id, false);
     m.drain();
+    fail();
     check_done();
+    for (auto& a : all)
+      if (a.params->prompt_logprobs >= 0 && !cancelled.contains(a.request))
+        for (std::size_t p = 1; p < a.prompt->size(); ++p)
+          CHECK(m.scores[a.request].at(static_cast<std::int32_t>(p)) == history_of(std::span(*a.prompt).first(p)));
+    groups += static_cast<int>(m.group_results.size());
+    if (guesses) {
+      CHECK(guesses->sequences() == 0);
+      accepted += guesses->accepted;
+      rejected += guesses->rejected;
+    }
     submit(m, make(1000, {10}, 1)); // the next plan reports ended sequences to the sampler
     m.drain();
     CHECK(m.sampling_states() == 0);
@@ -122,6 +154,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
   }
   CHECK(swapped_out > 1000);
   CHECK(swapped_in > 1000);
+  CHECK(accepted > 1000);
+  CHECK(rejected > 1000);
+  CHECK(groups > 100);
+  CHECK(groups_failed < groups / 10);
 }
 
 TEST_CASE("a cancellation between block request and grant leaks nothing") {
