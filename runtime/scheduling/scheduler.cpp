@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-scheduler::scheduler(scheduler_limits limits) : limits_(limits) {
+scheduler::scheduler(scheduler_limits limits)
+  : limits_(limits), step_budget_({limits.step_tokens, limits.measured_budget, limits.step_target_ms}) {
   for (auto slot = limits_.max_sequences; slot-- > 0;)
     free_slots_.push_back(slot);
 }
@@ -132,6 +133,7 @@ block_request scheduler::begin_step() {
     stalled_ = true; // until there is a plan, or something changes meanwhile
     draft_.emplace();
     budget_ = limits_.step_tokens;
+    step_budget_.begin(cost_);
     preempt_for_waiting(request);
     starved_ = false;
     demand_for_running(request);
@@ -154,6 +156,7 @@ scheduler::next scheduler::granted(const block_grant& grant) {
     if (grant.answers[i].rows == 0)
       handle_refusal(demands_[i], next);
   if (draft_ && next.demands.empty()) {
+    step_budget_.settle();
     demand_for_running(next);
     demand_for_waiting(next);
     if (next.demands.empty())
@@ -196,9 +199,12 @@ void scheduler::demand_for_running(block_request& request) {
   auto left = budget_;
   const auto pass = [&](bool decoding) {
     for (auto& [_, s] : running_) {
+      if (s->decodes() != decoding || demanded_.contains(s->id))
+        continue;
       auto rows = std::min(rows_wanted(*s), left);
-      const bool decodes = s->planned >= s->known() - 1;
-      if (rows > 0 && decodes == decoding && !demanded_.contains(s->id)) {
+      if (!decoding)
+        rows = prompt_rows(*s, rows);
+      if (rows > 0) {
         demand(request, *s, rows);
         left -= rows;
       }
@@ -220,14 +226,23 @@ void scheduler::demand_for_waiting(block_request& request) {
     const auto slots = 1 + s->siblings;
     if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
       return;
+    auto rows = prompt_rows(*s, std::min(s->known(), left));
+    if (rows <= 0)
+      return;
     slots_promised_ += slots;
-    auto rows = std::min(s->known(), left);
     demand(request, *s, rows);
     left -= rows;
   }
 }
 
+// Rows of a prompt that the step has room for. How much of a waiting prompt is cached is not known yet: its rows may be
+// the last ones.
+std::int32_t scheduler::prompt_rows(const sequence& s, std::int32_t rows) const {
+  return step_budget_.room(cost_, s.running() ? s.planned : s.known() - rows, rows);
+}
+
 void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
+  step_budget_.demand(s.running() ? s.planned : s.known() - rows, rows, !s.running() || !s.decodes());
   block_demand d{s.id, rows, nullptr, 0};
   if (!s.running()) {
     d.open = s.known() == static_cast<std::int32_t>(s.prompt->size())
@@ -264,7 +279,7 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
   }
   // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
   // paused one. One victim serves all refused demands: if that is too little, they are refused again.
-  const bool decodes = s->planned >= s->known() - 1;
+  const bool decodes = s->decodes();
   if (!s->running() || s->paused())
     return;
   auto* last = victim();
@@ -294,6 +309,7 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   (s.planned >= static_cast<std::int32_t>(s.prompt->size()) && answer.rows == 1
      ? counters_.decode_rows
      : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
+  step_budget_.grant(s.planned, answer.rows, !s.decodes());
   s.planned += answer.rows;
   granted_.insert(s.id);
   if (s.planned >= s.known())
@@ -459,10 +475,17 @@ void scheduler::finished(const step_result& result) {
     end(failed.sequence);
 }
 
+std::string scheduler::observe(const step_shape& step, double ms) {
+  cost_.observe(step, ms);
+  return step_budget_.news(cost_);
+}
+
 std::vector<scheduler::started> scheduler::collect_started() { return std::exchange(started_, {}); }
 
 scheduler_counters scheduler::counters() const {
   auto c = counters_;
+  c.step_rows = step_rows();
+  c.cost = cost_.summary();
   for (auto& [_, s] : sequences_)
     ++(s.paused() ? c.paused : s.running() ? c.running : c.waiting);
   return c;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
+#include "runtime/scheduling/step_budget.hpp"
 #include "runtime/support/error.hpp"
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <variant>
 #include <vector>
@@ -22,10 +24,12 @@
 namespace troupe {
 
 struct scheduler_limits {
-  std::int32_t step_tokens = 512;
+  std::int32_t step_tokens = 512; // rows of a step
   std::int32_t max_sequences = 64;
   std::int32_t max_queue = 1024; // waiting requests, beyond those for which a slot is free
   std::int32_t steps_ahead = 2;  // plans in flight at once
+  bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
+  double step_target_ms = 0;     // that a step may take; 0: no target
 };
 
 /// A sequence resumed after another scheduler has run it in part.
@@ -49,6 +53,8 @@ struct scheduler_counters {
   std::uint64_t running = 0, waiting = 0, paused = 0; // sequences
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  std::int32_t step_rows = 0; // that a step may have now
+  step_cost_summary cost;
 };
 
 class scheduler {
@@ -83,6 +89,15 @@ public:
   /// Appends the tokens that a step has sampled.
   void finished(const step_result& result);
 
+  /// Learns what a step has cost. Returns a line for the log, mostly empty.
+  std::string observe(const step_shape& step, double ms);
+
+  /// What steps cost, as far as it was observed.
+  const step_cost& cost() const { return cost_; }
+
+  /// Rows that a step may have now.
+  std::int32_t step_rows() const { return step_budget_.rows(cost_); }
+
   /// Requests whose first rows were planned since the last call, with the prompt tokens found in the prefix cache.
   struct started {
     std::uint64_t request;
@@ -112,6 +127,7 @@ private:
     std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs
 
     bool running() const { return slot >= 0; }
+    bool decodes() const { return planned >= known() - 1; }
     bool paused() const { return paused_since != 0; }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
   };
@@ -131,6 +147,7 @@ private:
   void preempt_for_waiting(block_request& request);
   void demand_for_running(block_request& request);
   void demand_for_waiting(block_request& request);
+  std::int32_t prompt_rows(const sequence& s, std::int32_t rows) const;
   void demand(block_request& request, sequence& s, std::int32_t rows);
   void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
   void handle_refusal(const block_demand& refused, block_request& next);
@@ -148,6 +165,8 @@ private:
   void end(sequence_id id);
 
   scheduler_limits limits_;
+  step_cost cost_;
+  step_budget step_budget_;
   std::map<sequence_id, sequence> sequences_;
   queue running_, waiting_, paused_;              // paused_: those that do not run
   std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request

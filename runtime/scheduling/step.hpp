@@ -132,6 +132,7 @@ struct step_result {
   std::uint64_t step = 0;
   std::vector<sequence_sample> sampled;
   std::vector<failed_sample> failed; // these sequences end
+  double ms = 0;                     // that the step took; 0: not measured
 };
 
 } // namespace troupe

@@ -97,6 +97,7 @@ public:
       },
       [](loaded_atom, const loaded_model_ptr&) {},
       [](loaded_atom, const error&) {},
+      [](news_atom, std::string&) {},
       [](stats_atom) { return engine_stats{}; },
     };
   }
