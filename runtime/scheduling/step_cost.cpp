@@ -163,7 +163,7 @@ void step_cost::update(const vector& h, double ms) {
 }
 
 // Keeps every coefficient possible. The piece that was just observed stays as it is, the others give way. Beyond the
-// largest steps observed, the last slope goes on.
+// largest steps observed, the last slope goes on if it is known from enough rows.
 void step_cost::restrict_to_sense(std::size_t at) {
   const double least = 1e-6;
   // What is moved without having been observed becomes as uncertain as it was wrong.
@@ -181,7 +181,7 @@ void step_cost::restrict_to_sense(std::size_t at) {
     move(i, std::clamp(mean_[i], mean_[i - 1], most_growth * mean_[i - 1]));
   for (auto i = at; i-- > 0;)
     move(i, std::clamp(mean_[i], mean_[i + 1] / most_growth, mean_[i + 1]));
-  if (top == 0)
+  if (rows_at(top) < 2 * knee) // too narrow a piece for a slope: the prior's shape goes on
     return;
   const auto slope = (mean_[top] - mean_[top - 1]) / (rows_at(top) - rows_at(top - 1));
   for (auto i = top + 1; i < count; ++i)

@@ -15,7 +15,7 @@ struct timed_step {
 
 /// Runs short prompts that decode for long beside long prompts; returns every step. Steps take as long as 40 rows, or
 /// 1 ms for each row, and 2 us for each position attended.
-std::vector<timed_step> run(scheduler_limits limits, int long_prompts = 12) {
+std::vector<timed_step> run_long_prompts(scheduler_limits limits, int long_prompts = 12) {
   machine m(2000, false, limits);
   std::vector<timed_step> steps;
   std::mt19937 chance(1);
@@ -48,7 +48,7 @@ std::vector<timed_step> run(scheduler_limits limits, int long_prompts = 12) {
   return steps;
 }
 
-double longest(const std::vector<timed_step>& steps, std::size_t from) {
+double longest_step(const std::vector<timed_step>& steps, std::size_t from) {
   double ms = 0;
   for (std::size_t i = from; i < steps.size(); ++i)
     ms = std::max(ms, steps[i].ms);
@@ -63,9 +63,9 @@ TEST_CASE("with a target, steps end within it and still take rows of prompts") {
     scheduler_limits limits{512, 8, 100, 2};
     limits.measured_budget = measured;
     limits.step_target_ms = 80;
-    const auto steps = run(limits);
-    CHECK(longest(steps, 0) < 80 * 1.35); // while it learns
-    CHECK(longest(steps, 60) < 80 * 1.15);
+    const auto steps = run_long_prompts(limits);
+    CHECK(longest_step(steps, 0) < 80 * 1.35); // while it learns
+    CHECK(longest_step(steps, 60) < 80 * 1.15);
     int of_prompts = 0, with_prompts = 0;
     for (std::size_t i = 60; i < steps.size(); ++i) {
       of_prompts += steps[i].of_prompts;
@@ -74,7 +74,7 @@ TEST_CASE("with a target, steps end within it and still take rows of prompts") {
     CHECK(with_prompts > 20);
     CHECK(of_prompts > 25 * with_prompts);
   }
-  CHECK(longest(run({512, 8, 100, 2}), 0) > 400); // without one, they take as long as they take
+  CHECK(longest_step(run_long_prompts({512, 8, 100, 2}), 0) > 400); // without one, they take as long as they take
 }
 
 TEST_CASE("a measured budget reaches nearly the speed of large steps with short ones") {
@@ -90,8 +90,8 @@ TEST_CASE("a measured budget reaches nearly the speed of large steps with short 
       }
     return rows / ms;
   };
-  const auto few = run(measured), many = run(large);
-  CHECK(longest(few, 0) < longest(many, 0) / 3);
+  const auto few = run_long_prompts(measured), many = run_long_prompts(large);
+  CHECK(longest_step(few, 0) < longest_step(many, 0) / 3);
   CHECK(rows_per_ms(few) > 0.85 * rows_per_ms(many));
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("a target that no step can meet lets every sequence decode in every st
   scheduler_limits limits{512, 8, 100, 2};
   limits.measured_budget = true;
   limits.step_target_ms = 1;
-  const auto steps = run(limits, 4);
+  const auto steps = run_long_prompts(limits, 4);
   for (const auto& s : steps)
     CHECK(s.of_prompts <= step_budget::least_prompt_rows);
   CHECK(std::ranges::count_if(steps, [](auto& s) { return s.of_prompts == step_budget::least_prompt_rows; }) >

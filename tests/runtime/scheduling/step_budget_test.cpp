@@ -155,7 +155,7 @@ using std::chrono::milliseconds;
 
 constexpr step_times::time_point noon{std::chrono::hours(12)};
 
-step_plan plan_of(std::uint64_t number, std::int32_t rows) {
+step_plan timed_plan(std::uint64_t number, std::int32_t rows) {
   step_plan p;
   p.step = number;
   p.tokens.resize(static_cast<std::size_t>(rows));
@@ -163,7 +163,7 @@ step_plan plan_of(std::uint64_t number, std::int32_t rows) {
   return p;
 }
 
-step_result result_of(std::uint64_t number, double ms = 0) {
+step_result timed_result(std::uint64_t number, double ms = 0) {
   step_result r;
   r.step = number;
   r.ms = ms;
@@ -174,8 +174,8 @@ step_result result_of(std::uint64_t number, double ms = 0) {
 
 TEST_CASE("a step takes as long as its result says") {
   step_times times;
-  times.planned(plan_of(1, 7), noon);
-  const auto found = times.finished(result_of(1, 3.5), noon + milliseconds(100));
+  times.planned(timed_plan(1, 7), noon);
+  const auto found = times.finished(timed_result(1, 3.5), noon + milliseconds(100));
   REQUIRE(found.has_value());
   CHECK(found->ms == 3.5);
   CHECK(found->shape.rows == 7);
@@ -183,19 +183,19 @@ TEST_CASE("a step takes as long as its result says") {
 
 TEST_CASE("without a time, a step that was planned ahead is timed from the end of the one before it") {
   step_times times;
-  times.planned(plan_of(1, 1), noon);
-  times.planned(plan_of(2, 2), noon + milliseconds(1));
-  CHECK(times.finished(result_of(1), noon + milliseconds(50))->ms == doctest::Approx(50));
-  CHECK(times.finished(result_of(2), noon + milliseconds(60))->ms == doctest::Approx(10));
-  times.planned(plan_of(3, 3), noon + milliseconds(1000)); // after idle time, from its own start
-  CHECK(times.finished(result_of(3), noon + milliseconds(1020))->ms == doctest::Approx(20));
+  times.planned(timed_plan(1, 1), noon);
+  times.planned(timed_plan(2, 2), noon + milliseconds(1));
+  CHECK(times.finished(timed_result(1), noon + milliseconds(50))->ms == doctest::Approx(50));
+  CHECK(times.finished(timed_result(2), noon + milliseconds(60))->ms == doctest::Approx(10));
+  times.planned(timed_plan(3, 3), noon + milliseconds(1000)); // after idle time, from its own start
+  CHECK(times.finished(timed_result(3), noon + milliseconds(1020))->ms == doctest::Approx(20));
 }
 
 TEST_CASE("results that are missing or not known are no reason for a wrong time") {
   step_times times;
-  CHECK_FALSE(times.finished(result_of(1), noon).has_value());
-  times.planned(plan_of(2, 2), noon);
-  times.planned(plan_of(3, 3), noon + milliseconds(1));
-  CHECK(times.finished(result_of(3), noon + milliseconds(10))->shape.rows == 3);
-  CHECK_FALSE(times.finished(result_of(2), noon + milliseconds(11)).has_value());
+  CHECK_FALSE(times.finished(timed_result(1), noon).has_value());
+  times.planned(timed_plan(2, 2), noon);
+  times.planned(timed_plan(3, 3), noon + milliseconds(1));
+  CHECK(times.finished(timed_result(3), noon + milliseconds(10))->shape.rows == 3);
+  CHECK_FALSE(times.finished(timed_result(2), noon + milliseconds(11)).has_value());
 }

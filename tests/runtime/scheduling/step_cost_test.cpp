@@ -41,7 +41,7 @@ step_shape usual_step(plateau_machine& m) {
   return step;
 }
 
-void train(step_cost& cost, plateau_machine& m, int steps) {
+void train_on(step_cost& cost, plateau_machine& m, int steps) {
   for (int i = 0; i < steps; ++i) {
     const auto step = usual_step(m);
     cost.observe(step, m.time(step));
@@ -49,7 +49,7 @@ void train(step_cost& cost, plateau_machine& m, int steps) {
 }
 
 /// The mean of |expected − exact| / exact over usual steps.
-double error_of(const step_cost& cost, plateau_machine m) {
+double mean_error_of(const step_cost& cost, plateau_machine m) {
   double sum = 0;
   for (int i = 0; i < 200; ++i) {
     const auto step = usual_step(m);
@@ -94,10 +94,10 @@ TEST_CASE("expected times converge to those of a noisy machine") {
     plateau_machine m;
     m.noise = noise;
     step_cost cost;
-    train(cost, m, 40);
-    CHECK(error_of(cost, m) < 0.15 + noise);
-    train(cost, m, 2000);
-    CHECK(error_of(cost, m) < 0.03 + noise / 2);
+    train_on(cost, m, 40);
+    CHECK(mean_error_of(cost, m) < 0.15 + noise);
+    train_on(cost, m, 2000);
+    CHECK(mean_error_of(cost, m) < 0.03 + noise / 2);
     CHECK(cost.summary().error == doctest::Approx(noise * 0.8).epsilon(0.7));
     CHECK(cost.summary().steps == 2040);
   }
@@ -106,7 +106,7 @@ TEST_CASE("expected times converge to those of a noisy machine") {
 TEST_CASE("rows on the plateau are nearly free, later ones are not, and context counts") {
   plateau_machine m;
   step_cost cost;
-  train(cost, m, 2000);
+  train_on(cost, m, 2000);
   const auto alone = decodes(1, 500);
   const auto more = [&](int rows) { return cost.marginal_ms(alone, shape_of(501, rows, rows)); };
   CHECK(more(4) < 8);
@@ -118,19 +118,19 @@ TEST_CASE("rows on the plateau are nearly free, later ones are not, and context 
 TEST_CASE("expected times follow a machine that becomes slower or faster, within tens of steps") {
   plateau_machine m;
   step_cost cost;
-  train(cost, m, 500);
+  train_on(cost, m, 500);
   for (const double slowness : {2.5, 0.5, 1.0}) {
     CAPTURE(slowness);
     m.slowness = slowness;
-    train(cost, m, 60);
-    CHECK(error_of(cost, m) < 0.15);
+    train_on(cost, m, 60);
+    CHECK(mean_error_of(cost, m) < 0.15);
   }
 }
 
 TEST_CASE("a machine that slows down while only decoding is expected to be slow at prompts too") {
   plateau_machine m;
   step_cost cost;
-  train(cost, m, 500);
+  train_on(cost, m, 500);
   m.slowness = 2;
   for (int i = 0; i < 100; ++i)
     cost.observe(decodes(4, 500), m.time(decodes(4, 500)));
@@ -141,12 +141,12 @@ TEST_CASE("a machine that slows down while only decoding is expected to be slow 
 TEST_CASE("a step that takes twenty times as long as usual is forgotten soon") {
   plateau_machine m;
   step_cost cost;
-  train(cost, m, 300);
+  train_on(cost, m, 300);
   const auto step = shape_of(0, 64, 1);
   cost.observe(step, 20 * m.exact(step));
   CHECK(cost.expected_ms(step) < 1.3 * m.exact(step));
-  train(cost, m, 20);
-  CHECK(error_of(cost, m) < 0.1);
+  train_on(cost, m, 20);
+  CHECK(mean_error_of(cost, m) < 0.1);
 }
 
 TEST_CASE("the first step of a size may be slow without being believed for long") {
