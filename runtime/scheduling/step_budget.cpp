@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::int32_t first_rows = 32; // before any step was measured
+constexpr std::int32_t fewest_rows = 32; // also before any step was measured
 constexpr std::int32_t steps_between_trials = 200;
 constexpr std::int32_t steps_between_news = 512;
 
@@ -26,7 +26,7 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
   if (!limits_.measured)
     return limits_.rows;
   if (!cost.known())
-    return std::min(first_rows, limits_.rows);
+    return std::min(fewest_rows, limits_.rows);
   auto rows = efficient_rows(cost);
   const auto worth_a_trial = [&](std::int32_t knot) {
     const bool is_new = knot > cost.most_rows() && knot <= 2 * rows;
@@ -35,11 +35,11 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
   };
   if (const auto next = std::ranges::find_if(step_cost::knots, worth_a_trial); next != step_cost::knots.end())
     rows = *next;
-  return std::min({rows, std::max(first_rows, 2 * cost.most_rows()), limits_.rows});
+  return std::min({rows, std::max(fewest_rows, 2 * cost.most_rows()), limits_.rows});
 }
 
 std::int32_t step_budget::efficient_rows(const step_cost& cost) const {
-  return std::max(cost.efficient_rows(limits_.rows), std::min(least_prompt_rows, limits_.rows));
+  return std::max(cost.efficient_rows(limits_.rows), std::min(fewest_rows, limits_.rows));
 }
 
 void step_budget::begin(const step_cost& cost) {
@@ -58,7 +58,7 @@ std::int32_t step_budget::room(const step_cost& cost, std::int32_t position, std
     most = std::min(most, least_prompt_rows);
   else if (limits_.target_ms > 0) {
     const auto in_time = [&](std::int32_t rows) {
-      return cost.expected_ms(demanded_.shape + shape_of(position, rows, 1)) <= limits_.target_ms;
+      return cost.cautious_ms(demanded_.shape + shape_of(position, rows, 1)) <= limits_.target_ms;
     };
     auto fits = 0; // and `most` + 1 does not, or is not asked for
     while (fits < most) {

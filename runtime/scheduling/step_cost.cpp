@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 namespace troupe {
 
@@ -16,14 +17,12 @@ constexpr double kinship = 0.7;       // correlation of neighbouring knots
 constexpr double certainty = 0.25;
 constexpr double most_deviations = 3;
 constexpr double error_memory = 0.95;
+constexpr double usual_memory = 0.95;
 
 // The prior, until steps of such sizes were seen: steps of 16 rows take twice as long as steps of none.
 constexpr double knee = 16;
 constexpr double logit_row_cost = 0.1, logit_row_deviation = 0.3; // of what a row costs
 constexpr double position_deviation = 1.0 / 1024;                 // of what a row costs
-
-// Twice the rows take at least as long, and at most twice as long and some noise.
-constexpr double most_growth = 2.2;
 
 constexpr auto count = step_cost::knots.size();
 
@@ -91,7 +90,13 @@ void step_cost::observe(const step_shape& step, double ms) {
     start(step, ms);
   drift();
   update(features(step), ms);
-  restrict_to_sense(piece_of(step.rows));
+  restrict_to_sense();
+  if (step.rows >= kernels::block_tokens) {
+    const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
+    follow(usual_.logit_rows, step.logit_rows);
+    follow(usual_.attended, step.attended / step.rows);
+    follow(usual_.read, step.read);
+  }
   most_rows_ = std::max(most_rows_, static_cast<std::int32_t>(step.rows));
   ++summary_.steps;
 }
@@ -162,30 +167,68 @@ void step_cost::update(const vector& h, double ms) {
   summary_.error += (1 - error_memory) * (std::min(relative, 1.0) - summary_.error);
 }
 
-// Keeps every coefficient possible. The piece that was just observed stays as it is, the others give way. Beyond the
-// largest steps observed, the last slope goes on if it is known from enough rows.
-void step_cost::restrict_to_sense(std::size_t at) {
-  const double least = 1e-6;
-  // What is moved without having been observed becomes as uncertain as it was wrong.
-  const auto move = [&](std::size_t i, double to) {
-    spread_[i][i] += (to - mean_[i]) * (to - mean_[i]);
-    mean_[i] = to;
+// Moves the means to what is possible: no coefficient is negative, more rows take no less time, and beyond the largest
+// steps observed the last slope goes on if it is known from enough rows. Each restriction is met by the likeliest change
+// of all coefficients, as if it had been observed; to cut off single ones would leave the time of the step just observed
+// wrong. The covariance stays as it is (Simon and Chia 2002).
+void step_cost::restrict_to_sense() {
+  auto spread = spread_;
+  const auto make_zero = [&](const vector& sum) {
+    vector change{};
+    double value = 0, variance = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      value += sum[i] * mean_[i];
+      for (std::size_t j = 0; j < size; ++j)
+        change[i] += spread[i][j] * sum[j];
+      variance += sum[i] * change[i];
+    }
+    if (!(variance > 0))
+      return;
+    for (std::size_t i = 0; i < size; ++i) {
+      mean_[i] -= change[i] * value / variance;
+      for (std::size_t j = 0; j < size; ++j)
+        spread[i][j] -= change[i] * change[j] / variance;
+    }
   };
-  for (auto i : {logits, attended, read})
-    mean_[i] = std::max(mean_[i], 0.0);
-  mean_[at] = std::max(mean_[at], least);
   std::size_t top = count - 1;
   while (top > 0 && !observed_[top])
     --top;
-  for (auto i = at + 1; i < count; ++i)
-    move(i, std::clamp(mean_[i], mean_[i - 1], most_growth * mean_[i - 1]));
-  for (auto i = at; i-- > 0;)
-    move(i, std::clamp(mean_[i], mean_[i + 1] / most_growth, mean_[i + 1]));
-  if (rows_at(top) < 2 * knee) // too narrow a piece for a slope: the prior's shape goes on
-    return;
-  const auto slope = (mean_[top] - mean_[top - 1]) / (rows_at(top) - rows_at(top - 1));
-  for (auto i = top + 1; i < count; ++i)
-    mean_[i] = mean_[top] + slope * (rows_at(i) - rows_at(top));
+  if (rows_at(top) >= 2 * knee)
+    for (auto i = top + 1; i < count; ++i) {
+      const auto pieces = (rows_at(i) - rows_at(top)) / (rows_at(top) - rows_at(top - 1));
+      vector bend{};
+      bend[i] = 1;
+      bend[top] = -1 - pieces;
+      bend[top - 1] = pieces;
+      make_zero(bend);
+    }
+  // The one that is violated most first; those that are met stay met.
+  for (std::size_t turn = 0; turn < size; ++turn) {
+    constexpr double tolerance = -1e-9;
+    double worst = tolerance;
+    vector sum{};
+    const auto consider = [&](double value, double scale, std::size_t larger, std::optional<std::size_t> smaller) {
+      if (value >= worst * scale)
+        return;
+      worst = value / scale;
+      sum = {};
+      sum[larger] = 1;
+      if (smaller)
+        sum[*smaller] = -1;
+    };
+    for (auto i : {logits, attended, read})
+      consider(mean_[i], prior_deviation_[i], i, std::nullopt);
+    for (std::size_t i = 1; i < count; ++i)
+      consider(mean_[i] - mean_[i - 1], std::sqrt(spread_[i][i]), i, i - 1);
+    if (worst == tolerance)
+      break;
+    make_zero(sum);
+  }
+  for (auto i : {logits, attended, read})
+    mean_[i] = std::max(mean_[i], 0.0);
+  mean_[0] = std::max(mean_[0], 1e-6);
+  for (std::size_t i = 1; i < count; ++i)
+    mean_[i] = std::max(mean_[i], mean_[i - 1]);
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------
@@ -198,10 +241,21 @@ double step_cost::expected_ms(const step_shape& step) const {
   return ms;
 }
 
+double step_cost::cautious_ms(const step_shape& step) const {
+  const auto ms = expected_ms(step);
+  if (step.rows <= most_rows_ || most_rows_ == 0)
+    return ms;
+  auto largest = step;
+  largest.rows = most_rows_;
+  return std::max(ms, expected_ms(largest) * step.rows / most_rows_);
+}
+
 std::int32_t step_cost::efficient_rows(std::int32_t most, double share) const {
   if (!known())
     return most;
-  const auto ms = [this](double rows) { return expected_ms({rows, 0, 0, 0}); };
+  const auto ms = [this](double rows) {
+    return expected_ms({rows, usual_.logit_rows, rows * usual_.attended, usual_.read});
+  };
   double best = most / ms(most);
   for (const auto rows : knots)
     if (rows < most)

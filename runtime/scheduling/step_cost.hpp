@@ -62,7 +62,11 @@ public:
     return expected_ms(step + more) - expected_ms(step);
   }
 
-  /// The fewest rows, at most `most`, that reach `share` of the best rows per second. `most` while nothing is known.
+  /// The same for steps with a target: beyond the largest step observed, each row may cost what one did on average.
+  double cautious_ms(const step_shape& step) const;
+
+  /// The fewest rows, at most `most`, that reach `share` of the best rows per second, with the context of recent steps
+  /// that read prompts. `most` while nothing is known.
   std::int32_t efficient_rows(std::int32_t most, double share = 0.9) const;
 
   /// Whether the time of steps of `rows` rows is known to about a quarter.
@@ -78,13 +82,14 @@ private:
   void start(const step_shape& step, double ms);
   void drift();
   void update(const vector& h, double ms);
-  void restrict_to_sense(std::size_t at);
+  void restrict_to_sense();
 
   vector mean_{};                     // ms of steps of `knots` rows; ms for each of the other features
   std::array<vector, size> spread_{}; // covariance
   vector prior_deviation_{};          // of the coefficients that are not knots
   std::array<bool, knots.size()> observed_{};
   std::int32_t most_rows_ = 0;
+  step_shape usual_; // of recent steps of many rows; `attended` is for each row
   step_cost_summary summary_;
 };
 

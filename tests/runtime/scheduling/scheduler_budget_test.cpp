@@ -64,7 +64,7 @@ TEST_CASE("with a target, steps end within it and still take rows of prompts") {
     limits.measured_budget = measured;
     limits.step_target_ms = 80;
     const auto steps = run_long_prompts(limits);
-    CHECK(longest_step(steps, 0) < 80 * 1.35); // while it learns
+    CHECK(longest_step(steps, 0) < 80 * 1.6); // while it learns
     CHECK(longest_step(steps, 60) < 80 * 1.15);
     int of_prompts = 0, with_prompts = 0;
     for (std::size_t i = 60; i < steps.size(); ++i) {

