@@ -9,6 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int32_t fewest_rows = 32; // also before any step was measured
+constexpr double worthwhile_gain = 1.1;
 constexpr std::int32_t steps_between_trials = 200;
 constexpr std::int32_t steps_between_news = 512;
 
@@ -29,9 +30,9 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
     return std::min(fewest_rows, limits_.rows);
   auto rows = efficient_rows(cost);
   const auto worth_a_trial = [&](std::int32_t knot) {
-    const bool is_new = knot > cost.most_rows() && knot <= 2 * rows;
-    const bool is_due = steps_since_trial_ >= steps_between_trials && knot <= 4 * rows;
-    return knot > rows && (is_new || is_due) && !cost.certain(knot);
+    const bool is_new = knot > cost.most_rows() && cost.rows_per_ms(knot) > worthwhile_gain * cost.rows_per_ms(rows);
+    const bool is_due = steps_since_trial_ >= steps_between_trials;
+    return knot > rows && knot <= 4 * rows && (is_new || is_due) && !cost.certain(knot);
   };
   if (const auto next = std::ranges::find_if(step_cost::knots, worth_a_trial); next != step_cost::knots.end())
     rows = *next;

@@ -250,25 +250,27 @@ double step_cost::cautious_ms(const step_shape& step) const {
   return std::max(ms, expected_ms(largest) * step.rows / most_rows_);
 }
 
+double step_cost::rows_per_ms(double rows) const {
+  return rows / expected_ms({rows, usual_.logit_rows, rows * usual_.attended, usual_.read});
+}
+
 std::int32_t step_cost::efficient_rows(std::int32_t most, double share) const {
   if (!known())
     return most;
-  const auto ms = [this](double rows) {
-    return expected_ms({rows, usual_.logit_rows, rows * usual_.attended, usual_.read});
-  };
-  double best = most / ms(most);
+  double best = rows_per_ms(std::min(most, most_rows_));
   for (const auto rows : knots)
-    if (rows < most)
-      best = std::max(best, rows / ms(rows));
+    if (rows <= most && certain(rows))
+      best = std::max(best, rows_per_ms(rows));
   const auto goal = share * best;
   double low = 1;
-  if (low / ms(low) >= goal)
+  if (rows_per_ms(low) >= goal)
     return 1;
   for (std::size_t knot = 1; low < most; ++knot) {
     const auto high = knot < count ? std::min<double>(rows_at(knot), most) : most;
-    if (high / ms(high) >= goal) {
+    if (rows_per_ms(high) >= goal) {
       // Here a step of r rows takes a + b r.
-      const auto b = (ms(high) - ms(low)) / (high - low), a = ms(low) - b * low;
+      const auto at_high = high / rows_per_ms(high), at_low = low / rows_per_ms(low);
+      const auto b = (at_high - at_low) / (high - low), a = at_low - b * low;
       const auto rows = goal * b < 1 ? std::ceil(goal * a / (1 - goal * b)) : high;
       return static_cast<std::int32_t>(std::clamp(rows, low, high));
     }
@@ -281,10 +283,11 @@ bool step_cost::certain(std::int32_t rows) const {
   if (!known())
     return false;
   const auto h = features({static_cast<double>(rows), 0, 0, 0});
+  const auto low = piece_of(rows);
   double ms = 0, variance = 0;
-  for (std::size_t i = 0; i < count; ++i) {
+  for (const auto i : {low, low + 1}) {
     ms += h[i] * mean_[i];
-    for (std::size_t j = 0; j < count; ++j)
+    for (const auto j : {low, low + 1})
       variance += h[i] * spread_[i][j] * h[j];
   }
   return variance <= certainty * certainty * ms * ms;

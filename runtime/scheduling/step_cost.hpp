@@ -65,8 +65,11 @@ public:
   /// The same for steps with a target: beyond the largest step observed, each row may cost what one did on average.
   double cautious_ms(const step_shape& step) const;
 
-  /// The fewest rows, at most `most`, that reach `share` of the best rows per second, with the context of recent steps
-  /// that read prompts. `most` while nothing is known.
+  /// With the context of recent steps that read prompts.
+  double rows_per_ms(double rows) const;
+
+  /// The fewest rows, at most `most`, that reach `share` of the best rows per second that is certain. `most` while
+  /// nothing is known.
   std::int32_t efficient_rows(std::int32_t most, double share = 0.9) const;
 
   /// Whether the time of steps of `rows` rows is known to about a quarter.
