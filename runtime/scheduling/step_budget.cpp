@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iterator>
 
 namespace troupe {
 
 namespace {
 
 constexpr std::int32_t fewest_rows = 32; // also before any step was measured
-constexpr double worthwhile_gain = 1.1;
-constexpr std::int32_t steps_between_trials = 200;
+constexpr std::int32_t steps_between_trials = 50;
 constexpr std::int32_t steps_between_news = 512;
 
 bool differs_by_half(double a, double b) { return a > 1.5 * b || b > 1.5 * a; }
@@ -29,13 +29,17 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
   if (!cost.known())
     return std::min(fewest_rows, limits_.rows);
   auto rows = efficient_rows(cost);
-  const auto worth_a_trial = [&](std::int32_t knot) {
-    const bool is_new = knot > cost.most_rows() && cost.rows_per_ms(knot) > worthwhile_gain * cost.rows_per_ms(rows);
-    const bool is_due = steps_since_trial_ >= steps_between_trials;
-    return knot > rows && knot <= 4 * rows && (is_new || is_due) && !cost.certain(knot);
+  const bool is_due = steps_since_trial_ >= steps_between_trials;
+  const auto wants_trial = [&](std::int32_t knot) {
+    return knot >= fewest_rows && knot <= 4 * rows && !cost.certain(knot) && (is_due || knot > cost.most_rows());
   };
-  if (const auto next = std::ranges::find_if(step_cost::knots, worth_a_trial); next != step_cost::knots.end())
-    rows = *next;
+  const auto& knots = step_cost::knots;
+  const auto above = std::ranges::upper_bound(knots, rows);
+  if (const auto larger = std::find_if(above, knots.end(), wants_trial); larger != knots.end())
+    rows = *larger;
+  else if (const auto smaller = std::find_if(std::reverse_iterator(above), knots.rend(), wants_trial);
+           smaller != knots.rend())
+    rows = *smaller;
   return std::min({rows, std::max(fewest_rows, 2 * cost.most_rows()), limits_.rows});
 }
 
@@ -45,10 +49,9 @@ std::int32_t step_budget::efficient_rows(const step_cost& cost) const {
 
 void step_budget::begin(const step_cost& cost) {
   if (granted_.of_prompts > 0)
-    ++steps_since_trial_;
-  if (granted_.shape.rows > efficient_rows(cost))
-    steps_since_trial_ = 0;
+    steps_since_trial_ = rows_ == efficient_rows_ ? steps_since_trial_ + 1 : 0;
   rows_ = rows(cost);
+  efficient_rows_ = efficient_rows(cost);
   granted_ = demanded_ = {};
 }
 

@@ -23,8 +23,8 @@ public:
 
   explicit step_budget(limits of) : limits_(of) {}
 
-  /// Rows that the next step may have, before the target. While too little is known, grows by doubling. Once in two
-  /// hundred steps with prompts, one is larger if it is not certain what that costs.
+  /// Rows that the next step may have, before the target. While little is known, grows by doubling, up to four times
+  /// what seems efficient. Once in fifty steps with prompts, tries a size whose cost is no longer certain.
   std::int32_t rows(const step_cost& cost) const;
 
   /// Begins a step.
@@ -55,7 +55,7 @@ private:
   static void add(content& to, std::int32_t position, std::int32_t rows, bool of_prompt);
 
   limits limits_;
-  std::int32_t rows_ = 0; // of the step
+  std::int32_t rows_ = 0, efficient_rows_ = 0; // of the step; other than efficient: a trial
   content granted_, demanded_;
   std::int32_t steps_since_trial_ = 0; // that had prompts
   std::int32_t steps_until_news_ = 32;

@@ -12,7 +12,7 @@ namespace {
 constexpr double noise = 0.1;         // of one measurement
 constexpr double first_noise = 0.5;   // of the first one of its size: it touches memory for the first time
 constexpr double common_drift = 0.02; // of the whole machine, per step: followed within about five steps
-constexpr double own_drift = 0.01;    // of one coefficient, per step
+constexpr double own_drift = 0.02;    // of one coefficient, per step
 constexpr double kinship = 0.7;       // correlation of neighbouring knots
 constexpr double certainty = 0.25;
 constexpr double most_deviations = 3;
