@@ -144,7 +144,8 @@ void add_engine_options(CLI::App& command, engine_options& options) {
           throw CLI::ValidationError("--itl-target", f.what());
         }
       },
-      "Time between the tokens of a stream, such as 80ms: steps take less prompt tokens where they would last longer")
+      "Time between the tokens of a stream, such as 80ms: steps take fewer tokens of prompts where they would last "
+      "longer")
     ->type_name("TIME")
     ->group(limits_group);
   command

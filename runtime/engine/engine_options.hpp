@@ -27,7 +27,7 @@ struct engine_options {
   int max_sequences = 64;                  // running at once
   int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
-  std::chrono::microseconds itl_target{0}; // that a step may take, so long as it has few rows to leave; 0: no target
+  std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
