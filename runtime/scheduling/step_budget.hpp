@@ -1,7 +1,7 @@
-// Decides how many rows of prompts join the sequences that decode in a step: a fixed number of rows in all, or, measured,
-// the fewest that reach nine tenths of the best tokens per second; in either case no more than end within a target time.
-// Decoding rows are always included, and at least `least_prompt_rows` of prompts, so that no prompt waits for ever.
-// Owned by the scheduler; single-threaded.
+// Decides how many rows of prompts join the sequences that decode in a step: a fixed number of rows in all, or,
+// measured, the fewest that reach nine tenths of the best tokens per second; in either case no more than end within a
+// target time. Decoding rows are always included, and, unless the number is fixed, at least `least_prompt_rows` of
+// prompts, so that no prompt waits for ever. Owned by the scheduler; single-threaded.
 #pragma once
 
 #include "runtime/scheduling/step_cost.hpp"
@@ -42,8 +42,8 @@ public:
   /// All demands were answered.
   void settle() { demanded_ = granted_; }
 
-  /// A line for the log, once the budget has settled and whenever it or its time has changed by half; mostly empty. Call
-  /// it after each step.
+  /// A line for the log, once the budget has settled and whenever it or its time has changed by half; mostly empty.
+  /// Call it after each step.
   std::string news(const step_cost& cost);
 
 private:

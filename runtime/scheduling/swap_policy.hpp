@@ -18,8 +18,8 @@ struct swap_rates {
 };
 
 /// `step_rows`: rows of a step in which blocks would be recomputed. No swapping before a block's rows were measured.
-/// Attention makes tokens at the end of a long prompt cost more than these, so that swapping in pays slightly more often
-/// than decided here.
+/// Attention makes tokens at the end of a long prompt cost more than these, so that swapping in pays slightly more
+/// often than decided here.
 swap_decision decide_swap(const swap_rates& rates, const step_cost& cost, std::int32_t step_rows);
 
 } // namespace troupe
