@@ -66,6 +66,7 @@ public:
       [this](admit_atom, const request_actor& request) { handle_admit(request); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
+      [this](news_atom, std::string& line) { tell(std::move(line)); },
       [this](stats_atom) { return stats(); },
     };
   }
@@ -114,6 +115,15 @@ private:
       return;
     model_ = model;
     start_workers({});
+  }
+
+  void tell(std::string line) {
+    if (!workers_ || stopping_)
+      return;
+    load_status status;
+    status.now = load_status::stage::ready;
+    status.news = std::move(line);
+    on_status_(status, nullptr);
   }
 
   void fail(const error& why) {
@@ -215,6 +225,11 @@ private:
     e.prompt_tokens = b.looked_up_tokens, e.cached_tokens = b.found_tokens, e.generated_tokens = s.generated_tokens;
     e.steps = s.steps, e.prefill_rows = s.prefill_rows, e.decode_rows = s.decode_rows;
     e.discarded_rows = s.discarded_rows, e.preemptions = s.preemptions;
+    e.step_rows = static_cast<std::uint64_t>(s.step_rows), e.measured_steps = s.cost.steps;
+    for (std::size_t i = 0; s.cost.steps > 0 && i < step_cost::knots.size(); ++i)
+      e.step_times.push_back({step_cost::knots[i], s.cost.knot_ms[i]});
+    e.logit_row_ms = s.cost.logit_row_ms, e.attended_position_ms = s.cost.attended_ms;
+    e.read_position_ms = s.cost.read_ms, e.step_time_error = s.cost.error;
     e.copied_blocks = b.copied, e.evicted_blocks = b.evicted;
     e.host_blocks_total = b.host_total, e.host_blocks_in_use = b.host_in_use;
     e.swapped_out_blocks = b.swapped_out, e.swapped_in_blocks = b.swapped_in;
@@ -246,7 +261,8 @@ private:
     watch(g.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
     watch(g.sampler = spawn_sampler(system, model_));
     watch(g.executor = spawn_executor(system, model_, g.sampler));
-    watch(g.scheduler = spawn_scheduler(system, model_->limits, g.blocks, g.executor, g.sampler, model_->swap));
+    watch(g.scheduler = spawn_scheduler(system, model_->limits, g.blocks, g.executor, g.sampler, model_->swap,
+                                        caf::actor_cast<caf::weak_actor_ptr>(self_)));
     self_->send(g.sampler, attach_atom::value, g.scheduler);
     return g;
   }

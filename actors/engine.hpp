@@ -11,7 +11,8 @@
 namespace troupe {
 
 /// Receives the progress of loading (on the loader's thread), then ready, failed or stopped (on the actor's), with the
-/// model if there is one. Each restart of the worker group reports ready again, with a line that gives the reason.
+/// model if there is one. Each restart of the worker group reports ready again, with a line that gives the reason; so
+/// does news of a running engine.
 using engine_listener = std::function<void(const load_status&, const loaded_model_ptr&)>;
 
 /// Loads the model, on a thread of its own; throws failure with a sentence.

@@ -37,6 +37,7 @@
 #include <caf/typed_actor.hpp>
 
 #include <memory>
+#include <string>
 
 namespace troupe {
 
@@ -74,6 +75,7 @@ using timeout_atom = caf::atom_constant<caf::atom("timeout")>;
 using sampled_atom = caf::atom_constant<caf::atom("sampled")>;
 using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
+using news_atom = caf::atom_constant<caf::atom("news")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
 
 // clang-format off
@@ -146,6 +148,7 @@ using engine_actor = caf::typed_actor<
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
+  caf::reacts_to<news_atom, std::string>,                                 // scheduler, rarely: a line for the log
   caf::replies_to<stats_atom>::with<engine_stats>>;                       // any actor; an error while there is no group
 
 // clang-format on

@@ -1,6 +1,7 @@
 #include "actors/scheduler.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/scheduling/step_times.hpp"
 
 #include <map>
 
@@ -13,13 +14,14 @@ public:
   static constexpr const char* name = "scheduler";
 
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, kv_block_manager_actor blocks,
-                  executor_actor executor, sampler_actor sampler, swap_rates rates)
+                  executor_actor executor, sampler_actor sampler, swap_rates rates, engine_addr engine)
     : self_(self),
       scheduler_(limits),
       swap_(rates),
       blocks_(std::move(blocks)),
       executor_(std::move(executor)),
-      sampler_(std::move(sampler)) {
+      sampler_(std::move(sampler)),
+      engine_(std::move(engine)) {
     self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
   }
 
@@ -67,9 +69,16 @@ private:
   }
 
   void finish_step(const step_result& result) {
-    swap_.finished(result.step, self_->clock().now());
+    if (const auto step = times_.finished(result, self_->clock().now()))
+      if (auto news = scheduler_.observe(step->shape, step->ms); !news.empty())
+        tell_engine(std::move(news));
     scheduler_.finished(result);
     plan_step();
+  }
+
+  void tell_engine(std::string news) {
+    if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(engine_))
+      self_->send(caf::actor_cast<engine_actor>(alive), news_atom::value, std::move(news));
   }
 
   void plan_step() {
@@ -79,7 +88,7 @@ private:
 
   // Sent rather than requested: if the block manager dies, the engine ends the whole group.
   void request_blocks(block_request request) {
-    request.swap = swap_.decide();
+    request.swap = decide_swap(swap_, scheduler_.cost(), scheduler_.step_rows());
     self_->send(blocks_, std::make_shared<const block_request>(std::move(request)), scheduler_actor(self_));
   }
 
@@ -95,7 +104,7 @@ private:
       if (auto client = clients_.find(request); client != clients_.end())
         self_->send(client->second, request, why);
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
-      swap_.planned(**plan, self_->clock().now());
+      times_.planned(**plan, self_->clock().now());
       self_->send(executor_, *plan);
     }
     plan_step();
@@ -103,10 +112,12 @@ private:
 
   scheduler_actor::pointer self_;
   scheduler scheduler_;
-  swap_policy swap_;
+  step_times times_;
+  swap_rates swap_;
   kv_block_manager_actor blocks_;
   executor_actor executor_;
   sampler_actor sampler_;
+  engine_addr engine_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
 };
@@ -114,9 +125,9 @@ private:
 } // namespace
 
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
-                                executor_actor executor, sampler_actor sampler, swap_rates rates) {
+                                executor_actor executor, sampler_actor sampler, swap_rates rates, engine_addr engine) {
   return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(blocks), std::move(executor),
-                                                       std::move(sampler), rates);
+                                                       std::move(sampler), rates, std::move(engine));
 }
 
 } // namespace troupe

@@ -1,6 +1,5 @@
 // The scheduler actor: owns the scheduler of runtime/scheduling, carries its block requests to the block manager and
-// its plans to the executor, times the steps for the swap policy, and cancels requests whose actors have ended.
-// Event-based.
+// its plans to the executor, tells it how long steps took, and cancels requests whose actors have ended. Event-based.
 #pragma once
 
 #include "actors/messages.hpp"
@@ -8,7 +7,11 @@
 
 namespace troupe {
 
+/// `engine` hears of what steps cost. Held weakly: the engine owns the scheduler.
+using engine_addr = caf::weak_actor_ptr;
+
 scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
-                                executor_actor executor, sampler_actor sampler, swap_rates rates = {});
+                                executor_actor executor, sampler_actor sampler, swap_rates rates = {},
+                                engine_addr engine = {});
 
 } // namespace troupe

@@ -126,9 +126,28 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   count("--max-sequences", options.max_sequences, 1, "Sequences that run at once");
   count("--max-queue", options.max_queue, 1,
         "Requests that may wait; one more is refused. Those whose client reads too slowly do not count");
-  count(
-    "--step-tokens", options.step_tokens, 0,
-    "Tokens computed in one step: more is faster, less is smoother; 0: 64 and --max-sequences on a CPU, 512 on a GPU");
+  command
+    .add_option("--step-tokens", options.step_tokens,
+                "Tokens computed in one step, at most: more is faster, less is smoother; auto: as few as reach 90 % of "
+                "the best speed, by the measured times of steps")
+    ->transform(word_or_integer("auto", 1, most_counted))
+    ->type_name("INT")
+    ->default_str("auto")
+    ->group(limits_group);
+  command
+    .add_option_function<std::string>(
+      "--itl-target",
+      [&](const std::string& text) {
+        try {
+          options.itl_target = parse_time(text);
+        } catch (const failure& f) {
+          throw CLI::ValidationError("--itl-target", f.what());
+        }
+      },
+      "Time between the tokens of a stream, such as 80ms: steps take fewer tokens of prompts where they would last "
+      "longer")
+    ->type_name("TIME")
+    ->group(limits_group);
   command
     .add_flag_function(
       "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },

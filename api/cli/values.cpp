@@ -113,9 +113,36 @@ std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low
   return values;
 }
 
+std::chrono::microseconds parse_time(std::string_view text) {
+  auto unit = text;
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
+  unit.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  consume(unit, " ");
+  const double us = unit == "s" ? 1e6 : unit.empty() || unit == "ms" ? 1e3 : 0;
+  // Written so that NaN is refused.
+  if (problem != std::errc() || !(value * us >= 100 && value * us <= 600e6))
+    throw failure(errc::bad_request,
+                  "must be a time from 0.1ms to 600s such as 80ms or 0.2s, found `" + std::string(text) + "`");
+  return std::chrono::microseconds(static_cast<std::int64_t>(value * us));
+}
+
 CLI::Validator size_value() {
   return CLI::Validator([](std::string& text) { return error_of([&] { text = std::to_string(parse_size(text)); }); },
                         "");
+}
+
+CLI::Validator word_or_integer(std::string word, std::int64_t low, std::int64_t high) {
+  return CLI::Validator(
+    [=](std::string& text) {
+      if (text == word) {
+        text = "0";
+        return std::string();
+      }
+      const auto why = error_of([&] { parse_integer(text, low, high); });
+      return why.empty() ? why : "must be " + word + " or" + why.substr(std::string_view("must be").size());
+    },
+    "");
 }
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high) {

@@ -2,6 +2,7 @@
 // same as validators for CLI11.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,8 +25,14 @@ std::int64_t parse_integer(std::string_view text, std::int64_t low, std::int64_t
 /// Integers separated by commas or white space. Throws failure(bad_request).
 std::vector<std::int64_t> parse_integers(std::string_view text, std::int64_t low, std::int64_t high);
 
+/// The microseconds of "80ms", "0.2s" or "80" (milliseconds): from 100 us to 10 minutes. Throws failure(bad_request).
+std::chrono::microseconds parse_time(std::string_view text);
+
 /// Transforms a size into plain bytes.
 CLI::Validator size_value();
+
+/// Transforms `word` into 0; else an integer from `low` to `high`.
+CLI::Validator word_or_integer(std::string word, std::int64_t low, std::int64_t high);
 
 CLI::Validator integer_between(std::int64_t low, std::int64_t high);
 

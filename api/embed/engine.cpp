@@ -51,7 +51,8 @@ struct engine::impl {
                                                                       const loaded_model_ptr& model) {
       {
         std::lock_guard lock(status->mutex);
-        if (status->status.now != load_status::stage::stopped) // the loader may still report after the stop
+        // The loader may still report after the stop. News leave the reason of the last restart in place.
+        if (status->status.now != load_status::stage::stopped && s.news.empty())
           status->status = s;
         if (model)
           status->model = model;

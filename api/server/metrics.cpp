@@ -72,6 +72,27 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
+  gauge("troupe_step_rows", "Rows that a step may have now.", real(s.step_rows));
+  if (!s.step_times.empty()) {
+    prometheus::MetricFamily times{"troupe_step_expected_seconds",
+                                   "How long a step of so many rows takes, without context and logits, as measured.",
+                                   prometheus::MetricType::Gauge,
+                                   {}};
+    for (const auto& time : s.step_times) {
+      prometheus::ClientMetric metric;
+      metric.label.push_back({"rows", std::to_string(time.rows)});
+      metric.gauge.value = time.ms / 1e3;
+      times.metric.push_back(std::move(metric));
+    }
+    result.push_back(std::move(times));
+    gauge("troupe_step_logit_row_seconds", "What each row with logits adds.", s.logit_row_ms / 1e3);
+    gauge("troupe_step_attended_position_seconds", "What each position adds that a row attends to.",
+          s.attended_position_ms / 1e3);
+    gauge("troupe_step_read_position_seconds", "What each position adds whose K and V a sequence reads.",
+          s.read_position_ms / 1e3);
+    gauge("troupe_step_time_error_ratio", "Mean error of the expected times of recent steps.", s.step_time_error);
+  }
+  counter("troupe_measured_steps_total", "Steps that the expected times are from.", s.measured_steps);
   counter("troupe_restarts_total", "Times that the engine was restarted after a failure.", s.restarts);
   return result;
 }

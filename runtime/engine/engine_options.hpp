@@ -17,16 +17,17 @@
 namespace troupe {
 
 struct engine_options {
-  std::string model;              // a checkpoint's folder, or synthetic:SHAPE
-  std::string model_name = {};    // for clients; empty: the folder's name
-  compute_options compute = {};   // device and types
-  gpu_opener open_gpu = nullptr;  // opens cuda:N; api/ sets it if null
-  std::size_t kv_cache_bytes = 0; // 0: enough for max_sequences × max_context, within what the machine has
-  std::size_t swap_bytes = 0;     // host memory to swap K/V out to; for devices with their own memory
-  int max_context = 0;            // tokens of prompt and answer; 0: the model's limit
-  int max_sequences = 64;         // running at once
-  int max_queue = 1024;           // waiting requests; further ones are refused as overloaded
-  int step_tokens = 0;            // rows of one step; 0: the device's default
+  std::string model;                       // a checkpoint's folder, or synthetic:SHAPE
+  std::string model_name = {};             // for clients; empty: the folder's name
+  compute_options compute = {};            // device and types
+  gpu_opener open_gpu = nullptr;           // opens cuda:N; api/ sets it if null
+  std::size_t kv_cache_bytes = 0;          // 0: enough for max_sequences × max_context, within what the machine has
+  std::size_t swap_bytes = 0;              // host memory to swap K/V out to; for devices with their own memory
+  int max_context = 0;                     // tokens of prompt and answer; 0: the model's limit
+  int max_sequences = 64;                  // running at once
+  int max_queue = 1024;                    // waiting requests; further ones are refused as overloaded
+  int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
+  std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
@@ -36,6 +37,7 @@ struct load_status {
   std::size_t done_bytes = 0, total_bytes = 0; // of weights
   std::string line;                            // progress, for the log
   std::optional<error> why;                    // if failed
+  std::string news;                            // of a ready engine, for the log; mostly empty
 };
 
 /// Receives the progress of a load, on the loader's thread.

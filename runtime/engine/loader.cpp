@@ -91,6 +91,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
                   "max_sequences");
   check_at_least(options.max_queue, 1, "max_queue");
   check_at_least(options.step_tokens, 0, "step_tokens");
+  if (options.itl_target.count() < 0)
+    throw failure(errc::bad_request, "`itl_target` must not be negative", "itl_target");
   check_at_least(options.compute.threads, 0, "threads");
   load_status status;
   const auto log = [&](std::string line) {
@@ -127,7 +129,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
   const int step_tokens = options.step_tokens > 0 ? options.step_tokens
-                                                  : device.default_step_tokens(options.max_sequences);
+                                                  : device.most_step_tokens(options.max_sequences);
   const auto need = estimate_memory(*source.tensors, source.config, precision, device, *backend,
                                     {step_tokens, options.max_sequences, context});
   const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
@@ -141,6 +143,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   if (model->host_blocks > 0)
     model->swap = device.measure_moves(kv_shape_of(source.config, precision, 8));
   model->limits = {step_tokens, options.max_sequences, options.max_queue};
+  model->limits.measured_budget = options.step_tokens == 0;
+  model->limits.step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count();
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;
 

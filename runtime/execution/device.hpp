@@ -49,9 +49,8 @@ public:
   /// Rows of a step in which so many sequences decode: it may be padded.
   virtual int decode_rows(int sequences) const = 0;
 
-  /// The default for the rows of a step: enough for efficient products, few enough that streams do not wait long for a
-  /// step that also prefills.
-  virtual int default_step_tokens(int max_sequences) const = 0;
+  /// Rows for which a step's memory is planned unless the user says: as many as can be efficient, beside a full batch.
+  virtual int most_step_tokens(int max_sequences) const = 0;
 
   /// Bytes that runner and sampler take beside decoder and KV cache. `kv_block`: bytes of a block.
   virtual std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const = 0;

@@ -47,6 +47,7 @@ struct step_output {
   std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], device memory
   std::size_t vocab = 0;
   kernels::device_event_ptr ready; // null: now
+  double ms = 0;                   // that the forward pass took; 0: not known
 };
 
 /// The tokens of a step: in `sampled`, or on the device.

@@ -7,7 +7,9 @@
 namespace troupe {
 
 scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
-  : limits_(limits), proposer_(std::move(guesses)) {
+  : limits_(limits),
+    proposer_(std::move(guesses)),
+    step_budget_({limits.step_tokens, limits.measured_budget, limits.step_target_ms}) {
   for (auto slot = limits_.max_sequences; slot-- > 0;)
     free_slots_.push_back(slot);
 }
@@ -379,10 +381,17 @@ void scheduler::drop(sequence& s, group& g) {
 
 std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
 
+std::string scheduler::observe(const step_shape& step, double ms) {
+  cost_.observe(step, ms);
+  return step_budget_.news(cost_);
+}
+
 std::vector<scheduler::started> scheduler::collect_started() { return std::exchange(started_, {}); }
 
 scheduler_counters scheduler::counters() const {
   auto c = counters_;
+  c.step_rows = step_rows();
+  c.cost = cost_.summary();
   for (auto& [_, s] : sequences_)
     ++(s.paused() ? c.paused : s.running() ? c.running : c.waiting);
   return c;

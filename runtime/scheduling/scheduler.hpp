@@ -10,6 +10,7 @@
 
 #include "runtime/scheduling/proposer.hpp"
 #include "runtime/scheduling/step.hpp"
+#include "runtime/scheduling/step_budget.hpp"
 #include "runtime/support/error.hpp"
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <variant>
 #include <vector>
@@ -25,10 +27,12 @@
 namespace troupe {
 
 struct scheduler_limits {
-  std::int32_t step_tokens = 512;
+  std::int32_t step_tokens = 512; // rows of a step
   std::int32_t max_sequences = 64;
   std::int32_t max_queue = 1024; // waiting requests, beyond those for which a slot is free
   std::int32_t steps_ahead = 2;  // plans in flight at once
+  bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
+  double step_target_ms = 0;     // that a step may take; 0: no target
 };
 
 /// A sequence resumed after another scheduler has run it in part.
@@ -54,6 +58,8 @@ struct scheduler_counters {
   std::uint64_t steps = 0, prefill_rows = 0, decode_rows = 0, discarded_rows = 0;
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   std::uint64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0; // of speculation: proposals, their guesses
+  std::int32_t step_rows = 0;                                      // that a step may have now
+  step_cost_summary cost;
 };
 
 class scheduler {
@@ -88,6 +94,15 @@ public:
 
   /// Appends the tokens that a step has sampled.
   void finished(const step_result& result);
+
+  /// Learns what a step has cost. Returns a line for the log, mostly empty.
+  std::string observe(const step_shape& step, double ms);
+
+  /// What steps cost, as far as it was observed.
+  const step_cost& cost() const { return cost_; }
+
+  /// Rows that a step may have now.
+  std::int32_t step_rows() const { return step_budget_.rows(cost_); }
 
   /// Requests whose first rows were planned since the last call, with the prompt tokens found in the prefix cache.
   struct started {
@@ -125,6 +140,7 @@ private:
     std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs
 
     bool running() const { return slot >= 0; }
+    bool decodes() const { return planned >= known() - 1; }
     bool paused() const { return paused_since != 0; }
     bool grouped() const { return params->grouped(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
@@ -163,6 +179,7 @@ private:
   void demand_for_running(block_request& request);
   void demand_last_rows(block_request& request, const std::vector<sequence_id>& members);
   void demand_for_waiting(block_request& request);
+  std::int32_t prompt_rows(const sequence& s, std::int32_t rows) const;
   void demand(block_request& request, sequence& s, std::int32_t rows);
   void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
   void handle_refusal(const block_demand& refused, block_request& next);
@@ -191,6 +208,8 @@ private:
 
   scheduler_limits limits_;
   std::shared_ptr<proposer> proposer_;
+  step_cost cost_;
+  step_budget step_budget_;
   std::map<sequence_id, sequence> sequences_;
   std::map<std::uint64_t, group> groups_;         // by request
   queue running_, waiting_, paused_;              // paused_: those that do not run

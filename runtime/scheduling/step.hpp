@@ -192,6 +192,7 @@ struct step_result {
   // For clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
+  double ms = 0; // that the step took; 0: not measured
 };
 
 } // namespace troupe

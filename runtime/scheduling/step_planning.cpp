@@ -22,6 +22,7 @@ block_request scheduler::begin_step() {
     stalled_ = true; // until there is a plan, or something changes meanwhile
     draft_.emplace();
     budget_ = limits_.step_tokens;
+    step_budget_.begin(cost_);
     extra_logits_ = extra_logit_rows;
     preempt_for_waiting(request);
     starved_ = false;
@@ -49,6 +50,7 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   for (const auto request : refused)
     handle_group_refusal(request, next);
   if (draft_ && next.demands.empty()) {
+    step_budget_.settle();
     demand_for_running(next);
     demand_for_waiting(next);
     if (next.demands.empty())
@@ -128,11 +130,13 @@ void scheduler::demand_for_running(block_request& request) {
     left -= rows;
   };
   for (auto& [_, s] : running_)
-    if (left > 0 && rows_wanted(*s) > 0 && s->planned >= s->known() - 1 && !demanded_.contains(s->id))
+    if (left > 0 && rows_wanted(*s) > 0 && s->decodes() && !demanded_.contains(s->id))
       decode(*s);
   for (auto& [_, s] : running_) {
-    const auto rows = rows_allowed(*s, std::min(rows_wanted(*s), left));
-    if (rows > 0 && s->planned < s->known() - 1 && !demanded_.contains(s->id)) {
+    if (s->decodes() || demanded_.contains(s->id))
+      continue;
+    const auto rows = prompt_rows(*s, rows_allowed(*s, std::min(rows_wanted(*s), left)));
+    if (rows > 0) {
       demand(request, *s, rows);
       left -= rows;
     }
@@ -158,7 +162,7 @@ void scheduler::demand_for_waiting(block_request& request) {
     const auto slots = 1 + s->siblings;
     if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
       return;
-    const auto rows = rows_allowed(*s, std::min(rows_wanted(*s), left));
+    const auto rows = prompt_rows(*s, rows_allowed(*s, std::min(rows_wanted(*s), left)));
     if (rows <= 0)
       return;
     slots_promised_ += slots;
@@ -167,7 +171,14 @@ void scheduler::demand_for_waiting(block_request& request) {
   }
 }
 
+// Rows of a prompt that the step has room for. How much of a waiting prompt is cached is not known yet: its rows may be
+// the last ones.
+std::int32_t scheduler::prompt_rows(const sequence& s, std::int32_t rows) const {
+  return step_budget_.room(cost_, s.running() ? s.planned : s.known() - rows, rows);
+}
+
 void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
+  step_budget_.demand(s.running() ? s.planned : s.known() - rows, rows, !s.running() || !s.decodes());
   block_demand d{s.id, rows, nullptr, 0, s.planned};
   if (!s.running()) {
     const auto end = scoring(s) ? rows : rows_wanted(s); // of the rows that it may have now
@@ -208,7 +219,7 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
   }
   // For a decoding sequence, the least important one is preempted, perhaps itself; for a prompt under way, only a
   // paused one. One victim serves all refused demands: if that is too little, they are refused again.
-  const bool decodes = s->planned >= s->known() - 1;
+  const bool decodes = s->decodes();
   if (!s->running() || s->paused())
     return;
   auto* last = victim();
@@ -295,6 +306,7 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   (s.planned >= s.prompt_tokens() && s.planned + answer.rows >= s.known()
      ? counters_.decode_rows
      : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
+  step_budget_.grant(s.planned, answer.rows, !s.decodes());
   add_scores(s, rows.first_row, answer.rows);
   s.planned += answer.rows;
   granted_.insert(s.id);

@@ -1,14 +1,12 @@
 // Decides whether swapping K/V to host memory pays: the cost of moving a block back, at rates measured on the device,
-// against the cost of recomputing it, as measured by recent steps. Owned by the scheduler actor; single-threaded.
+// against the cost of recomputing it, as recent steps show it.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
+#include "runtime/scheduling/step_cost.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <optional>
 
 namespace troupe {
 
@@ -19,37 +17,9 @@ struct swap_rates {
   double to_host = 0, to_device = 0;
 };
 
-class swap_policy {
-public:
-  using time_point = std::chrono::steady_clock::time_point;
-
-  explicit swap_policy(swap_rates rates = {}) : rates_(rates) {}
-
-  /// Records that a plan was sent to the executor.
-  void planned(const step_plan& plan, time_point now);
-
-  /// Records that the tokens of a step have arrived; steps end in the order of their plans.
-  void finished(std::uint64_t step, time_point now);
-
-  /// No swapping before rates and a prefill have been measured.
-  swap_decision decide() const;
-
-  /// Mean seconds per prompt token, in steps that are mostly prefill. Attention makes tokens at the end of a long
-  /// prompt cost more than this mean, so that swapping in pays slightly more often than decided here.
-  std::optional<double> prefill_seconds() const;
-
-private:
-  struct step {
-    std::uint64_t number;
-    std::size_t rows;
-    bool prefills; // most of its rows belong to prompts
-    time_point sent;
-  };
-
-  swap_rates rates_;
-  std::deque<step> in_flight_;
-  time_point last_end_{};
-  double seconds_ = 0, rows_ = 0; // of prefilling steps, decayed
-};
+/// `step_rows`: rows of a step in which blocks would be recomputed. No swapping before a block's rows were measured.
+/// Attention makes tokens at the end of a long prompt cost more than these, so that swapping in pays slightly more
+/// often than decided here.
+swap_decision decide_swap(const swap_rates& rates, const step_cost& cost, std::int32_t step_rows);
 
 } // namespace troupe

@@ -58,7 +58,7 @@ public:
   std::unique_ptr<kernels::backend> open() const override { return real_->open(); }
   std::size_t available_memory() const override { return real_->available_memory(); }
   int decode_rows(int sequences) const override { return real_->decode_rows(sequences); }
-  int default_step_tokens(int max_sequences) const override { return real_->default_step_tokens(max_sequences); }
+  int most_step_tokens(int max_sequences) const override { return real_->most_step_tokens(max_sequences); }
   std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
     return real_->step_memory(sizes, vocab, kv_block);
   }

@@ -94,12 +94,14 @@ struct stop_at_end {
   ~stop_at_end() { listening.stop(); }
 };
 
-/// Shows the progress of loading, and logs restarts and failures afterwards.
+/// Shows the progress of loading, and logs news, restarts and failures afterwards.
 progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal) {
   using stage = load_status::stage;
   const auto shown = std::make_shared<progress>(!verbose);
   const auto was_ready = std::make_shared<bool>(false);
   return [log, shown, was_ready, &terminal](const load_status& status) {
+    if (!status.news.empty())
+      return log->write(log_level::info, "measured", {{"steps", status.news}});
     if (status.now == stage::ready && std::exchange(*was_ready, true))
       log->write(log_level::warn, "restarted", {{"why", status.line}});
     else

@@ -1,6 +1,7 @@
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace troupe {
 
@@ -17,6 +18,7 @@ void cpu_step_runner::receive(const step_tokens& tokens) {
 }
 
 step_output cpu_step_runner::run(const step_plan& plan) {
+  const auto began = std::chrono::steady_clock::now();
   tokens_ = plan.tokens;
   for (auto& t : tokens_)
     if (t < 0)
@@ -36,7 +38,8 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   logits.rows = plan.logit_rows.size();
   logits.cols = logits.stride = vocab;
   decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits);
-  return {std::static_pointer_cast<const float>(memory), vocab, nullptr};
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+  return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count()};
 }
 
 } // namespace troupe

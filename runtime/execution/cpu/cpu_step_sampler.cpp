@@ -1,10 +1,18 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 
+#include <chrono>
+
 namespace troupe {
 
 step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+  const auto began = std::chrono::steady_clock::now();
   const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
-  return {plan->step, std::make_shared<const step_result>(sample(*plan, values)), nullptr, nullptr};
+  auto result = std::make_shared<step_result>(sample(*plan, values));
+  if (logits.ms > 0) { // the next step waits for these tokens, so choosing them is part of this one
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
+    result->ms = logits.ms + took.count();
+  }
+  return {plan->step, std::move(result), nullptr, nullptr};
 }
 
 step_result cpu_step_sampler::collect() { throw failure(errc::internal, "there is no sample to collect"); }

@@ -39,7 +39,7 @@ public:
 
   int decode_rows(int sequences) const override { return bucket_of(sequences); }
 
-  int default_step_tokens(int) const override { return 512; }
+  int most_step_tokens(int max_sequences) const override { return 1024 + max_sequences; }
 
   std::size_t step_memory(const step_sizes& sizes, int vocab, std::size_t kv_block) const override {
     const auto row = static_cast<std::size_t>(vocab) * sizeof(float);

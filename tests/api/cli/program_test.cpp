@@ -62,6 +62,17 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
         "troupe: --temperature: must be a number from 0 to 2, found `3` (`troupe run --help` shows how)");
   CHECK(told({"run", "hi", "--dtype", "f8"}) ==
         "troupe: --dtype: must be auto, f32 or bf16, found `f8` (`troupe run --help` shows how)");
+  CHECK(
+    told({"run", "hi", "--step-tokens", "0"}) ==
+    "troupe: --step-tokens: must be auto or an integer from 1 to 268435456, found `0` (`troupe run --help` shows how)");
+  CHECK(
+    told({"run", "hi", "--step-tokens", "many"}) ==
+    "troupe: --step-tokens: must be auto or an integer from 1 to 268435456, found `many` (`troupe run --help` shows "
+    "how)");
+  CHECK(
+    told({"run", "hi", "--itl-target", "-5ms"}) ==
+    "troupe: --itl-target: must be a time from 0.1ms to 600s such as 80ms or 0.2s, found `-5ms` (`troupe run --help` "
+    "shows how)");
   CHECK(told({"run", "hi", "--threads", "1", "--temperature", "0.5x"}) ==
         "troupe: --temperature: must be a number from 0 to 2, found `0.5x` (`troupe run --help` shows how)");
   CHECK(told({"bench", "model", "--batch", "1,none"}) ==

@@ -57,6 +57,23 @@ TEST_CASE("invalid sizes are refused with the text found") {
     CHECK(complaint([&] { parse_size(bad); }) == "must be a size such as 512MiB or 2GiB, found `" + bad + "`");
 }
 
+TEST_CASE("times are in milliseconds unless they have another unit") {
+  using std::chrono::microseconds;
+  CHECK(parse_time("80ms") == microseconds(80'000));
+  CHECK(parse_time("80") == microseconds(80'000));
+  CHECK(parse_time("0.5 ms") == microseconds(500));
+  CHECK(parse_time("0.2s") == microseconds(200'000));
+  CHECK(parse_time("600s") == microseconds(600'000'000));
+  CHECK(parse_time("0.1") == microseconds(100));
+}
+
+TEST_CASE("invalid times are refused with the text found") {
+  for (const std::string bad : {"", "ms", "0", "-80ms", "0.09ms", "601s", "80us", "80 m s", "80ms ", " 80ms", "1e2",
+                                "nan", "inf", "0x10", "80,5", "999999999999999999999999s"})
+    CHECK(complaint([&] { parse_time(bad); }) ==
+          "must be a time from 0.1ms to 600s such as 80ms or 0.2s, found `" + bad + "`");
+}
+
 TEST_CASE("integers are read whole or not at all") {
   CHECK(parse_integer("0", 0, 10) == 0);
   CHECK(parse_integer("-1", -1, 10) == -1);

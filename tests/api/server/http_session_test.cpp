@@ -399,6 +399,14 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_host_blocks_in_use 7\n",
                            "troupe_kv_blocks_parked_total 6\n",
                            "troupe_kv_blocks_restored_total 5\n",
+                           "troupe_step_rows 96\n",
+                           "troupe_step_expected_seconds{rows=\"1\"} 0.04\n",
+                           "troupe_step_expected_seconds{rows=\"64\"} 0.18\n",
+                           "troupe_step_logit_row_seconds 0.002\n",
+                           "troupe_step_attended_position_seconds 0.0005\n",
+                           "troupe_step_read_position_seconds 0.00025\n",
+                           "troupe_step_time_error_ratio 0.125\n",
+                           "troupe_measured_steps_total 12\n",
                            "troupe_ready 1\n"}) {
     CAPTURE(line);
     CHECK(answer.body.find(line) != std::string::npos);

@@ -47,6 +47,17 @@ TEST_CASE("each sample reads its own row of logits, and several may share one") 
   CHECK(result.sampled[2].token.id == 2);
 }
 
+TEST_CASE("a result says how long its step took, sampling included, if the forward pass was timed") {
+  cpu_step_sampler sampler({eos});
+  const auto plan = std::make_shared<const step_plan>(plan_of({{first, 0, 0, start_of({.temperature = 0})}}));
+  const std::vector<float> logits{0, 9, 0, 0};
+  step_output output{std::shared_ptr<const float>(std::shared_ptr<void>(), logits.data()), logits.size(), nullptr, 50};
+  CHECK(sampler.sample(plan, output).sampled->ms > 50);
+  CHECK(sampler.sample(plan, output).sampled->ms < 10050);
+  output.ms = 0;
+  CHECK(sampler.sample(plan, output).sampled->ms == 0);
+}
+
 TEST_CASE("a rebuilt sampling state samples like the one that it replaces") {
   const sampling_params params{.temperature = 1.5f, .presence_penalty = 1, .seed = 5, .max_tokens = 40};
   const std::vector<float> logits{1, 2, 3, -INFINITY, 2.5f, 1.5f, 0.5f, 2.2f};

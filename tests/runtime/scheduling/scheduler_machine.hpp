@@ -6,6 +6,7 @@
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/scheduling/step_times.hpp"
 
 #include <doctest/doctest.h>
 
@@ -188,7 +189,7 @@ public:
       n = sched.granted(grant);
     }
     if (auto* p = std::get_if<std::shared_ptr<const step_plan>>(&n))
-      plans_.push_back(*p);
+      send(*p);
     return true;
   }
 
@@ -224,6 +225,7 @@ public:
     const auto history = [&](std::int32_t logit_row) {
       return rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(logit_row)])];
     };
+    result.ms = time ? time(*plan) : 0;
     for (auto& d : plan->samples) {
       if (d.start)
         emitted_[d.sequence] = d.start->emitted.size();
@@ -276,6 +278,8 @@ public:
   bool book() {
     if (results_.empty())
       return false;
+    if (const auto step = step_times_.finished(results_.front(), {}); step && step->ms > 0)
+      sched.observe(step->shape, step->ms);
     sched.finished(results_.front());
     results_.pop_front();
     return true;
@@ -303,8 +307,14 @@ public:
   std::map<std::uint64_t, int> max_tokens;
   std::function<void()> on_round;
   std::function<swap_decision()> swap;
+  std::function<double(const step_plan&)> time; // that a step takes, in ms
 
 private:
+  void send(const std::shared_ptr<const step_plan>& plan) {
+    step_times_.planned(*plan, {});
+    plans_.push_back(plan);
+  }
+
   std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {
     auto block = plan.block_tables.at(static_cast<std::size_t>(s.first_block + p / kernels::block_tokens));
     return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
@@ -317,6 +327,7 @@ private:
   std::map<std::uint64_t, test_group> groups_;
   std::deque<std::shared_ptr<const step_plan>> plans_;
   std::deque<step_result> results_;
+  step_times step_times_;
 };
 
 inline admission make(std::uint64_t id, std::vector<token_id> prompt, int max_tokens, int n = 1, int priority = 0) {

@@ -30,11 +30,17 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
     const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(seed, 0.25 * pick(0, 4)) : nullptr;
+    limits.measured_budget = pick(0, 1);
+    limits.step_target_ms = pick(0, 2) * 10.0;
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
     machine m((longest + kernels::block_tokens - 1) / kernels::block_tokens + pick(0, 1) * pick(0, 30), pick(0, 2) > 0,
               limits, pick(0, 1) * pick(1, 40), guesses);
     if (pick(0, 1))
       m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
+    std::mt19937 speed(seed);
+    m.time = [&](const step_plan& p) {
+      return std::exp(std::normal_distribution<>()(speed)) * (5.0 + double(p.tokens.size()));
+    };
     std::vector<admission> all;
     std::set<std::uint64_t> cancelled, paused;
     std::set<sequence_id> ended;

@@ -1,0 +1,305 @@
+#include "runtime/scheduling/step_cost.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace troupe {
+
+namespace {
+
+// Deviations are relative to the time of a step.
+constexpr double noise = 0.1;         // of one measurement
+constexpr double first_noise = 0.5;   // of the first one of its size: it touches memory for the first time
+constexpr double common_drift = 0.02; // of the whole machine, per step: followed within about five steps
+constexpr double own_drift = 0.02;    // of one coefficient, per step
+constexpr double kinship = 0.7;       // correlation of neighbouring knots
+constexpr double certainty = 0.25;
+constexpr double most_deviations = 3;
+constexpr double error_memory = 0.95;
+constexpr double usual_memory = 0.95;
+
+// The prior, until steps of such sizes were seen: steps of 16 rows take twice as long as steps of none.
+constexpr double knee = 16;
+constexpr double logit_row_cost = 0.1, logit_row_deviation = 0.3; // of what a row costs
+constexpr double position_deviation = 1.0 / 1024;                 // of what a row costs
+
+constexpr auto count = step_cost::knots.size();
+
+double rows_at(std::size_t knot) { return step_cost::knots[knot]; }
+
+/// The knot at the lower end of the piece that `rows` is on, or that is extended to it.
+std::size_t piece_of(double rows) {
+  std::size_t low = 0;
+  while (low + 2 < count && rows_at(low + 1) <= rows)
+    ++low;
+  return low;
+}
+
+double kinship_of(std::size_t a, std::size_t b) {
+  static const auto powers = [] {
+    std::array<double, count> p{1};
+    for (std::size_t i = 1; i < count; ++i)
+      p[i] = p[i - 1] * kinship;
+    return p;
+  }();
+  return powers[a > b ? a - b : b - a];
+}
+
+} // namespace
+
+step_shape& step_shape::operator+=(const step_shape& more) {
+  rows += more.rows;
+  logit_rows += more.logit_rows;
+  attended += more.attended;
+  read += more.read;
+  return *this;
+}
+
+step_shape shape_of(std::int32_t position, std::int32_t rows, std::int32_t logit_rows) {
+  const double first = position, n = rows;
+  return {n, static_cast<double>(logit_rows), n * first + n * (n + 1) / 2, first + n};
+}
+
+step_shape shape_of(const step_plan& plan) {
+  step_shape all;
+  for (const auto& s : plan.sequences)
+    all += shape_of(s.first_position, s.rows, 0);
+  all.logit_rows = static_cast<double>(plan.logit_rows.size());
+  return all;
+}
+
+step_cost::vector step_cost::features(const step_shape& step) {
+  vector h{};
+  const auto low = piece_of(step.rows);
+  const auto along = (step.rows - rows_at(low)) / (rows_at(low + 1) - rows_at(low));
+  h[low] = 1 - along;
+  h[low + 1] = along;
+  h[logits] = step.logit_rows;
+  h[attended] = step.attended;
+  h[read] = step.read;
+  return h;
+}
+
+// -- learning ---------------------------------------------------------------------------------------------------------
+
+void step_cost::observe(const step_shape& step, double ms) {
+  if (!(ms > 0) || !std::isfinite(ms) || !(step.rows >= 1))
+    return;
+  if (!known())
+    start(step, ms);
+  drift();
+  update(features(step), ms);
+  restrict_to_sense();
+  if (step.rows >= kernels::block_tokens) {
+    const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
+    follow(usual_.logit_rows, step.logit_rows);
+    follow(usual_.attended, step.attended / step.rows);
+    follow(usual_.read, step.read);
+  }
+  most_rows_ = std::max(most_rows_, static_cast<std::int32_t>(step.rows));
+  ++summary_.steps;
+}
+
+void step_cost::start(const step_shape& step, double ms) {
+  const auto shape = [](double rows) { return 1 + rows / knee; };
+  const auto scale = ms / shape(step.rows);
+  const auto row = scale / knee;
+  for (std::size_t i = 0; i < count; ++i)
+    mean_[i] = scale * shape(rows_at(i));
+  // Half of the uncertainty is the machine's, half that of its shape.
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t j = 0; j < count; ++j)
+      spread_[i][j] = mean_[i] * mean_[j] * (0.5 + 0.5 * kinship_of(i, j));
+  mean_[logits] = logit_row_cost * row;
+  prior_deviation_[logits] = logit_row_deviation * row;
+  prior_deviation_[attended] = prior_deviation_[read] = position_deviation * row;
+  for (auto i : {logits, attended, read})
+    spread_[i][i] = prior_deviation_[i] * prior_deviation_[i];
+}
+
+void step_cost::drift() {
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = 0; j < size; ++j) {
+      auto both = common_drift * common_drift;
+      if (i < count && j < count)
+        both += own_drift * own_drift * kinship_of(i, j);
+      spread_[i][j] += both * mean_[i] * mean_[j];
+    }
+  for (auto i : {logits, attended, read})
+    spread_[i][i] += own_drift * own_drift * prior_deviation_[i] * prior_deviation_[i];
+  // What is not observed for long becomes no more uncertain than it was at first.
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto most = std::max(mean_[i], prior_deviation_[i]);
+    if (spread_[i][i] <= most * most)
+      continue;
+    const auto shrink = most / std::sqrt(spread_[i][i]);
+    for (std::size_t j = 0; j < size; ++j) {
+      spread_[i][j] *= shrink;
+      spread_[j][i] *= shrink;
+    }
+  }
+}
+
+void step_cost::update(const vector& h, double ms) {
+  double expected = 0, variance = 0;
+  vector gain{};
+  for (std::size_t i = 0; i < size; ++i) {
+    expected += h[i] * mean_[i];
+    for (std::size_t j = 0; j < size; ++j)
+      gain[i] += spread_[i][j] * h[j];
+    variance += h[i] * gain[i];
+  }
+  bool first = false;
+  for (std::size_t i = 0; i < count; ++i)
+    if (h[i] >= 0.3 && !observed_[i])
+      first = observed_[i] = true;
+  const auto deviation = (first ? first_noise : noise) * expected;
+  variance += deviation * deviation;
+  const auto error = ms - expected, limit = most_deviations * std::sqrt(variance);
+  const auto believed = std::clamp(error, -limit, limit) / variance;
+  for (std::size_t i = 0; i < size; ++i)
+    mean_[i] += gain[i] * believed;
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = 0; j < size; ++j)
+      spread_[i][j] -= gain[i] * gain[j] / variance;
+  const auto relative = std::abs(error) / std::max(expected, 1e-9);
+  summary_.error += (1 - error_memory) * (std::min(relative, 1.0) - summary_.error);
+}
+
+// Moves the means to what is possible: no coefficient is negative, more rows take no less time, and beyond the largest
+// steps observed the last slope goes on if it is known from enough rows. Each restriction is met by the likeliest
+// change of all coefficients, as if it had been observed; to cut off single ones would leave the time of the step just
+// observed wrong. The covariance stays as it is (Simon and Chia 2002).
+void step_cost::restrict_to_sense() {
+  auto spread = spread_;
+  const auto make_zero = [&](const vector& sum) {
+    vector change{};
+    double value = 0, variance = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      value += sum[i] * mean_[i];
+      for (std::size_t j = 0; j < size; ++j)
+        change[i] += spread[i][j] * sum[j];
+      variance += sum[i] * change[i];
+    }
+    if (!(variance > 0))
+      return;
+    for (std::size_t i = 0; i < size; ++i) {
+      mean_[i] -= change[i] * value / variance;
+      for (std::size_t j = 0; j < size; ++j)
+        spread[i][j] -= change[i] * change[j] / variance;
+    }
+  };
+  std::size_t top = count - 1;
+  while (top > 0 && !observed_[top])
+    --top;
+  if (rows_at(top) >= 2 * knee)
+    for (auto i = top + 1; i < count; ++i) {
+      const auto pieces = (rows_at(i) - rows_at(top)) / (rows_at(top) - rows_at(top - 1));
+      vector bend{};
+      bend[i] = 1;
+      bend[top] = -1 - pieces;
+      bend[top - 1] = pieces;
+      make_zero(bend);
+    }
+  // The one that is violated most first; those that are met stay met.
+  for (std::size_t turn = 0; turn < size; ++turn) {
+    constexpr double tolerance = -1e-9;
+    double worst = tolerance;
+    vector sum{};
+    const auto consider = [&](double value, double scale, std::size_t larger, std::optional<std::size_t> smaller) {
+      if (value >= worst * scale)
+        return;
+      worst = value / scale;
+      sum = {};
+      sum[larger] = 1;
+      if (smaller)
+        sum[*smaller] = -1;
+    };
+    for (auto i : {logits, attended, read})
+      consider(mean_[i], prior_deviation_[i], i, std::nullopt);
+    for (std::size_t i = 1; i < count; ++i)
+      consider(mean_[i] - mean_[i - 1], std::sqrt(spread_[i][i]), i, i - 1);
+    if (worst == tolerance)
+      break;
+    make_zero(sum);
+  }
+  for (auto i : {logits, attended, read})
+    mean_[i] = std::max(mean_[i], 0.0);
+  mean_[0] = std::max(mean_[0], 1e-6);
+  for (std::size_t i = 1; i < count; ++i)
+    mean_[i] = std::max(mean_[i], mean_[i - 1]);
+}
+
+// -- asking -----------------------------------------------------------------------------------------------------------
+
+double step_cost::expected_ms(const step_shape& step) const {
+  const auto h = features(step);
+  double ms = 0;
+  for (std::size_t i = 0; i < size; ++i)
+    ms += h[i] * mean_[i];
+  return ms;
+}
+
+double step_cost::cautious_ms(const step_shape& step) const {
+  const auto ms = expected_ms(step);
+  if (step.rows <= most_rows_ || most_rows_ == 0)
+    return ms;
+  auto largest = step;
+  largest.rows = most_rows_;
+  return std::max(ms, expected_ms(largest) * step.rows / most_rows_);
+}
+
+double step_cost::rows_per_ms(double rows) const {
+  return rows / expected_ms({rows, usual_.logit_rows, rows * usual_.attended, usual_.read});
+}
+
+std::int32_t step_cost::efficient_rows(std::int32_t most, double share) const {
+  if (!known())
+    return most;
+  double best = rows_per_ms(std::min(most, most_rows_));
+  for (const auto rows : knots)
+    if (rows <= most && certain(rows))
+      best = std::max(best, rows_per_ms(rows));
+  const auto goal = share * best;
+  double low = 1;
+  if (rows_per_ms(low) >= goal)
+    return 1;
+  for (std::size_t knot = 1; low < most; ++knot) {
+    const auto high = knot < count ? std::min<double>(rows_at(knot), most) : most;
+    if (rows_per_ms(high) >= goal) {
+      // Here a step of r rows takes a + b r.
+      const auto at_high = high / rows_per_ms(high), at_low = low / rows_per_ms(low);
+      const auto b = (at_high - at_low) / (high - low), a = at_low - b * low;
+      const auto rows = goal * b < 1 ? std::ceil(goal * a / (1 - goal * b)) : high;
+      return static_cast<std::int32_t>(std::clamp(rows, low, high));
+    }
+    low = high;
+  }
+  return most;
+}
+
+bool step_cost::certain(std::int32_t rows) const {
+  if (!known())
+    return false;
+  const auto h = features({static_cast<double>(rows), 0, 0, 0});
+  const auto low = piece_of(rows);
+  double ms = 0, variance = 0;
+  for (const auto i : {low, low + 1}) {
+    ms += h[i] * mean_[i];
+    for (const auto j : {low, low + 1})
+      variance += h[i] * spread_[i][j] * h[j];
+  }
+  return variance <= certainty * certainty * ms * ms;
+}
+
+step_cost_summary step_cost::summary() const {
+  auto s = summary_;
+  std::copy_n(mean_.begin(), count, s.knot_ms.begin());
+  s.logit_row_ms = mean_[logits];
+  s.attended_ms = mean_[attended];
+  s.read_ms = mean_[read];
+  return s;
+}
+
+} // namespace troupe

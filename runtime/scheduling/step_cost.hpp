@@ -1,0 +1,99 @@
+// What a step costs on one executor, learned from its steps: milliseconds as a function of its rows, of the rows whose
+// logits are wanted, and of the context that attention reads. Whatever weighs cost against benefit asks it: the budget
+// of a step, speculation, swapping. Results never depend on it, schedules do. Owned by the scheduler; single-threaded.
+//
+// The time is piecewise linear in rows (reading the weights makes few rows cost as much as one; later each row costs
+// the same) and linear in the rest. A Kalman filter estimates all coefficients together. Its process noise lets the
+// whole machine become faster or slower at once, and single coefficients drift more slowly; errors beyond three
+// standard deviations count as three. O(1) and without allocation.
+#pragma once
+
+#include "runtime/scheduling/step.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace troupe {
+
+/// The size of a step, as far as its time depends on it. Sums of sequences add up.
+struct step_shape {
+  double rows = 0;
+  double logit_rows = 0; // rows whose logits are wanted
+  double attended = 0;   // positions attended, summed over rows
+  double read = 0;       // positions of K/V read, summed over sequences
+
+  step_shape& operator+=(const step_shape& more);
+  friend step_shape operator+(step_shape a, const step_shape& b) { return a += b; }
+};
+
+/// `rows` rows of one sequence, from `position` on.
+step_shape shape_of(std::int32_t position, std::int32_t rows, std::int32_t logit_rows);
+step_shape shape_of(const step_plan& plan);
+
+/// The model as numbers, for metrics and the log.
+struct step_cost_summary {
+  std::uint64_t steps = 0;                  // observed
+  std::array<double, 11> knot_ms{};         // steps of step_cost::knots rows, without context and logits
+  double logit_row_ms = 0, attended_ms = 0; // each
+  double read_ms = 0;
+  double error = 0; // mean of |measured − expected| / expected, of recent steps
+};
+
+class step_cost {
+public:
+  /// Rows between which the time is linear.
+  static constexpr std::array<std::int32_t, 11> knots{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+
+  /// Learns from a step that took `ms`. Times that are not positive and finite, and steps without rows, are ignored.
+  void observe(const step_shape& step, double ms);
+
+  /// Whether any step was observed.
+  bool known() const { return summary_.steps > 0; }
+
+  /// Rows of the largest step observed.
+  std::int32_t most_rows() const { return most_rows_; }
+
+  /// 0 while nothing is known. Beyond the largest step observed, rows cost what the last ones did.
+  double expected_ms(const step_shape& step) const;
+
+  /// What `step` takes longer with `more` in it, such as k more rows to be judged.
+  double marginal_ms(const step_shape& step, const step_shape& more) const {
+    return expected_ms(step + more) - expected_ms(step);
+  }
+
+  /// The same for steps with a target: beyond the largest step observed, each row may cost what one did on average.
+  double cautious_ms(const step_shape& step) const;
+
+  /// With the context of recent steps that read prompts.
+  double rows_per_ms(double rows) const;
+
+  /// The fewest rows, at most `most`, that reach `share` of the best rows per second that is certain. `most` while
+  /// nothing is known.
+  std::int32_t efficient_rows(std::int32_t most, double share = 0.9) const;
+
+  /// Whether the time of steps of `rows` rows is known to about a quarter.
+  bool certain(std::int32_t rows) const;
+
+  step_cost_summary summary() const;
+
+private:
+  static constexpr std::size_t logits = knots.size(), attended = logits + 1, read = logits + 2, size = logits + 3;
+  using vector = std::array<double, size>;
+
+  static vector features(const step_shape& step);
+  void start(const step_shape& step, double ms);
+  void drift();
+  void update(const vector& h, double ms);
+  void restrict_to_sense();
+
+  vector mean_{};                     // ms of steps of `knots` rows; ms for each of the other features
+  std::array<vector, size> spread_{}; // covariance
+  vector prior_deviation_{};          // of the coefficients that are not knots
+  std::array<bool, knots.size()> observed_{};
+  std::int32_t most_rows_ = 0;
+  step_shape usual_; // of recent steps of many rows; `attended` is for each row
+  step_cost_summary summary_;
+};
+
+} // namespace troupe
