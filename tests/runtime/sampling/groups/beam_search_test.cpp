@@ -1,7 +1,7 @@
 #include "runtime/sampling/groups/beam_search.hpp"
 
 #include "runtime/support/json.hpp"
-#include "tests/runtime/sampling/groups/table_model.hpp"
+#include "tests/runtime/sampling/groups/groups_test_data.hpp"
 
 #include <doctest/doctest.h>
 
@@ -64,25 +64,6 @@ beam_case read_beam_case(json::value v) {
   result.eos = list<token_id>(*json::find(v, "eos"));
   result.table = static_cast<std::size_t>(number("table", 0));
   return result;
-}
-
-/// Whether the sequences are transformers'. Neighbours whose scores are closer than the arithmetic may be swapped.
-void check_sequences(json::value expected, const std::vector<hypothesis>& got, double closest) {
-  std::vector<std::vector<token_id>> ids;
-  std::vector<double> scores;
-  for (auto sequence : json::array(expected)) {
-    ids.push_back(list<token_id>(*json::find(sequence, "ids")));
-    scores.push_back(double(*json::find(sequence, "score")));
-  }
-  REQUIRE(got.size() == ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    CAPTURE(i);
-    CHECK(got[i].score == doctest::Approx(scores[i]).epsilon(closest));
-    const bool near = (i > 0 && scores[i - 1] - scores[i] < closest) ||
-      (i + 1 < ids.size() && scores[i] - scores[i + 1] < closest);
-    if (!near)
-      CHECK(ids_of(got[i]) == ids[i]);
-  }
 }
 
 void check_cases(const char* kind) {

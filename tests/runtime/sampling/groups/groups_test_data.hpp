@@ -1,7 +1,8 @@
-// Tables of logits as language models for the tests of groups, and the loop that drives a strategy over any model.
+// Shared by the tests of groups: the loop that drives a strategy over any model, and comparisons of hypotheses.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
+#include "runtime/support/json.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <functional>
@@ -43,6 +44,25 @@ inline std::vector<token_id> ids_of(const hypothesis& one) {
   for (const auto& token : one.tokens)
     ids.push_back(token.id);
   return ids;
+}
+
+/// Whether the sequences are transformers'. Neighbours whose scores are closer than the arithmetic may be swapped.
+inline void check_sequences(json::value expected, const std::vector<hypothesis>& got, double closest) {
+  std::vector<std::vector<token_id>> ids;
+  std::vector<double> scores;
+  for (auto sequence : json::array(expected)) {
+    ids.push_back(list<token_id>(*json::find(sequence, "ids")));
+    scores.push_back(double(*json::find(sequence, "score")));
+  }
+  REQUIRE(got.size() == ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    CAPTURE(i);
+    CHECK(got[i].score == doctest::Approx(scores[i]).epsilon(closest));
+    const bool near = (i > 0 && scores[i - 1] - scores[i] < closest) ||
+      (i + 1 < ids.size() && scores[i] - scores[i + 1] < closest);
+    if (!near)
+      CHECK(ids_of(got[i]) == ids[i]);
+  }
 }
 
 } // namespace troupe::test
