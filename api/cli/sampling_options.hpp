@@ -21,9 +21,15 @@ struct sampling_options {
   std::set<std::string_view> given;  // names in sampling_table.hpp of the flags on the command line
   std::optional<std::uint64_t> seed; // if not given: random
   std::vector<std::string> stop;
+  bool use_beam_search = false;
 
-  /// The parameters of one request to a model with such defaults.
-  sampling_params over(const sampling_params& defaults) const;
+  /// The parameters of one request for `n` answers to a model with such defaults. Throws failure(bad_request) if flags
+  /// contradict each other.
+  sampling_params over(const sampling_params& defaults, int n = 1) const;
+
+  /// The sequences that an engine which serves only such requests, one at a time, should run at once, at most `limit`
+  /// unless they belong together. More would only make the KV cache larger. Throws as over().
+  int max_sequences(int limit, int n = 1) const;
 };
 
 void add_sampling_options(CLI::App& command, sampling_options& options);

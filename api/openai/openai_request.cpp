@@ -39,8 +39,8 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
 
 /// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
 /// it is read, so that the first one that is too long ends the request.
-void read_prompts(const field_reader& body, const served_model& model, int n, const std::stop_token& stop,
-                  const std::function<void(std::vector<token_id>)>& add) {
+void read_prompts(const field_reader& body, const served_model& model, const sampling_params& sampling,
+                  const std::stop_token& stop, const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
   if (!found)
@@ -61,8 +61,11 @@ void read_prompts(const field_reader& body, const served_model& model, int n, co
   if (list.at(0).value().is_number())
     return add_ids(list);
   check_entries(body, "prompt", list.size(), most_choices);
-  if (list.size() * static_cast<std::size_t>(n) > most_choices)
-    body.refuse("n", "times the number of prompts may be at most " + std::to_string(most_choices));
+  if (list.size() * as_size(sampling.width()) > most_choices)
+    body.refuse(sampling.grouped()    ? "num_beams"
+                  : sampling.ranked() ? "best_of"
+                                      : "n",
+                "times the number of prompts may be at most " + std::to_string(most_choices));
   for (auto item : list) {
     check(stop);
     json::array ids;
@@ -189,6 +192,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   const auto shared = read_shared(speaks, body, model);
   const auto limit = read_limit(speaks, body);
   read_stream(body, result);
+  if (result.stream && shared.sampling.ranked() && shared.sampling.n > 1)
+    body.refuse("stream", "with beams or `best_of` is possible for one choice only: `n` must be 1");
   result.return_token_ids = body.boolean("return_token_ids").value_or(false);
   const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
 
@@ -202,7 +207,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   if (speaks == dialect::chat)
     add(read_chat_prompt(body, model, stop));
   else
-    read_prompts(body, model, shared.sampling.n, stop, add);
+    read_prompts(body, model, shared.sampling, stop, add);
   return result;
 }
 

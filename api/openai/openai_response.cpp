@@ -113,6 +113,12 @@ std::string json_logprob(float value) {
   return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
 }
 
+std::string json_logprob(double value) { return std::isfinite(value) ? json_number(value) : "-9999.0"; }
+
+std::string json_ranking(const choice_summary& one) {
+  return ",\"cumulative_logprob\":" + json_logprob(one.cumulative_logprob) + ",\"score\":" + json_logprob(one.score);
+}
+
 std::string sse(std::string_view data) {
   std::string result = "data: ";
   result += data;
@@ -155,6 +161,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
     include_usage_(request.include_usage),
     return_token_ids_(request.return_token_ids),
     want_logprobs_(request.prompts.front().sampling.logprobs >= 0),
+    ranked_(request.prompts.front().sampling.ranked()),
     n_(static_cast<std::size_t>(request.prompts.front().sampling.n)),
     echoes_(request.echoes) {
   if (return_token_ids_)
@@ -250,6 +257,8 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
   result += p.finish ? json_text(name_of(*p.finish)) : "null";
   if (p.finish)
     result += ",\"stop_reason\":" + (p.stop.empty() ? "null" : json_text(to_utf8(p.stop)));
+  if (p.ranking)
+    result += json_ranking(*p.ranking);
   if (return_token_ids_) {
     result += ",\"token_ids\":" + json_ids(p.ids);
     if (speaks_ == dialect::completions && (whole || p.first))
@@ -259,13 +268,30 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
 }
 
 std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
-  const auto p = next_piece(prompt, e);
-  auto data = head_ + ",\"choices\":[" + choice_json(prompt * n_ + e.index, p, false) + ']';
+  const auto index = prompt * n_ + e.index;
+  auto p = next_piece(prompt, e);
+  if (ranked_ && e.finish) {
+    choices_[index].all = std::move(p);
+    return {};
+  }
+  return event_of(prompt, index, p);
+}
+
+std::string response_writer::event_of(std::size_t prompt, std::size_t index, const piece& p) const {
+  auto data = head_ + ",\"choices\":[" + choice_json(index, p, false) + ']';
   if (return_token_ids_ && speaks_ == dialect::chat && p.first)
     data += prompt_ids(prompt);
   if (include_usage_)
     data += ",\"usage\":null";
   return sse(data + '}');
+}
+
+std::string response_writer::last_chunks(std::size_t prompt) {
+  std::string result;
+  for (std::size_t index = prompt * n_; ranked_ && index < (prompt + 1) * n_; ++index)
+    if (const auto found = choices_.find(index); found != choices_.end())
+      result += event_of(prompt, index, found->second.all);
+  return result;
 }
 
 std::string response_writer::last_chunks() const {
@@ -292,6 +318,8 @@ void response_writer::add(std::size_t prompt, const done_event& done) {
     auto& all = choices_[prompt * n_ + one.index].all;
     if (!all.finish)
       all.finish = one.reason;
+    if (ranked_)
+      all.ranking = one;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "api/openai/service.hpp"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,10 @@ std::string error_object(const error& what);
 
 /// A finite number: minus infinity, which JSON lacks, becomes -9999 as in vLLM.
 std::string json_logprob(float value);
+std::string json_logprob(double value);
+
+/// `,"cumulative_logprob":…,"score":…`, for choices of beams and best_of.
+std::string json_ranking(const choice_summary& one);
 
 /// One event of a stream: `data: …` and an empty line.
 std::string sse(std::string_view data);
@@ -46,8 +51,10 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
-  /// For streams: the SSE event for `e`.
+  /// For streams: the SSE event for `e`; empty if it waits for the choice's score.
   std::string chunk(std::size_t prompt, const token_event& e);
+  /// For streams: the SSE events that waited for the end of the prompt's generation.
+  std::string last_chunks(std::size_t prompt);
   /// For streams: the final events, which are the usage if requested, then [DONE].
   std::string last_chunks() const;
 
@@ -55,7 +62,7 @@ public:
   void add(std::size_t prompt, const token_event& e);
   std::string body() const;
 
-  /// For both: adds the usage, and the finish reason of choices that had no final token_event.
+  /// For both: adds the usage, scores, and the finish reason of choices that had no final token_event.
   void add(std::size_t prompt, const done_event& done);
 
 private:
@@ -68,22 +75,24 @@ private:
     std::optional<finish_reason> finish;
     std::string stop;
     bool first = false;
+    std::optional<choice_summary> ranking; // if ranked_
   };
   struct choice {
     std::size_t characters = 0;
     bool started = false;
-    piece all; // for whole responses
+    piece all; // for whole responses; of streams, the last piece if ranked_
   };
 
   piece next_piece(std::size_t prompt, const token_event& e);
   std::vector<std::size_t> offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const;
+  std::string event_of(std::size_t prompt, std::size_t index, const piece& p) const;
   std::string choice_json(std::size_t index, const piece& p, bool whole) const;
   std::string completion_logprobs(const piece& p) const;
   std::string prompt_ids(std::size_t prompt) const;
 
   std::shared_ptr<const served_model> model_;
   dialect speaks_;
-  bool stream_, include_usage_, return_token_ids_, want_logprobs_;
+  bool stream_, include_usage_, return_token_ids_, want_logprobs_, ranked_;
   std::size_t n_;
   std::vector<std::vector<token_id>> prompts_; // if return_token_ids
   std::vector<std::string> echoes_;

@@ -1,5 +1,6 @@
 #include "api/openai/sampling_fields.hpp"
 
+#include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 
 #include <array>
@@ -38,10 +39,6 @@ struct unsupported_field {
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"suffix", neutral::empty},
-  {"best_of", neutral::one},
-  {"use_beam_search", neutral::off},
-  {"length_penalty", neutral::one},
-  {"early_stopping", neutral::off},
   {"prompt_logprobs", neutral::off},
   {"guided_json", neutral::none},
   {"guided_regex", neutral::none},
@@ -128,6 +125,26 @@ std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body
   return result;
 }
 
+/// What the table has not of beams and best_of. With beams, the checkpoint's temperature and filters do not apply.
+void read_beams(const field_reader& body, sampling_params& params) {
+  if (const auto stopping = body.find("early_stopping")) {
+    if (!stopping->is_bool() && !stopping->is_string())
+      body.refuse("early_stopping", "true, false or \"never\"", *stopping);
+    params.stopping = parse_early_stopping(!stopping->is_bool() ? std::string_view(*stopping)
+                                             : bool(*stopping)  ? "true"
+                                                                : "false");
+  }
+  if (const auto rank = body.text("best_of_rank"))
+    params.rank = parse_best_of_rank(*rank);
+  params.stochastic_beams = body.boolean("stochastic_beams").value_or(false);
+  settle_beams(params, body.boolean("use_beam_search"));
+  if (params.grouped())
+    sampling_fields::for_each([&](const auto& field) {
+      if (field.sources.checkpoint && !body.has(field.name))
+        params.*field.member = sampling_params{}.*field.member;
+    });
+}
+
 } // namespace
 
 void refuse_unsupported(const field_reader& body) {
@@ -155,6 +172,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     if (given)
       result.*field.member = static_cast<T>(*given);
   });
+  read_beams(body, result);
   result.logit_bias = read_logit_bias(body, model.vocab_size);
   result.seed = read_seed(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
@@ -162,6 +180,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     result.stop_token_ids = std::move(*ids);
   if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
+  check_beams(result);
   return result;
 }
 

@@ -52,6 +52,8 @@ std::optional<error> write_events(std::vector<request_set::item> events, respons
     } else if (const auto* done = std::get_if<done_event>(&what)) {
       --open;
       writer.add(key, *done);
+      if (stream)
+        out += writer.last_chunks(key);
       failed = interruption(*done);
     } else {
       failed = std::get<error>(what);
@@ -65,7 +67,7 @@ std::optional<error> write_events(std::vector<request_set::item> events, respons
 std::size_t count_sequences(const std::vector<generation>& prompts) {
   std::size_t result = 0;
   for (const auto& one : prompts)
-    result += static_cast<std::size_t>(one.sampling.n);
+    result += as_size(one.sampling.width());
   return result;
 }
 

@@ -28,7 +28,7 @@ request_record::request_record(std::string id, std::string route) : id_(std::mov
 
 void request_record::parsed(const generation& one) {
   prompt_tokens_ += one.prompt.size();
-  sequences_ += static_cast<std::uint64_t>(one.sampling.n);
+  sequences_ += static_cast<std::uint64_t>(one.sampling.width());
 }
 
 void request_record::see(const event& e) {

@@ -66,12 +66,12 @@ std::string token_frame(std::string_view id, const token_event& e, const served_
   return result += '}';
 }
 
-std::string done_frame(std::string_view id, const done_event& done) {
+std::string done_frame(std::string_view id, const done_event& done, bool ranked) {
   auto result = start_of("done", id) + ",\"choices\":[";
   bool first = true;
   for (const auto& choice : done.choices) {
     result += (first ? "" : ",") + ("{\"index\":" + std::to_string(choice.index)) + ",\"finish_reason\":\"" +
-      std::string(name_of(choice.reason)) + "\"}";
+      std::string(name_of(choice.reason)) + '"' + (ranked ? json_ranking(choice) : "") + '}';
     first = false;
   }
   usage used;

@@ -32,7 +32,8 @@ generation parse_frame_body(const client_frame& frame, const served_model& model
 
 /// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);
-std::string done_frame(std::string_view id, const done_event& done);
+/// `ranked`: its choices have scores.
+std::string done_frame(std::string_view id, const done_event& done, bool ranked);
 /// An empty `id` is written as null.
 std::string error_frame(std::string_view id, const error& why);
 

@@ -52,6 +52,7 @@ private:
   struct submitted {
     std::string id;
     std::shared_ptr<const served_model> model;
+    bool ranked = false; // choices have scores
   };
 
   void leave();
@@ -277,7 +278,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   try {
     parsed = co_await context_.lane_for(frame.bytes).run(parse);
     if (!parsed.wrong)
-      quotas = acquire_quotas(static_cast<std::size_t>(parsed.request.sampling.n));
+      quotas = acquire_quotas(as_size(parsed.request.sampling.width()));
   } catch (const failure& full) {
     parsed.wrong = full.what_failed();
   }
@@ -290,7 +291,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     co_return;
   }
   mine.record.parsed(parsed.request);
-  by_key_[key] = {frame.id, parsed.model};
+  by_key_[key] = {frame.id, parsed.model, parsed.request.sampling.ranked()};
   requests_->submit(key, std::move(parsed.request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);
@@ -318,13 +319,13 @@ void websocket_session::forget(std::uint64_t key, const std::string& id) {
 }
 
 std::string websocket_session::frame_of(const request_set::item& item) {
-  const auto& [id, model] = by_key_.at(item.key);
+  const auto& [id, model, ranked] = by_key_.at(item.key);
   auto& mine = ids_.at(id);
   mine.record.see(item.what);
   if (const auto* token = std::get_if<token_event>(&item.what))
     return token_frame(id, *token, *model);
   const auto* done = std::get_if<done_event>(&item.what);
-  auto result = done ? done_frame(id, *done) : error_frame(id, std::get<error>(item.what));
+  auto result = done ? done_frame(id, *done, ranked) : error_frame(id, std::get<error>(item.what));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
   return result;

@@ -1,5 +1,6 @@
 #include "runtime/sampling/sampling_params.hpp"
 
+#include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
 
@@ -41,6 +42,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
     [&](const auto& field) { expect_within(field.name, this->*field.member, field.least, field.most); });
   if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
+  check_beams(*this);
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   if (!stop_token_ids.empty())

@@ -71,6 +71,9 @@ struct sampling_params {
 
   /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
   bool grouped() const { return num_beams > 0; }
+
+  /// Whether the choices come best first, with their scores, once all are final.
+  bool ranked() const { return grouped() || best_of > n; }
 };
 
 } // namespace troupe

@@ -15,7 +15,8 @@ struct number_range {
 namespace sampling_fields {
 
 inline constexpr int most_int = std::numeric_limits<int>::max();
-inline constexpr int most_logprobs = 20; // alternatives beside the chosen token
+inline constexpr int most_sequences = 128; // of one prompt
+inline constexpr int most_logprobs = 20;   // alternatives beside the chosen token
 
 inline constexpr number_range bias{-100, 100};       // of one entry of `logit_bias`
 inline constexpr std::size_t most_biases = 1024;     // entries of `logit_bias`

@@ -57,7 +57,17 @@ inline constexpr std::tuple table{
     "max_tokens", &sampling_params::max_tokens, 1, most_int, {.command_line = true}, "Stop after this many tokens"},
   sampling_field<int>{"min_tokens", &sampling_params::min_tokens, 0, most_int, by_client,
                       "Do not let the model end before"},
-  sampling_field<int>{"n", &sampling_params::n, 1, 128, {.request = true}},
+  sampling_field<int>{"n", &sampling_params::n, 1, most_sequences, {.request = true}},
+  sampling_field<int>{"best_of", &sampling_params::best_of, 0, most_sequences, by_client,
+                      "Generate so many answers and keep the best; 0: as many as are printed"},
+  sampling_field<int>{"num_beams", &sampling_params::num_beams, 0, most_sequences, by_client,
+                      "Search for the likeliest answers with so many beams; 0: draw them"},
+  sampling_field<int>{"num_beam_groups", &sampling_params::num_beam_groups, 1, most_sequences, by_client,
+                      "Search in so many groups of beams that avoid each other's tokens"},
+  sampling_field<float>{"diversity_penalty", &sampling_params::diversity_penalty, 0, 100, by_client,
+                        "Taken off a token's score for each earlier group's beam that chose it"},
+  sampling_field<float>{"length_penalty", &sampling_params::length_penalty, -10, 10, by_client,
+                        "A beam's log-probability is divided by its length to this power; above 0 favours long ones"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
 };
 

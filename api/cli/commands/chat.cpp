@@ -201,8 +201,9 @@ command add_chat(CLI::App& troupe) {
     "  troupe chat\n"
     "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
   return {app, [app, options] {
-            if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
-              options->engine.max_sequences = 1;
+            const auto sequences = options->sampling.max_sequences(options->engine.max_sequences);
+            if (app->count("--max-sequences") == 0)
+              options->engine.max_sequences = sequences;
             return chat(*options);
           }};
 }

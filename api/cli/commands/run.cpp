@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <sstream>
 
 namespace troupe::cli {
 
@@ -25,6 +26,14 @@ struct run_options {
   engine_options engine;
   sampling_options sampling;
 };
+
+/// The scores of beams and best_of.
+std::string scores(const answer& of) {
+  std::ostringstream lines;
+  for (const auto& one : of.done.choices)
+    lines << "[" << one.index + 1 << "] score " << one.score << ", log-probability " << one.cumulative_logprob << "\n";
+  return lines.str();
+}
 
 int run(const run_options& options) {
   console terminal; // outlives the engine, which posts to it
@@ -43,14 +52,14 @@ int run(const run_options& options) {
       messages.insert(messages.begin(), {"system", options.system});
     request.prompt = chat_prompt(*model, messages);
   }
-  request.sampling = options.sampling.over(model->defaults.sampling);
-  request.sampling.n = options.answers;
+  request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
   const auto seed = request.sampling.seed;
+  const bool ranked = request.sampling.ranked();
 
   const auto answer = print_answer(engine, terminal, std::move(request));
   if (options.verbose)
     std::cerr << model->id << ", " << model->dtype << " on " << model->device << ", seed " << seed << "\n"
-              << answer.timings() << std::endl;
+              << (ranked ? scores(answer) : "") << answer.timings() << std::endl;
   return answer.interrupted ? interrupted : 0;
 }
 
@@ -77,8 +86,9 @@ command add_run(CLI::App& troupe) {
               "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
               "Exit status: 0; 1 where something failed; 2 for a wrong command line; 130 after Ctrl-C.");
   return {app, [app, options] {
-            if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
-              options->engine.max_sequences = std::min(options->engine.max_sequences, options->answers);
+            const auto sequences = options->sampling.max_sequences(options->engine.max_sequences, options->answers);
+            if (app->count("--max-sequences") == 0)
+              options->engine.max_sequences = sequences;
             return run(*options);
           }};
 }

@@ -1,0 +1,27 @@
+// Beams and best_of as clients ask for them in every interface: what follows from the options that were given, and
+// which contradict each other.
+#pragma once
+
+#include "runtime/sampling/sampling_params.hpp"
+
+#include <optional>
+#include <string_view>
+
+namespace troupe {
+
+/// Decides whether beams are wanted: as `use_beam_search` says or, if it is not given, where several or stochastic beams
+/// are asked for. Sets `num_beams` accordingly, by default to `best_of` or `n`. Throws failure(bad_request) naming the
+/// field if the options contradict each other.
+void settle_beams(sampling_params& params, std::optional<bool> use_beam_search);
+
+/// The part of sampling_params::validate() that concerns beams and best_of: throws failure(bad_request) naming the field
+/// if an option has no effect or no defined meaning beside others.
+void check_beams(const sampling_params& params);
+
+/// "true", "false" or "never". Throws failure(bad_request).
+early_stopping parse_early_stopping(std::string_view text);
+
+/// "cumulative" or "mean". Throws failure(bad_request).
+best_of_rank parse_best_of_rank(std::string_view text);
+
+} // namespace troupe

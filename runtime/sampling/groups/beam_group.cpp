@@ -1,0 +1,88 @@
+#include "runtime/sampling/groups/beam_group.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+struct extension {
+  double score = 0;
+  std::size_t parent = 0; // among the running beams
+  token_id id = 0;
+  double logprob = 0; // of the token
+
+  bool operator<(const extension& other) const { // better first
+    return std::tuple(-score, parent, id) < std::tuple(-other.score, other.parent, other.id);
+  }
+};
+
+double penalty_of(std::span<const token_penalty> penalties, token_id id) {
+  const auto found = std::ranges::lower_bound(penalties, id, {}, &token_penalty::id);
+  return found != penalties.end() && found->id == id ? found->penalty : 0;
+}
+
+} // namespace
+
+std::vector<token_id> beam_group::extend(const judged_rows& judged, std::span<const std::size_t> rows_of,
+                                         std::span<const token_penalty> penalties, const group_endings& endings,
+                                         token_tree& tree) {
+  const auto tokens = judged.emitted + 1;
+  const bool no_end = endings.forbidden(judged.emitted);
+  std::vector<extension> all;
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    for (const auto& [id, logprob] : judged.rows[rows_of[i]].tokens.likeliest())
+      if (!no_end || !std::ranges::binary_search(endings.ids(), id))
+        all.push_back({running_[i].score + logprob - penalty_of(penalties, id), i, id, logprob});
+  std::ranges::sort(all, std::less<>());
+
+  // Among the best `width` extensions, those that end are finished; the best `width` that do not end run on.
+  std::vector<beam> next;
+  std::vector<token_id> chosen;
+  for (std::size_t rank = 0; rank < all.size() && chosen.size() < rules_.width; ++rank) {
+    const auto& e = all[rank];
+    const auto why = endings.of(e.id, tokens);
+    const auto& parent = running_[e.parent];
+    const auto row = rows_of[e.parent];
+    const auto logprob = parent.logprob + e.logprob;
+    const auto append = [&] {
+      return tree.append(parent.last, e.id, static_cast<float>(e.logprob), judged.rows[row].place);
+    };
+    if (why == sampled_token::finish::none)
+      next.push_back({append(), e.score, logprob, row, e.id});
+    else if (rank < rules_.width)
+      keep({append(), why, e.score / std::pow(static_cast<double>(tokens), rules_.length_penalty), logprob});
+    if (why == sampled_token::finish::none || why == sampled_token::finish::length)
+      chosen.push_back(e.id);
+  }
+  running_ = std::move(next);
+  if (!running_.empty()) {
+    const auto best = rules_.ended_may_improve ? all.front().score : running_.front().score;
+    const bool full = finished_.size() == rules_.width;
+    done_ = full && (rules_.stopping == early_stopping::on || !can_improve(best, tokens));
+  } else {
+    done_ = true;
+  }
+  if (done_)
+    running_.clear();
+  return chosen;
+}
+
+void beam_group::keep(const finished& one) {
+  const auto worse = [](double score, const finished& f) { return score > f.score; };
+  finished_.insert(std::upper_bound(finished_.begin(), finished_.end(), one.score, worse), one);
+  if (finished_.size() > rules_.width)
+    finished_.pop_back();
+}
+
+bool beam_group::can_improve(double best_score, std::size_t tokens) const {
+  // A heuristic where the length matters, as in transformers.
+  const bool at_full_length = rules_.stopping == early_stopping::never && rules_.length_penalty > 0;
+  const auto length = static_cast<double>(at_full_length ? rules_.max_tokens : tokens);
+  return best_score / std::pow(length, rules_.length_penalty) > finished_.back().score;
+}
+
+} // namespace troupe

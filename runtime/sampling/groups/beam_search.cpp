@@ -1,0 +1,87 @@
+#include "runtime/sampling/groups/beam_search.hpp"
+
+#include "runtime/support/error.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// Adds the tokens that a group chose.
+void penalise(std::vector<token_penalty>& penalties, std::span<const token_id> chosen, double penalty) {
+  for (const auto id : chosen) {
+    const auto at = std::ranges::lower_bound(penalties, id, {}, &token_penalty::id);
+    if (at != penalties.end() && at->id == id)
+      at->penalty += penalty;
+    else
+      penalties.insert(at, {id, penalty});
+  }
+}
+
+} // namespace
+
+beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids)
+  : params_(std::move(params)), endings_(*params_, std::move(eos_ids)) {
+  const auto groups = static_cast<std::size_t>(params_->num_beam_groups);
+  const beam_group::rules rules{.width = static_cast<std::size_t>(params_->num_beams) / groups,
+                                .length_penalty = params_->length_penalty,
+                                .stopping = params_->stopping,
+                                .max_tokens = static_cast<std::size_t>(params_->max_tokens),
+                                .ended_may_improve = groups > 1};
+  groups_.assign(groups, beam_group(rules));
+}
+
+judged_rows beam_search::read(std::span<const std::span<const float>> logits, sampling_scratch& scratch) {
+  judged_rows result;
+  result.emitted = emitted_;
+  const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
+  // Of the extensions of a beam, a group needs the best `width` that do not end and that no other group penalises.
+  const auto count = std::max(static_cast<std::size_t>(params_->num_beams) + endings_.ids().size(), reported);
+  for (const auto& row : logits) {
+    row_likelihoods tokens(row, count, scratch.tokens);
+    const auto place = tree_.add_row(tokens.top(reported));
+    result.rows.push_back({std::move(tokens), place});
+  }
+  return result;
+}
+
+std::vector<group_child> beam_search::judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) {
+  const auto judged = read(logits, scratch);
+  std::vector<token_penalty> penalties;
+  std::vector<group_child> children;
+  std::size_t next = 0; // judged row; at first all groups follow the prompt
+  for (auto& group : groups_) {
+    if (group.done())
+      continue;
+    std::vector<std::size_t> rows(group.running().size(), 0);
+    if (emitted_ > 0)
+      std::iota(rows.begin(), rows.end(), std::exchange(next, next + rows.size()));
+    const auto chosen = group.extend(judged, rows, penalties, endings_, tree_);
+    if (params_->diversity_penalty != 0)
+      penalise(penalties, chosen, params_->diversity_penalty);
+    for (const auto& beam : group.running())
+      children.push_back({static_cast<std::uint32_t>(beam.row), beam.token});
+  }
+  ++emitted_;
+  const auto found_none = [](const beam_group& group) { return group.best().empty(); };
+  if (children.empty() && std::ranges::all_of(groups_, found_none))
+    throw failure(errc::internal, nothing_to_choose);
+  return children;
+}
+
+std::vector<hypothesis> beam_search::results() const {
+  std::vector<beam_group::finished> all;
+  for (const auto& group : groups_)
+    all.insert(all.end(), group.best().begin(), group.best().end());
+  std::ranges::stable_sort(all, std::greater<>(), &beam_group::finished::score);
+  all.resize(std::min(all.size(), static_cast<std::size_t>(params_->n)));
+  std::vector<hypothesis> result;
+  for (const auto& one : all)
+    result.push_back({tree_.path(one.last, one.why), one.logprob, one.score});
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,33 @@
+// Beam search as in transformers' generate, and diverse beam search (Vijayakumar et al. 2018), which is the same in
+// groups: at each position, a group's tokens count less the more often earlier groups chose them there, by
+// diversity_penalty each time. A group that has ended chooses nothing. Ties go to the lower parent, then the lower id.
+#pragma once
+
+#include "runtime/sampling/group_strategy.hpp"
+#include "runtime/sampling/groups/beam_group.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+class beam_search final : public group_strategy {
+public:
+  beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids);
+
+  std::vector<group_child> judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) override;
+
+  /// The score is (log-probability - penalties) / tokens ^ length_penalty.
+  std::vector<hypothesis> results() const override;
+
+private:
+  judged_rows read(std::span<const std::span<const float>> logits, sampling_scratch& scratch);
+
+  std::shared_ptr<const sampling_params> params_;
+  group_endings endings_;
+  token_tree tree_;
+  std::vector<beam_group> groups_;
+  std::size_t emitted_ = 0;
+};
+
+} // namespace troupe

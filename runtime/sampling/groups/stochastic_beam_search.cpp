@@ -1,0 +1,147 @@
+#include "runtime/sampling/groups/stochastic_beam_search.hpp"
+
+#include "runtime/sampling/groups/row_likelihoods.hpp"
+#include "runtime/sampling/groups/weighted_draws.hpp"
+#include "runtime/sampling/logits_processors.hpp"
+#include "runtime/sampling/philox.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+/// The random numbers of draw number `draw` among the continuations of the `place`-th running sequence. They share the
+/// key and the position of random_bits(), whose counter ends with 0.
+struct random_pair {
+  std::uint64_t choice; // 64 bits
+  double uniform;       // above 0 and below 1
+};
+
+random_pair random_numbers(std::uint64_t seed, std::uint64_t position, std::uint32_t place, std::uint32_t draw) {
+  const auto words = philox4x32_10(
+    {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), place, draw + 1},
+    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const auto second = std::uint64_t{words[2]} << 32 | words[3];
+  return {std::uint64_t{words[0]} << 32 | words[1], (static_cast<double>(second >> 11) + 0.5) * 0x1p-53};
+}
+
+/// A Gumbel variable at `location`, given that it is below `bound`; `uniform` is its probability there.
+double gumbel_below(double location, double bound, double uniform) {
+  // location - log(exp(location - bound) - log(uniform)), so that neither exponential overflows.
+  const auto excess = -std::log(uniform), above = bound - location;
+  return above > 0 ? location - std::log(std::exp(-above) + excess) : bound - std::log1p(excess * std::exp(above));
+}
+
+/// The counter's last word of the root's variable; no draw has it.
+constexpr std::uint32_t root_draw = 0xFFFFFFFE;
+
+} // namespace
+
+stochastic_beam_search::stochastic_beam_search(std::shared_ptr<const sampling_params> params,
+                                               std::vector<token_id> eos_ids, std::size_t prompt_tokens)
+  : params_(std::move(params)),
+    endings_(*params_, std::move(eos_ids)),
+    prompt_tokens_(prompt_tokens),
+    width_(static_cast<std::size_t>(params_->num_beams)) {
+  const auto uniform = random_numbers(params_->seed, prompt_tokens_, 0, root_draw).uniform;
+  samples_.push_back({.perturbed = -std::log(-std::log(uniform))});
+}
+
+std::vector<group_child> stochastic_beam_search::judge(std::span<const std::span<const float>> logits,
+                                                       sampling_scratch& scratch) {
+  std::vector<sample> kept;
+  for (const auto& one : samples_)
+    if (one.why != sampled_token::finish::none)
+      kept.push_back(one);
+  std::uint32_t row = 0;
+  for (const auto& one : samples_)
+    if (one.why == sampled_token::finish::none) {
+      extend(one, row, logits[row], scratch, kept);
+      ++row;
+    }
+  samples_ = std::move(kept);
+  return grow(logits, scratch);
+}
+
+// Books the continuations that were kept.
+std::vector<group_child> stochastic_beam_search::grow(std::span<const std::span<const float>> logits,
+                                                      sampling_scratch& scratch) {
+  const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
+  std::vector<std::optional<judged_row>> rows(logits.size());
+  std::vector<group_child> children;
+  for (auto& one : samples_) {
+    if (one.in_tree)
+      continue;
+    auto& row = rows[one.row];
+    if (!row) {
+      row.emplace(judged_row{row_likelihoods(logits[one.row], reported, scratch.tokens)});
+      row->place = tree_.add_row(row->tokens.top(reported));
+    }
+    const auto logprob = row->tokens.logprob(logits[one.row][static_cast<std::size_t>(one.token)]);
+    one.last = tree_.append(one.last, one.token, static_cast<float>(logprob), row->place);
+    one.in_tree = true;
+    if (one.why == sampled_token::finish::none)
+      children.push_back({one.row, one.token});
+  }
+  ++emitted_;
+  return children;
+}
+
+// Draws continuations until they cannot be among the samples that are kept.
+void stochastic_beam_search::extend(const sample& parent, std::uint32_t row, std::span<const float> logits,
+                                    sampling_scratch& scratch, std::vector<sample>& kept) const {
+  weighted_draws draws(edit(logits, scratch.row), scratch.tokens);
+  const auto total = static_cast<double>(draws.total());
+  auto perturbed = parent.perturbed;
+  for (std::uint32_t draw = 0; draws.total() > 0; ++draw) {
+    const auto random = random_numbers(params_->seed, prompt_tokens_ + emitted_, row, draw);
+    // The largest variable of all continuations is the parent's own.
+    if (draw > 0)
+      perturbed = gumbel_below(parent.logprob + std::log(static_cast<double>(draws.total()) / total), perturbed,
+                               random.uniform);
+    if (kept.size() == width_ && perturbed <= kept.back().perturbed)
+      break;
+    const auto chosen = draws.draw(random.choice);
+    keep({.last = parent.last,
+          .logprob = parent.logprob + std::log(static_cast<double>(chosen.weight) / total),
+          .perturbed = perturbed,
+          .why = endings_.of(chosen.id, emitted_ + 1),
+          .in_tree = false,
+          .row = row,
+          .token = chosen.id},
+         kept);
+  }
+}
+
+std::span<const float> stochastic_beam_search::edit(std::span<const float> logits, std::vector<float>& row) const {
+  const bool no_end = endings_.forbidden(emitted_);
+  if (!no_end && params_->temperature == 1)
+    return logits;
+  row.assign(logits.begin(), logits.end());
+  if (no_end)
+    mask(row, endings_.ids());
+  if (params_->temperature != 1)
+    apply_temperature(row, params_->temperature, row);
+  return row;
+}
+
+void stochastic_beam_search::keep(const sample& one, std::vector<sample>& kept) const {
+  const auto below = [](double perturbed, const sample& s) { return perturbed > s.perturbed; };
+  kept.insert(std::upper_bound(kept.begin(), kept.end(), one.perturbed, below), one);
+  if (kept.size() > width_)
+    kept.pop_back();
+}
+
+std::vector<hypothesis> stochastic_beam_search::results() const {
+  std::vector<hypothesis> result;
+  for (const auto& one : samples_)
+    if (one.why != sampled_token::finish::none && result.size() < static_cast<std::size_t>(params_->n))
+      result.push_back({tree_.path(one.last, one.why), one.logprob, one.perturbed});
+  return result;
+}
+
+} // namespace troupe

@@ -1,0 +1,38 @@
+// Draws of different tokens from one row of logits, each with the probability that it has among those left. Integers
+// throughout, as in candidates::sample.
+#pragma once
+
+#include "runtime/sampling/candidates.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+class weighted_draws {
+public:
+  /// Reads `logits` [vocab] with the help of `tokens`. Throws failure(internal) if none is above minus infinity.
+  weighted_draws(std::span<const float> logits, candidates& tokens);
+
+  struct drawn {
+    token_id id = 0;
+    std::uint64_t weight = 0;
+  };
+
+  /// The weight of the tokens that are left.
+  std::uint64_t total() const { return total_; }
+
+  /// With the tokens that are left laid out by ascending id, each as long as its weight: the one that covers offset
+  /// floor(bits * total() / 2^64). It is no longer left. Needs total() > 0.
+  drawn draw(std::uint64_t bits);
+
+private:
+  std::vector<token_id> ids_; // ascending; only tokens that weigh anything
+  std::vector<std::uint64_t> weights_;
+  std::vector<std::uint64_t> sums_; // of blocks of tokens
+  std::uint64_t total_ = 0;
+};
+
+} // namespace troupe
