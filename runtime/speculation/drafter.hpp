@@ -5,6 +5,8 @@
 #include "runtime/support/types.hpp"
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -34,5 +36,8 @@ public:
   /// the `append` of those that were accepted.
   virtual void observe(std::span<const token_id> choices) { static_cast<void>(choices); }
 };
+
+/// Makes the drafter of a sequence; may return null.
+using drafter_factory = std::function<std::unique_ptr<drafter>(sequence_id id, std::span<const token_id> prompt)>;
 
 } // namespace troupe

@@ -8,8 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr double first_guess = 0.5;     // the acceptance of a source of which nothing is known,
-constexpr double prior_weight = 2;      // and the judged guesses that this counts as
+constexpr double prior_weight = 2;      // judged guesses that an expectation counts as
 constexpr double sequence_decay = 0.96; // of a judged guess per later one
 constexpr double overall_decay = 0.98;
 constexpr int least_patience = 8, most_patience = 256; // tokens
@@ -34,7 +33,7 @@ void speculation_policy::excess::add(double value) {
 }
 
 double speculation_policy::acceptance(sequence_id id, std::size_t source, std::size_t grade) const {
-  const auto prior = overall_[source][grade].rate(first_guess, prior_weight);
+  const auto prior = overall_[source][grade].rate(priors_[source][grade], prior_weight);
   const auto s = sequences_.find(id);
   if (s == sequences_.end())
     return prior;
@@ -42,9 +41,9 @@ double speculation_policy::acceptance(sequence_id id, std::size_t source, std::s
   return own == s->second.measured.end() ? prior : own->second.rate(prior, prior_weight);
 }
 
-bool speculation_policy::due(const guess_option& option) const {
-  const auto s = sequences_.find(option.sequence);
-  return option.most > 0 && s != sequences_.end() && s->second.idle >= s->second.patience;
+bool speculation_policy::due(sequence_id id) const {
+  const auto s = sequences_.find(id);
+  return s != sequences_.end() && s->second.idle >= s->second.patience;
 }
 
 double speculation_policy::overhead_ms() const {
@@ -104,13 +103,20 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
   }
   for (std::size_t i = 0; i < best; ++i)
     ++counts[order[i]];
-  // Retries, of as few sequences as cost little beside the others.
+  // Retries, of as few sequences as cost little beside the others, if the allowance pays for them.
   auto left = std::min<std::ptrdiff_t>(room - static_cast<std::ptrdiff_t>(best), 1 + step.sequences / 16);
-  for (std::size_t i = 0; i < options.size() && left > 0; ++i)
-    if (counts[i] == 0 && due(options[i])) {
-      counts[i] = 1;
-      --left;
-    }
+  int rows = step.rows + static_cast<int>(best);
+  double staked = best > 0 ? 0 : overhead_ms();
+  for (std::size_t i = 0; i < options.size() && left > 0; ++i) {
+    if (counts[i] > 0 || options[i].most == 0 || !due(options[i].sequence))
+      continue;
+    staked += std::max(cost(rows + 1) - cost(rows), 0.0) + options[i].pass_ms;
+    if (staked > allowance_ * base_ms)
+      break;
+    counts[i] = 1;
+    ++rows;
+    --left;
+  }
   return counts;
 }
 
@@ -138,11 +144,12 @@ void speculation_policy::finished(const measured_step& step, const step_cost_fn&
   const auto unit = unit_ms(step.plain, cost);
   const auto plain_ms = expected + plain_excess_.ms;
   const auto ms = std::min(step.ms, plain_ms + most_loss * unit); // beyond: an accident
-  if (step.guesses == 0) {
-    plain_excess_.add(ms - expected);
-  } else {
-    guessed_excess_.add(ms - std::max(cost(step.plain.rows + step.guesses), expected));
+  const auto unexplained = ms - step.drawing_ms - std::max(cost(step.plain.rows + step.guesses), expected);
+  if (step.guesses > 0 || step.held || step.drawing_ms > 0) {
+    guessed_excess_.add(unexplained);
     allowance_ += static_cast<double>(step.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
+  } else {
+    plain_excess_.add(unexplained);
   }
   if (allowance_ < settings_.allowance)
     allowance_ = std::min(allowance_ + settings_.share * ms / unit, settings_.allowance);

@@ -41,6 +41,8 @@ struct measured_step {
   plain_step plain;
   int guesses = 0, accepted = 0;
   double ms = 0; // from the end of the step before, or from when it could begin; the drawing of guesses included
+  double drawing_ms = 0; // of these, until the guesses were drawn
+  bool held = false;     // it was not planned ahead, in the hope of guesses
 };
 
 class speculation_policy {
@@ -54,7 +56,13 @@ public:
   };
 
   speculation_policy() : speculation_policy(settings()) {}
-  explicit speculation_policy(settings s) : settings_(s), allowance_(s.allowance) {}
+  explicit speculation_policy(settings s) : settings_(s), allowance_(s.allowance) {
+    for (auto& of_source : priors_)
+      of_source.fill(0.5);
+  }
+
+  /// What to expect of a source before it is measured.
+  void expect(std::size_t source, std::size_t grade, double acceptance) { priors_[source][grade] = acceptance; }
 
   void begin(sequence_id id) { sequences_.try_emplace(id); }
   void end(sequence_id id) { sequences_.erase(id); }
@@ -80,6 +88,12 @@ public:
   /// planned before the step before it is judged.
   double overhead_ms() const;
 
+  /// Milliseconds of a step of the decoding rows alone.
+  double unit_ms(const plain_step& step, const step_cost_fn& cost) const;
+
+  /// Whether a sequence has had no guesses for so long that it is to be tried again.
+  bool due(sequence_id id) const;
+
   double allowance() const { return allowance_; }
 
 private:
@@ -102,12 +116,10 @@ private:
     void add(double value);
   };
 
-  double unit_ms(const plain_step& step, const step_cost_fn& cost) const;
-  bool due(const guess_option& option) const;
-
   settings settings_;
   double allowance_;
   tallies overall_{};
+  std::array<std::array<double, drafter::grades>, sources> priors_;
   std::map<sequence_id, sequence> sequences_;
   excess plain_excess_, guessed_excess_; // of measured over expected times
 };
