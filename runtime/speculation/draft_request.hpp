@@ -23,19 +23,19 @@ struct draft_demand {
 
 struct draft_request {
   std::uint64_t number = 0;
-  std::vector<draft_demand> demands;
-  std::vector<sequence_id> ended; // since the last request
+  std::vector<draft_demand> demands = {};
+  std::vector<sequence_id> ended = {}; // since the last request
 };
 
 struct draft_answer {
   sequence_id sequence;
-  std::vector<token_id> guesses; // at most as many as wanted
-  bool behind = false;           // more of the transcript must be computed before there can be guesses
+  std::vector<token_id> guesses = {}; // at most as many as wanted
+  bool behind = false;                // more of the transcript must be computed before there can be guesses
 };
 
 struct draft_reply {
   std::uint64_t number = 0;
-  std::vector<draft_answer> answers; // one per demand, in order
+  std::vector<draft_answer> answers = {}; // one per demand, in order
   // Milliseconds: of passes that computed what was behind, in so many rows, and of passes that drew guesses.
   double catch_up_ms = 0, drawing_ms = 0;
   int catch_up_rows = 0, passes = 0;
