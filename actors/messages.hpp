@@ -31,6 +31,7 @@
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/scheduling/block_manager.hpp"
 #include "runtime/scheduling/scheduler.hpp"
+#include "runtime/speculation/draft_request.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 #include <caf/atom.hpp>
@@ -61,6 +62,8 @@ using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
 using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
 using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
+using draft_request_ptr = std::shared_ptr<const draft_request>;
+using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
 
@@ -132,6 +135,13 @@ using sampler_actor = caf::typed_actor<
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
 // Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.
 
+// -- drafter: guesses of a draft model --------------------------------------------------------------------------------
+
+using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_reply_ptr>>; // a part of the scheduler's interface
+
+using drafter_actor = caf::typed_actor<
+  caf::reacts_to<draft_request_ptr, draft_reply_actor>>;   // scheduler: draft_reply follows; one at a time
+
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
 /// The engine's answer to admit.
@@ -172,5 +182,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)

@@ -4,6 +4,8 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/speculation/drafter.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
@@ -29,6 +31,9 @@ struct engine_options {
   int step_tokens = 0;                     // rows of one step at most; 0: by what steps cost, as measured
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
+  std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
+  speculation speculate = speculation::automatic; // of requests that leave it to the engine
+  drafter_factory drafter_for_bench = {};         // unless null, the only source of guesses
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 
@@ -51,6 +56,7 @@ struct model_info {
   std::string dtype;   // of computation
   std::string weights; // type of most: "BF16", "Q4_K", "int8"
   std::size_t weight_bytes = 0, kv_cache_bytes = 0;
+  std::string draft;                                  // the draft model's name; empty: none
   std::string device;                                 // "cpu, avx512-bf16, 2 threads"
   bool schedule_invariant = true;                     // results do not depend on other requests
   std::shared_ptr<const troupe::tokenizer> tokenizer; // null for synthetic models

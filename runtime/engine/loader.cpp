@@ -1,6 +1,7 @@
 #include "runtime/engine/loader.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
+#include "runtime/engine/draft_loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/model/packing.hpp"
@@ -19,6 +20,8 @@ void check_at_least(int value, int least, const char* name) {
       errc::bad_request,
       std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " + std::to_string(value), name);
 }
+
+constexpr int most_guesses = 16; // of a sequence in one step
 
 /// fp8 needs a GPU.
 void check_fp8(const char* field, bool fp8, const char* instead) {
@@ -61,6 +64,12 @@ runner_spec loaded_model::runner() const {
 }
 
 sampler_spec loaded_model::sampler() const { return {info.defaults.stops, info.vocab_size, limits.max_sequences}; }
+
+draft_spec loaded_model::drafting() const {
+  return {{draft->weights, draft->precision, draft->sizes, blocks, 0},
+          {info.defaults.stops, draft->vocab, limits.max_sequences},
+          info.vocab_size};
+}
 
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision precision, kernels::backend& backend,
@@ -130,16 +139,23 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
                                                : source.config.max_context;
   const int step_tokens = options.step_tokens > 0 ? options.step_tokens
                                                   : device.most_step_tokens(options.max_sequences);
-  const auto need = estimate_memory(*source.tensors, source.config, precision, device, *backend,
-                                    {step_tokens, options.max_sequences, context});
+  auto need = estimate_memory(*source.tensors, source.config, precision, device, *backend,
+                              {step_tokens, options.max_sequences, context});
+  const auto kv_block = need.kv_block;
+  info.weight_bytes = need.weights;
+  auto draft = open_draft(options, source, info.tokenizer.get());
+  if (draft) {
+    draft->prepare(options, device, *backend, context);
+    info.draft = draft->name();
+    need = draft->with(need);
+  }
   const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
   const auto plan = plan_memory(options, need, source.config.max_context, device.available_memory(), share);
-  log(info.weights + " " + plan.line);
+  log(info.weights + " " + plan.line + (draft ? "; with the draft model " + info.draft : ""));
   info.max_context = plan.max_context;
-  info.weight_bytes = need.weights;
-  info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * need.kv_block;
+  info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * kv_block;
   model->blocks = plan.blocks;
-  model->host_blocks = plan_swap(options, need.kv_block, capabilities.own_memory, available_memory());
+  model->host_blocks = plan_swap(options, kv_block, capabilities.own_memory, available_memory());
   if (model->host_blocks > 0)
     model->swap = device.measure_moves(kv_shape_of(source.config, precision, 8));
   model->limits = {step_tokens, options.max_sequences, options.max_queue};
@@ -156,6 +172,11 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
       progress(status);
   };
   model->weights = load_weights(source, options.compute, precision, *backend, show, log);
+  if (draft) {
+    status.line = "loading " + info.draft;
+    model->draft = draft->load(options, *backend, show, log);
+  }
+  model->speculation = {options.speculate, model->draft != nullptr, most_guesses, options.drafter_for_bench};
   return model;
 }
 

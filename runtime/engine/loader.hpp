@@ -3,11 +3,13 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/scheduling/scheduler.hpp"
 #include "runtime/scheduling/swap_policy.hpp"
+#include "runtime/speculation/speculator.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -15,6 +17,14 @@
 namespace troupe {
 
 class device; // runtime/execution/device.hpp
+
+/// A second model that guesses for the first.
+struct loaded_draft {
+  std::shared_ptr<const model_weights> weights;
+  troupe::precision precision = kernels::dtype::f32;
+  step_sizes sizes;
+  int vocab = 0;
+};
 
 /// What an engine runs. Immutable and shared by its actors: a restarted executor finds its weights here.
 struct loaded_model {
@@ -28,10 +38,15 @@ struct loaded_model {
   scheduler_limits limits;
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout{0};
+  std::shared_ptr<const loaded_draft> draft; // null: none
+  speculation_settings speculation;
 
   /// For the device's runners and samplers.
   runner_spec runner() const;
   sampler_spec sampler() const;
+
+  /// For a draft_model. Its KV cache has as many blocks as the model's.
+  draft_spec drafting() const;
 };
 
 /// The types that `names` stand for. `fp8`: the device has it. Throws failure(bad_request).

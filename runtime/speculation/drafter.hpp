@@ -5,6 +5,8 @@
 #include "runtime/support/types.hpp"
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,6 +14,9 @@ namespace troupe {
 
 class drafter {
 public:
+  /// Of proposals: some drafters know that one proposal is a better guess than another.
+  static constexpr std::size_t grades = 4;
+
   virtual ~drafter() = default;
 
   /// Tokens that the sequence has gained, in order; first its prompt.
@@ -20,9 +25,19 @@ public:
   /// At most `most` guesses of the tokens that follow, appended to `guesses`; fewer, or none, if there is no good guess.
   virtual void propose(std::size_t most, std::vector<token_id>& guesses) = 0;
 
+  /// The grade of what `propose` would now propose, below `grades`. Acceptance is measured for each grade apart.
+  virtual std::size_t grade() const { return 0; }
+
+  /// Whether `propose` would now propose anything.
+  virtual bool ready() const { return true; }
+
   /// What the model chose at every row of the last proposal, also behind the first wrong guess: choices[0] follows the
-  /// last known token, choices[i] its guess i. Called before the `append` of those that were accepted.
+  /// last known token, choices[i] its guess i. Fewer than guesses + 1 if rows were left out at the end. Called before
+  /// the `append` of those that were accepted.
   virtual void observe(std::span<const token_id> choices) { static_cast<void>(choices); }
 };
+
+/// Makes the drafter of a sequence; may return null.
+using drafter_factory = std::function<std::unique_ptr<drafter>(sequence_id id, std::span<const token_id> prompt)>;
 
 } // namespace troupe

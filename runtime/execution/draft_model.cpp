@@ -1,0 +1,245 @@
+#include "runtime/execution/draft_model.hpp"
+
+#include "runtime/execution/device.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+constexpr std::size_t little = 64; // rows of one sequence that hardly prolong a pass
+
+double ms_since(clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(clock::now() - start).count();
+}
+
+std::size_t blocks_for(std::size_t tokens) { return (tokens + kernels::block_tokens - 1) / kernels::block_tokens; }
+
+} // namespace
+
+draft_model::draft_model(const device& on, draft_spec spec) : spec_(std::move(spec)) {
+  runner_ = on.make_runner(spec_.runner);
+  sampler_ = on.make_sampler(spec_.sampler, [this] {
+    const std::lock_guard lock(mutex_);
+    ++reported_;
+    reported_changed_.notify_one();
+  });
+  for (auto b = spec_.runner.blocks; b-- > 0;)
+    free_.push_back(b);
+}
+
+draft_model::~draft_model() = default;
+
+// -- sequences --------------------------------------------------------------------------------------------------------
+
+// What does not change a choice is left out, and what the draft has no token for.
+std::shared_ptr<const sampling_params> draft_model::params_of(const sampling_params& target) const {
+  auto p = std::make_shared<sampling_params>(target);
+  p->logprobs = p->prompt_logprobs = -1;
+  const auto known = [&](token_id id) { return id < spec_.sampler.vocab; };
+  std::vector<logit_bias_map::entry> biases;
+  for (const auto& [id, bias] : target.logit_bias)
+    if (known(id))
+      biases.emplace_back(id, bias);
+  if (biases.size() < target.logit_bias.size())
+    p->logit_bias = logit_bias_map(std::move(biases));
+  std::vector<token_id> stops;
+  std::ranges::copy_if(target.stop_token_ids, std::back_inserter(stops), known);
+  if (stops.size() < target.stop_token_ids.size())
+    p->stop_token_ids = stop_id_set(std::move(stops));
+  return p;
+}
+
+void draft_model::take(const draft_demand& demand, sequence& s) const {
+  s.valid = std::min(s.valid, demand.known);
+  s.text.resize(std::min(s.text.size(), demand.known));
+  s.text.insert(s.text.end(), demand.tokens.begin(), demand.tokens.end());
+  while (s.valid < s.computed.size() && s.valid < s.text.size() && s.computed[s.valid] == s.text[s.valid])
+    ++s.valid;
+  // The last token's row is computed again, if need be, for its logits.
+  s.valid = std::min(s.valid, s.text.size() - 1);
+  s.foreign = s.foreign || std::ranges::any_of(demand.tokens, [&](token_id t) { return t >= spec_.sampler.vocab; });
+  if (!s.params)
+    s.params = params_of(*demand.params);
+  if (!s.prompt || s.prompt->size() != demand.prompt_tokens)
+    s.prompt = std::make_shared<const std::vector<token_id>>(
+      s.text.begin(), s.text.begin() + static_cast<std::ptrdiff_t>(demand.prompt_tokens));
+  s.served = requests_;
+}
+
+void draft_model::drop_blocks(sequence& s) {
+  free_.insert(free_.end(), s.blocks.begin(), s.blocks.end());
+  s.blocks.clear();
+  s.computed.clear();
+  s.valid = 0;
+}
+
+// Room for the positions [0, tokens), or no change.
+bool draft_model::reserve(sequence& s, std::size_t tokens) {
+  const auto wanted = blocks_for(tokens);
+  while (s.blocks.size() + free_.size() < wanted) {
+    sequence* oldest = nullptr;
+    for (auto& [_, other] : sequences_)
+      if (!other.blocks.empty() && other.served < requests_ && (!oldest || other.served < oldest->served))
+        oldest = &other;
+    if (!oldest)
+      return false;
+    drop_blocks(*oldest);
+  }
+  while (s.blocks.size() < wanted) {
+    s.blocks.push_back(free_.back());
+    free_.pop_back();
+  }
+  return true;
+}
+
+// -- passes -----------------------------------------------------------------------------------------------------------
+
+// Decides which rows the first pass computes: those of sequences with few first, so that long prompts delay no others.
+void draft_model::begin_pass(std::vector<job>& jobs) {
+  const auto missing = [](const job& j) { return j.of->text.size() - j.of->valid; };
+  std::ranges::stable_sort(jobs, {}, missing);
+  auto left = as_size(spec_.runner.sizes.rows);
+  for (auto& j : jobs) {
+    auto& s = *j.of;
+    const auto context = as_size(spec_.runner.sizes.context);
+    if (s.foreign || s.text.size() > context) {
+      drop_blocks(s);
+      j.wanted = 0;
+      continue;
+    }
+    j.wanted = std::min(j.wanted, static_cast<int>(context - s.text.size()) + 1);
+    j.rows = std::min(missing(j), left);
+    const bool complete = j.rows == missing(j);
+    if (complete && !reserve(s, s.text.size() + as_size(j.wanted) - 1))
+      j.wanted = 1;
+    if (!reserve(s, s.valid + j.rows))
+      j.rows = 0;
+    if (j.rows < missing(j)) {
+      j.wanted = 0;
+      j.answer->behind = true;
+    }
+    left -= j.rows;
+  }
+  std::erase_if(jobs, [](const job& j) { return j.rows == 0; });
+}
+
+step_result draft_model::run(std::span<const job> jobs) {
+  step_plan plan;
+  plan.step = ++steps_;
+  plan.ended = std::exchange(ended_, {});
+  std::int32_t slot = 0;
+  for (const auto& j : jobs) {
+    auto& s = *j.of;
+    const auto guessed = j.answer->guesses.size();
+    kernels::sequence_rows rows;
+    rows.first_row = static_cast<std::int32_t>(plan.tokens.size());
+    rows.rows = static_cast<std::int32_t>(j.rows);
+    rows.first_position = static_cast<std::int32_t>(guessed > 0 ? s.computed.size() : s.valid);
+    rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
+    plan.sequences.push_back(rows);
+    plan.block_tables.insert(plan.block_tables.end(), s.blocks.begin(), s.blocks.end());
+    if (guessed > 0) {
+      s.computed.push_back(j.answer->guesses.back());
+    } else {
+      s.computed.resize(s.valid);
+      const auto first = s.text.begin() + rows.first_position;
+      s.computed.insert(s.computed.end(), first, first + rows.rows);
+      s.valid = s.computed.size();
+    }
+    plan.tokens.insert(plan.tokens.end(), s.computed.end() - rows.rows, s.computed.end());
+    if (static_cast<int>(guessed) >= j.wanted)
+      continue;
+    sample_demand d{j.id, slot++, static_cast<std::int32_t>(plan.logit_rows.size()), nullptr};
+    plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
+    if (guessed == 0)
+      d.start = std::make_shared<const sampling_start>(sampling_start{
+        s.params, s.prompt, std::vector<token_id>(s.text.begin() + std::ssize(*s.prompt), s.text.end())});
+    plan.samples.push_back(std::move(d));
+  }
+  const auto shared = std::make_shared<const step_plan>(std::move(plan));
+  const auto output = runner_->run(*shared);
+  return wait_for(sampler_->sample(shared, output));
+}
+
+step_result draft_model::wait_for(const step_tokens& tokens) {
+  if (tokens.sampled)
+    return *tokens.sampled;
+  std::unique_lock lock(mutex_);
+  // A device that has failed never reports.
+  while (!reported_changed_.wait_for(lock, std::chrono::milliseconds(500), [this] { return reported_ > 0; }))
+    sampler_->check();
+  --reported_;
+  lock.unlock();
+  return sampler_->collect();
+}
+
+// Keeps the jobs that want more guesses.
+void draft_model::add_guesses(std::vector<job>& jobs, const step_result& drawn) {
+  std::map<sequence_id, const sampled_token*> tokens;
+  for (const auto& each : drawn.sampled)
+    tokens.emplace(each.sequence, &each.token);
+  std::erase_if(jobs, [&](job& j) {
+    const auto found = tokens.find(j.id);
+    if (found == tokens.end() || found->second->id >= spec_.target_vocab)
+      return true;
+    j.answer->guesses.push_back(found->second->id);
+    j.rows = 1;
+    return found->second->finish != sampled_token::finish::none ||
+      static_cast<int>(j.answer->guesses.size()) >= j.wanted;
+  });
+}
+
+draft_reply draft_model::serve(const draft_request& request) {
+  ++requests_;
+  draft_reply reply;
+  reply.number = request.number;
+  ended_.insert(ended_.end(), request.ended.begin(), request.ended.end());
+  for (const auto id : request.ended)
+    if (const auto found = sequences_.find(id); found != sequences_.end()) {
+      drop_blocks(found->second);
+      sequences_.erase(found);
+    }
+  std::vector<job> jobs;
+  reply.answers.resize(request.demands.size());
+  for (std::size_t i = 0; i < request.demands.size(); ++i) {
+    const auto& demand = request.demands[i];
+    reply.answers[i].sequence = demand.sequence;
+    auto& s = sequences_[demand.sequence];
+    if (demand.known > s.text.size() ||
+        demand.known + demand.tokens.size() < std::max<std::size_t>(demand.prompt_tokens, 1))
+      continue; // not a continuation of what it knows
+    take(demand, s);
+    jobs.push_back({demand.sequence, &s, &reply.answers[i], std::max(demand.guesses, 1), 0});
+  }
+  begin_pass(jobs);
+  if (jobs.empty())
+    return reply;
+  // The first pass counts as drawing, unless it mainly computes transcripts.
+  std::erase_if(ended_, [&](sequence_id id) { return std::ranges::find(jobs, id, &job::id) != jobs.end(); });
+  std::size_t rows = 0, most = 0;
+  for (const auto& j : jobs) {
+    rows += j.rows;
+    most = std::max(most, j.rows);
+  }
+  auto start = clock::now();
+  add_guesses(jobs, run(jobs));
+  if (most > little) {
+    reply.catch_up_ms = ms_since(start);
+    reply.catch_up_rows = static_cast<int>(rows);
+    start = clock::now();
+  } else {
+    reply.passes = 1;
+  }
+  for (; !jobs.empty(); ++reply.passes)
+    add_guesses(jobs, run(jobs));
+  reply.drawing_ms = ms_since(start);
+  return reply;
+}
+
+} // namespace troupe

@@ -1,0 +1,83 @@
+// A second, smaller model that guesses the next tokens of sequences. Owns a runner and a sampler of its own on a device,
+// and the KV blocks: a transcript's new tokens are computed behind those that still hold, wrong guesses are overwritten in
+// place, and the sequence that was not served for longest loses its blocks when they run out. Guesses are drawn as the
+// target draws its tokens, with its parameters and random numbers, so that two models which agree draw the same. Waits
+// for its device; made, used and destroyed by one thread.
+#pragma once
+
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/speculation/draft_request.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+class device;
+
+struct draft_spec {
+  runner_spec runner;   // sizes.rows: of one pass, which also bounds what a request waits for a prompt
+  sampler_spec sampler; // the target's EOS ids; the vocabulary of the draft
+  int target_vocab = 0; // guesses outside it are wrong, and not made
+};
+
+class draft_model {
+public:
+  draft_model(const device& on, draft_spec spec);
+  ~draft_model();
+
+  /// Computes what is new, at most one pass of it, and draws guesses for sequences that are then complete. Sequences for
+  /// which there is no room get none. Throws device_error.
+  draft_reply serve(const draft_request& request);
+
+  std::int32_t free_blocks() const { return static_cast<std::int32_t>(free_.size()); }
+
+private:
+  struct sequence {
+    std::vector<token_id> text;     // its transcript
+    std::vector<token_id> computed; // tokens whose K/V is in the blocks: of the transcript, then of guesses
+    std::size_t valid = 0;          // of `computed`, that equal the transcript
+    std::vector<std::int32_t> blocks;
+    std::uint64_t served = 0;                      // the last request that served it
+    std::shared_ptr<const sampling_params> params; // the target's, as far as they concern guesses
+    token_list prompt;
+    bool foreign = false; // has tokens that this model does not know
+  };
+
+  /// A sequence of a request, while it is served.
+  struct job {
+    sequence_id id;
+    sequence* of = nullptr;
+    draft_answer* answer = nullptr;
+    int wanted = 0;       // guesses
+    std::size_t rows = 0; // in the next pass
+  };
+
+  void take(const draft_demand& demand, sequence& s) const;
+  std::shared_ptr<const sampling_params> params_of(const sampling_params& target) const;
+  void drop_blocks(sequence& s);
+  bool reserve(sequence& s, std::size_t tokens);
+  void begin_pass(std::vector<job>& jobs);
+  step_result run(std::span<const job> jobs);
+  step_result wait_for(const step_tokens& tokens);
+  void add_guesses(std::vector<job>& jobs, const step_result& drawn);
+
+  draft_spec spec_;
+  // Samples that a device has reported. Its sampler may call until it is destroyed.
+  std::mutex mutex_;
+  std::condition_variable reported_changed_;
+  int reported_ = 0;
+  std::unique_ptr<step_runner> runner_;
+  std::unique_ptr<step_sampler> sampler_;
+  std::map<sequence_id, sequence> sequences_;
+  std::vector<sequence_id> ended_; // not reported to the sampler yet
+  std::vector<std::int32_t> free_;
+  std::uint64_t requests_ = 0, steps_ = 0;
+};
+
+} // namespace troupe

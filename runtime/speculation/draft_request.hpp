@@ -1,0 +1,44 @@
+// What the speculator asks of a draft model, and its reply: the messages between scheduler and drafter actor. One request
+// serves all sequences; at most one is unanswered.
+#pragma once
+
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace troupe {
+
+struct draft_demand {
+  sequence_id sequence;
+  std::shared_ptr<const sampling_params> params; // the target's: a guess is drawn with its random numbers
+  std::size_t prompt_tokens = 0;                 // of the transcript
+  std::size_t known = 0;                         // tokens of the transcript that earlier demands have brought
+  std::vector<token_id> tokens;                  // that follow those
+  int guesses = 0;                               // wanted
+};
+
+struct draft_request {
+  std::uint64_t number = 0;
+  std::vector<draft_demand> demands = {};
+  std::vector<sequence_id> ended = {}; // since the last request
+};
+
+struct draft_answer {
+  sequence_id sequence;
+  std::vector<token_id> guesses = {}; // at most as many as wanted
+  bool behind = false;                // more of the transcript must be computed before there can be guesses
+};
+
+struct draft_reply {
+  std::uint64_t number = 0;
+  std::vector<draft_answer> answers = {}; // one per demand, in order
+  // Milliseconds: of passes that computed what was behind, in so many rows, and of passes that drew guesses.
+  double catch_up_ms = 0, drawing_ms = 0;
+  int catch_up_rows = 0, passes = 0;
+};
+
+} // namespace troupe

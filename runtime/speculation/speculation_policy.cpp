@@ -1,0 +1,159 @@
+#include "runtime/speculation/speculation_policy.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+
+namespace troupe {
+
+namespace {
+
+constexpr double prior_weight = 2;      // judged guesses that an expectation counts as
+constexpr double sequence_decay = 0.96; // of a judged guess per later one
+constexpr double overall_decay = 0.98;
+constexpr int least_patience = 8, most_patience = 256; // tokens
+constexpr double time_decay = 0.97;                    // of a measured step per later one
+constexpr double most_loss = 4;                        // of one step, in steps without guesses: more is an accident
+constexpr double most_allowance = 8, least_allowance = -1;
+constexpr double most_staked = 0.5;        // of the allowance, on one step
+constexpr double least_probability = 0.02; // a guess less likely to matter is not considered
+
+} // namespace
+
+void speculation_policy::tally::add(std::size_t right, bool wrong, double decay) {
+  for (std::size_t i = 0; i < right + wrong; ++i) {
+    judged = judged * decay + 1;
+    accepted = accepted * decay + (i < right ? 1 : 0);
+  }
+}
+
+void speculation_policy::excess::add(double value) {
+  weight = weight * time_decay + 1;
+  ms += (value - ms) / weight;
+}
+
+double speculation_policy::acceptance(sequence_id id, std::size_t source, std::size_t grade) const {
+  const auto prior = overall_[source][grade].rate(priors_[source][grade], prior_weight);
+  const auto s = sequences_.find(id);
+  if (s == sequences_.end())
+    return prior;
+  const auto own = s->second.measured.find({source, grade});
+  return own == s->second.measured.end() ? prior : own->second.rate(prior, prior_weight);
+}
+
+bool speculation_policy::due(sequence_id id) const {
+  const auto s = sequences_.find(id);
+  return s != sequences_.end() && s->second.idle >= s->second.patience;
+}
+
+double speculation_policy::overhead_ms() const {
+  return guessed_excess_.weight > 0 ? std::max(guessed_excess_.ms - plain_excess_.ms, 0.0) : 0;
+}
+
+double speculation_policy::unit_ms(const plain_step& step, const step_cost_fn& cost) const {
+  return std::max(cost(step.sequences) + plain_excess_.ms, 1e-3);
+}
+
+std::vector<int> speculation_policy::plan(const plain_step& step, const step_cost_fn& cost,
+                                          std::span<const guess_option> options, int room) const {
+  std::vector<int> counts(options.size());
+  if (allowance_ <= 0 || step.sequences == 0)
+    return counts;
+  // Likeliest first. A later guess of a sequence is never likelier than the one before it, so that the order in which
+  // guesses are taken does not depend on how many are.
+  struct candidate {
+    double probability;
+    std::size_t option;
+    int depth;
+    bool operator<(const candidate& other) const { return probability < other.probability; }
+  };
+  std::priority_queue<candidate> next;
+  for (std::size_t i = 0; i < options.size(); ++i)
+    if (options[i].most > 0)
+      next.push({std::min(options[i].acceptance, 0.99), i, 1});
+  // Rows of prompts are worth what they cost: the step counts as one of its decoding rows, to which guesses add.
+  const double rows_ms = cost(step.rows);
+  const double base_ms = unit_ms(step, cost);
+  double best_rate = step.sequences / base_ms * (1 + settings_.least_gain);
+  double tokens = step.sequences;
+  double added_ms = 0; // monotonous, though estimates may not be
+  double pass_ms = 0;
+  std::vector<std::size_t> order;
+  std::size_t best = 0;
+  while (!next.empty() && std::ssize(order) < room) {
+    const auto c = next.top();
+    next.pop();
+    if (c.probability < least_probability)
+      break;
+    const auto& option = options[c.option];
+    order.push_back(c.option);
+    tokens += c.probability;
+    added_ms = std::max(added_ms, cost(step.rows + static_cast<int>(order.size())) - rows_ms);
+    pass_ms = std::max(pass_ms, option.pass_ms * c.depth);
+    const auto stake = overhead_ms() + added_ms + pass_ms;
+    if (stake > most_staked * allowance_ * base_ms)
+      break;
+    const auto rate = tokens / (base_ms + stake);
+    if (rate > best_rate) {
+      best_rate = rate;
+      best = order.size();
+    }
+    if (c.depth < option.most)
+      next.push({c.probability * std::min(option.acceptance, 0.99), c.option, c.depth + 1});
+  }
+  for (std::size_t i = 0; i < best; ++i)
+    ++counts[order[i]];
+  // Retries, of as few sequences as cost little beside the others, if the allowance pays for them.
+  auto left = std::min<std::ptrdiff_t>(room - static_cast<std::ptrdiff_t>(best), 1 + step.sequences / 16);
+  int rows = step.rows + static_cast<int>(best);
+  double staked = best > 0 ? 0 : overhead_ms();
+  for (std::size_t i = 0; i < options.size() && left > 0; ++i) {
+    if (counts[i] > 0 || options[i].most == 0 || !due(options[i].sequence))
+      continue;
+    staked += std::max(cost(rows + 1) - cost(rows), 0.0) + options[i].pass_ms;
+    if (staked > allowance_ * base_ms)
+      break;
+    counts[i] = 1;
+    ++rows;
+    --left;
+  }
+  return counts;
+}
+
+void speculation_policy::judged(sequence_id id, std::size_t source, std::size_t grade, std::size_t proposed,
+                                std::size_t accepted) {
+  const bool wrong = accepted < proposed;
+  overall_[source][grade].add(accepted, wrong, overall_decay);
+  const auto s = sequences_.find(id);
+  if (s == sequences_.end())
+    return;
+  s->second.measured[{source, grade}].add(accepted, wrong, sequence_decay);
+  s->second.idle = 0;
+  s->second.patience = accepted > 0 ? least_patience : std::min(s->second.patience * 2, most_patience);
+}
+
+void speculation_policy::plain(sequence_id id) {
+  if (const auto s = sequences_.find(id); s != sequences_.end())
+    s->second.idle = std::min(s->second.idle + 1, most_patience);
+}
+
+void speculation_policy::finished(const measured_step& step, const step_cost_fn& cost) {
+  if (step.plain.sequences == 0)
+    return;
+  const auto expected = cost(step.plain.rows);
+  const auto unit = unit_ms(step.plain, cost);
+  const auto plain_ms = expected + plain_excess_.ms;
+  const auto ms = std::min(step.ms, plain_ms + most_loss * unit); // beyond: an accident
+  const auto unexplained = ms - step.drawing_ms - std::max(cost(step.plain.rows + step.guesses), expected);
+  if (step.guesses > 0 || step.held || step.drawing_ms > 0) {
+    guessed_excess_.add(unexplained);
+    allowance_ += static_cast<double>(step.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
+  } else {
+    plain_excess_.add(unexplained);
+  }
+  if (allowance_ < settings_.allowance)
+    allowance_ = std::min(allowance_ + settings_.share * ms / unit, settings_.allowance);
+  allowance_ = std::clamp(allowance_, least_allowance, most_allowance);
+}
+
+} // namespace troupe

@@ -1,0 +1,140 @@
+// Speculation as the scheduler sees it: guesses for the sequences of a step, from whatever source promises most, in the
+// number that pays. Owns the drafters and the policy; the draft model is asked through requests that an actor carries.
+// Single-threaded. Everything here is derivable from the transcripts, or a measurement.
+//
+// The scheduler's calls, step by step:
+//   begin      a sequence was admitted, and may speculate
+//   waits      instead of planning ahead: shall the next step be planned only when all tokens are known?
+//   collect    all tokens are known: what to ask the draft model, if anything; `waits` until `deliver`
+//   propose    guesses for the sequences that decode in the step being planned
+//   judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
+//   finished   the step is over
+//   end        the sequence has ended, or was preempted
+#pragma once
+
+#include "runtime/speculation/draft_request.hpp"
+#include "runtime/speculation/drafter.hpp"
+#include "runtime/speculation/speculation_policy.hpp"
+#include "runtime/support/error.hpp"
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+struct speculation_settings {
+  speculation mode = speculation::automatic; // of requests that leave it to the engine
+  bool draft_model = false;                  // there is one
+  int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
+  drafter_factory custom = {};               // unless null, the only source (benches)
+};
+
+/// Refuses a request whose `speculate` asks for what there is not.
+std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params);
+
+/// A sequence of a step being planned that decodes: all but its last known token are computed.
+struct decoding_sequence {
+  sequence_id id;
+  int most = 0; // guesses that there is room for, in its context and its max_tokens
+};
+
+struct speculation_counters {
+  std::uint64_t drafts = 0, proposed = 0, accepted = 0; // proposals; their guesses; of these, right
+  std::vector<std::uint64_t> accepted_at;               // [i]: proposals whose guess i was accepted
+};
+
+class speculator {
+public:
+  /// `cost`: of a step's rows at the present context; called only by the methods below.
+  speculator(speculation_settings settings, step_cost_fn cost);
+  ~speculator();
+
+  /// `known`: prompt and tokens emitted so far. Does nothing if the request wants no speculation. Tables are sized for
+  /// prompt and max_tokens.
+  void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
+             std::size_t prompt_tokens, std::span<const token_id> prediction);
+  void end(sequence_id id);
+
+  /// Whether to plan the next step only when the tokens of all steps in flight are known: guesses are expected to pay,
+  /// or the draft model is at work. Called when the step could be planned ahead; `decoding`: its sequences.
+  bool waits(const plain_step& step, std::span<const decoding_sequence> decoding);
+
+  /// What to ask the draft model before the step is planned.
+  std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding, int room);
+  void deliver(const draft_reply& reply);
+
+  /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones.
+  std::vector<std::vector<token_id>> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                             int room);
+
+  /// What the model chose at the rows of a sequence that had guesses: choices[0] follows its last known token,
+  /// choices[i] its guess i. Returns how many guesses were right, and appends them and the choice that follows.
+  std::size_t judged(sequence_id id, std::span<const token_id> choices);
+
+  /// Tokens that a sequence has gained in a step in which it had no guesses.
+  void append(sequence_id id, std::span<const token_id> tokens);
+
+  /// A step is over, `ms` after the one before it, or after it could begin. After the calls of `judged` and `append`.
+  void finished(const plain_step& step, double ms);
+
+  const speculation_counters& counters() const { return counters_; }
+  const speculation_policy& policy() const { return policy_; }
+
+private:
+  enum source : std::size_t { ngram, lookahead, draft, custom, sources };
+
+  struct proposal {
+    source from{};
+    std::size_t grade = 0;
+    std::vector<token_id> guesses;
+  };
+
+  struct sequence {
+    std::shared_ptr<const sampling_params> params;
+    std::size_t prompt_tokens = 0, tokens = 0;
+    std::array<std::unique_ptr<drafter>, sources> drafters;
+    bool drafts = false;                        // the draft model may serve it
+    std::vector<token_id> unsent;               // tokens that the draft model has not been told
+    std::size_t lag = 0;                        // tokens that the draft model has not computed
+    std::optional<std::vector<token_id>> drawn; // the draft model's guesses of the tokens that follow
+    std::optional<proposal> proposed;           // in flight
+    unsigned turn = 0;                          // of the sources when it is tried again
+  };
+
+  struct plan {
+    std::vector<source> from;
+    std::vector<int> guesses;
+    bool any = false;
+  };
+
+  /// `ask`: guesses of the draft model may still be asked for.
+  plan decide(const plain_step& step, std::span<const decoding_sequence> decoding, int room, bool ask) const;
+  guess_option option(const sequence& s, const decoding_sequence& d, source from) const;
+  std::optional<source> choose(const sequence& s, const decoding_sequence& d, const plain_step& step, bool ask) const;
+  bool worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const;
+  void gain(sequence& s, std::span<const token_id> tokens);
+
+  speculation_settings settings_;
+  step_cost_fn cost_;
+  speculation_policy policy_;
+  std::map<sequence_id, sequence> sequences_;
+  speculation_counters counters_;
+
+  std::uint64_t last_request_ = 0;
+  bool asked_ = false; // the draft model has not replied
+  std::vector<sequence_id> ended_;
+  double pass_ms_ = 0, row_ms_ = 0; // of the draft model, measured: a pass that draws, a row that catches up
+
+  // Since the last step was over.
+  bool held_ = false;
+  int proposals_ = 0; // in flight
+  int guesses_ = 0, accepted_ = 0;
+  double drawing_ms_ = 0, catch_up_ms_ = 0;
+};
+
+} // namespace troupe

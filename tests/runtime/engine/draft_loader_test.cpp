@@ -1,0 +1,75 @@
+#include "runtime/engine/draft_loader.hpp"
+
+#include "tests/test_data.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+
+namespace {
+
+engine_options with_draft(const std::string& model, const std::string& draft) {
+  engine_options o;
+  o.model = golden(model);
+  o.draft = draft;
+  o.compute.device = "cpu";
+  o.compute.threads = 1;
+  o.kv_cache_bytes = 4 << 20;
+  o.max_context = 128;
+  o.max_sequences = 4;
+  return o;
+}
+
+std::string refusal_of(const engine_options& options) {
+  try {
+    load_model(options, {});
+  } catch (const failure& f) {
+    CHECK((f.what_failed().code == errc::not_found || f.what_failed().param == "draft"));
+    return f.what();
+  }
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("a draft model is loaded with its target, and both KV caches fit in what was asked for") {
+  const auto alone = load_model(with_draft("llama-gqa", ""), {});
+  CHECK_FALSE(alone->draft);
+  CHECK_FALSE(alone->speculation.draft_model);
+  std::string lines;
+  const auto both = load_model(with_draft("llama-gqa", golden("llama-gqa")),
+                               [&](const load_status& s) { lines += s.line + "\n"; });
+  REQUIRE(both->draft);
+  CHECK(both->speculation.draft_model);
+  CHECK(both->info.draft == "llama-gqa");
+  CHECK(both->blocks == alone->blocks / 2); // the draft is as large as its target
+  CHECK(both->info.weight_bytes == alone->info.weight_bytes);
+  CHECK(lines.find("with the draft model llama-gqa") != std::string::npos);
+  const auto spec = both->drafting();
+  CHECK(spec.runner.blocks == both->blocks);
+  CHECK(spec.runner.sizes.context == 128);
+  CHECK(spec.sampler.eos_ids == both->sampler().eos_ids);
+  CHECK(spec.target_vocab == both->info.vocab_size);
+}
+
+TEST_CASE("a draft model of another vocabulary is refused in a sentence") {
+  const auto other = refusal_of(with_draft("llama-gqa", golden("qwen2")));
+  CHECK(other.find("the draft model qwen2 has another vocabulary than llama-gqa: ") == 0);
+  CHECK(refusal_of(with_draft("llama-gqa", "synthetic:llama-135m")).find("the draft model has no tokenizer") !=
+        std::string::npos);
+  CHECK_FALSE(refusal_of(with_draft("llama-gqa", "/no/such/folder")).empty());
+  auto backwards = with_draft("llama-gqa", golden("llama-gqa"));
+  backwards.model = "synthetic:llama-135m";
+  backwards.kv_cache_bytes = 64 << 20;
+  CHECK(refusal_of(backwards).find("only the draft model has a tokenizer") != std::string::npos);
+}
+
+TEST_CASE("the first token that differs between two vocabularies is named") {
+  const auto json = [](const std::string& vocabulary) {
+    return tokenizer::parse(R"({"model":{"type":"BPE","vocab":)" + vocabulary + R"(,"merges":[]}})", "test");
+  };
+  const auto one = json(R"({"a":0,"b":1,"c":2})");
+  CHECK_FALSE(vocabulary_difference(*one, *json(R"({"a":0,"b":1,"c":2})")).has_value());
+  CHECK(vocabulary_difference(*one, *json(R"({"a":0,"x":1,"c":2})")) == "token 1 is \"b\", not \"x\"");
+  CHECK(vocabulary_difference(*one, *json(R"({"a":0,"b":1})")) == "it has 3 tokens, not 2");
+}
