@@ -19,4 +19,6 @@ if(TROUPE_PROGRAM)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/storyteller/model/
     DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/storyteller/draft/
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/troupe/storyteller-draft)
 endif()

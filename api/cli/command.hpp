@@ -25,6 +25,7 @@ command add_tokenize(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
 command add_bench_model(CLI::App& bench);
 command add_bench_machine(CLI::App& bench);
+command add_bench_speculate(CLI::App& bench);
 command add_bench_perplexity(CLI::App& bench);
 
 } // namespace troupe::cli

@@ -109,6 +109,7 @@ int run_chosen(const std::vector<std::string>& arguments) {
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));
   commands.push_back(add_bench_machine(*bench));
+  commands.push_back(add_bench_speculate(*bench));
   commands.push_back(add_bench_perplexity(*bench));
 
   try {

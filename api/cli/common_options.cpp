@@ -1,6 +1,7 @@
 #include "api/cli/common_options.hpp"
 
 #include "api/cli/values.hpp"
+#include "runtime/speculation/speculation_names.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -99,6 +100,26 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
     ->type_name("NAME")
     ->group(model_group);
+  command
+    .add_option("--draft", options.draft,
+                "A smaller model of the same vocabulary that guesses the next tokens, for the model to check several "
+                "in one step; none: none")
+    ->type_name("PATH")
+    ->default_str("the bundled storyteller's, for the storyteller")
+    ->group(model_group);
+  std::vector<std::string> kinds;
+  for (const auto& [name, kind] : speculation_names)
+    kinds.emplace_back(name);
+  command
+    .add_option_function<std::string>(
+      "--speculate", [&](const std::string& name) { options.speculate = *speculation_of(name); },
+      "Guess tokens by the draft model, by what followed the last words before (ngram), or by the model's own "
+      "corrections (lookahead), unless a request says otherwise; auto: by whatever guesses best, as far as it pays. "
+      "Answers are the same")
+    ->check(one_of(std::move(kinds)))
+    ->type_name("HOW")
+    ->default_str("auto")
+    ->group(model_group);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)
       ->check(integer_between(low, most_counted))
@@ -173,6 +194,19 @@ std::string bundled_model() {
     if (fs::exists(folder / "config.json", ignored))
       return fs::weakly_canonical(folder, ignored).string();
   return {};
+}
+
+engine_options with_bundled_draft(engine_options options) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (options.draft == "none")
+    options.draft.clear();
+  else if (const auto bundled = bundled_model();
+           options.draft.empty() && options.speculate != speculation::off && options.model == bundled)
+    for (const auto* beside : {"draft", "storyteller-draft"})
+      if (const auto folder = fs::path(bundled).parent_path() / beside; fs::exists(folder / "config.json", ignored))
+        options.draft = folder.string();
+  return options;
 }
 
 void require_model(const std::string& model) {

@@ -30,6 +30,9 @@ void add_engine_options(CLI::App& command, engine_options& options);
 /// directory. Empty if not found.
 std::string bundled_model();
 
+/// Takes the bundled model's draft for it, unless another one or none was asked for.
+engine_options with_bundled_draft(engine_options options);
+
 /// Throws failure(not_found) if no model was given and none is bundled.
 void require_model(const std::string& model);
 

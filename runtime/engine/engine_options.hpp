@@ -33,7 +33,7 @@ struct engine_options {
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
-  drafter_factory drafter_for_bench = {};         // unless null, the only source of guesses
+  drafter_factory drafter_for_bench = {};         // what it makes is a sequence's only source of guesses
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 

@@ -63,11 +63,11 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   if (mode == speculation::off || settings_.most_guesses <= 0)
     return;
   sequence s;
-  const auto wants = [&](speculation kind) {
-    return !settings_.custom && (mode == speculation::automatic || mode == kind);
-  };
   if (settings_.custom)
     s.drafters[custom] = settings_.custom(id, known.first(prompt_tokens));
+  const auto wants = [&](speculation kind) {
+    return !s.drafters[custom] && (mode == speculation::automatic || mode == kind);
+  };
   if (wants(speculation::ngram))
     s.drafters[ngram] = std::make_unique<ngram_drafter>(prediction, prompt_tokens + as_size(params->max_tokens));
   if (wants(speculation::lookahead))

@@ -31,7 +31,7 @@ struct speculation_settings {
   speculation mode = speculation::automatic; // of requests that leave it to the engine
   bool draft_model = false;                  // there is one
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
-  drafter_factory custom = {};               // unless null, the only source (benches)
+  drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
 };
 
 /// Refuses a request whose `speculate` asks for what there is not.

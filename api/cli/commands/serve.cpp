@@ -126,7 +126,7 @@ int serve(const serve_options& options) {
   console terminal;
   terminal.catch_interrupts();
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
-  const auto engine = engine::start(options.engine, follow(log, options.is_verbose(), terminal));
+  const auto engine = engine::start(with_bundled_draft(options.engine), follow(log, options.is_verbose(), terminal));
   engine_service service(engine);
   server listening(service, options.server);
   const auto url = url_of(host, listening.port());

@@ -44,7 +44,8 @@ void progress::show(const load_status& status) {
 engine start_engine(const engine_options& options, bool quiet) {
   require_model(options.model);
   const auto shown = std::make_shared<progress>(quiet);
-  auto started = engine::start(options, [shown](const load_status& status) { shown->show(status); });
+  auto started = engine::start(with_bundled_draft(options),
+                               [shown](const load_status& status) { shown->show(status); });
   started.wait_until_ready();
   return started;
 }

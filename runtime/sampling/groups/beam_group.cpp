@@ -41,6 +41,7 @@ std::vector<token_id> beam_group::extend(const judged_rows& judged, std::span<co
 
   // Among the best `width` extensions, those that end are finished; the best `width` that do not end run on.
   std::vector<beam> next;
+  std::vector<finished> ended, cut; // by a token, by their number
   std::vector<token_id> chosen;
   for (std::size_t rank = 0; rank < all.size() && chosen.size() < rules_.width; ++rank) {
     const auto& e = all[rank];
@@ -54,15 +55,18 @@ std::vector<token_id> beam_group::extend(const judged_rows& judged, std::span<co
     if (why == sampled_token::finish::none)
       next.push_back({append(), e.score, logprob, row, e.id});
     else if (rank < rules_.width)
-      keep({append(), why, e.score / std::pow(static_cast<double>(tokens), rules_.length_penalty), logprob});
+      (why == sampled_token::finish::length ? cut : ended)
+        .push_back({append(), why, e.score / std::pow(static_cast<double>(tokens), rules_.length_penalty), logprob});
     if (why == sampled_token::finish::none || why == sampled_token::finish::length)
       chosen.push_back(e.id);
   }
+  std::ranges::for_each(ended, [this](const finished& one) { keep(one); });
+  if (!rules_.one_of_several || !full() || rules_.stopping != early_stopping::on)
+    std::ranges::for_each(cut, [this](const finished& one) { keep(one); });
   running_ = std::move(next);
   if (!running_.empty()) {
-    const auto best = rules_.ended_may_improve ? all.front().score : running_.front().score;
-    const bool full = finished_.size() == rules_.width;
-    done_ = full && (rules_.stopping == early_stopping::on || !can_improve(best, tokens));
+    const auto best = rules_.one_of_several ? all.front().score : running_.front().score;
+    done_ = full() && (rules_.stopping == early_stopping::on || !can_improve(best, tokens));
   } else {
     done_ = true;
   }

@@ -33,9 +33,9 @@ public:
     double length_penalty = 1;
     early_stopping stopping = early_stopping::off;
     std::size_t max_tokens = 1;
-    /// Of the sequences compared with the finished ones to see whether a better one is possible: those that have just
-    /// ended, too. So it is in transformers' group beam search.
-    bool ended_may_improve = false;
+    /// As in transformers' group beam search: whether a better sequence is possible is asked of those that have just
+    /// ended, too, and early stopping comes before the limit of tokens.
+    bool one_of_several = false;
   };
 
   /// A running sequence and its place among the judged rows.
@@ -72,6 +72,7 @@ public:
 
 private:
   void keep(const finished& one);
+  bool full() const { return finished_.size() == rules_.width; }
   bool can_improve(double best_score, std::size_t tokens) const;
 
   rules rules_;

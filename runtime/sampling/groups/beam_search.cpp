@@ -30,7 +30,7 @@ beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vec
                                 .length_penalty = params_->length_penalty,
                                 .stopping = params_->stopping,
                                 .max_tokens = static_cast<std::size_t>(params_->max_tokens),
-                                .ended_may_improve = groups > 1};
+                                .one_of_several = groups > 1};
   groups_.assign(groups, beam_group(rules));
 }
 

@@ -126,6 +126,25 @@ TEST_CASE("run reports an invalid request, with exit status 1") {
   CHECK(result.err.find("256") != std::string::npos);
 }
 
+TEST_CASE("run refuses options of beams that contradict each other, without loading a model") {
+  const std::pair<strings, std::string> cases[] = {
+    {{"--num-beams", "2", "--temperature", "0.5"}, "`temperature`"},
+    {{"--use-beam-search", "--num-beams", "2", "-n", "3"}, "`n`"},
+    {{"--best-of", "2", "-n", "3"}, "`best_of`"},
+    {{"--length-penalty", "0.5"}, "`length_penalty`"},
+    {{"--early-stopping", "never"}, "`early_stopping`"},
+    {{"--stochastic-beams", "--temperature", "0"}, "`temperature`"},
+    {{"--best-of-rank", "mean"}, "`best_of_rank`"},
+  };
+  for (const auto& [flags, field] : cases) {
+    const auto result = run_troupe(strings{"run", "a", "--model", "/nowhere"} + flags);
+    CHECK(result.status == 1);
+    CHECK(only_line(result.err).starts_with("troupe: " + field));
+  }
+  CHECK(run_troupe({"run", "a", "--early-stopping", "maybe"}).status == 2);
+  CHECK(run_troupe({"run", "a", "--num-beams", "129"}).status == 2);
+}
+
 TEST_CASE("Ctrl-C ends an answer with exit status 130") {
   program endless(TROUPE_PROGRAM,
                   {"run", "Once", "--raw", "--quiet", "--model", golden("llama-gqa"), "--max-tokens", "100000",

@@ -3,9 +3,24 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <set>
 
 using namespace troupe;
+
+namespace {
+
+/// Sets what extreme values of the parameters of beams need beside them.
+void make_room(sampling_params& p) {
+  if (p.diversity_penalty > 0)
+    p.num_beam_groups = 2;
+  if (p.num_beam_groups > 1 || p.length_penalty != 1)
+    p.num_beams = std::max(p.num_beams, std::min(p.num_beam_groups, sampling_fields::most_sequences));
+  if (p.num_beam_groups > 1 && p.diversity_penalty == 0)
+    p.diversity_penalty = 1;
+}
+
+} // namespace
 
 TEST_CASE("every parameter of the table has a name of its own, a valid default and, as an option, a line of help") {
   std::set<std::string_view> names;
@@ -26,6 +41,7 @@ TEST_CASE("the bounds of every parameter are valid, and nothing beyond them") {
       sampling_params params;
       params.max_tokens = sampling_fields::most_int; // leaves room for any min_tokens
       params.*field.member = static_cast<T>(value);
+      make_room(params);
       try {
         params.validate(1);
         return true;

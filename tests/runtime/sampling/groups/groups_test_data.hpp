@@ -3,6 +3,7 @@
 
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/support/json_text.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
 #include <functional>
@@ -61,7 +62,7 @@ inline void check_sequences(json::value expected, const std::vector<hypothesis>&
     const bool near = (i > 0 && scores[i - 1] - scores[i] < closest) ||
       (i + 1 < ids.size() && scores[i] - scores[i + 1] < closest);
     if (!near)
-      CHECK(ids_of(got[i]) == ids[i]);
+      CHECK_MESSAGE(ids_of(got[i]) == ids[i], json_ids(ids_of(got[i])), " instead of ", json_ids(ids[i]));
   }
 }
 
