@@ -1,5 +1,6 @@
 #include "actors/engine.hpp"
 
+#include "actors/drafter.hpp"
 #include "actors/executor.hpp"
 #include "actors/faults.hpp"
 #include "actors/kv_block_manager.hpp"
@@ -261,7 +262,11 @@ private:
     watch(g.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
     watch(g.sampler = spawn_sampler(system, model_));
     watch(g.executor = spawn_executor(system, model_, g.sampler));
-    watch(g.scheduler = spawn_scheduler(system, model_->limits, g.blocks, g.executor, g.sampler, model_->swap,
+    drafter_actor drafter;
+    if (model_->draft)
+      watch(drafter = spawn_drafter(system, model_));
+    watch(g.scheduler = spawn_scheduler(system, model_->limits, {g.blocks, g.executor, g.sampler, drafter},
+                                        model_->swap, model_->speculation,
                                         caf::actor_cast<caf::weak_actor_ptr>(self_)));
     self_->send(g.sampler, attach_atom::value, g.scheduler);
     return g;

@@ -97,6 +97,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
   caf::reacts_to<prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
   caf::reacts_to<std::uint64_t, hypotheses_ptr>,             // sampler: its group of sequences has ended
+  caf::reacts_to<std::uint64_t, std::int32_t, std::int32_t>, // sampler: guesses in one step, and right ones of them
   caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
@@ -111,6 +112,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
   caf::reacts_to<block_grant_ptr>,                            // kv_block_manager: answers each block_request
   caf::reacts_to<step_result_ptr>,                            // sampler: the tokens of a step
+  caf::reacts_to<draft_reply_ptr>,                            // drafter: answers a draft_request
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
 // -- kv_block_manager: decides which sequence holds which block -------------------------------------------------------

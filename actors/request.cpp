@@ -1,6 +1,7 @@
 #include "actors/request.hpp"
 
 #include "actors/spawn.hpp"
+#include "runtime/engine/best_of.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/transcript.hpp"
@@ -41,6 +42,7 @@ public:
       [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
       [this](const prompt_scores_ptr& scores) { add_scores(*scores); },
       [this](std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
+      [this](std::uint64_t number, std::int32_t guesses, std::int32_t right) { count_guesses(number, guesses, right); },
       [this](std::uint64_t number, const error& why) { fail(number, why); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
@@ -88,7 +90,11 @@ private:
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
-    for (int i = 0; i < params_->n; ++i)
+    if (params_->best_of > params_->n)
+      ranking_.emplace(*params_);
+    const auto candidates = ranking_ ? params_->best_of : params_->n;
+    held_.resize(static_cast<std::size_t>(candidates));
+    for (int i = 0; i < candidates; ++i)
       sequences_.emplace_back(static_cast<std::uint32_t>(i), model.info.tokenizer, *what_);
     if (cancelled_)
       return finish_all(finish_reason::cancelled);
@@ -139,11 +145,39 @@ private:
     auto& sequence = sequences_[id.index];
     const bool was_running = !sequence.finished();
     if (auto event = sequence.push(token))
-      client_.line->send(std::move(*event));
+      deliver(id.index, std::move(*event));
+    if (was_running && ranking_)
+      rank(id.index, token.logprob);
     if (was_running && sequence.stopped_by_text())
       self_->send(scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
       done();
+  }
+
+  // Candidates of best_of are answered when all are known.
+  void deliver(std::size_t index, token_event e) {
+    if (ranking_)
+      held_[index].push_back(std::move(e));
+    else
+      client_.line->send(std::move(e));
+  }
+
+  void rank(std::uint32_t index, float logprob) {
+    ranking_->add(index, logprob);
+    if (sequences_[index].finished())
+      ranking_->finish(index);
+    for (std::uint32_t i = 0; i < sequences_.size(); ++i)
+      if (!sequences_[i].finished() && ranking_->hopeless(i)) {
+        sequences_[i].cut(finish_reason::cancelled);
+        self_->send(scheduler_, finish_atom::value, sequence_id{number_, i});
+      }
+  }
+
+  void count_guesses(std::uint64_t number, std::int32_t guesses, std::int32_t right) {
+    if (number != number_)
+      return;
+    accepted_guesses_ += static_cast<std::uint32_t>(right);
+    rejected_guesses_ += static_cast<std::uint32_t>(guesses - right);
   }
 
   // After a restart of the worker group, they come again from the start.
@@ -216,25 +250,54 @@ private:
   void finish_all(finish_reason why) {
     for (auto& s : sequences_)
       if (!s.finished())
-        client_.line->send(s.cut(why));
+        deliver(s.summary().index, s.cut(why));
     done();
   }
 
   void done() {
     const auto now = self_->clock().now();
     done_event e;
-    for (auto& s : sequences_) {
-      e.choices.push_back(s.summary());
+    if (ranking_)
+      answer_best();
+    for (std::size_t i = 0; i < static_cast<std::size_t>(params_->n); ++i) {
+      e.choices.push_back(sequences_[i].summary());
+      e.choices.back().index = static_cast<std::uint32_t>(i);
       e.completion_tokens += e.choices.back().tokens;
     }
     e.prompt_tokens = static_cast<std::uint32_t>(what_->prompt.size());
     e.cached_tokens = cached_tokens_;
+    e.accepted_guesses = accepted_guesses_;
+    e.rejected_guesses = rejected_guesses_;
     const auto started = started_.value_or(first_token_.value_or(now));
     const auto first = first_token_.value_or(now);
     e.queue_ms = milliseconds(started - submitted_);
     e.prefill_ms = milliseconds(first - started);
     e.decode_ms = milliseconds(last_token_.value_or(first) - first);
     end(std::move(e));
+  }
+
+  // Sends what the best candidates have generated, and puts these first. If the request was ended early, some of them
+  // may not be finished.
+  void answer_best() {
+    std::vector<transcript> best;
+    const auto take = [&](std::uint32_t candidate, double logprob, double score) {
+      for (auto& e : held_[candidate]) {
+        e.index = static_cast<std::uint32_t>(best.size());
+        client_.line->send(std::move(e));
+      }
+      held_[candidate].clear();
+      best.push_back(std::move(sequences_[candidate]));
+      best.back().rank(logprob, score);
+    };
+    std::vector<bool> taken(sequences_.size());
+    for (const auto& r : ranking_->best()) {
+      taken[r.candidate] = true;
+      take(r.candidate, r.cumulative_logprob, r.score);
+    }
+    for (std::uint32_t i = 0; i < sequences_.size() && std::ssize(best) < params_->n; ++i)
+      if (!taken[i])
+        take(i, 0, 0);
+    sequences_ = std::move(best);
   }
 
   void fail(error why) {
@@ -271,6 +334,9 @@ private:
   bool paused_ = false;
   bool cancelled_ = false; // before validation
   bool ended_ = false;
+  std::optional<best_of> ranking_;
+  std::vector<std::vector<token_event>> held_; // of candidates
+  std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0;
   std::size_t scored_ = 0; // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};

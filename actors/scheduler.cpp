@@ -3,7 +3,9 @@
 #include "actors/spawn.hpp"
 #include "runtime/scheduling/step_times.hpp"
 
+#include <chrono>
 #include <map>
+#include <optional>
 
 namespace troupe {
 
@@ -13,14 +15,14 @@ class scheduler_state {
 public:
   static constexpr const char* name = "scheduler";
 
-  scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, kv_block_manager_actor blocks,
-                  executor_actor executor, sampler_actor sampler, swap_rates rates, engine_addr engine)
+  scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, scheduler_peers peers, swap_rates rates,
+                  speculation_settings speculation, engine_addr engine)
     : self_(self),
-      scheduler_(limits),
+      speculator_(std::make_shared<speculator>(std::move(speculation),
+                                               [this](int rows) { return scheduler_.expected_ms(rows); })),
+      scheduler_(limits, speculator_),
       swap_(rates),
-      blocks_(std::move(blocks)),
-      executor_(std::move(executor)),
-      sampler_(std::move(sampler)),
+      peers_(std::move(peers)),
       engine_(std::move(engine)) {
     self_->set_down_handler([this](caf::down_msg& down) { cancel(down.source); });
   }
@@ -32,6 +34,7 @@ public:
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
       [this](const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](const step_result_ptr& result) { finish_step(*result); },
+      [this](const draft_reply_ptr& reply) { take_drafts(*reply); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
   }
@@ -45,7 +48,7 @@ private:
     self_->monitor(client);
     clients_.emplace(a.request, client);
     requests_.emplace(client.address(), a.request);
-    self_->send(sampler_, attach_atom::value, a.request, client);
+    self_->send(peers_.sampler, attach_atom::value, a.request, client);
     plan_step();
   }
 
@@ -69,10 +72,14 @@ private:
   }
 
   void finish_step(const step_result& result) {
-    if (const auto step = times_.finished(result, self_->clock().now()))
+    const auto now = self_->clock().now();
+    const auto since = busy_since_ ? now - *std::exchange(busy_since_, now) : clock::duration(0);
+    if (const auto step = times_.finished(result, now))
       if (auto news = scheduler_.observe(step->shape, step->ms); !news.empty())
         tell_engine(std::move(news));
-    scheduler_.finished(result);
+    scheduler_.finished(result, std::chrono::duration<double, std::milli>(since).count());
+    if (scheduler_.idle())
+      busy_since_.reset();
     plan_step();
   }
 
@@ -81,7 +88,17 @@ private:
       self_->send(caf::actor_cast<engine_actor>(alive), news_atom::value, std::move(news));
   }
 
+  void take_drafts(const draft_reply& reply) {
+    speculator_->deliver(reply);
+    scheduler_.replied();
+    plan_step();
+  }
+
   void plan_step() {
+    if (peers_.drafter)
+      if (auto request = scheduler_.collect_draft_request())
+        self_->send(peers_.drafter, std::make_shared<const draft_request>(std::move(*request)),
+                    draft_reply_actor(scheduler_actor(self_)));
     if (scheduler_.wants_step())
       request_blocks(scheduler_.begin_step());
   }
@@ -89,7 +106,7 @@ private:
   // Sent rather than requested: if the block manager dies, the engine ends the whole group.
   void request_blocks(block_request request) {
     request.swap = decide_swap(swap_, scheduler_.cost(), scheduler_.step_rows());
-    self_->send(blocks_, std::make_shared<const block_request>(std::move(request)), scheduler_actor(self_));
+    self_->send(peers_.blocks, std::make_shared<const block_request>(std::move(request)), scheduler_actor(self_));
   }
 
   void apply_grant(const block_grant& grant) {
@@ -104,19 +121,24 @@ private:
       if (auto client = clients_.find(request); client != clients_.end())
         self_->send(client->second, request, why);
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
-      times_.planned(**plan, self_->clock().now());
-      self_->send(executor_, *plan);
+      const auto now = self_->clock().now();
+      times_.planned(**plan, now);
+      if (!busy_since_)
+        busy_since_ = now;
+      self_->send(peers_.executor, *plan);
     }
     plan_step();
   }
 
+  using clock = std::chrono::steady_clock;
+
   scheduler_actor::pointer self_;
+  std::shared_ptr<speculator> speculator_;
   scheduler scheduler_;
   step_times times_;
+  std::optional<clock::time_point> busy_since_; // the end of the last step, or when the next one could begin
   swap_rates swap_;
-  kv_block_manager_actor blocks_;
-  executor_actor executor_;
-  sampler_actor sampler_;
+  scheduler_peers peers_;
   engine_addr engine_;
   std::map<std::uint64_t, request_actor> clients_;
   std::map<caf::actor_addr, std::uint64_t> requests_;
@@ -124,10 +146,10 @@ private:
 
 } // namespace
 
-scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, kv_block_manager_actor blocks,
-                                executor_actor executor, sampler_actor sampler, swap_rates rates, engine_addr engine) {
-  return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(blocks), std::move(executor),
-                                                       std::move(sampler), rates, std::move(engine));
+scheduler_actor spawn_scheduler(caf::actor_system& system, scheduler_limits limits, scheduler_peers peers,
+                                swap_rates rates, speculation_settings speculation, engine_addr engine) {
+  return spawn_state<scheduler_actor, scheduler_state>(system, limits, std::move(peers), rates, std::move(speculation),
+                                                       std::move(engine));
 }
 
 } // namespace troupe

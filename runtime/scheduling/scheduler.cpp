@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -50,7 +51,7 @@ std::optional<error> scheduler::submit(admission a) {
   }
   if (a.resumed.empty())
     add(std::move(s));
-  stalled_ = false;
+  changed();
   return std::nullopt;
 }
 
@@ -59,7 +60,8 @@ scheduler::sequence& scheduler::add(sequence s) {
   queue_of(stored).emplace(order(stored), &stored);
   paused_count_ += stored.paused();
   if (proposer_ && !stored.grouped())
-    proposer_->begin({stored.id, stored.params, stored.prompt, stored.prediction}, stored.tokens);
+    proposer_->begin(stored.id, stored.params, stored.tokens, stored.prompt->size(),
+                     stored.prediction ? std::span<const token_id>(*stored.prediction) : std::span<const token_id>());
   return stored;
 }
 
@@ -91,7 +93,7 @@ std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) 
     queue_of(s).emplace(order(s), &s);
     paused_count_ += paused ? 1 : -1;
   }
-  stalled_ = false;
+  changed();
   while (paused_count_ > static_cast<std::size_t>(limits_.max_queue + limits_.max_sequences)) {
     dropped.push_back(pauses_.begin()->second);
     cancel(dropped.back());
@@ -135,11 +137,56 @@ bool scheduler::ready(const group& g) const {
   });
 }
 
-bool scheduler::unpredictable(const sequence& s) const {
-  if (s.guesses > 0 || (s.grouped() && groups_.at(s.id.request).judging))
-    return true;
-  return proposer_ && !s.grouped() &&
-    (s.samples_in_flight > 0 ? s.planned < s.last_row && proposer_->expects(s.id) : proposer_->pending(s.id));
+// The sequences that decode in the next step, as far as they can have guesses.
+scheduler::decoding_step scheduler::decoding() {
+  decoding_step found;
+  context_ = 0;
+  for (auto& [_, s] : running_) {
+    const auto rows = rows_wanted(*s);
+    found.step.rows += rows;
+    if (rows == 0 || !s->decodes() || s->grouped() || s->siblings > 0)
+      continue;
+    found.in_flight = found.in_flight || s->samples_in_flight > 0;
+    context_ += s->planned;
+    found.sequences.push_back({s->id, std::max(s->last_row - s->planned - 1, 0)});
+  }
+  found.step.rows = std::min(found.step.rows, limits_.step_tokens);
+  found.step.sequences = static_cast<int>(found.sequences.size());
+  return found;
+}
+
+// Whether the next step must or should not be planned before what is in flight is known.
+bool scheduler::held_back() {
+  if (held_back_)
+    return *held_back_;
+  const auto unpredictable = [this](auto& entry) {
+    const auto& s = *entry.second;
+    return s.guesses > 0 || (s.grouped() && groups_.at(s.id.request).judging);
+  };
+  bool hold = std::ranges::any_of(running_, unpredictable);
+  if (!hold && proposer_)
+    if (const auto next = decoding(); !next.sequences.empty())
+      hold = next.in_flight ? proposer_->waits(next.step, next.sequences) : proposer_->asked();
+  held_back_ = hold;
+  return hold;
+}
+
+std::optional<draft_request> scheduler::collect_draft_request() {
+  if (!proposer_ || awaiting_grant_ || steps_in_flight_ > 0)
+    return std::nullopt;
+  const auto next = decoding();
+  if (next.sequences.empty())
+    return std::nullopt;
+  auto request = proposer_->collect(next.step, next.sequences, extra_logit_rows);
+  if (request)
+    changed();
+  return request;
+}
+
+// Something happened that may allow, or forbid, to plan a step.
+void scheduler::changed() {
+  stalled_ = false;
+  held_back_.reset();
 }
 
 bool scheduler::admissible(const sequence& s) const {
@@ -147,10 +194,10 @@ bool scheduler::admissible(const sequence& s) const {
   return s.samples_in_flight == 0 && !(s.grouped() && groups_.at(s.id.request).judging) && rows_wanted(s) > 0;
 }
 
-bool scheduler::can_plan() const {
+bool scheduler::can_plan() {
   if (stalled_ || steps_in_flight_ >= limits_.steps_ahead)
     return false;
-  if (std::ranges::any_of(running_, [this](auto& entry) { return unpredictable(*entry.second); }))
+  if (held_back())
     return false;
   for (auto& [_, s] : running_)
     if (rows_wanted(*s) > 0)
@@ -161,7 +208,7 @@ bool scheduler::can_plan() const {
   return false;
 }
 
-bool scheduler::wants_step() const { return !awaiting_grant_ && (!later_.empty() || can_plan()); }
+bool scheduler::wants_step() { return !awaiting_grant_ && (!later_.empty() || can_plan()); }
 
 // -- sequence lifetime ------------------------------------------------------------------------------------------------
 
@@ -288,16 +335,18 @@ void scheduler::end(sequence_id id) {
         other == sequences_.end() || other->first.request != id.request)
       pauses_.erase(since);
   }
-  stalled_ = false;
+  changed();
 }
 
-void scheduler::finished(const step_result& result) {
+void scheduler::finished(const step_result& result, double ms) {
   --steps_in_flight_;
-  stalled_ = false;
+  changed();
+  std::set<sequence_id> with_guesses;
   for (auto& outcome : result.judged) {
     counters_.accepted_tokens += static_cast<std::uint64_t>(outcome.accepted);
+    with_guesses.insert(outcome.sequence);
     if (proposer_ && find(outcome.sequence))
-      proposer_->judged(outcome);
+      proposer_->judged(outcome.sequence, outcome.choices);
   }
   for (auto& sampled : result.sampled) {
     auto* s = find(sampled.sequence);
@@ -307,8 +356,8 @@ void scheduler::finished(const step_result& result) {
     }
     s->tokens.push_back(sampled.token.id);
     ++counters_.generated_tokens;
-    if (proposer_)
-      proposer_->append(s->id, sampled.token.id);
+    if (proposer_ && !with_guesses.contains(s->id))
+      proposer_->append(s->id, std::span(&sampled.token.id, 1));
     if (sampled.more)
       continue;
     --s->samples_in_flight;
@@ -316,6 +365,10 @@ void scheduler::finished(const step_result& result) {
       s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
+  }
+  if (proposer_ && !plain_steps_.empty()) {
+    proposer_->finished(plain_steps_.front(), ms);
+    plain_steps_.pop_front();
   }
   for (auto& outcome : result.groups)
     book(outcome);
@@ -380,6 +433,14 @@ void scheduler::drop(sequence& s, group& g) {
 }
 
 std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
+
+double scheduler::expected_ms(int rows) const {
+  const double sequences = std::max<double>(static_cast<double>(running_.size()), 1);
+  return cost_.expected_ms({.rows = static_cast<double>(rows),
+                            .logit_rows = static_cast<double>(rows),
+                            .attended = context_ / sequences * rows,
+                            .read = context_});
+}
 
 std::string scheduler::observe(const step_shape& step, double ms) {
   cost_.observe(step, ms);

@@ -8,12 +8,13 @@
 // of its group, holds the next step back until it is known.
 #pragma once
 
-#include "runtime/scheduling/proposer.hpp"
 #include "runtime/scheduling/step.hpp"
 #include "runtime/scheduling/step_budget.hpp"
+#include "runtime/speculation/proposer.hpp"
 #include "runtime/support/error.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -82,7 +83,7 @@ public:
   std::vector<std::uint64_t> pause(std::uint64_t request, bool paused);
 
   /// Whether `begin_step` may be called: no block request is unanswered, and there is something to request or to plan.
-  bool wants_step() const;
+  bool wants_step();
 
   /// The first block request of a step. Follow with `granted`.
   block_request begin_step();
@@ -92,14 +93,24 @@ public:
   using next = std::variant<std::monostate, block_request, std::shared_ptr<const step_plan>>;
   next granted(const block_grant& grant);
 
-  /// Appends the tokens that a step has sampled.
-  void finished(const step_result& result);
+  /// Appends the tokens that a step has sampled. `ms`: since the end of the step before it, or since it could begin.
+  void finished(const step_result& result, double ms = 0);
+
+  /// What to ask the draft model before the next step is planned; `replied` once the proposer has its reply.
+  std::optional<draft_request> collect_draft_request();
+  void replied() { changed(); }
 
   /// Learns what a step has cost. Returns a line for the log, mostly empty.
   std::string observe(const step_shape& step, double ms);
 
   /// What steps cost, as far as it was observed.
   const step_cost& cost() const { return cost_; }
+
+  /// Of a step of so many rows that all want logits, at the context of the sequences that last decoded.
+  double expected_ms(int rows) const;
+
+  /// Whether no sequence runs.
+  bool idle() const { return running_.empty(); }
 
   /// Rows that a step may have now.
   std::int32_t step_rows() const { return step_budget_.rows(cost_); }
@@ -169,9 +180,16 @@ private:
   std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
   static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens(); }
   bool ready(const group& g) const;
-  bool unpredictable(const sequence& s) const;
   bool admissible(const sequence& s) const;
-  bool can_plan() const;
+  bool can_plan();
+  bool held_back();
+  struct decoding_step {
+    plain_step step;
+    std::vector<decoding_sequence> sequences;
+    bool in_flight = false; // tokens of some are not known
+  };
+  decoding_step decoding();
+  void changed();
 
   // Planning a step, in rounds of block requests and grants.
   void preempt_for_waiting(block_request& request);
@@ -210,6 +228,7 @@ private:
   std::shared_ptr<proposer> proposer_;
   step_cost cost_;
   step_budget step_budget_;
+  double context_ = 0; // positions of the sequences that decode
   std::map<sequence_id, sequence> sequences_;
   std::map<std::uint64_t, group> groups_;         // by request
   queue running_, waiting_, paused_;              // paused_: those that do not run
@@ -228,16 +247,18 @@ private:
   std::optional<step_plan> draft_;
   std::set<sequence_id> demanded_, granted_, last_rows_; // last_rows_: demanded for groups, all or none
   std::vector<block_demand> demands_;                    // of the unanswered block request
-  std::map<sequence_id, proposal> guesses_;              // for the draft
+  std::map<sequence_id, std::vector<token_id>> guesses_; // for the draft
   std::int32_t budget_ = 0;
   std::int32_t extra_logits_ = 0; // rows of logits left for guesses and scores
   std::int32_t slots_promised_ = 0;
-  bool awaiting_grant_ = false; // a block request is unanswered
-  bool starved_ = false;        // the last admission was refused for lack of blocks
-  bool stalled_ = false;        // the last step had no rows, and nothing has changed since it began
+  bool awaiting_grant_ = false;   // a block request is unanswered
+  bool starved_ = false;          // the last admission was refused for lack of blocks
+  std::optional<bool> held_back_; // as found since anything has changed
+  bool stalled_ = false;          // the last step had no rows, and nothing has changed since it began
 
   std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
   std::int32_t steps_in_flight_ = 0;
+  std::deque<plain_step> plain_steps_; // of the steps in flight, without their guesses
   scheduler_counters counters_;
 };
 

@@ -106,7 +106,6 @@ struct sample_demand {
   std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
   std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
-  bool wants_choices = false;                  // in judged_guesses, also those after a wrong guess
 };
 
 /// The sequences of a group, judged together.

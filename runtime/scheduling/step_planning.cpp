@@ -96,19 +96,18 @@ void scheduler::ask_for_guesses() {
   guesses_.clear();
   if (!proposer_)
     return;
-  std::vector<proposal> decoding;
-  std::int32_t rows = 0;
-  for (auto& [_, s] : running_) {
-    rows += rows_wanted(*s);
-    if (rows_wanted(*s) == 1 && s->planned == s->known() - 1 && s->siblings == 0 && !s->grouped())
-      decoding.push_back({s->id, std::min(s->last_row - s->planned - 1, extra_logits_)});
-  }
-  proposer_->propose(decoding, std::min(rows, budget_));
-  for (auto& p : decoding) {
-    p.guesses.resize(std::min({p.guesses.size(), static_cast<std::size_t>(p.most), std::size_t(extra_logits_)}));
-    extra_logits_ -= static_cast<std::int32_t>(p.guesses.size());
-    if (!p.guesses.empty())
-      guesses_.emplace(p.sequence, std::move(p));
+  const auto next = decoding();
+  if (next.sequences.empty() || next.in_flight)
+    return;
+  const auto room = std::min(extra_logits_, budget_ - std::min(next.step.rows, budget_));
+  auto proposals = proposer_->propose(next.step, next.sequences, room);
+  for (std::size_t i = 0; i < proposals.size(); ++i) {
+    auto& guesses = proposals[i];
+    const auto most = std::min(next.sequences[i].most, extra_logits_);
+    guesses.resize(std::min(guesses.size(), static_cast<std::size_t>(most)));
+    extra_logits_ -= static_cast<std::int32_t>(guesses.size());
+    if (!guesses.empty())
+      guesses_.emplace(next.sequences[i].id, std::move(guesses));
   }
 }
 
@@ -124,7 +123,7 @@ void scheduler::demand_for_running(block_request& request) {
       return;
     }
     const auto guesses = guesses_.find(s.id);
-    const auto more = guesses == guesses_.end() ? 0 : static_cast<std::int32_t>(guesses->second.guesses.size());
+    const auto more = guesses == guesses_.end() ? 0 : static_cast<std::int32_t>(guesses->second.size());
     const auto rows = std::min(rows_wanted(s) + more, left);
     demand(request, s, rows);
     left -= rows;
@@ -300,7 +299,7 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
       plan.after_tokens_of = last_sampling_step_;
       plan.tokens.push_back(placeholder(s.slot));
     } else {
-      plan.tokens.push_back(guesses->second.guesses[static_cast<std::size_t>(p - s.known())]);
+      plan.tokens.push_back(guesses->second[static_cast<std::size_t>(p - s.known())]);
     }
   }
   (s.planned >= s.prompt_tokens() && s.planned + answer.rows >= s.known()
@@ -339,7 +338,6 @@ void scheduler::add_samples(sequence& s, std::int32_t guesses) {
   auto& sample = add_sample(s, logit_row);
   s.guesses = sample.guesses = guesses;
   if (guesses > 0) {
-    sample.wants_choices = guesses_.at(s.id).wants_choices;
     ++counters_.drafts;
     counters_.draft_tokens += static_cast<std::uint64_t>(guesses);
   }
@@ -407,12 +405,18 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   auto plan = std::exchange(draft_, std::nullopt);
   if (plan->tokens.empty())
     return nullptr;
-  stalled_ = false;
+  changed();
   plan->step = ++last_step_;
   plan->ended = std::exchange(ended_, {});
   plan->moves = std::exchange(moves_, {});
   if (!plan->samples.empty())
     last_sampling_step_ = plan->step;
+  if (proposer_) {
+    int guesses = 0;
+    for (const auto& sample : plan->samples)
+      guesses += sample.guesses;
+    plain_steps_.push_back({static_cast<int>(plan->tokens.size()) - guesses, static_cast<int>(plan->samples.size())});
+  }
   ++steps_in_flight_;
   ++counters_.steps;
   return std::make_shared<const step_plan>(std::move(*plan));

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"
+#include "runtime/speculation/proposer.hpp"
 #include "runtime/support/types.hpp"
 
 #include <array>
@@ -21,12 +22,6 @@ namespace troupe {
 
 /// Expected milliseconds of a step of so many rows, at the present context.
 using step_cost_fn = std::function<double(int rows)>;
-
-/// A step without its guesses.
-struct plain_step {
-  int rows = 0;      // all, those of prompts included
-  int sequences = 0; // that decode: each gains one token
-};
 
 /// What one sequence of a step could be given.
 struct guess_option {

@@ -1,19 +1,11 @@
 // Speculation as the scheduler sees it: guesses for the sequences of a step, from whatever source promises most, in the
 // number that pays. Owns the drafters and the policy; the draft model is asked through requests that an actor carries.
 // Single-threaded. Everything here is derivable from the transcripts, or a measurement.
-//
-// The scheduler's calls, step by step:
-//   begin      a sequence was admitted, and may speculate
-//   waits      instead of planning ahead: shall the next step be planned only when all tokens are known?
-//   collect    all tokens are known: what to ask the draft model, if anything; `waits` until `deliver`
-//   propose    guesses for the sequences that decode in the step being planned
-//   judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
-//   finished   the step is over
-//   end        the sequence has ended, or was preempted
 #pragma once
 
 #include "runtime/speculation/draft_request.hpp"
 #include "runtime/speculation/drafter.hpp"
+#include "runtime/speculation/proposer.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
 #include "runtime/support/error.hpp"
 
@@ -37,50 +29,33 @@ struct speculation_settings {
 /// Refuses a request whose `speculate` asks for what there is not.
 std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params);
 
-/// A sequence of a step being planned that decodes: all but its last known token are computed.
-struct decoding_sequence {
-  sequence_id id;
-  int most = 0; // guesses that there is room for, in its context and its max_tokens
-};
-
 struct speculation_counters {
   std::uint64_t drafts = 0, proposed = 0, accepted = 0; // proposals; their guesses; of these, right
   std::vector<std::uint64_t> accepted_at;               // [i]: proposals whose guess i was accepted
 };
 
-class speculator {
+class speculator final : public proposer {
 public:
   /// `cost`: of a step's rows at the present context; called only by the methods below.
   speculator(speculation_settings settings, step_cost_fn cost);
-  ~speculator();
+  ~speculator() override;
 
-  /// `known`: prompt and tokens emitted so far. Does nothing if the request wants no speculation. Tables are sized for
-  /// prompt and max_tokens.
+  /// Does nothing if the request wants no speculation. Tables are sized for prompt and max_tokens.
   void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
-             std::size_t prompt_tokens, std::span<const token_id> prediction);
-  void end(sequence_id id);
+             std::size_t prompt_tokens, std::span<const token_id> prediction) override;
+  void end(sequence_id id) override;
 
-  /// Whether to plan the next step only when the tokens of all steps in flight are known: guesses are expected to pay,
-  /// or the draft model is at work. Called when the step could be planned ahead; `decoding`: its sequences.
-  bool waits(const plain_step& step, std::span<const decoding_sequence> decoding);
-
-  /// What to ask the draft model before the step is planned.
-  std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding, int room);
+  bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) override;
+  std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                       int room) override;
+  bool asked() const override { return asked_; }
   void deliver(const draft_reply& reply);
 
-  /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones.
   std::vector<std::vector<token_id>> propose(const plain_step& step, std::span<const decoding_sequence> decoding,
-                                             int room);
-
-  /// What the model chose at the rows of a sequence that had guesses: choices[0] follows its last known token,
-  /// choices[i] its guess i. Returns how many guesses were right, and appends them and the choice that follows.
-  std::size_t judged(sequence_id id, std::span<const token_id> choices);
-
-  /// Tokens that a sequence has gained in a step in which it had no guesses.
-  void append(sequence_id id, std::span<const token_id> tokens);
-
-  /// A step is over, `ms` after the one before it, or after it could begin. After the calls of `judged` and `append`.
-  void finished(const plain_step& step, double ms);
+                                             int room) override;
+  std::size_t judged(sequence_id id, std::span<const token_id> choices) override;
+  void append(sequence_id id, std::span<const token_id> tokens) override;
+  void finished(const plain_step& step, double ms) override;
 
   const speculation_counters& counters() const { return counters_; }
   const speculation_policy& policy() const { return policy_; }

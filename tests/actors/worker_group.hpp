@@ -146,7 +146,7 @@ struct worker_group {
     blocks = spawn_kv_block_manager(system, 20, true);
     sampler = spawn_sampler(system, model);
     executor = spawn_state<executor_actor, counting_executor>(system, sampler);
-    scheduler = spawn_scheduler(system, {16, 4, 4}, blocks, executor, sampler);
+    scheduler = spawn_scheduler(system, {16, 4, 4}, {blocks, executor, sampler});
     caf::anon_send(sampler, attach_atom::value, scheduler);
     script->reply.scheduler = scheduler;
     coordinator.run();

@@ -57,8 +57,6 @@ void cpu_step_sampler::report_choices(const sample_demand& demand, const sequenc
   auto& judged = result.judged.back();
   for (auto i = result.sampled.size() - static_cast<std::size_t>(judged.accepted) - 1; i < result.sampled.size(); ++i)
     judged.choices.push_back(result.sampled[i].token.id);
-  if (!demand.wants_choices)
-    return;
   for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
     const auto ahead = static_cast<std::uint64_t>(i - judged.accepted - 1);
     judged.choices.push_back(sequence.guess(row(demand.logit_row + i), ahead, scratch_));

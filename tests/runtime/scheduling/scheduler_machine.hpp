@@ -109,45 +109,68 @@ inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
   }
 }
 
-/// Guesses that are right with a given probability, wrong or missing else; at random, sequences wait for them.
+/// Guesses that are right with a given probability, wrong or missing else; now and then the draft model is asked, and
+/// replies later.
 class test_proposer : public proposer {
 public:
   test_proposer(unsigned seed, double right) : rng_(seed), right_(right) {}
 
-  void begin(const proposer_start& start, std::span<const token_id> tokens) override {
+  void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
+             std::size_t prompt_tokens, std::span<const token_id>) override {
     admission a;
-    a.prompt = start.prompt;
-    a.params = start.params;
-    auto all = *start.prompt;
-    const auto answer = solo(a, start.sequence.index);
+    a.prompt = std::make_shared<const std::vector<token_id>>(known.begin(),
+                                                             known.begin() + std::ptrdiff_t(prompt_tokens));
+    a.params = std::move(params);
+    auto all = *a.prompt;
+    const auto answer = solo(a, id.index);
     all.insert(all.end(), answer.begin(), answer.end());
-    CHECK(known_.insert_or_assign(start.sequence, state{std::move(all), tokens.size()}).second);
-  }
-  void append(sequence_id id, token_id token) override {
-    auto& s = known_.at(id);
-    REQUIRE(s.all.at(s.known++) == token);
+    CHECK(known_.insert_or_assign(id, state{std::move(all), known.size()}).second);
   }
   void end(sequence_id id) override { CHECK(known_.erase(id) == 1); }
-  bool expects(sequence_id id) const override { return (id.request + id.index) % 3 > 0; }
-  bool pending(sequence_id id) const override { return mix(id.request, known_.at(id).known) % 7 == 0 && delay_-- > 0; }
+  bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) override {
+    REQUIRE(step.sequences == static_cast<int>(decoding.size()));
+    return rng_() % 3 > 0;
+  }
+  std::optional<draft_request> collect(const plain_step&, std::span<const decoding_sequence>, int) override {
+    if (asked_ || rng_() % 3 > 0)
+      return std::nullopt;
+    asked_ = true;
+    return draft_request{};
+  }
+  bool asked() const override { return asked_; }
+  bool reply() { return std::exchange(asked_, false); }
 
-  void propose(std::span<proposal> decoding, std::int32_t) override {
-    delay_ = 3;
-    for (auto& p : decoding) {
-      REQUIRE(p.most >= 0);
-      const auto& s = known_.at(p.sequence);
-      for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than `most`
+  std::vector<std::vector<token_id>> propose(const plain_step&, std::span<const decoding_sequence> decoding,
+                                             int) override {
+    REQUIRE(!asked_);
+    std::vector<std::vector<token_id>> all;
+    for (auto& d : decoding) {
+      REQUIRE(d.most >= 0);
+      const auto& s = known_.at(d.id);
+      all.emplace_back();
+      for (std::size_t i = 0, n = rng_() % 6; i < n; ++i) { // now and then more than there is room for
         const bool right = std::uniform_real_distribution<>()(rng_) < right_ && s.known + i < s.all.size();
-        p.guesses.push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
+        all.back().push_back(right ? s.all[s.known + i] : token_id(5000 + rng_() % 3));
       }
     }
+    return all;
   }
 
-  void judged(const judged_guesses& outcome) override {
-    REQUIRE(outcome.accepted <= outcome.guesses);
-    accepted += outcome.accepted;
-    rejected += outcome.guesses - outcome.accepted;
+  std::size_t judged(sequence_id id, std::span<const token_id> choices) override {
+    auto& s = known_.at(id);
+    std::size_t right = 0;
+    while (right < choices.size() && s.known < s.all.size() && choices[right] == s.all[s.known])
+      ++right, ++s.known;
+    accepted += static_cast<int>(right) - 1;
+    rejected += static_cast<int>(choices.size() - right);
+    return right - 1;
   }
+  void append(sequence_id id, std::span<const token_id> tokens) override {
+    auto& s = known_.at(id);
+    for (auto token : tokens)
+      REQUIRE(s.all.at(s.known++) == token);
+  }
+  void finished(const plain_step& step, double) override { CHECK(step.rows > 0); }
 
   std::size_t sequences() const { return known_.size(); }
 
@@ -161,23 +184,30 @@ private:
   std::map<sequence_id, state> known_;
   std::mt19937 rng_;
   double right_;
-  mutable int delay_ = 3;
+  bool asked_ = false;
 };
 
 class machine {
 public:
   machine(int blocks, bool cache, scheduler_limits limits, int host_blocks = 0,
-          std::shared_ptr<proposer> guesses = nullptr)
+          std::shared_ptr<test_proposer> guesses = nullptr)
     : manager(blocks, cache, host_blocks),
-      sched(limits, std::move(guesses)),
+      sched(limits, guesses),
+      guesses_(std::move(guesses)),
       budget_(limits.step_tokens),
       kv_(static_cast<std::size_t>(blocks) * kernels::block_tokens),
       host_(static_cast<std::size_t>(host_blocks) * kernels::block_tokens),
       slots_(static_cast<std::size_t>(limits.max_sequences)) {}
 
   bool plan() {
-    if (!sched.wants_step())
-      return false;
+    if (sched.collect_draft_request())
+      return true;
+    if (!sched.wants_step()) {
+      if (!guesses_ || !guesses_->reply())
+        return false;
+      sched.replied();
+      return true;
+    }
     scheduler::next n = sched.begin_step();
     int rounds = 0;
     while (auto* request = std::get_if<block_request>(&n)) {
@@ -245,8 +275,15 @@ public:
           token.finish = sampled_token::finish::length;
         return token;
       };
+      const auto first = result.sampled.size();
       if (!take_tokens(*plan, d, draw, result))
         emitted_.erase(d.sequence);
+      if (d.guesses > 0) {
+        auto& choices = result.judged.back().choices;
+        for (auto i = first; i < result.sampled.size(); ++i)
+          choices.push_back(result.sampled[i].token.id);
+        choices.resize(static_cast<std::size_t>(d.guesses) + 1, -7); // what would follow wrong guesses
+      }
     }
     for (auto& d : plan->groups) {
       if (d.start)
@@ -286,12 +323,11 @@ public:
   }
 
   void drain() {
-    for (int i = 0, idle = 0; i < 200000; ++i) {
+    for (int i = 0; i < 200000; ++i) {
       bool busy = plan();
       busy = execute() || busy;
       busy = book() || busy;
-      idle = busy ? 0 : idle + 1;
-      if (idle > 10) // guesses may be pending for a while
+      if (!busy)
         return;
     }
     FAIL("never became idle");
@@ -320,6 +356,7 @@ private:
     return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
   }
 
+  std::shared_ptr<test_proposer> guesses_;
   int budget_;
   std::vector<std::uint64_t> kv_, host_;
   std::vector<token_id> slots_;

@@ -1,0 +1,73 @@
+// What the scheduler asks for guesses of how sequences go on; the speculator is one, tests have others. Guesses decide how
+// fast tokens come, never which. Single-threaded.
+//
+// The scheduler's calls, step by step:
+//   begin      a sequence was admitted, and may speculate
+//   waits      instead of planning ahead: shall the next step be planned only when all tokens are known?
+//   collect    all tokens are known: what to ask the draft model, if anything; then the step is held back while `asked`
+//   propose    guesses for the sequences that decode in the step being planned
+//   judged     the choices at the rows of a sequence that had guesses; `append`: the tokens of one that had none
+//   finished   the step is over
+//   end        the sequence has ended
+#pragma once
+
+#include "runtime/sampling/sampling_params.hpp"
+#include "runtime/speculation/draft_request.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// A step without its guesses.
+struct plain_step {
+  int rows = 0;      // all, those of prompts included
+  int sequences = 0; // that decode: each gains one token
+};
+
+/// A sequence of a step being planned that decodes: all but its last known token are computed.
+struct decoding_sequence {
+  sequence_id id;
+  int most = 0; // guesses that there is room for, in its context and its max_tokens
+};
+
+class proposer {
+public:
+  virtual ~proposer() = default;
+
+  /// `known`: prompt and tokens emitted so far.
+  virtual void begin(sequence_id id, std::shared_ptr<const sampling_params> params, std::span<const token_id> known,
+                     std::size_t prompt_tokens, std::span<const token_id> prediction) = 0;
+  virtual void end(sequence_id id) = 0;
+
+  /// Whether to plan the next step only when the tokens of all steps in flight are known, because guesses are expected
+  /// to pay. Called when the step could be planned ahead; `decoding`: its sequences.
+  virtual bool waits(const plain_step& step, std::span<const decoding_sequence> decoding) = 0;
+
+  /// What to ask the draft model before the step is planned, with room for so many guesses.
+  virtual std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding,
+                                               int room) = 0;
+
+  /// Whether the draft model has not replied yet.
+  virtual bool asked() const = 0;
+
+  /// The guesses for each sequence, none for most; of all at most `room`. The scheduler may leave out the last ones.
+  virtual std::vector<std::vector<token_id>> propose(const plain_step& step,
+                                                     std::span<const decoding_sequence> decoding, int room) = 0;
+
+  /// What the model chose at the rows of a sequence that had guesses: choices[0] follows its last known token,
+  /// choices[i] its guess i. Returns how many guesses were right, and appends them and the choice that follows.
+  virtual std::size_t judged(sequence_id id, std::span<const token_id> choices) = 0;
+
+  /// Tokens that a sequence has gained in a step in which it had no guesses.
+  virtual void append(sequence_id id, std::span<const token_id> tokens) = 0;
+
+  /// A step is over, `ms` after the one before it, or after it could begin. After the calls of `judged` and `append`.
+  virtual void finished(const plain_step& step, double ms) = 0;
+};
+
+} // namespace troupe
