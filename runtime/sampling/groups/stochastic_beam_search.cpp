@@ -1,7 +1,6 @@
 #include "runtime/sampling/groups/stochastic_beam_search.hpp"
 
 #include "runtime/sampling/groups/row_likelihoods.hpp"
-#include "runtime/sampling/groups/weighted_draws.hpp"
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/philox.hpp"
 
@@ -26,7 +25,7 @@ random_pair random_numbers(std::uint64_t seed, std::uint64_t position, std::uint
     {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), place, draw + 1},
     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   const auto second = std::uint64_t{words[2]} << 32 | words[3];
-  return {std::uint64_t{words[0]} << 32 | words[1], (static_cast<double>(second >> 11) + 0.5) * 0x1p-53};
+  return {std::uint64_t{words[0]} << 32 | words[1], (static_cast<double>(second >> 12) + 0.5) * 0x1p-52};
 }
 
 /// A Gumbel variable at `location`, given that it is below `bound`; `uniform` is its probability there.
@@ -93,19 +92,19 @@ std::vector<group_child> stochastic_beam_search::grow(std::span<const std::span<
 
 // Draws continuations until they cannot be among the samples that are kept.
 void stochastic_beam_search::extend(const sample& parent, std::uint32_t row, std::span<const float> logits,
-                                    sampling_scratch& scratch, std::vector<sample>& kept) const {
-  weighted_draws draws(edit(logits, scratch.row), scratch.tokens);
-  const auto total = static_cast<double>(draws.total());
+                                    sampling_scratch& scratch, std::vector<sample>& kept) {
+  draws_.reset(edit(logits, scratch.row), scratch.tokens);
+  const auto total = static_cast<double>(draws_.total());
   auto perturbed = parent.perturbed;
-  for (std::uint32_t draw = 0; draws.total() > 0; ++draw) {
+  for (std::uint32_t draw = 0; draws_.total() > 0; ++draw) {
     const auto random = random_numbers(params_->seed, prompt_tokens_ + emitted_, row, draw);
     // The largest variable of all continuations is the parent's own.
     if (draw > 0)
-      perturbed = gumbel_below(parent.logprob + std::log(static_cast<double>(draws.total()) / total), perturbed,
+      perturbed = gumbel_below(parent.logprob + std::log(static_cast<double>(draws_.total()) / total), perturbed,
                                random.uniform);
     if (kept.size() == width_ && perturbed <= kept.back().perturbed)
       break;
-    const auto chosen = draws.draw(random.choice);
+    const auto chosen = draws_.draw(random.choice);
     keep({.last = parent.last,
           .logprob = parent.logprob + std::log(static_cast<double>(chosen.weight) / total),
           .perturbed = perturbed,

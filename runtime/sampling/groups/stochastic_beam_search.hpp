@@ -14,6 +14,7 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/groups/group_endings.hpp"
 #include "runtime/sampling/groups/token_tree.hpp"
+#include "runtime/sampling/groups/weighted_draws.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +47,7 @@ private:
   };
 
   void extend(const sample& parent, std::uint32_t row, std::span<const float> logits, sampling_scratch& scratch,
-              std::vector<sample>& kept) const;
+              std::vector<sample>& kept);
   std::vector<group_child> grow(std::span<const std::span<const float>> logits, sampling_scratch& scratch);
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
   void keep(const sample& one, std::vector<sample>& kept) const;
@@ -57,6 +58,7 @@ private:
   std::size_t width_;
   token_tree tree_;
   std::vector<sample> samples_; // ended and running, by descending perturbed log-probability; at most width_
+  weighted_draws draws_;        // of the row at hand
   std::size_t emitted_ = 0;
 };
 

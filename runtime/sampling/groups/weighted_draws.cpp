@@ -13,12 +13,14 @@ constexpr float lightest = 29;
 
 } // namespace
 
-weighted_draws::weighted_draws(std::span<const float> logits, candidates& tokens) {
+void weighted_draws::reset(std::span<const float> logits, candidates& tokens) {
   tokens.reset(logits);
   tokens.narrow(tokens.max() - lightest);
   ids_.assign(tokens.ids().begin(), tokens.ids().end());
   const auto weights = tokens.weights();
   weights_.assign(weights.begin(), weights.end());
+  sums_.clear();
+  total_ = 0;
   for (std::size_t i = 0; i < weights_.size(); i += block) {
     const auto first = weights_.begin() + static_cast<std::ptrdiff_t>(i);
     sums_.push_back(std::accumulate(first, first + static_cast<std::ptrdiff_t>(std::min(block, weights_.size() - i)),

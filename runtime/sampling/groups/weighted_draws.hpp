@@ -1,4 +1,4 @@
-// Draws of different tokens from one row of logits, each with the probability that it has among those left. Integers
+// Draws of different tokens from a row of logits, each with the probability that it has among those left. Integers
 // throughout, as in candidates::sample.
 #pragma once
 
@@ -13,8 +13,9 @@ namespace troupe {
 
 class weighted_draws {
 public:
-  /// Reads `logits` [vocab] with the help of `tokens`. Throws failure(internal) if none is above minus infinity.
-  weighted_draws(std::span<const float> logits, candidates& tokens);
+  /// Starts over with `logits` [vocab], read with the help of `tokens`. Throws failure(internal) if none is above minus
+  /// infinity.
+  void reset(std::span<const float> logits, candidates& tokens);
 
   struct drawn {
     token_id id = 0;
@@ -29,6 +30,7 @@ public:
   drawn draw(std::uint64_t bits);
 
 private:
+  // Reused from row to row.
   std::vector<token_id> ids_; // ascending; only tokens that weigh anything
   std::vector<std::uint64_t> weights_;
   std::vector<std::uint64_t> sums_; // of blocks of tokens
