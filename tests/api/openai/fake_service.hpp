@@ -180,8 +180,8 @@ public:
     s.running = 3;
     s.prompt_tokens = 10;
     s.cached_tokens = 4;
-    s.step_rows = 96, s.measured_steps = 12, s.step_times = {{1, 40}, {64, 180}};
-    s.logit_row_ms = 2, s.attended_position_ms = 0.5, s.read_position_ms = 0.25, s.step_time_error = 0.125;
+    s.step_rows = 96, s.measured_steps = 12, s.step_times = {{1, 62.5}, {64, 250}};
+    s.logit_row_ms = 125, s.attended_position_ms = 31.25, s.read_position_ms = 15.625, s.step_time_error = 0.125;
     s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.swapped_out_blocks = 6, s.swapped_in_blocks = 5;
     return s;
   }
