@@ -8,6 +8,7 @@
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/execution/device.hpp"
 
 #include <caf/actor_system_config.hpp>
 #include <caf/scheduler/test_coordinator.hpp>
