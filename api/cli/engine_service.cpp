@@ -6,15 +6,21 @@ namespace troupe {
 
 namespace {
 
-std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info>& model) {
+std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info>& model, speculation speculate) {
   auto served = std::make_shared<served_model>();
   served->id = model->id;
   served->vocab_size = model->vocab_size;
   served->max_context = model->max_context;
   served->schedule_invariant = model->schedule_invariant;
   served->defaults = model->defaults.sampling;
+  served->defaults.speculate = speculate;
   if (const auto tokens = model->tokenizer) {
     served->most_bytes_per_token = tokens->most_bytes_per_token();
+    const auto written = [&](std::optional<token_id> id) {
+      return id ? std::optional<std::string>(tokens->token(*id)) : std::nullopt;
+    };
+    served->bos_token = written(tokens->bos());
+    served->eos_token = written(tokens->eos());
     served->encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
     served->decode = [tokens](std::span<const token_id> ids, bool skip) { return tokens->decode(ids, skip); };
     served->token_bytes = [tokens](token_id id) { return tokens->token_bytes(id); };
@@ -50,7 +56,7 @@ std::shared_ptr<const served_model> engine_service::model() const {
   const std::lock_guard lock(mutex_);
   if (!model_)
     if (const auto loaded = engine_.model())
-      model_ = serve(loaded);
+      model_ = serve(loaded, speculate_);
   return model_;
 }
 

@@ -10,7 +10,8 @@ namespace troupe {
 
 class engine_service final : public service {
 public:
-  explicit engine_service(engine of) : engine_(std::move(of)) {}
+  /// `speculate` is the default of requests.
+  engine_service(engine of, speculation speculate) : engine_(std::move(of)), speculate_(speculate) {}
 
   service_status status() const override;
   std::shared_ptr<const served_model> model() const override;
@@ -21,6 +22,7 @@ public:
 
 private:
   engine engine_;
+  speculation speculate_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const served_model> model_; // made on first use
 };

@@ -54,6 +54,26 @@ void add_field(CLI::App& command, sampling_options& options, const sampling_fiel
 
 } // namespace
 
+void add_speculate_option(CLI::App& command, speculation& source) {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : sampling_fields::speculations)
+    names.emplace_back(name);
+  const auto set = [&source](const std::string& given) {
+    for (const auto& [name, kind] : sampling_fields::speculations)
+      if (name == given)
+        source = kind;
+  };
+  command
+    .add_option_function<std::string>(
+      "--speculate", set,
+      "Guess next tokens, to compute several at once; the text stays the same. From a --draft model, repetitions "
+      "(ngram) or lookahead; auto: what is fastest, or none")
+    ->check(one_of(std::move(names)))
+    ->type_name("SOURCE")
+    ->default_str("auto")
+    ->group(sampling_group);
+}
+
 sampling_params sampling_options::over(const sampling_params& defaults) const {
   auto params = values;
   sampling_fields::for_each([&](const auto& field) {
@@ -83,6 +103,7 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
     ->allow_extra_args(false)
     ->type_name("TEXT")
     ->group(sampling_group);
+  add_speculate_option(command, options.values.speculate);
   command.add_flag("--ignore-eos", options.values.ignore_eos, "Go on where the model would end")->group(sampling_group);
 }
 

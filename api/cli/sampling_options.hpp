@@ -28,4 +28,7 @@ struct sampling_options {
 
 void add_sampling_options(CLI::App& command, sampling_options& options);
 
+/// --speculate, which the server has, too.
+void add_speculate_option(CLI::App& command, speculation& source);
+
 } // namespace troupe::cli

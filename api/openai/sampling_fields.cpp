@@ -42,7 +42,6 @@ constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"use_beam_search", neutral::off},
   {"length_penalty", neutral::one},
   {"early_stopping", neutral::off},
-  {"prompt_logprobs", neutral::off},
   {"guided_json", neutral::none},
   {"guided_regex", neutral::none},
   {"guided_choice", neutral::none},
@@ -105,6 +104,19 @@ std::uint64_t read_seed(const field_reader& body) {
   return seed;
 }
 
+speculation read_speculate(const field_reader& body, speculation fallback) {
+  const auto name = body.text("speculate");
+  if (!name)
+    return fallback;
+  std::string all;
+  for (const auto& [known, kind] : sampling_fields::speculations) {
+    if (known == *name)
+      return kind;
+    all += (all.empty() ? "\"" : ", \"") + std::string(known) + '"';
+  }
+  body.refuse("speculate", "must be one of " + all + ", not \"" + std::string(*name) + '"');
+}
+
 std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body, int vocab_size) {
   std::vector<std::pair<token_id, float>> result;
   const auto found = body.object("logit_bias");
@@ -157,6 +169,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   });
   result.logit_bias = read_logit_bias(body, model.vocab_size);
   result.seed = read_seed(body);
+  result.speculate = read_speculate(body, result.speculate);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
   if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
     result.stop_token_ids = std::move(*ids);

@@ -28,8 +28,8 @@ struct checked_generation {
 /// outside the vocabulary, a sampling parameter is out of range, or the timeout is longer than the limit.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
-/// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer. For interfaces that know
-/// the length before they have the ids; `field` is what their requests call the prompt.
-void check_prompt_length(std::size_t tokens, int max_context, std::string_view field = {});
+/// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For
+/// interfaces that know the length before they have the ids; `field` is what their requests call the prompt.
+void check_prompt_length(std::size_t tokens, int max_context, std::string_view field = {}, bool answered = true);
 
 } // namespace troupe

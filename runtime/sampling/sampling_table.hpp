@@ -1,16 +1,19 @@
 // The table of numeric sampling parameters: name, member and range of each, and which interfaces may set it.
 // Validation, generation_config.json, HTTP and WebSocket bodies and the command line are all generated from it, so a
 // new parameter is a member of sampling_params, a row here and the code that applies it. Parameters that are not plain
-// numbers (seed, lists) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface itself.
+// numbers (seed, lists, names) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface
+// itself.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace troupe {
 
@@ -59,7 +62,14 @@ inline constexpr std::tuple table{
                       "Do not let the model end before"},
   sampling_field<int>{"n", &sampling_params::n, 1, 128, {.request = true}},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
+  sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };
+
+/// The names of sources of guesses, in all interfaces.
+inline constexpr std::array speculations{
+  std::pair{std::string_view("auto"), speculation::automatic}, std::pair{std::string_view("off"), speculation::off},
+  std::pair{std::string_view("draft"), speculation::draft}, std::pair{std::string_view("ngram"), speculation::ngram},
+  std::pair{std::string_view("lookahead"), speculation::lookahead}};
 
 /// Calls `visit` with each sampling_field of the table.
 template <class Visit>

@@ -3,6 +3,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/engine_service.hpp"
+#include "api/cli/sampling_options.hpp"
 #include "api/cli/terminal/console.hpp"
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
@@ -28,6 +29,7 @@ namespace {
 struct serve_options {
   server_options server;
   engine_options engine;
+  speculation speculate = speculation::automatic; // of requests that do not say
   bool allow_anonymous = false;
   std::optional<log_level> level; // unset: info, or off if quiet
   log_format format = log_format::text;
@@ -125,7 +127,7 @@ int serve(const serve_options& options) {
   terminal.catch_interrupts();
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
   const auto engine = engine::start(options.engine, follow(log, options.is_verbose(), terminal));
-  engine_service service(engine);
+  engine_service service(engine, options.speculate);
   server listening(service, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
@@ -267,6 +269,7 @@ command add_serve(CLI::App& troupe) {
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
   add_server_options(*app, options->server, options->allow_anonymous);
   add_engine_options(*app, options->engine);
+  add_speculate_option(*app, options->speculate);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   app
     ->add_option(
@@ -283,7 +286,7 @@ command add_serve(CLI::App& troupe) {
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
-              "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
+              "POST /detokenize, GET /tokenizer_info, GET /health, GET /metrics, WebSocket /v1/ws.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
               "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
               "Examples:\n"
