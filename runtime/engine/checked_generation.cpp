@@ -44,6 +44,9 @@ checked_generation check(const generation& asked, const generation_limits& limit
   check_ids("prediction", asked.prediction, limits.vocab_size);
   auto sampling = asked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
+  if (sampling.speculate == speculation::draft && !limits.has_draft)
+    throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model: it is named by --draft",
+                  "speculate");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
   const auto timeout = timeout_of(asked.timeout, limits.timeout);

@@ -79,6 +79,15 @@ TEST_CASE("A prediction is refused when it is longer than the context or has unk
   CHECK(refusal(asked).param == "prediction");
 }
 
+TEST_CASE("Guesses of a draft model need one") {
+  auto asked = ask({1});
+  asked.sampling.speculate = speculation::draft;
+  CHECK(refusal(asked).param == "speculate");
+  auto with_draft = limits;
+  with_draft.has_draft = true;
+  CHECK_NOTHROW(check(asked, with_draft));
+}
+
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {
   check_prompt_length(19, 20, "messages");
   try {
