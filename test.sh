@@ -89,9 +89,10 @@ tsan() {
 
 e2e() {
   built release -- troupe || return
-  if [ ! -x .venv/bin/pytest ] || [ tests/e2e/requirements.txt -nt .venv/bin/pytest ]; then
-    python3 -m venv .venv && .venv/bin/pip install --quiet --disable-pip-version-check -r tests/e2e/requirements.txt ||
-      fail "cannot install tests/e2e/requirements.txt into .venv"
+  local pip=(.venv/bin/pip install --quiet --disable-pip-version-check) needs=tests/e2e/requirements
+  if [ ! -x .venv/bin/pytest ] || [ $needs.txt -nt .venv/bin/pytest ] || [ $needs-alone.txt -nt .venv/bin/pytest ]; then
+    python3 -m venv .venv && "${pip[@]}" -r $needs.txt && "${pip[@]}" --no-deps -r $needs-alone.txt ||
+      fail "cannot install $needs.txt and $needs-alone.txt into .venv"
     touch .venv/bin/pytest
   fi
   run_tests e2e .venv/bin/python -m pytest tests/e2e

@@ -21,6 +21,7 @@ struct command {
 command add_run(CLI::App& troupe);
 command add_chat(CLI::App& troupe);
 command add_serve(CLI::App& troupe);
+command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
 command add_bench_model(CLI::App& bench);

@@ -15,6 +15,11 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->defaults = model->defaults.sampling;
   if (const auto tokens = model->tokenizer) {
     served->most_bytes_per_token = tokens->most_bytes_per_token();
+    const auto written = [&](std::optional<token_id> id) {
+      return id ? std::optional<std::string>(tokens->token(*id)) : std::nullopt;
+    };
+    served->bos_token = written(tokens->bos());
+    served->eos_token = written(tokens->eos());
     served->encode = [tokens](std::string_view text, bool special) { return tokens->encode(text, special); };
     served->decode = [tokens](std::span<const token_id> ids, bool skip) { return tokens->decode(ids, skip); };
     served->token_bytes = [tokens](token_id id) { return tokens->token_bytes(id); };

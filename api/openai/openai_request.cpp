@@ -2,10 +2,12 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
+#include "api/openai/prediction.hpp"
 #include "api/openai/sampling_fields.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -20,10 +22,16 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
   return model.encode(text, special);
 }
 
+/// The field that says how many sequences run at once.
+const char* width_field(const sampling_params& sampling) {
+  return sampling.grouped() ? "num_beams" : sampling.ranked() ? "best_of" : "n";
+}
+
 const char* source_of(dialect speaks) { return speaks == dialect::chat ? "messages" : "prompt"; }
 
-void check_length(const char* source, std::size_t tokens, const served_model& model) {
-  check_prompt_length(tokens, model.max_context, source);
+/// `answered`: something is generated.
+void check_length(const char* source, std::size_t tokens, const served_model& model, bool answered) {
+  check_prompt_length(tokens, model.max_context, source, answered);
 }
 
 /// The same for a prompt. A text that cannot fit into the context is refused before tokenising it.
@@ -39,7 +47,7 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
 
 /// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
 /// it is read, so that the first one that is too long ends the request.
-void read_prompts(const field_reader& body, const served_model& model, const sampling_params& sampling,
+void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared,
                   const std::stop_token& stop, const std::function<void(std::vector<token_id>)>& add) {
   constexpr auto wanted = "a string, a list of token ids, or a list of either";
   const auto found = body.find("prompt");
@@ -47,7 +55,7 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
     body.refuse("prompt", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
   const auto add_ids = [&](json::array ids) {
-    check_length("prompt", ids.size(), model); // before copying it
+    check_length("prompt", ids.size(), model, !shared.scores_only()); // before copying it
     add(read_ids(body, "prompt", ids, 0, model.vocab_size - 1));
   };
   std::string_view text;
@@ -61,11 +69,8 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
   if (list.at(0).value().is_number())
     return add_ids(list);
   check_entries(body, "prompt", list.size(), most_choices);
-  if (list.size() * as_size(sampling.width()) > most_choices)
-    body.refuse(sampling.grouped()    ? "num_beams"
-                  : sampling.ranked() ? "best_of"
-                                      : "n",
-                "times the number of prompts may be at most " + std::to_string(most_choices));
+  if (list.size() * as_size(shared.width()) > most_choices)
+    body.refuse(width_field(shared), "times the number of prompts may be at most " + std::to_string(most_choices));
   for (auto item : list) {
     check(stop);
     json::array ids;
@@ -104,9 +109,9 @@ struct token_limit {
 };
 
 token_limit read_limit(dialect speaks, const field_reader& body) {
-  token_limit result{body.integer("max_tokens", 1, sampling_fields::most_int)};
+  token_limit result{body.integer("max_tokens", 0, sampling_fields::most_int)};
   if (speaks == dialect::chat)
-    if (const auto newer = body.integer("max_completion_tokens", 1, sampling_fields::most_int))
+    if (const auto newer = body.integer("max_completion_tokens", 0, sampling_fields::most_int))
       result = {newer, "max_completion_tokens"};
   return result;
 }
@@ -114,7 +119,7 @@ token_limit read_limit(dialect speaks, const field_reader& body) {
 /// Sets `max_tokens` so that the prompt and the output fit into the context.
 void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, const token_limit& limit,
          const served_model& model) {
-  check_length(source_of(speaks), prompt_tokens, model);
+  check_length(source_of(speaks), prompt_tokens, model, limit.tokens != 0);
   const auto context = static_cast<std::int64_t>(model.max_context);
   const auto used = static_cast<std::int64_t>(prompt_tokens);
   const auto room = context - used;
@@ -145,16 +150,59 @@ void read_stream(const field_reader& body, generation_request& result) {
                   "stream_options.continuous_usage_stats");
 }
 
-bool read_echo(dialect speaks, const field_reader& body, const served_model& model, int logprobs) {
+bool read_echo(dialect speaks, const field_reader& body, const served_model& model) {
   if (!body.boolean("echo").value_or(false))
     return false;
   if (speaks == dialect::chat)
     throw failure(errc::unsupported, "`echo` is not supported in chats", "echo");
-  if (logprobs >= 0)
-    throw failure(errc::unsupported, "`echo` together with `logprobs` is not supported", "echo");
   if (!model.decode)
     body.refuse("echo", "needs a tokenizer, and this model has none");
   return true;
+}
+
+/// What an answer tells about its prompts.
+struct prompt_report {
+  bool echo = false;
+  int logprobs = -1; // as vLLM lists them
+};
+
+/// Sets `prompt_logprobs` to what the report needs, and `max_tokens` to 0 if there is to be nothing but the report.
+prompt_report read_report(dialect speaks, const field_reader& body, const served_model& model, const token_limit& limit,
+                          bool stream, sampling_params& sampling) {
+  prompt_report result{read_echo(speaks, body, model)};
+  result.logprobs = static_cast<int>(
+    body.integer("prompt_logprobs", 0, sampling_fields::most_logprobs).value_or(result.logprobs));
+  if (stream && result.logprobs >= 0)
+    body.refuse("prompt_logprobs", "cannot be streamed; a completion with `echo` and `logprobs` can");
+  sampling.prompt_logprobs = std::max(result.logprobs, result.echo ? sampling.logprobs : -1);
+  if (limit.tokens != 0)
+    return result;
+  if (!result.echo && result.logprobs < 0)
+    body.refuse(limit.field,
+                std::string("must be at least 1, not 0, unless the prompt is scored by `prompt_logprobs`") +
+                  (speaks == dialect::chat ? "" : " or `echo`"));
+  if (sampling.grouped())
+    body.refuse(width_field(sampling), "cannot be used, as nothing is generated");
+  if (sampling.width() > 1)
+    body.refuse(width_field(sampling),
+                "must be 1, not " + std::to_string(sampling.width()) + ", as nothing is generated");
+  sampling.max_tokens = 0;
+  sampling.prompt_logprobs = std::max(sampling.prompt_logprobs, 0); // the engine answers with these alone
+  return result;
+}
+
+/// Adds a prompt's scores to `total`, over all choices that list them. Throws failure if it gets too large.
+void count_scores(dialect speaks, const prompt_report& report, const generation& one, std::size_t& total) {
+  const auto entries = [&](int alternatives) { return one.prompt.size() * static_cast<std::size_t>(alternatives + 1); };
+  const auto copies = speaks == dialect::chat ? 1 : static_cast<std::size_t>(one.sampling.n);
+  const auto echoed = report.echo ? entries(one.sampling.logprobs) : 0;
+  total += copies * (echoed + entries(report.logprobs));
+  if (total > most_scores)
+    throw failure(errc::bad_request,
+                  std::string(report.logprobs >= 0 ? "`prompt_logprobs`" : "`logprobs`") +
+                    " of all prompts may be at most " + std::to_string(most_scores) +
+                    ": tokens, times 1 more than the alternatives, times `n`",
+                  report.logprobs >= 0 ? "prompt_logprobs" : "logprobs");
 }
 
 /// The settings that all prompts of the request share.
@@ -189,20 +237,26 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   refuse_unsupported(body);
   generation_request result;
   result.speaks = speaks;
-  const auto shared = read_shared(speaks, body, model);
+  auto shared = read_shared(speaks, body, model);
   const auto limit = read_limit(speaks, body);
   read_stream(body, result);
   if (result.stream && shared.sampling.ranked() && shared.sampling.n > 1)
     body.refuse("stream", "with beams or `best_of` is possible for one choice only: `n` must be 1");
   result.return_token_ids = body.boolean("return_token_ids").value_or(false);
-  const bool echo = read_echo(speaks, body, model, shared.sampling.logprobs);
+  const auto report = read_report(speaks, body, model, limit, result.stream, shared.sampling);
+  result.prompt_logprobs = report.logprobs;
+  shared.prediction = read_prediction(body, model);
+  std::size_t scores = 0;
 
   const auto add = [&](std::vector<token_id> ids) {
+    if (!result.prompts.empty() && !shared.prediction.empty())
+      body.refuse("prediction", "may only be given with one prompt");
     auto& one = result.prompts.emplace_back(shared); // shares the lists of the sampling parameters
     fit(one.sampling, speaks, ids.size(), limit, model);
-    if (echo)
+    if (report.echo)
       result.echoes.push_back(model.decode(ids, one.skip_special_tokens));
     one.prompt = std::move(ids);
+    count_scores(speaks, report, one, scores);
   };
   if (speaks == dialect::chat)
     add(read_chat_prompt(body, model, stop));

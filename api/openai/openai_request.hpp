@@ -18,6 +18,10 @@ enum class dialect : std::uint8_t { completions, chat };
 /// Prompts times `n`, per request.
 inline constexpr std::size_t most_choices = 1024;
 
+/// Log-probabilities of prompts in one answer: tokens times one more than the alternatives, for each choice that lists
+/// them.
+inline constexpr std::size_t most_scores = 1 << 20;
+
 /// Token ids in one body of POST /detokenize.
 inline constexpr std::size_t most_detokenised = 1 << 18;
 
@@ -29,6 +33,7 @@ struct generation_request {
   bool stream = false;
   bool include_usage = false; // in a stream
   bool return_token_ids = false;
+  int prompt_logprobs = -1; // alternatives in vLLM's list of the prompt's log-probabilities; -1: no list
 };
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not

@@ -1,10 +1,9 @@
 #include "api/openai/openai_response.hpp"
 
+#include "api/openai/token_logprobs.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
-#include <charconv>
-#include <cmath>
 #include <ctime>
 #include <random>
 
@@ -18,40 +17,6 @@ std::string random_id() {
   std::string result;
   for (int i = 0; i < 24; ++i)
     result += digits[device() % digits.size()];
-  return result;
-}
-
-std::string bytes_of(token_id id, const served_model& model) {
-  return model.token_bytes ? model.token_bytes(id) : std::string();
-}
-
-/// Whether the token is special and left out of the text.
-bool is_hidden(token_id id, const served_model& model) {
-  const std::span one(&id, 1);
-  return model.decode && model.decode(one, true).empty() && !model.decode(one, false).empty();
-}
-
-std::string chat_token(token_id id, float logprob, const served_model& model) {
-  const auto bytes = bytes_of(id, model);
-  std::string result = "{\"token\":" + json_text(to_utf8(bytes)) + ",\"logprob\":" + json_logprob(logprob) +
-    ",\"bytes\":[";
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    result += (i ? "," : "") + std::to_string(static_cast<unsigned char>(bytes[i]));
-  return result + ']';
-}
-
-/// The spelling of a token in completions: its text, or `bytes:\xe2\x80` if that is not UTF-8.
-std::string spelled(token_id id, const served_model& model) {
-  const auto bytes = bytes_of(id, model);
-  if (is_utf8(bytes))
-    return bytes;
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string result = "bytes:";
-  for (const unsigned char c : bytes) {
-    result += "\\x";
-    result += digits[c >> 4];
-    result += digits[c & 15];
-  }
   return result;
 }
 
@@ -77,6 +42,13 @@ error_kind kind_of(errc code) {
     case errc::internal: return {500, "server_error", "internal_error"};
   }
   return {500, "server_error", "internal_error"};
+}
+
+std::vector<std::size_t> sizes_of(const std::vector<generation>& prompts) {
+  std::vector<std::size_t> result;
+  for (const auto& one : prompts)
+    result.push_back(one.prompt.size());
+  return result;
 }
 
 } // namespace
@@ -106,15 +78,6 @@ std::string error_object(const error& what) {
 
 std::string error_body(const error& what) { return "{\"error\":" + error_object(what) + '}'; }
 
-std::string json_logprob(float value) {
-  if (!std::isfinite(value))
-    return "-9999.0";
-  char buffer[32];
-  return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
-}
-
-std::string json_logprob(double value) { return std::isfinite(value) ? json_number(value) : "-9999.0"; }
-
 std::string json_ranking(const choice_summary& one) {
   return ",\"cumulative_logprob\":" + json_logprob(one.cumulative_logprob) + ",\"score\":" + json_logprob(one.score);
 }
@@ -125,33 +88,21 @@ std::string sse(std::string_view data) {
   return result += "\n\n";
 }
 
-std::string chat_logprobs(const std::vector<sampled_token>& tokens, const served_model& model) {
-  std::string result = "[";
-  for (const auto& token : tokens) {
-    if (result.size() > 1)
-      result += ',';
-    result += chat_token(token.id, token.logprob, model) + ",\"top_logprobs\":[";
-    bool first = true;
-    for (const auto& other : token.top) {
-      result += (first ? "" : ",") + chat_token(other.id, other.logprob, model) + '}';
-      first = false;
-    }
-    result += "]}";
-  }
-  return result += ']';
-}
-
 void usage::add(const done_event& done) {
   prompt_tokens += done.prompt_tokens;
   completion_tokens += done.completion_tokens;
   cached_tokens += done.cached_tokens;
+  accepted_guesses += done.accepted_guesses;
+  rejected_guesses += done.rejected_guesses;
 }
 
 std::string usage::json() const {
   return "{\"prompt_tokens\":" + std::to_string(prompt_tokens) +
     ",\"completion_tokens\":" + std::to_string(completion_tokens) +
     ",\"total_tokens\":" + std::to_string(prompt_tokens + completion_tokens) +
-    ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) + "}}";
+    ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) +
+    "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":" + std::to_string(accepted_guesses) +
+    ",\"rejected_prediction_tokens\":" + std::to_string(rejected_guesses) + "}}";
 }
 
 response_writer::response_writer(const generation_request& request, std::shared_ptr<const served_model> model)
@@ -160,10 +111,13 @@ response_writer::response_writer(const generation_request& request, std::shared_
     stream_(request.stream),
     include_usage_(request.include_usage),
     return_token_ids_(request.return_token_ids),
-    want_logprobs_(request.prompts.front().sampling.logprobs >= 0),
+    logprobs_(request.prompts.front().sampling.logprobs),
+    prompt_logprobs_(request.prompt_logprobs),
     ranked_(request.prompts.front().sampling.ranked()),
     n_(static_cast<std::size_t>(request.prompts.front().sampling.n)),
-    echoes_(request.echoes) {
+    prompt_sizes_(sizes_of(request.prompts)),
+    echoes_(request.echoes),
+    scored_(request.prompts.size()) {
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);
@@ -180,17 +134,6 @@ response_writer::response_writer(const generation_request& request, std::shared_
     "\",\"created\":" + std::to_string(now) + ",\"model\":" + json_text(to_utf8(model_->id));
 }
 
-std::vector<std::size_t> response_writer::offsets_of(std::size_t start,
-                                                     const std::vector<sampled_token>& tokens) const {
-  std::vector<std::size_t> result;
-  for (const auto& token : tokens) {
-    result.push_back(start);
-    if (!is_hidden(token.id, *model_))
-      start += count_characters(bytes_of(token.id, *model_));
-  }
-  return result;
-}
-
 response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {
   auto& to = choices_[prompt * n_ + e.index];
   piece p;
@@ -198,8 +141,8 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
   const bool echo = p.first && !echoes_.empty();
   if (echo)
     p.text = echoes_[prompt];
-  if (want_logprobs_ && speaks_ == dialect::completions)
-    p.offsets = offsets_of(to.characters + count_characters(p.text), e.logprobs);
+  if (logprobs_ >= 0 && speaks_ == dialect::completions)
+    p.offsets = text_offsets(to.characters + count_characters(p.text), e.logprobs, *model_);
   p.text += e.text;
   p.ids = e.token_ids;
   p.logprobs = e.logprobs;
@@ -209,28 +152,17 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
   return p;
 }
 
-std::string response_writer::completion_logprobs(const piece& p) const {
-  std::string tokens, values, tops, offsets;
-  for (std::size_t i = 0; i < p.logprobs.size(); ++i) {
-    const auto& token = p.logprobs[i];
-    const std::string comma = i ? "," : "";
-    const auto name = json_text(spelled(token.id, *model_));
-    tokens += comma + name;
-    values += comma + json_logprob(token.logprob);
-    offsets += comma + std::to_string(p.offsets[i]);
-    // The chosen token is always listed, so there may be one more than requested.
-    std::string top;
-    bool chosen = false;
-    for (const auto& other : token.top) {
-      chosen = chosen || other.id == token.id;
-      top += (top.empty() ? "" : ",") + json_text(spelled(other.id, *model_)) + ':' + json_logprob(other.logprob);
-    }
-    if (!chosen)
-      top += (top.empty() ? "" : ",") + name + ':' + json_logprob(token.logprob);
-    tops += comma + '{' + top + '}';
-  }
-  return "{\"tokens\":[" + tokens + "],\"token_logprobs\":[" + values + "],\"top_logprobs\":[" + tops +
-    "],\"text_offset\":[" + offsets + "]}";
+std::string response_writer::logprobs_of(std::size_t prompt, const piece& p) const {
+  completion_logprobs list(*model_, logprobs_);
+  if (p.first && scores_echo())
+    list.add_prompt(scored_.at(prompt), count_characters(echoes_[prompt]));
+  for (std::size_t i = 0; i < p.logprobs.size(); ++i)
+    list.add(p.logprobs[i], p.offsets[i]);
+  return list.json();
+}
+
+std::string response_writer::prompt_logprobs(std::size_t prompt) const {
+  return ",\"prompt_logprobs\":" + prompt_logprobs_json(scored_.at(prompt), prompt_logprobs_, *model_);
 }
 
 std::string response_writer::prompt_ids(std::size_t prompt) const {
@@ -241,7 +173,7 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
   std::string result = "{\"index\":" + std::to_string(index);
   if (speaks_ == dialect::completions) {
     result += ",\"text\":" + json_text(p.text);
-    result += ",\"logprobs\":" + (want_logprobs_ ? completion_logprobs(p) : "null");
+    result += ",\"logprobs\":" + (logprobs_ >= 0 ? logprobs_of(index / n_, p) : "null");
   } else {
     if (whole)
       result += ",\"message\":{\"role\":\"assistant\",\"content\":" + json_text(p.text) + ",\"refusal\":null}";
@@ -249,7 +181,7 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
       result += ",\"delta\":{\"role\":\"assistant\",\"content\":" + json_text(p.text) + '}';
     else
       result += ",\"delta\":{" + (p.text.empty() ? std::string() : "\"content\":" + json_text(p.text)) + '}';
-    const bool list = want_logprobs_ && (whole || !p.logprobs.empty());
+    const bool list = logprobs_ >= 0 && (whole || !p.logprobs.empty());
     result += ",\"logprobs\":";
     result += list ? "{\"content\":" + chat_logprobs(p.logprobs, *model_) + ",\"refusal\":null}" : "null";
   }
@@ -259,6 +191,8 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
     result += ",\"stop_reason\":" + (p.stop.empty() ? "null" : json_text(to_utf8(p.stop)));
   if (p.ranking)
     result += json_ranking(*p.ranking);
+  if (speaks_ == dialect::completions && prompt_logprobs_ >= 0)
+    result += prompt_logprobs(index / n_);
   if (return_token_ids_) {
     result += ",\"token_ids\":" + json_ids(p.ids);
     if (speaks_ == dialect::completions && (whole || p.first))
@@ -267,7 +201,17 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
   return result += '}';
 }
 
+bool response_writer::keep_scores(std::size_t prompt, const token_event& e) {
+  auto& scored = scored_[prompt];
+  if (scores_echo() || prompt_logprobs_ >= 0)
+    scored.insert(scored.end(), e.prompt.begin(), e.prompt.end());
+  const bool complete = !e.prompt.empty() && scored.size() == prompt_sizes_[prompt];
+  return complete || e.prompt.empty() || !e.token_ids.empty() || e.finish;
+}
+
 std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
+  if (!keep_scores(prompt, e))
+    return {};
   const auto index = prompt * n_ + e.index;
   auto p = next_piece(prompt, e);
   if (ranked_ && e.finish) {
@@ -302,8 +246,10 @@ std::string response_writer::last_chunks() const {
 }
 
 void response_writer::add(std::size_t prompt, const token_event& e) {
+  keep_scores(prompt, e);
   auto p = next_piece(prompt, e);
   auto& all = choices_[prompt * n_ + e.index].all;
+  all.first = all.first || p.first;
   all.text += p.text;
   all.ids.insert(all.ids.end(), p.ids.begin(), p.ids.end());
   all.logprobs.insert(all.logprobs.end(), p.logprobs.begin(), p.logprobs.end());
@@ -328,6 +274,8 @@ std::string response_writer::body() const {
   for (const auto& [index, choice] : choices_)
     result += (index ? "," : "") + choice_json(index, choice.all, true);
   result += "],\"usage\":" + usage_.json();
+  if (speaks_ == dialect::chat && prompt_logprobs_ >= 0)
+    result += prompt_logprobs(0);
   if (return_token_ids_ && speaks_ == dialect::chat)
     result += prompt_ids(0);
   return result + '}';

@@ -26,21 +26,15 @@ std::string error_body(const error& what);
 /// Only the object under "error".
 std::string error_object(const error& what);
 
-/// A finite number: minus infinity, which JSON lacks, becomes -9999 as in vLLM.
-std::string json_logprob(float value);
-std::string json_logprob(double value);
-
 /// `,"cumulative_logprob":…,"score":…`, for choices of beams and best_of.
 std::string json_ranking(const choice_summary& one);
 
 /// One event of a stream: `data: …` and an empty line.
 std::string sse(std::string_view data);
 
-/// Token, log-probability and bytes of each sampled token, as chats list them.
-std::string chat_logprobs(const std::vector<sampled_token>& tokens, const served_model& model);
-
 struct usage {
   std::uint64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::uint64_t accepted_guesses = 0, rejected_guesses = 0; // of speculation
 
   void add(const done_event& done);
   std::string json() const;
@@ -51,7 +45,8 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
-  /// For streams: the SSE event for `e`; empty if it waits for the choice's score.
+  /// For streams: the SSE event for `e`. Empty if it waits: for the choice's score, or for the rest of the prompt's
+  /// scores, as an echoed prompt is one piece.
   std::string chunk(std::size_t prompt, const token_event& e);
   /// For streams: the SSE events that waited for the end of the prompt's generation.
   std::string last_chunks(std::size_t prompt);
@@ -84,19 +79,26 @@ private:
   };
 
   piece next_piece(std::size_t prompt, const token_event& e);
-  std::vector<std::size_t> offsets_of(std::size_t start, const std::vector<sampled_token>& tokens) const;
   std::string event_of(std::size_t prompt, std::size_t index, const piece& p) const;
+  /// Keeps what `e` says about the prompt, if it is asked for. Returns whether there is something to send.
+  bool keep_scores(std::size_t prompt, const token_event& e);
   std::string choice_json(std::size_t index, const piece& p, bool whole) const;
-  std::string completion_logprobs(const piece& p) const;
+  bool scores_echo() const { return logprobs_ >= 0 && !echoes_.empty(); }
+  std::string logprobs_of(std::size_t prompt, const piece& p) const;
+  std::string prompt_logprobs(std::size_t prompt) const;
   std::string prompt_ids(std::size_t prompt) const;
 
   std::shared_ptr<const served_model> model_;
   dialect speaks_;
-  bool stream_, include_usage_, return_token_ids_, want_logprobs_, ranked_;
+  bool stream_, include_usage_, return_token_ids_;
+  int logprobs_, prompt_logprobs_; // alternatives of tokens and of the prompt's; -1: none
+  bool ranked_;
   std::size_t n_;
+  std::vector<std::size_t> prompt_sizes_;      // in tokens
   std::vector<std::vector<token_id>> prompts_; // if return_token_ids
   std::vector<std::string> echoes_;
-  std::string head_; // `{"id":…,"object":…,"created":…,"model":…`
+  std::vector<std::vector<sampled_token>> scored_; // by prompt, if asked for
+  std::string head_;                               // `{"id":…,"object":…,"created":…,"model":…`
   std::map<std::size_t, choice> choices_;
   usage usage_;
 };

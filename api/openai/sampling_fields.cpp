@@ -2,6 +2,7 @@
 
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/speculation/speculation_names.hpp"
 
 #include <array>
 #include <charconv>
@@ -39,7 +40,6 @@ struct unsupported_field {
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"suffix", neutral::empty},
-  {"prompt_logprobs", neutral::off},
   {"guided_json", neutral::none},
   {"guided_regex", neutral::none},
   {"guided_choice", neutral::none},
@@ -100,6 +100,18 @@ std::uint64_t read_seed(const field_reader& body) {
   if (!found->is_uint64() || found->get(seed))
     body.refuse("seed", "an integer of 64 bits", *found);
   return seed;
+}
+
+speculation read_speculate(const field_reader& body) {
+  const auto name = body.text("speculate");
+  if (!name)
+    return speculation::automatic;
+  if (const auto kind = speculation_of(*name))
+    return *kind;
+  std::string all;
+  for (const auto& [known, kind] : speculation_names)
+    all += (all.empty() ? "\"" : ", \"") + std::string(known) + '"';
+  body.refuse("speculate", "must be one of " + all + ", not \"" + std::string(*name) + '"');
 }
 
 std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body, int vocab_size) {
@@ -175,6 +187,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   read_beams(body, result);
   result.logit_bias = read_logit_bias(body, model.vocab_size);
   result.seed = read_seed(body);
+  result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
   if (auto ids = body.ids("stop_token_ids", 0, model.vocab_size - 1, most_stop_ids))
     result.stop_token_ids = std::move(*ids);

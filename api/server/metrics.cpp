@@ -72,6 +72,9 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
+  counter("troupe_spec_decode_num_drafts_total", "Times that guesses of next tokens were judged.", s.drafts);
+  counter("troupe_spec_decode_num_draft_tokens_total", "Guesses judged.", s.draft_tokens);
+  counter("troupe_spec_decode_num_accepted_tokens_total", "Guesses that were right.", s.accepted_tokens);
   gauge("troupe_step_rows", "Rows that a step may have now.", real(s.step_rows));
   if (!s.step_times.empty()) {
     prometheus::MetricFamily times{"troupe_step_expected_seconds",
@@ -155,6 +158,8 @@ public:
   }
 
   void see(const token_event& e, prometheus::Histogram& first, prometheus::Histogram& between) {
+    if (!e.prompt.empty() && e.token_ids.empty())
+      return; // it tells about the prompt alone
     const auto now = clock::now();
     if (last_.empty())
       first.Observe(seconds(now - start_));

@@ -43,6 +43,8 @@ void request_record::see(const event& e) {
 }
 
 void request_record::count(const token_event& e) {
+  if (!e.prompt.empty() && e.token_ids.empty())
+    return; // it tells about the prompt alone
   completion_tokens_ += e.token_ids.size();
   last_ = clock::now();
   if (first_ == clock::time_point())

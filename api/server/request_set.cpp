@@ -18,8 +18,9 @@ std::size_t cost(const event& e) {
   std::size_t result = 250;
   if (const auto* token = std::get_if<token_event>(&e)) {
     result += token->text.size() + 8 * token->token_ids.size();
-    for (const auto& one : token->logprobs)
-      result += 100 * (1 + one.top.size());
+    for (const auto* list : {&token->logprobs, &token->prompt})
+      for (const auto& one : *list)
+        result += 100 * (1 + one.top.size());
   }
   return result;
 }

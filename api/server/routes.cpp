@@ -28,6 +28,7 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/v1/models", "GET", endpoint::models},
   {"/tokenize", "POST", endpoint::tokenize},
   {"/detokenize", "POST", endpoint::detokenize},
+  {"/tokenizer_info", "GET", endpoint::tokenizer_info},
   {"/health", "GET", endpoint::health},
   {"/metrics", "GET", endpoint::metrics},
   {"/v1/ws", "GET", endpoint::websocket},
@@ -71,6 +72,15 @@ std::string model_object(const served_model& model) {
   return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
     ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
     ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
+}
+
+/// What clients that tokenise over HTTP must know besides, as vLLM's.
+std::string tokenizer_object(const served_model& model) {
+  if (!model.encode)
+    throw failure(errc::not_found, "this model has no tokenizer");
+  const auto text = [](const std::optional<std::string>& token) { return token ? json_text(to_utf8(*token)) : "null"; };
+  return "{\"bos_token\":" + text(model.bos_token) + ",\"eos_token\":" + text(model.eos_token) +
+    ",\"model_max_length\":" + std::to_string(model.max_context) + '}';
 }
 
 reply health(const service& engine) {
@@ -159,6 +169,7 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
       if (to.argument != model->id)
         throw failure(errc::not_found, "the model `" + to.argument + "` does not exist", "model");
       return reply::json(model_object(*model));
+    case endpoint::tokenizer_info: return reply::json(tokenizer_object(*model));
     case endpoint::tokenize: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
       const auto ids = parse_tokenize(field_reader(parsed.root()), *model, stop);

@@ -1,6 +1,7 @@
 #include "api/server/websocket_frames.hpp"
 
 #include "api/openai/openai_response.hpp"
+#include "api/openai/token_logprobs.hpp"
 #include "runtime/support/json_text.hpp"
 
 namespace troupe {
@@ -48,7 +49,7 @@ generation parse_frame_body(const client_frame& frame, const served_model& model
   if (chat && body.has("prompt"))
     body.refuse("messages", "and `prompt` cannot both be given");
   if (body.boolean("echo").value_or(false))
-    throw failure(errc::unsupported, "`echo` is not supported on WebSockets", "echo");
+    throw failure(errc::unsupported, "`echo` is not supported on WebSockets; `prompt_logprobs` is", "echo");
   auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop);
   if (request.prompts.size() != 1)
     body.refuse("prompt", "must be one prompt: send a frame for each");
@@ -66,6 +67,15 @@ std::string token_frame(std::string_view id, const token_event& e, const served_
   return result += '}';
 }
 
+std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
+                         const served_model& model) {
+  std::vector<token_id> ids;
+  for (const auto& token : tokens)
+    ids.push_back(token.id);
+  return start_of("prompt", id) + ",\"position\":" + std::to_string(position) + ",\"token_ids\":" + json_ids(ids) +
+    ",\"logprobs\":" + chat_logprobs(tokens, model, position == 0) + '}';
+}
+
 std::string done_frame(std::string_view id, const done_event& done, bool ranked) {
   auto result = start_of("done", id) + ",\"choices\":[";
   bool first = true;
@@ -78,7 +88,9 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked)
   used.add(done);
   return result + "],\"usage\":" + used.json() + ",\"timings\":{\"queue_ms\":" + json_number(done.queue_ms) +
     ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +
-    ",\"cached_tokens\":" + std::to_string(done.cached_tokens) + "}}";
+    ",\"cached_tokens\":" + std::to_string(done.cached_tokens) +
+    ",\"draft_n\":" + std::to_string(done.accepted_guesses + done.rejected_guesses) +
+    ",\"draft_n_accepted\":" + std::to_string(done.accepted_guesses) + "}}";
 }
 
 std::string error_frame(std::string_view id, const error& why) {

@@ -32,6 +32,9 @@ generation parse_frame_body(const client_frame& frame, const served_model& model
 
 /// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);
+/// {"type":"prompt",…}: log-probabilities of prompt tokens from `position` on; the very first token has none.
+std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
+                         const served_model& model);
 /// `ranked`: its choices have scores.
 std::string done_frame(std::string_view id, const done_event& done, bool ranked);
 /// An empty `id` is written as null.

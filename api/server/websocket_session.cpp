@@ -52,7 +52,8 @@ private:
   struct submitted {
     std::string id;
     std::shared_ptr<const served_model> model;
-    bool ranked = false; // choices have scores
+    bool ranked = false;    // choices have scores
+    std::size_t scored = 0; // tokens of the prompt whose log-probabilities were sent
   };
 
   void leave();
@@ -62,7 +63,7 @@ private:
   asio::awaitable<void> handle_frame(held_text message);
   asio::awaitable<void> begin(client_frame frame, std::uint64_t key);
   asio::awaitable<void> write_frames();
-  std::string frame_of(const request_set::item& item);
+  void add_frames(const request_set::item& item, std::deque<std::string>& frames);
   std::optional<error> objection(const client_frame& frame) const;
   void generate(client_frame frame, byte_budget::share memory);
   std::shared_ptr<const void> acquire_quotas(std::size_t sequences);
@@ -291,7 +292,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     co_return;
   }
   mine.record.parsed(parsed.request);
-  by_key_[key] = {frame.id, parsed.model, parsed.request.sampling.ranked()};
+  by_key_[key] = {frame.id, parsed.model, parsed.request.sampling.ranked(), 0};
   requests_->submit(key, std::move(parsed.request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);
@@ -318,17 +319,22 @@ void websocket_session::forget(std::uint64_t key, const std::string& id) {
   by_key_.erase(key);
 }
 
-std::string websocket_session::frame_of(const request_set::item& item) {
-  const auto& [id, model, ranked] = by_key_.at(item.key);
+void websocket_session::add_frames(const request_set::item& item, std::deque<std::string>& frames) {
+  auto& [id, model, ranked, scored] = by_key_.at(item.key);
   auto& mine = ids_.at(id);
   mine.record.see(item.what);
-  if (const auto* token = std::get_if<token_event>(&item.what))
-    return token_frame(id, *token, *model);
+  if (const auto* token = std::get_if<token_event>(&item.what)) {
+    if (!token->prompt.empty())
+      frames.push_back(prompt_frame(id, scored, token->prompt, *model));
+    scored += token->prompt.size();
+    if (auto frame = token_frame(id, *token, *model); !frame.empty())
+      frames.push_back(std::move(frame));
+    return;
+  }
   const auto* done = std::get_if<done_event>(&item.what);
-  auto result = done ? done_frame(id, *done, ranked) : error_frame(id, std::get<error>(item.what));
+  frames.push_back(done ? done_frame(id, *done, ranked) : error_frame(id, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
-  return result;
 }
 
 asio::awaitable<void> websocket_session::write_frames() {
@@ -338,8 +344,7 @@ asio::awaitable<void> websocket_session::write_frames() {
     std::deque<std::string> frames;
     frames.swap(replies_);
     for (const auto& item : requests_->receive())
-      if (auto frame = frame_of(item); !frame.empty())
-        frames.push_back(std::move(frame));
+      add_frames(item, frames);
     if (cut_)
       end_all(frames);
     for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame)

@@ -9,18 +9,18 @@ namespace troupe {
 
 namespace {
 
-void check_ids(const std::vector<token_id>& prompt, int vocab_size) {
-  for (const auto t : prompt)
+void check_ids(const char* field, const std::vector<token_id>& ids, int vocab_size) {
+  for (const auto t : ids)
     if (t < 0 || t >= vocab_size)
       throw failure(errc::bad_request,
-                    "the prompt names token " + std::to_string(t) + ", but the vocabulary has " +
+                    "the " + std::string(field) + " names token " + std::to_string(t) + ", but the vocabulary has " +
                       std::to_string(vocab_size),
-                    "prompt");
+                    field);
 }
 
 } // namespace
 
-void check_prompt_length(std::size_t tokens, int max_context, std::string_view field) {
+void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
   const auto context = static_cast<std::size_t>(max_context);
   const auto refuse = [&](const std::string& why) {
     const auto subject = field.empty() ? "the prompt" : "`" + std::string(field) + "`";
@@ -28,16 +28,25 @@ void check_prompt_length(std::size_t tokens, int max_context, std::string_view f
   };
   if (tokens == 0)
     refuse(" must have at least one token");
-  if (tokens >= context)
-    refuse(" has " + std::to_string(tokens) + " tokens; at most " + std::to_string(context - 1) +
-           " fit into the context of " + std::to_string(context));
+  if (const auto most = context - (answered ? 1 : 0); tokens > most)
+    refuse(" has " + std::to_string(tokens) + " tokens; at most " + std::to_string(most) + " fit into the context of " +
+           std::to_string(context));
 }
 
 checked_generation check(const generation& asked, const generation_limits& limits) {
-  check_prompt_length(asked.prompt.size(), limits.max_context);
-  check_ids(asked.prompt, limits.vocab_size);
+  check_prompt_length(asked.prompt.size(), limits.max_context, {}, !asked.sampling.scores_only());
+  check_ids("prompt", asked.prompt, limits.vocab_size);
+  if (asked.prediction.size() > static_cast<std::size_t>(limits.max_context))
+    throw failure(errc::bad_request,
+                  "the prediction has " + std::to_string(asked.prediction.size()) + " tokens; the context is " +
+                    std::to_string(limits.max_context),
+                  "prediction");
+  check_ids("prediction", asked.prediction, limits.vocab_size);
   auto sampling = asked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
+  if (sampling.speculate == speculation::draft && !limits.has_draft)
+    throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model: it is named by --draft",
+                  "speculate");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
   const auto timeout = timeout_of(asked.timeout, limits.timeout);

@@ -16,6 +16,7 @@ struct generation_limits {
   int vocab_size = 0;
   int max_context = 0;                  // tokens of prompt and answer
   std::chrono::milliseconds timeout{0}; // 0: none
+  bool has_draft = false;               // there is a draft model to speculate with
 };
 
 /// How a generation that was found valid is run.
@@ -25,11 +26,12 @@ struct checked_generation {
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
-/// outside the vocabulary, a sampling parameter is out of range, or the timeout is longer than the limit.
+/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, or guesses are
+/// to come from a draft model that there is not.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
-/// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer. For interfaces that know
-/// the length before they have the ids; `field` is what their requests call the prompt.
-void check_prompt_length(std::size_t tokens, int max_context, std::string_view field = {});
+/// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For
+/// interfaces that know the length before they have the ids; `field` is what their requests call the prompt.
+void check_prompt_length(std::size_t tokens, int max_context, std::string_view field = {}, bool answered = true);
 
 } // namespace troupe

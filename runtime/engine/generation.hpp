@@ -97,6 +97,8 @@ struct engine_stats {
   std::uint64_t preemptions = 0, copied_blocks = 0, evicted_blocks = 0;
   std::uint64_t host_blocks_total = 0, host_blocks_in_use = 0; // slots of host memory (engine_options::swap_bytes)
   std::uint64_t swapped_out_blocks = 0, swapped_in_blocks = 0; // moved there and back
+  std::uint64_t drafts = 0, draft_tokens = 0;                  // times that guesses were judged, and their tokens
+  std::uint64_t accepted_tokens = 0;                           // guesses that were right
   std::uint64_t restarts = 0;                                  // of the worker group, after one of its actors failed
   std::uint64_t step_rows = 0, measured_steps = 0;             // that a step may have now; that the times are from
   std::vector<step_time> step_times;                           // empty before the first step

@@ -38,8 +38,12 @@ void expect_known(std::string_view field, token_id largest, std::size_t vocab_si
 } // namespace
 
 void sampling_params::validate(std::size_t vocab_size) const {
-  sampling_fields::for_each(
-    [&](const auto& field) { expect_within(field.name, this->*field.member, field.least, field.most); });
+  sampling_fields::for_each([&](const auto& field) {
+    if (!scores_only() || field.name != "max_tokens")
+      expect_within(field.name, this->*field.member, field.least, field.most);
+  });
+  if (scores_only() && (width() > 1 || grouped()))
+    refuse("max_tokens", "at least 1 for several sequences (n, best_of or num_beams)", max_tokens);
   if (min_tokens > max_tokens)
     refuse("min_tokens", "between 0 and max_tokens (" + std::to_string(max_tokens) + ")", min_tokens);
   check_beams(*this);

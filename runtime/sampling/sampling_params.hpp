@@ -35,8 +35,8 @@ struct sampling_params {
   float frequency_penalty = 0;  // over generated tokens
   logit_bias_map logit_bias = {};
   std::uint64_t seed = 0;
-  int max_tokens = 16;
-  int min_tokens = 0; // until then neither an EOS id nor a stop id can be chosen
+  int max_tokens = 16; // 0: the prompt is scored, and nothing generated
+  int min_tokens = 0;  // until then neither an EOS id nor a stop id can be chosen
   bool ignore_eos = false;
   stop_id_set stop_token_ids = {};
   stop_strings stop = {}; // matched on text by the request, not by the sampler
@@ -65,6 +65,9 @@ struct sampling_params {
 
   /// Whether each token's log-probability is needed.
   bool wants_logprobs() const { return logprobs >= 0 || best_of > n; }
+
+  /// Whether the log-probabilities of the prompt are all that is wanted.
+  bool scores_only() const { return max_tokens == 0 && prompt_logprobs >= 0; }
 
   /// Sequences that run at once for the request.
   int width() const { return std::max({n, best_of, num_beams}); }

@@ -1,7 +1,8 @@
 // The table of numeric sampling parameters: name, member and range of each, and which interfaces may set it.
 // Validation, generation_config.json, HTTP and WebSocket bodies and the command line are all generated from it, so a
 // new parameter is a member of sampling_params, a row here and the code that applies it. Parameters that are not plain
-// numbers (seed, lists) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface itself.
+// numbers (seed, lists, names) or whose spelling depends on the API (max_tokens, logprobs) are read by each interface
+// itself.
 #pragma once
 
 #include "runtime/sampling/sampling_params.hpp"
@@ -69,6 +70,7 @@ inline constexpr std::tuple table{
   sampling_field<float>{"length_penalty", &sampling_params::length_penalty, -10, 10, by_client,
                         "A beam's log-probability is divided by its length to this power; above 0 favours long ones"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
+  sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };
 
 /// Calls `visit` with each sampling_field of the table.

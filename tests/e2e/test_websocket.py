@@ -62,7 +62,8 @@ def test_token_frames_and_the_done_frame(ws, server, golden):
     assert done["choices"] == [{"index": 0, "finish_reason": "length"}]
     assert done["usage"]["prompt_tokens"] == len(golden["cases"][0]["ids"])
     assert done["usage"]["completion_tokens"] == 48
-    assert done["timings"].keys() == {"queue_ms", "prefill_ms", "decode_ms", "cached_tokens"}
+    assert done["timings"].keys() == {
+        "queue_ms", "prefill_ms", "decode_ms", "cached_tokens", "draft_n", "draft_n_accepted"}
     assert all(value >= 0 for value in done["timings"].values())
 
 

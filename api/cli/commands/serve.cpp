@@ -285,7 +285,7 @@ command add_serve(CLI::App& troupe) {
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
-              "POST /detokenize, GET /health, GET /metrics, WebSocket /v1/ws.\n"
+              "POST /detokenize, GET /tokenizer_info, GET /health, GET /metrics, WebSocket /v1/ws.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
               "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
               "Examples:\n"

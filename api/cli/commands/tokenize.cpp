@@ -4,7 +4,6 @@
 #include "api/cli/values.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/support/json_text.hpp"
-#include "runtime/support/utf8.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <CLI/CLI.hpp>
@@ -24,26 +23,6 @@ struct tokenize_options {
   bool add_special = true;
   bool json = false;
 };
-
-/// A piece on one line: control characters and incomplete UTF-8 are escaped.
-std::string printable(std::string_view piece) {
-  const bool whole = is_utf8(piece);
-  std::string text;
-  for (const unsigned char c : piece) {
-    constexpr std::string_view hex = "0123456789abcdef";
-    if (c == '\n')
-      text += "\\n";
-    else if (c == '\t')
-      text += "\\t";
-    else if (c == '\\')
-      text += "\\\\";
-    else if (c < 0x20 || c == 0x7f || (c > 0x7f && !whole))
-      (text += "\\x") += {hex[c >> 4], hex[c & 15]};
-    else
-      text += static_cast<char>(c);
-  }
-  return text;
-}
 
 void print_ids(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {
   const auto ids = tokens.encode(text, options.add_special);

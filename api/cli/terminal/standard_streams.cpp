@@ -1,6 +1,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/utf8.hpp"
 
 #include <cerrno>
 #include <cstdio>
@@ -38,6 +39,25 @@ void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
     throw output_failure(errno);
   flush_output();
+}
+
+std::string printable(std::string_view piece) {
+  const bool whole = is_utf8(piece);
+  std::string text;
+  for (const unsigned char c : piece) {
+    constexpr std::string_view hex = "0123456789abcdef";
+    if (c == '\n')
+      text += "\\n";
+    else if (c == '\t')
+      text += "\\t";
+    else if (c == '\\')
+      text += "\\\\";
+    else if (c < 0x20 || c == 0x7f || (c > 0x7f && !whole))
+      (text += "\\x") += {hex[c >> 4], hex[c & 15]};
+    else
+      text += static_cast<char>(c);
+  }
+  return text;
 }
 
 std::string read_stdin() { return read_all(STDIN_FILENO, "stdin", files::text); }

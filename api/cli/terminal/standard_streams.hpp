@@ -31,6 +31,9 @@ void flush_output();
 /// Prints `text` and flushes. Throws output_failure.
 void print(std::string_view text);
 
+/// A token's text for one line: control characters and incomplete UTF-8 are escaped.
+std::string printable(std::string_view piece);
+
 /// All of stdin. Throws failure(bad_file) if it exceeds the limit of a text file.
 std::string read_stdin();
 

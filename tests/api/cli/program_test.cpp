@@ -19,13 +19,13 @@ TEST_CASE("--version and --help are answered on stdout") {
   const auto help = run_troupe({"--help"});
   CHECK(help.status == 0);
   CHECK(help.err.empty());
-  for (const std::string name : {"run", "chat", "serve", "tokenize", "bench"})
+  for (const std::string name : {"run", "chat", "serve", "score", "tokenize", "bench"})
     CHECK(help.out.find("\n  " + name + " ") != std::string::npos);
 }
 
 TEST_CASE("--help of every command shows its flags, their defaults and examples") {
-  const std::vector<strings> commands{
-    {"run"}, {"chat"}, {"serve"}, {"tokenize"}, {"quantize"}, {"bench", "model"}, {"bench", "perplexity"}};
+  const std::vector<strings> commands{{"run"},      {"chat"},     {"serve"},          {"score"},
+                                      {"tokenize"}, {"quantize"}, {"bench", "model"}, {"bench", "perplexity"}};
   for (const auto& command : commands) {
     const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());
@@ -56,6 +56,11 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
         "troupe: --threads: must be an integer from 0 to 1024, found `two` (`troupe run --help` shows how)");
   CHECK(told({"serve", "--kv-cache", "2XB"}) ==
         "troupe: --kv-cache: must be a size such as 512MiB or 2GiB, found `2XB` (`troupe serve --help` shows how)");
+  CHECK(told({"run", "hi", "--speculate", "fast"}) ==
+        "troupe: --speculate: must be auto, off, draft, ngram or lookahead, found `fast` (`troupe run --help` shows "
+        "how)");
+  CHECK(told({"score", "hi", "--top", "21"}) ==
+        "troupe: --top: must be an integer from 0 to 20, found `21` (`troupe score --help` shows how)");
   CHECK(told({"serve", "--port", "70000"}) ==
         "troupe: --port: must be an integer from 0 to 65535, found `70000` (`troupe serve --help` shows how)");
   CHECK(told({"run", "hi", "--temperature", "3"}) ==

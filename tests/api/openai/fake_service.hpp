@@ -24,6 +24,7 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
   model->id = "org/bytes";
   model->vocab_size = 257;
   model->max_context = max_context;
+  model->bos_token = "<s>";
   model->encode = [](std::string_view text, bool special) {
     std::vector<token_id> ids;
     if (special)
@@ -80,6 +81,21 @@ public:
     e.text = std::move(text);
     send(std::move(e));
   }
+  /// Two events with the prompt's log-probabilities and as many alternatives as were asked for.
+  void score_prompt() {
+    const auto half = asked.prompt.size() / 2;
+    for (const auto& [first, end] : {std::pair(std::size_t(0), half), std::pair(half, asked.prompt.size())}) {
+      token_event e;
+      for (auto i = first; i < end; ++i) {
+        auto& token = e.prompt.emplace_back(sampled_token{asked.prompt[i], i == 0 ? 0.f : -1.5f});
+        for (int k = 0; i > 0 && k < asked.sampling.prompt_logprobs; ++k)
+          token.top.push_back({static_cast<token_id>(k), -0.5f - static_cast<float>(k)});
+      }
+      if (end == asked.prompt.size() && asked.sampling.scores_only())
+        e.finish = finish_reason::length;
+      send(std::move(e));
+    }
+  }
   void finish(finish_reason reason = finish_reason::stop, std::uint32_t index = 0) {
     token_event e;
     e.index = index;
@@ -99,6 +115,8 @@ public:
     e.queue_ms = 0.5;
     e.prefill_ms = 2;
     e.decode_ms = 4.25;
+    e.accepted_guesses = 3;
+    e.rejected_guesses = 2;
     send(std::move(e));
   }
 
@@ -182,6 +200,7 @@ public:
     s.cached_tokens = 4;
     s.step_rows = 96, s.measured_steps = 12, s.step_times = {{1, 62.5}, {64, 250}};
     s.logit_row_ms = 125, s.attended_position_ms = 31.25, s.read_position_ms = 15.625, s.step_time_error = 0.125;
+    s.drafts = 11, s.draft_tokens = 44, s.accepted_tokens = 33;
     s.host_blocks_total = 8, s.host_blocks_in_use = 7, s.swapped_out_blocks = 6, s.swapped_in_blocks = 5;
     return s;
   }

@@ -1,5 +1,6 @@
 #include "api/http/access.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/openai/token_logprobs.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 #include "tests/api/server/live_server.hpp"

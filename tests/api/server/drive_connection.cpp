@@ -64,6 +64,13 @@ public:
       asked.send(error{errc::overloaded, "the queue is full", {}});
       return request_handle(std::make_shared<answered_control>(made));
     }
+    if (asked.asked.sampling.prompt_logprobs >= 0)
+      asked.score_prompt();
+    if (asked.asked.sampling.scores_only()) {
+      made->end();
+      asked.done(finish_reason::length);
+      return request_handle(std::make_shared<answered_control>(made));
+    }
     for (int i = 0; i < asked.asked.sampling.n; ++i)
       asked.text("\xc3\xa9\"\n", static_cast<std::uint32_t>(i));
     if (says("late")) {

@@ -105,6 +105,13 @@ TEST_CASE("Text goes to tokens and back") {
   CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
 }
 
+TEST_CASE("Clients that tokenise over HTTP learn the special tokens") {
+  live_server live;
+  CHECK(get(live.port(), "/tokenizer_info").body == R"({"bos_token":"<s>","eos_token":null,"model_max_length":200})");
+  live.fake.served->encode = nullptr;
+  CHECK(get(live.port(), "/tokenizer_info").status == 404);
+}
+
 TEST_CASE("While the model loads, endpoints that need it answer 503") {
   live_server live;
   live.fake.set_loading();
@@ -399,6 +406,9 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_host_blocks_in_use 7\n",
                            "troupe_kv_blocks_parked_total 6\n",
                            "troupe_kv_blocks_restored_total 5\n",
+                           "troupe_spec_decode_num_drafts_total 11\n",
+                           "troupe_spec_decode_num_draft_tokens_total 44\n",
+                           "troupe_spec_decode_num_accepted_tokens_total 33\n",
                            "troupe_step_rows 96\n",
                            "troupe_step_expected_seconds{rows=\"1\"} 0.0625\n",
                            "troupe_step_expected_seconds{rows=\"64\"} 0.25\n",

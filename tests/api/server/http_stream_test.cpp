@@ -60,7 +60,8 @@ TEST_CASE("A streamed chat sends the role with its first piece, not before") {
   CHECK(without_ids(client.read_chunk()) ==
         head +
           "],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":5,\"total_tokens\":23,"
-          "\"prompt_tokens_details\":{\"cached_tokens\":1}}}\n\ndata: [DONE]\n\n");
+          "\"prompt_tokens_details\":{\"cached_tokens\":1},\"completion_tokens_details\":"
+          "{\"accepted_prediction_tokens\":3,\"rejected_prediction_tokens\":2}}}\n\ndata: [DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 
@@ -230,5 +231,6 @@ TEST_CASE("Choices of several prompts and sequences are numbered consecutively")
         "{\"index\":3,\"text\":\"b4\",\"logprobs\":null,\"finish_reason\":\"length\",\"stop_reason\":null,"
         "\"token_ids\":[52],\"prompt_token_ids\":[98]}],"
         "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
-        "\"prompt_tokens_details\":{\"cached_tokens\":2}}}");
+        "\"prompt_tokens_details\":{\"cached_tokens\":2},\"completion_tokens_details\":"
+        "{\"accepted_prediction_tokens\":6,\"rejected_prediction_tokens\":4}}}");
 }

@@ -49,6 +49,45 @@ TEST_CASE("A prompt is refused when it is empty, too long or has unknown ids") {
   CHECK(refusal(ask({-1})).code == errc::bad_request);
 }
 
+TEST_CASE("A prompt that is only scored may fill the context, and nothing is generated") {
+  auto asked = ask(std::vector<token_id>(20, 0), 0);
+  asked.sampling.prompt_logprobs = 0;
+  const auto checked = check(asked, limits);
+  CHECK(checked.sampling->max_tokens == 0);
+  CHECK(checked.sampling->scores_only());
+  asked.prompt.push_back(0);
+  CHECK(refusal(asked).message == "the prompt has 21 tokens; at most 20 fit into the context of 20");
+  asked = ask({1}, 0);
+  CHECK(refusal(asked).param == "max_tokens");
+  asked.sampling.prompt_logprobs = 0;
+  asked.sampling.n = 2;
+  CHECK(refusal(asked).param == "max_tokens");
+  asked.sampling.n = 1;
+  asked.sampling.min_tokens = 1;
+  CHECK(refusal(asked).param == "min_tokens");
+}
+
+TEST_CASE("A prediction is refused when it is longer than the context or has unknown ids") {
+  auto asked = ask({1});
+  asked.prediction = std::vector<token_id>(20, 0);
+  CHECK_NOTHROW(check(asked, limits));
+  asked.prediction.push_back(0);
+  CHECK(refusal(asked).message == "the prediction has 21 tokens; the context is 20");
+  CHECK(refusal(asked).param == "prediction");
+  asked.prediction = {50};
+  CHECK(refusal(asked).message == "the prediction names token 50, but the vocabulary has 50");
+  CHECK(refusal(asked).param == "prediction");
+}
+
+TEST_CASE("Guesses of a draft model need one") {
+  auto asked = ask({1});
+  asked.sampling.speculate = speculation::draft;
+  CHECK(refusal(asked).param == "speculate");
+  auto with_draft = limits;
+  with_draft.has_draft = true;
+  CHECK_NOTHROW(check(asked, with_draft));
+}
+
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {
   check_prompt_length(19, 20, "messages");
   try {
