@@ -16,6 +16,7 @@ struct generation_limits {
   int vocab_size = 0;
   int max_context = 0;                  // tokens of prompt and answer
   std::chrono::milliseconds timeout{0}; // 0: none
+  bool draft_model = false;             // there is one
 };
 
 /// How a generation that was found valid is run.
@@ -25,7 +26,7 @@ struct checked_generation {
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
-/// outside the vocabulary, a sampling parameter is out of range, or the timeout is longer than the limit.
+/// outside the vocabulary (a prediction, too, which may be as long as the context), a sampling parameter is out of range or asks for a draft model that there is not, or the timeout is longer than the limit.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer. For interfaces that know

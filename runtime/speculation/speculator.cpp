@@ -34,12 +34,6 @@ speculation mode_of(const speculation_settings& settings, const sampling_params&
 
 } // namespace
 
-std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params) {
-  if (params.speculate == speculation::draft && !settings.draft_model)
-    return error{errc::bad_request, "`speculate` asks for a draft model, but none is loaded", "speculate"};
-  return std::nullopt;
-}
-
 speculator::speculator(speculation_settings settings, step_cost_fn cost)
   : settings_(std::move(settings)), cost_(std::move(cost)) {
   counters_.accepted_at.resize(as_size(settings_.most_guesses));

@@ -15,7 +15,6 @@
 #include "runtime/speculation/draft_request.hpp"
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
-#include "runtime/support/error.hpp"
 
 #include <array>
 #include <functional>
@@ -33,9 +32,6 @@ struct speculation_settings {
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
 };
-
-/// Refuses a request whose `speculate` asks for what there is not.
-std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params);
 
 /// A sequence of a step being planned that decodes: all but its last known token are computed.
 struct decoding_sequence {

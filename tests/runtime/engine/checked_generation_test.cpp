@@ -49,6 +49,28 @@ TEST_CASE("A prompt is refused when it is empty, too long or has unknown ids") {
   CHECK(refusal(ask({-1})).code == errc::bad_request);
 }
 
+TEST_CASE("A prediction is refused when it is longer than the context or has unknown ids") {
+  auto asked = ask({1});
+  asked.prediction.assign(20, 7);
+  CHECK(refusal(asked).message.empty());
+  asked.prediction.push_back(7);
+  CHECK(refusal(asked).message == "`prediction` has 21 tokens; at most 20 fit into the context");
+  CHECK(refusal(asked).param == "prediction");
+  asked.prediction = {50};
+  CHECK(refusal(asked).message == "the prediction names token 50, but the vocabulary has 50");
+  CHECK(refusal(asked).param == "prediction");
+}
+
+TEST_CASE("A draft model is refused when there is none") {
+  auto asked = ask({1});
+  asked.sampling.speculate = speculation::draft;
+  CHECK(refusal(asked).message == "`speculate` asks for a draft model, but none is loaded");
+  CHECK(refusal(asked).param == "speculate");
+  auto with = limits;
+  with.draft_model = true;
+  CHECK(check(asked, with).sampling->speculate == speculation::draft);
+}
+
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {
   check_prompt_length(19, 20, "messages");
   try {
