@@ -60,7 +60,7 @@ public:
   /// or the draft model is at work. Called when the step could be planned ahead; `decoding`: its sequences.
   bool waits(const plain_step& step, std::span<const decoding_sequence> decoding);
 
-  /// What to ask the draft model before the step is planned.
+  /// What to ask the draft model before the step is planned, when no step is in flight.
   std::optional<draft_request> collect(const plain_step& step, std::span<const decoding_sequence> decoding, int room);
   void deliver(const draft_reply& reply);
 
@@ -128,7 +128,8 @@ private:
 
   // Since the last step was over.
   bool held_ = false;
-  int proposals_ = 0; // in flight
+  std::optional<bool> waits_; // the answer, until something changes: schedulers ask often
+  int proposals_ = 0;         // in flight
   int guesses_ = 0, accepted_ = 0;
   double drawing_ms_ = 0, catch_up_ms_ = 0;
 };
