@@ -226,6 +226,7 @@ private:
     e.prompt_tokens = b.looked_up_tokens, e.cached_tokens = b.found_tokens, e.generated_tokens = s.generated_tokens;
     e.steps = s.steps, e.prefill_rows = s.prefill_rows, e.decode_rows = s.decode_rows;
     e.discarded_rows = s.discarded_rows, e.preemptions = s.preemptions;
+    e.drafts = s.drafts, e.draft_tokens = s.draft_tokens, e.accepted_tokens = s.accepted_tokens;
     e.step_rows = static_cast<std::uint64_t>(s.step_rows), e.measured_steps = s.cost.steps;
     for (std::size_t i = 0; s.cost.steps > 0 && i < step_cost::knots.size(); ++i)
       e.step_times.push_back({step_cost::knots[i], s.cost.knot_ms[i]});

@@ -84,7 +84,8 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(*what_, {model.info.vocab_size, model.info.max_context, model.request_timeout});
+      const auto checked = check(
+        *what_, {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
     } catch (const failure& f) {

@@ -34,12 +34,6 @@ speculation mode_of(const speculation_settings& settings, const sampling_params&
 
 } // namespace
 
-std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params) {
-  if (params.speculate == speculation::draft && !settings.draft_model)
-    return error{errc::bad_request, "`speculate` asks for a draft model, but none is loaded", "speculate"};
-  return std::nullopt;
-}
-
 speculator::speculator(speculation_settings settings, step_cost_fn cost)
   : settings_(std::move(settings)), cost_(std::move(cost)) {
   counters_.accepted_at.resize(as_size(settings_.most_guesses));
@@ -79,6 +73,7 @@ void speculator::begin(sequence_id id, std::shared_ptr<const sampling_params> pa
   gain(s, known.subspan(prompt_tokens));
   policy_.begin(id);
   sequences_.insert_or_assign(id, std::move(s));
+  waits_.reset();
 }
 
 void speculator::end(sequence_id id) {
@@ -90,6 +85,7 @@ void speculator::end(sequence_id id) {
     ended_.push_back(id);
   sequences_.erase(found);
   policy_.end(id);
+  waits_.reset();
 }
 
 void speculator::gain(sequence& s, std::span<const token_id> tokens) {
@@ -104,6 +100,7 @@ void speculator::gain(sequence& s, std::span<const token_id> tokens) {
     s.lag += tokens.size();
   }
   s.drawn.reset();
+  waits_.reset();
 }
 
 // -- decisions --------------------------------------------------------------------------------------------------------
@@ -197,9 +194,10 @@ bool speculator::waits(const plain_step& step, std::span<const decoding_sequence
     return true;
   if (sequences_.empty())
     return false;
-  const bool hold = decide(step, decoding, settings_.most_guesses * step.sequences, true).any;
-  held_ = held_ || hold;
-  return hold;
+  if (!waits_)
+    waits_ = decide(step, decoding, settings_.most_guesses * step.sequences, true).any;
+  held_ = held_ || *waits_;
+  return *waits_;
 }
 
 std::optional<draft_request> speculator::collect(const plain_step& step, std::span<const decoding_sequence> decoding,
@@ -230,6 +228,7 @@ void speculator::deliver(const draft_reply& reply) {
   if (!asked_ || reply.number != last_request_)
     return;
   asked_ = false;
+  waits_.reset();
   for (const auto& answer : reply.answers) {
     const auto s = sequences_.find(answer.sequence);
     if (s == sequences_.end() || !s->second.unsent.empty()) // ended, or gone on
@@ -313,6 +312,7 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
 void speculator::finished(const plain_step& step, double ms) {
   if (!sequences_.empty() || guesses_ > 0)
     policy_.finished({step, guesses_, accepted_, std::max(ms - catch_up_ms_, 0.0), drawing_ms_, held_}, cost_);
+  waits_.reset();
   held_ = guesses_ > 0; // the next one is not planned ahead either
   guesses_ = accepted_ = 0;
   drawing_ms_ = catch_up_ms_ = 0;

@@ -7,7 +7,6 @@
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/speculation/proposer.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
-#include "runtime/support/error.hpp"
 
 #include <array>
 #include <functional>
@@ -25,9 +24,6 @@ struct speculation_settings {
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
 };
-
-/// Refuses a request whose `speculate` asks for what there is not.
-std::optional<error> check_speculation(const speculation_settings& settings, const sampling_params& params);
 
 struct speculation_counters {
   std::uint64_t drafts = 0, proposed = 0, accepted = 0; // proposals; their guesses; of these, right
@@ -107,7 +103,8 @@ private:
 
   // Since the last step was over.
   bool held_ = false;
-  int proposals_ = 0; // in flight
+  std::optional<bool> waits_; // the answer, until something changes: schedulers ask often
+  int proposals_ = 0;         // in flight
   int guesses_ = 0, accepted_ = 0;
   double drawing_ms_ = 0, catch_up_ms_ = 0;
 };

@@ -24,8 +24,15 @@ TEST_CASE("--version and --help are answered on stdout") {
 }
 
 TEST_CASE("--help of every command shows its flags, their defaults and examples") {
-  const std::vector<strings> commands{{"run"},      {"chat"},     {"serve"},          {"score"},
-                                      {"tokenize"}, {"quantize"}, {"bench", "model"}, {"bench", "perplexity"}};
+  const std::vector<strings> commands{{"run"},
+                                      {"chat"},
+                                      {"serve"},
+                                      {"score"},
+                                      {"tokenize"},
+                                      {"quantize"},
+                                      {"bench", "model"},
+                                      {"bench", "speculate"},
+                                      {"bench", "perplexity"}};
   for (const auto& command : commands) {
     const auto help = run_troupe(command + strings{"--help"});
     INFO(command.back());

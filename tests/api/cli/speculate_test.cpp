@@ -1,0 +1,86 @@
+// Speculation on the command line: --draft, --speculate and bench speculate.
+#include "runtime/support/json.hpp"
+#include "tests/api/cli/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+using namespace troupe::test;
+namespace json = troupe::json;
+
+namespace {
+
+const strings few{"--threads",  "1",    "--device",        "cpu", "--max-context", "256",
+                  "--kv-cache", "4MiB", "--max-sequences", "4"};
+
+std::string last_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
+
+} // namespace
+
+TEST_CASE("a draft model of another vocabulary, or none at all, is refused in one line") {
+  const auto told = [](const std::string& draft) {
+    const auto result = run_troupe(
+      strings{"run", "hi", "--raw", "--max-tokens", "2", "--model", golden("llama-gqa"), "--draft", draft} + few);
+    CHECK(result.status == 1);
+    return last_line(result.err);
+  };
+  CHECK(told(golden("qwen2")).starts_with("troupe: the draft model qwen2 has another vocabulary than llama-gqa: "));
+  CHECK(told("/nowhere/at/all").starts_with("troupe: /nowhere/at/all"));
+  const auto none = run_troupe(
+    strings{"run", "hi", "--raw", "--max-tokens", "2", "--model", golden("llama-gqa"), "--draft", "none"} + few);
+  CHECK(none.status == 0);
+}
+
+TEST_CASE("an unknown kind of speculation is reported in one line, with exit status 2") {
+  const auto result = run_troupe({"run", "hi", "--speculate", "medusa"});
+  CHECK(result.status == 2);
+  CHECK(only_line(result.err) ==
+        "troupe: --speculate: must be auto, off, draft, ngram or lookahead, found `medusa` "
+        "(`troupe run --help` shows how)");
+}
+
+TEST_CASE("run answers the same with every kind of speculation") {
+  const auto answer = [](const strings& how) {
+    const auto result = run_troupe(strings{"run", "Once upon a time", "--raw", "--quiet", "--max-tokens", "40",
+                                           "--temperature", "0.7", "--seed", "3", "--model", golden("llama-gqa")} +
+                                   few + how);
+    CHECK(result.status == 0);
+    return result.out;
+  };
+  const auto without = answer({"--speculate", "off"});
+  CHECK_FALSE(without.empty());
+  for (const std::string kind : {"auto", "draft", "ngram", "lookahead"})
+    CHECK(answer({"--speculate", kind, "--draft", golden("llama-gqa")}) == without);
+}
+
+TEST_CASE("bench speculate prints one JSON object per batch size and source") {
+  const auto result = run_troupe(strings{"bench", "speculate", "--model", golden("llama-gqa"), "--draft",
+                                         golden("llama-gqa"), "--source", "0.9,0,draft,prediction", "--batch", "1,3",
+                                         "--prompt", "8", "--generate", "24", "--repeat", "1", "--json"} +
+                                 few);
+  INFO(result.err);
+  CHECK(result.status == 0);
+  std::istringstream lines(result.out);
+  std::vector<std::string> seen;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = json::document::parse(line, "bench");
+    const auto root = object.root();
+    seen.push_back(std::to_string(std::int64_t(root["batch"])) + " " + std::string(std::string_view(root["source"])));
+    for (const char* key : {"with_tps", "without_tps", "ratio"})
+      CHECK(root[key].get_double().value() > 0);
+    CHECK(std::int64_t(root["accepted"]) >= 0);
+  }
+  CHECK(seen ==
+        std::vector<std::string>{"1 0.9", "1 0", "1 draft", "1 prediction", "3 0.9", "3 0", "3 draft", "3 prediction"});
+}
+
+TEST_CASE("bench speculate refuses sources that there are not") {
+  for (const std::string wrong : {"1.5", "medusa", "0.5x", "off"}) {
+    const auto result = run_troupe({"bench", "speculate", "--model", golden("llama-gqa"), "--source", wrong});
+    CHECK(result.status == 1);
+    CHECK(only_line(result.err) ==
+          "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" +
+            wrong + "`");
+  }
+}
