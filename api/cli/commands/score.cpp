@@ -4,6 +4,7 @@
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
+#include "api/openai/token_logprobs.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
@@ -76,22 +77,20 @@ std::string json_entry(token_id id, const std::string& logprob, const tokenizer&
     ",\"logprob\":" + logprob;
 }
 
-std::string json_logprob(double value) { return std::isfinite(value) ? json_number(value) : "-9999.0"; }
+std::string json_or_null(double value) { return std::isfinite(value) ? json_number(value) : "null"; }
 
 void print_json(const std::vector<sampled_token>& tokens, const tokenizer& words, double sum, double perplexity) {
   std::cout << "{\"tokens\":[";
   for (const auto& token : tokens) {
     const bool first = &token == tokens.data();
-    std::cout << (first ? "{" : ",{")
-              << json_entry(token.id, first ? "null" : json_logprob(static_cast<double>(token.logprob)), words)
+    std::cout << (first ? "{" : ",{") << json_entry(token.id, first ? "null" : json_logprob(token.logprob), words)
               << ",\"top\":[";
     for (const auto& other : token.top)
-      std::cout << (&other == token.top.data() ? "{" : ",{")
-                << json_entry(other.id, json_logprob(static_cast<double>(other.logprob)), words) << '}';
+      std::cout << (&other == token.top.data() ? "{" : ",{") << json_entry(other.id, json_logprob(other.logprob), words)
+                << '}';
     std::cout << "]}";
   }
-  std::cout << "],\"logprob\":" << json_logprob(sum)
-            << ",\"perplexity\":" << (std::isfinite(perplexity) ? json_number(perplexity) : "null") << "}\n";
+  std::cout << "],\"logprob\":" << json_or_null(sum) << ",\"perplexity\":" << json_or_null(perplexity) << "}\n";
 }
 
 int score(const score_options& options) {
