@@ -77,6 +77,8 @@ std::string json_entry(token_id id, const std::string& logprob, const tokenizer&
     ",\"logprob\":" + logprob;
 }
 
+std::string json_or_null(double value) { return std::isfinite(value) ? json_number(value) : "null"; }
+
 void print_json(const std::vector<sampled_token>& tokens, const tokenizer& words, double sum, double perplexity) {
   std::cout << "{\"tokens\":[";
   for (const auto& token : tokens) {
@@ -88,8 +90,7 @@ void print_json(const std::vector<sampled_token>& tokens, const tokenizer& words
                 << '}';
     std::cout << "]}";
   }
-  std::cout << "],\"logprob\":" << json_logprob(sum)
-            << ",\"perplexity\":" << (std::isfinite(perplexity) ? json_number(perplexity) : "null") << "}\n";
+  std::cout << "],\"logprob\":" << json_or_null(sum) << ",\"perplexity\":" << json_or_null(perplexity) << "}\n";
 }
 
 int score(const score_options& options) {
@@ -141,8 +142,6 @@ command add_score(CLI::App& troupe) {
   return {app, [app, options] {
             if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
               options->engine.max_sequences = 1;
-            if (app->count("--draft") + app->count("--speculate") == 0) // nothing is generated
-              options->engine.speculate = speculation::off;
             return score(*options);
           }};
 }

@@ -206,6 +206,44 @@ TEST_CASE("HTTP/1.0 clients get a stream that ends with the connection") {
   CHECK(all.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_CASE("Prompts are scored without an answer, and count as no first token") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":[[97,98],[99]],"echo":true,"logprobs":1,"max_tokens":0})");
+  const auto first = live.fake.next(), second = live.fake.next();
+  CHECK(first->asked.sampling.scores_only());
+  second->score_prompt();
+  first->score_prompt();
+  second->done(finish_reason::length);
+  first->done(finish_reason::length);
+  const auto body = client.read_response().body;
+  CHECK(body.find(R"({"index":0,"text":"ab","logprobs":{"tokens":["a","b"],"token_logprobs":[null,-1.5],)"
+                  R"("top_logprobs":[null,{"\u0000":-0.5,"b":-1.5}],"text_offset":[0,1]},"finish_reason":"length")") !=
+        std::string::npos);
+  CHECK(body.find(R"({"index":1,"text":"c","logprobs":{"tokens":["c"],"token_logprobs":[null],)"
+                  R"("top_logprobs":[null],"text_offset":[0]},"finish_reason":"length")") != std::string::npos);
+  CHECK(body.find(R"("completion_tokens":0,)") != std::string::npos);
+  client.get("/metrics");
+  CHECK(client.read_response().body.find("troupe_time_to_first_token_seconds_count 0\n") != std::string::npos);
+}
+
+TEST_CASE("A streamed echo with logprobs starts with the whole prompt") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":[97,98,99],"echo":true,"logprobs":0,"stream":true})");
+  const auto request = live.fake.next();
+  request->score_prompt();
+  CHECK(client.read_head().status == 200);
+  CHECK(client.read_chunk().find(
+          R"("text":"abc","logprobs":{"tokens":["a","b","c"],"token_logprobs":[null,-1.5,-1.5])") != std::string::npos);
+  request->text("d");
+  CHECK(client.read_chunk().find(R"("text":"d",)") != std::string::npos);
+  request->finish();
+  CHECK(client.read_chunk().find(R"("finish_reason":"stop")") != std::string::npos);
+  request->done();
+  CHECK(client.read_chunk() == "data: [DONE]\n\n");
+}
+
 TEST_CASE("Choices of several prompts and sequences are numbered consecutively") {
   live_server live;
   raw_client client(live.port());

@@ -57,6 +57,24 @@ TEST_CASE("A WebSocket streams tokens and ends with usage and timings") {
     R"("timings":{"queue_ms":0.5,"prefill_ms":2,"decode_ms":4.25,"cached_tokens":1,"draft_n":5,"draft_n_accepted":3}})");
 }
 
+TEST_CASE("A WebSocket sends a prompt's scores ahead of its tokens") {
+  live_server live;
+  ws_client client(live.port());
+  client.say(R"({"type":"generate","id":"a","prompt":[97,98,99],"prompt_logprobs":0})");
+  const auto request = live.fake.next();
+  request->score_prompt();
+  CHECK(client.hear() ==
+        R"({"type":"prompt","id":"a","position":0,"token_ids":[97],"logprobs":[)"
+        R"({"token":"a","logprob":null,"bytes":[97],"top_logprobs":[]}]})");
+  CHECK(client.hear().starts_with(R"({"type":"prompt","id":"a","position":1,"token_ids":[98,99],"logprobs":[)"
+                                  R"({"token":"b","logprob":-1.5,)"));
+  request->text("d");
+  CHECK(client.hear() == R"({"type":"token","id":"a","index":0,"position":0,"text":"d","token_ids":[100]})");
+  request->finish();
+  request->done();
+  CHECK(client.hear().starts_with(R"({"type":"done","id":"a",)"));
+}
+
 TEST_CASE("Many requests share a WebSocket, and an id is free again when its request ends") {
   live_server live;
   ws_client client(live.port());
