@@ -133,7 +133,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
   const std::pair<std::string, std::string> table[] = {
     {"[]", "config.json must be an object, found an array"},
     {"{}", "`model_type` is missing"},
-    {with("", "gemma3"), "`model_type` is `gemma3`, supported are llama, mistral, qwen2, qwen3"},
+    {with("", "mamba"), "`model_type` is `mamba`, supported are llama, mistral, qwen2, qwen3, "},
     {with(R"("hidden_size": null)"), "`hidden_size` is missing"},
     {with(R"("hidden_size": "64")"), "`hidden_size` must be an integer, found a string"},
     {with(R"("hidden_size": 64.0)"), "`hidden_size` must be an integer, found a number"},
@@ -157,7 +157,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("tie_word_embeddings": 1)"), "`tie_word_embeddings` must be a boolean, found an integer"},
     {with(R"("max_position_embeddings": 0)"), "`max_position_embeddings` must be from 1"},
     {with(R"("quantization_config": {"quant_method": "hqq"})"),
-     "weights quantised by `hqq` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8"},
+     "weights quantised by `hqq` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8, fp8 and mxfp4"},
     {with(R"("quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"})"),
      "`format` is `pack-quantized`, supported is float-quantized"},
     {with(R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})"),
@@ -206,6 +206,8 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
   std::vector<std::string> originals;
   for (const char* model : {"llama-mqa-rope3", "mistral-swa", "qwen2", "qwen3"})
     originals.push_back(content(data() / "golden" / model / "config.json"));
+  for (const char* model : {"gemma2", "gemma3", "gpt-neox", "gpt-oss", "gpt2", "mixtral", "opt", "phi3", "smollm3"})
+    originals.push_back(content(data() / "families" / model / "config.json"));
   const std::string_view letters = "0123456789[]{},:\"-.etrufalsn";
   for (int round = 0; round < 4000; ++round) {
     std::string text = originals[random() % originals.size()];
