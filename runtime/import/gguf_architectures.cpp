@@ -120,6 +120,7 @@ void describe_olmo2(const architecture_keys& keys, model_config& model) {
   model.norms = norm_place::after;
   model.qk_norm = model.qk_norm_whole = true;
   if (model.windows.front() > 0) { // OLMo 3, which scales only full attention
+    model.family = "olmo3";
     slide_all_but(model, keys.integer("attention.sliding_window_pattern", 1, max_layers).value_or(4));
     if (model.rope.type != rope_type::plain) {
       rope_config local;

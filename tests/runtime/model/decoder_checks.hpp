@@ -32,13 +32,18 @@ struct chunk {
   std::vector<std::int32_t> blocks;
 };
 
+/// Learned positions end; others go on for ever.
+inline int positions_of(const model_config& config) {
+  return config.positions == position_type::learned ? std::min(max_context, config.max_context) : max_context;
+}
+
 /// A loaded model with a decoder and a KV cache.
 class engine {
 public:
   engine(const model_source& source, isa target, int threads, precision precision)
     : backend_(kernels::make_cpu_backend({threads, target})),
       weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
-      decoder_(weights_, *backend_, max_rows, std::min(max_context, source.config.max_context)),
+      decoder_(weights_, *backend_, max_rows, positions_of(source.config)),
       cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),
       logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}
 
