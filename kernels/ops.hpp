@@ -242,8 +242,8 @@ public:
   }
 
   /// Attention with scores that are shaped.
-  virtual void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
-                      const kv_cache& cache, int layer, const batch& step) {
+  virtual void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                                const kv_cache& cache, int layer, const batch& step) {
     if (!scores.plain())
       lacks("this kind of attention");
     attention(out, qkv, heads, scores.scale, scores.window, cache, layer, step);
@@ -261,8 +261,8 @@ public:
   }
 
   /// to[i] = from[rows[i]] (host memory), or from[i] if `rows` is null. Of one type, or f32 into bf16.
-  virtual void copy_rows(const tensor& /*to*/, const tensor& /*from*/, const std::int32_t* /*rows*/ = nullptr) {
-    lacks("copies of rows");
+  virtual void gather_rows(const tensor& /*to*/, const tensor& /*from*/, const std::int32_t* /*rows*/ = nullptr) {
+    lacks("gathered rows");
   }
 
   /// to[r] += table[rows[r]], f32. `rows` [to.rows], host memory.

@@ -21,7 +21,7 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, const layer_cache& cache,
                      const batch& step);
 
-  /// See backend::attend.
+  /// See backend::shaped_attention.
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const layer_cache& cache,
            const batch& step);
 

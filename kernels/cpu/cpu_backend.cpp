@@ -132,10 +132,10 @@ public:
     });
   }
 
-  void copy_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
+  void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
     const bool narrow = to.type == dtype::bf16 && from.type == dtype::f32;
     expect(to.cols == from.cols && (narrow || to.type == from.type),
-           "copy_rows: both must be of the same columns, and of the same type or f32 into bf16");
+           "gather_rows: both must be of the same columns, and of the same type or f32 into bf16");
     for_rows(pool_, to.rows, [&](std::size_t i) {
       const std::size_t r = rows != nullptr ? rows[i] : i;
       if (narrow)
@@ -195,11 +195,11 @@ public:
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& step) override {
-    attend(out, qkv, heads, {scale, window}, cache, layer, step);
+    shaped_attention(out, qkv, heads, {scale, window}, cache, layer, step);
   }
 
-  void attend(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const kv_cache& cache,
-              int layer, const batch& step) override {
+  void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                        const kv_cache& cache, int layer, const batch& step) override {
     attention_.run(out, qkv, heads, scores, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 

@@ -156,7 +156,7 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
 void decoder::normalise(const tensor& to, const tensor& from, const norm_weights& norm, const std::int32_t* rows) {
   const auto& config = weights_->config;
   if (!norm.weight)
-    backend_.copy_rows(to, from, rows);
+    backend_.gather_rows(to, from, rows);
   else if (config.norm == norm_type::layer)
     backend_.layer_norm(to, from, floats(norm.weight), floats(norm.bias), config.norm_eps, rows);
   else
@@ -184,8 +184,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   backend_.rope_write_kv(qkv, config.heads, norm, floats(rope), cache, i, who);
   const float scale = config.attention_scale != 0 ? config.attention_scale
                                                   : 1 / std::sqrt(static_cast<float>(config.head_dim));
-  backend_.attend(attended, qkv, config.heads,
-                  {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
+  backend_.shaped_attention(attended, qkv, config.heads,
+                            {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
 }
 
 void decoder::add_branch(const tensor& residual, const tensor& in, const kernels::matrix& w,
@@ -225,7 +225,7 @@ void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights&
   for (const auto& chosen : group_by_expert(experts, choice, mixture.correction)) {
     const auto rows = chosen.rows.size();
     const auto in = view(gathered_, normed.type, rows, normed.cols), out = view(expert_, dtype::f32, rows, to.cols);
-    backend_.copy_rows(in, normed, chosen.rows.data());
+    backend_.gather_rows(in, normed, chosen.rows.data());
     expert(out, in, mixture.experts[as_size(chosen.expert)]);
     backend_.add_rows(to, out, 1, chosen.rows.data(), chosen.weights.data());
   }

@@ -147,7 +147,7 @@ TEST_CASE("attention with capped scores, slopes and sinks agrees with the refere
         const tensor from{qkv.data(), dtype::f32, std::size_t(tokens), std::size_t(columns), std::size_t(columns)};
         device->rope_write_kv(from, heads, {}, table.data(), *cache, 0, {{&all, 1}, blocks});
         numbers out(dtype::f32, tokens * width), row(dtype::f32, width);
-        device->attend(out.rows(tokens), from, heads, how, *cache, 0, {{&all, 1}, blocks});
+        device->shaped_attention(out.rows(tokens), from, heads, how, *cache, 0, {{&all, 1}, blocks});
         const auto head_at = [&](int token, int head) {
           const auto first = original.begin() + token * columns + head * dim;
           return std::vector<double>(first, first + dim);
@@ -169,9 +169,9 @@ TEST_CASE("attention with capped scores, slopes and sinks agrees with the refere
           const auto part = out.slice(t * width, width).values();
           got.insert(got.end(), part.begin(), part.end());
           const sequence_rows who{0, 1, t, 0};
-          device->attend(row.rows(1),
-                         {qkv.data() + t * columns, dtype::f32, 1, std::size_t(columns), std::size_t(columns)}, heads,
-                         how, *cache, 0, {{&who, 1}, blocks});
+          device->shaped_attention(
+            row.rows(1), {qkv.data() + t * columns, dtype::f32, 1, std::size_t(columns), std::size_t(columns)}, heads,
+            how, *cache, 0, {{&who, 1}, blocks});
           CHECK(row == out.slice(t * width, width));
         }
         check_close(got, want, tolerance, std::string(to_string(target)) + " variant " + std::to_string(variant));
@@ -205,7 +205,7 @@ TEST_CASE("rows are scaled, capped, added and copied; a factor of 0 clears even 
       }
 
     numbers copied(dtype::bf16, 3 * cols);
-    device->copy_rows(copied.rows(3), sums.rows(rows), to);
+    device->gather_rows(copied.rows(3), sums.rows(rows), to);
     CHECK(copied.slice(cols, cols) == numbers(dtype::bf16, sums.slice(0, cols).wide));
 
     numbers bad(dtype::f32, cols);
