@@ -12,7 +12,7 @@ namespace troupe {
 namespace {
 
 constexpr std::string_view blocks_suffix = "_blocks", scales_suffix = "_scales";
-constexpr std::size_t block_inputs = 32, block_bytes = 16;
+constexpr std::size_t mx_inputs = 32, mx_bytes = 16;
 
 [[noreturn]] void fail(const checkpoint& stored, const std::string& tensor, const std::string& what) {
   throw failure(errc::bad_file, stored.where(tensor) + ": tensor " + shown(tensor) + " " + what);
@@ -28,24 +28,24 @@ public:
       scales_(base + std::string(scales_suffix)),
       expert_(expert) {
     const auto& shape = stored.find(blocks_)->shape;
-    info_ = {tensor_type::bf16, {shape[1], shape[2] * block_inputs}, shape[1] * shape[2] * block_inputs * 2};
+    info_ = {tensor_type::bf16, {shape[1], shape[2] * mx_inputs}, shape[1] * shape[2] * mx_inputs * 2};
   }
 
   const tensor_info& info() const { return info_; }
 
   tensor_data unpack() const {
     constexpr float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-    const auto blocks = info_.shape[0] * info_.shape[1] / block_inputs;
+    const auto blocks = info_.shape[0] * info_.shape[1] / mx_inputs;
     const auto codes = stored_.read(blocks_), exponents = stored_.read(scales_);
-    const auto* from = static_cast<const std::uint8_t*>(codes.get()) + expert_ * blocks * block_bytes;
+    const auto* from = static_cast<const std::uint8_t*>(codes.get()) + expert_ * blocks * mx_bytes;
     const auto* scale = static_cast<const std::uint8_t*>(exponents.get()) + expert_ * blocks;
-    std::shared_ptr<std::uint16_t[]> to(new std::uint16_t[blocks * block_inputs]);
+    std::shared_ptr<std::uint16_t[]> to(new std::uint16_t[blocks * mx_inputs]);
     for (std::size_t i = 0; i < blocks; ++i) {
       const float factor = std::ldexp(1.0f, int{scale[i]} - 127);
-      for (std::size_t k = 0; k < block_bytes; ++k) {
-        const auto pair = from[i * block_bytes + k];
-        to[i * block_inputs + 2 * k] = kernels::to_bf16(values[pair & 15] * factor);
-        to[i * block_inputs + 2 * k + 1] = kernels::to_bf16(values[pair >> 4] * factor);
+      for (std::size_t k = 0; k < mx_bytes; ++k) {
+        const auto pair = from[i * mx_bytes + k];
+        to[i * mx_inputs + 2 * k] = kernels::to_bf16(values[pair & 15] * factor);
+        to[i * mx_inputs + 2 * k + 1] = kernels::to_bf16(values[pair >> 4] * factor);
       }
     }
     return to;
@@ -93,7 +93,7 @@ private:
     for (const auto& [name, info] : {std::pair(blocks, &codes), std::pair(scales, exponents)})
       if (info->type != tensor_type::u8)
         fail(*stored_, name, "is " + std::string(to_string(info->type)) + ", expected U8");
-    if (codes.shape.size() != 4 || codes.shape[3] != block_bytes || codes.bytes == 0)
+    if (codes.shape.size() != 4 || codes.shape[3] != mx_bytes || codes.bytes == 0)
       fail(*stored_, blocks, "has the shape " + to_string(codes.shape) + ", expected [experts, rows, blocks, 16]");
     const std::vector<std::size_t> expected(codes.shape.begin(), codes.shape.end() - 1);
     if (exponents->shape != expected)

@@ -20,7 +20,7 @@ struct architecture_case {
   bool fused_qkv = false, fused_up = false;
 };
 
-const architecture_case cases[] = {
+const architecture_case architecture_cases[] = {
   {"llama", "families/mixtral", true},
   {"chatglm", "tiny_families/glm", true, true, true},
   {"falcon", "tiny_families/falcon", false, true},
@@ -56,7 +56,7 @@ struct f32_tensor {
 
 using tensor_table = std::map<std::string, f32_tensor>;
 
-f32_tensor read(const checkpoint& tensors, const wanted_tensor& wanted) {
+f32_tensor read_f32(const checkpoint& tensors, const wanted_tensor& wanted) {
   const auto& info = require_tensor(tensors, wanted);
   f32_tensor result{wanted.shape, {}};
   std::size_t count = 1;
@@ -117,7 +117,7 @@ std::string layer_name(const std::string& rest, const model_config& model, const
   return {};
 }
 
-void append(f32_tensor& to, const f32_tensor& part) {
+void append_rows(f32_tensor& to, const f32_tensor& part) {
   if (to.shape.empty())
     to.shape = {0};
   if (part.shape.size() > 1)
@@ -141,7 +141,7 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
   const std::regex in_layer(R"(model\.layers\.(\d+)\.(.*))"), expert(R"(mlp\.experts\.\d+\.(gate|up|down)_proj\.(.*))");
   tensor_table result;
   for (const auto& wanted : tensor_names(model).all()) {
-    auto tensor = read(*source.tensors, wanted);
+    auto tensor = read_f32(*source.tensors, wanted);
     if (const auto found = outer.find(wanted.name); found != outer.end()) {
       result[found->second] = tensor;
       continue;
@@ -166,11 +166,11 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
     auto name = layer_name(rest, model, c);
     const auto suffix = name.substr(name.rfind('.'));
     if (c.fused_qkv && (name.starts_with("attn_q.") || name.starts_with("attn_k.") || name.starts_with("attn_v.")))
-      append(result[prefix + "attn_qkv" + suffix], tensor);
+      append_rows(result[prefix + "attn_qkv" + suffix], tensor);
     else if (c.fused_up && name.starts_with("ffn_gate."))
-      append(result[prefix + "ffn_up" + suffix], tensor);
+      append_rows(result[prefix + "ffn_up" + suffix], tensor);
     else if (c.fused_up && name.starts_with("ffn_up."))
-      append(result[prefix + "ffn_up" + suffix], tensor);
+      append_rows(result[prefix + "ffn_up" + suffix], tensor);
     else
       result[prefix + name] = tensor;
   }
@@ -178,11 +178,11 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
   return result;
 }
 
-std::uint32_t u32(std::size_t n) { return static_cast<std::uint32_t>(n); }
+std::uint32_t count_of(std::size_t n) { return static_cast<std::uint32_t>(n); }
 
 void write_keys(gguf_writer& to, const model_config& m, const std::string& architecture) {
   const auto key = [&](const char* name) { return architecture + "." + name; };
-  const auto count = [&](const char* name, int value) { to.add(key(name), u32(static_cast<std::size_t>(value))); };
+  const auto count = [&](const char* name, int value) { to.add(key(name), count_of(static_cast<std::size_t>(value))); };
   to.add("general.architecture", architecture);
   count("vocab_size", m.vocab);
   count("context_length", m.max_context);
@@ -200,10 +200,10 @@ void write_keys(gguf_writer& to, const model_config& m, const std::string& archi
   if (m.rope.type == rope_type::yarn) {
     to.add(key("rope.scaling.type"), "yarn");
     to.add(key("rope.scaling.factor"), static_cast<float>(m.rope.factor));
-    to.add(key("rope.scaling.original_context_length"), u32(static_cast<std::size_t>(m.rope.original_context)));
+    to.add(key("rope.scaling.original_context_length"), count_of(static_cast<std::size_t>(m.rope.original_context)));
   }
   if (m.rope.type == rope_type::longrope) {
-    to.add(key("rope.scaling.original_context_length"), u32(static_cast<std::size_t>(m.rope.original_context)));
+    to.add(key("rope.scaling.original_context_length"), count_of(static_cast<std::size_t>(m.rope.original_context)));
     to.add(key("rope.scaling.attn_factor"), static_cast<float>(m.rope.attention_factor));
   }
   if (const int window = *std::ranges::max_element(m.windows); window > 0)
@@ -234,7 +234,7 @@ void write_keys(gguf_writer& to, const model_config& m, const std::string& archi
 } // namespace
 
 TEST_CASE("GGUF files of every architecture give the bits of the checkpoints that they were made of") {
-  for (const auto& c : cases) {
+  for (const auto& c : architecture_cases) {
     CAPTURE(std::string(c.architecture));
     CAPTURE(std::string(c.model));
     auto original = test::open(c.model);
