@@ -7,6 +7,7 @@
 // is cut at absolute multiples of `partition_tokens`, and partials merge in order.
 #pragma once
 
+#include "kernels/formats/activation.hpp"
 #include "kernels/formats/kv_type.hpp"
 #include "kernels/formats/weight_format.hpp"
 
@@ -119,6 +120,17 @@ struct head_norm {
   float eps = 0;
 };
 
+/// How attention turns products of queries and keys into weights. Vectors are in device memory.
+struct attention_scores {
+  float scale = 1;
+  int window = 0;                // positions seen, the row's own included; 0: all
+  float soft_cap = 0;            // score = cap * tanh(score / cap); 0: none
+  const float* slopes = nullptr; // [heads], ALiBi: slope * (key's position - query's) is added; or null
+  const float* sinks = nullptr;  // [heads], score of one more token that has no value; or null
+
+  bool plain() const { return soft_cap == 0 && slopes == nullptr && sinks == nullptr; }
+};
+
 enum class store : std::uint8_t { set, add };
 
 class backend {
@@ -210,11 +222,64 @@ public:
   virtual void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window,
                          const kv_cache& cache, int layer, const batch& step) = 0;
 
+  // -- ops of further families: a backend may lack them, and then throws device_error ---------------------------------
+
+  /// Whether the backend has the ops below, in all their variants.
+  virtual bool has_family_ops() const { return false; }
+
+  /// out[i] = (x[r] - mean) / sqrt(variance + eps) * weight + bias, with r as in rms_norm. `bias` may be null.
+  virtual void layer_norm(const tensor& /*out*/, const tensor& /*x*/, const float* /*weight*/, const float* /*bias*/,
+                          float /*eps*/, const std::int32_t* /*rows*/ = nullptr) {
+    lacks("layer norm");
+  }
+
+  /// out = act(in · wᵀ + bias), of the type of `in`. `gated`: w is packed by pack_gate_up, and out = act(gate) * up.
+  virtual void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                                const float* bias = nullptr) {
+    if (!gated || act.type != activation_type::silu)
+      lacks("this activation");
+    linear_silu_gate(out, in, w, bias);
+  }
+
+  /// Attention with scores that are shaped.
+  virtual void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                                const kv_cache& cache, int layer, const batch& step) {
+    if (!scores.plain())
+      lacks("this kind of attention");
+    attention(out, qkv, heads, scores.scale, scores.window, cache, layer, step);
+  }
+
+  /// x *= factor, where a factor of 0 gives 0 even for NaN; then, if `soft_cap` is not 0, x = soft_cap *
+  /// tanh(x / soft_cap). f32.
+  virtual void scale(const tensor& /*x*/, float /*factor*/, float /*soft_cap*/ = 0) { lacks("scaled activations"); }
+
+  /// to[rows[i]] += factor * factors[i] * x[i], f32. Null `rows`: i; null `factors`: 1. Both in host memory; no row
+  /// twice.
+  virtual void add_rows(const tensor& /*to*/, const tensor& /*x*/, float /*factor*/,
+                        const std::int32_t* /*rows*/ = nullptr, const float* /*factors*/ = nullptr) {
+    lacks("scaled sums");
+  }
+
+  /// to[i] = from[rows[i]] (host memory), or from[i] if `rows` is null. Of one type, or f32 into bf16.
+  virtual void gather_rows(const tensor& /*to*/, const tensor& /*from*/, const std::int32_t* /*rows*/ = nullptr) {
+    lacks("gathered rows");
+  }
+
+  /// to[r] += table[rows[r]], f32. `rows` [to.rows], host memory.
+  virtual void embed_add(const tensor& /*to*/, const matrix& /*table*/, const std::int32_t* /*rows*/) {
+    lacks("learned positions");
+  }
+
+  // -- copies -------------------------------------------------------------------------------------------------------
+
   /// Copies in order, before any later op reads or writes.
   virtual void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) = 0;
 
   /// Copies f32 rows from device to host memory, synchronously.
   virtual void download(float* to, const tensor& from) = 0;
+
+private:
+  [[noreturn]] void lacks(const char* what) const { throw device_error(description() + " has no " + what); }
 };
 
 } // namespace troupe::kernels

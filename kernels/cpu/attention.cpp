@@ -32,12 +32,15 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
   });
 }
 
-void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, float scale, int window,
+void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
                         const layer_cache& cache, const batch& step) {
   call call;
   call.op.cache = cache;
-  call.op.scale = scale;
-  call.op.window = window;
+  call.op.scale = scores.scale;
+  call.op.window = scores.window;
+  call.op.soft_cap = scores.soft_cap;
+  call.op.slopes = scores.slopes;
+  call.op.sinks = scores.sinks;
   call.op.out_bf16 = out.type == dtype::bf16;
   call.q = &qkv;
   call.out = &out;
@@ -48,7 +51,7 @@ void cpu_attention::run(const tensor& out, const tensor& qkv, int heads, float s
   call.group = heads / kv_heads;
   call.stride = state_stride(call.op.cache.head_dim);
   call.tile_queries = call.op.cache.type == kv_type::f32 ? kernels_.wide_queries : kernels_.narrow_queries;
-  plan_.make({kv_heads, call.group, window, call.tile_queries}, step);
+  plan_.make({kv_heads, call.group, scores.window, call.tile_queries}, step);
   call.slots = states_.reserve(plan_.slots() * call.stride);
   // Head after head: the pieces of a long prompt then find its K and V in the cache.
   const std::size_t pieces = plan_.pieces().size(), merges = plan_.merges().size();
@@ -72,10 +75,12 @@ void cpu_attention::add_queries(const call& call, const query_run& run, int kv_h
       tile.end_block = end_block;
     }
     const int row = i / call.group;
-    const std::size_t column = (kv_head * call.group + i % call.group) * dim;
+    const int head = kv_head * call.group + i % call.group;
+    const std::size_t column = head * dim;
     char* out = static_cast<char*>(row_of(*call.out, s.first_row + row)) + column * size_of(call.out->type);
     auto& tile = tiles.back();
-    tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column, out, s.first_position + row};
+    tile.queries[tile.count++] = {row_of<float>(*call.q, s.first_row + row) + column, out, s.first_position + row,
+                                  head};
   }
 }
 

@@ -21,8 +21,8 @@ public:
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, const layer_cache& cache,
                      const batch& step);
 
-  /// See backend::attention.
-  void run(const tensor& out, const tensor& qkv, int heads, float scale, int window, const layer_cache& cache,
+  /// See backend::shaped_attention.
+  void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const layer_cache& cache,
            const batch& step);
 
 private:

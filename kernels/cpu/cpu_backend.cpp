@@ -10,6 +10,7 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/weight_groups.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace troupe::kernels {
@@ -86,20 +87,74 @@ public:
   void embed(const tensor& out, const matrix& table, const std::int32_t* tokens) override {
     const auto& stored = dynamic_cast<const host_table&>(table).stored;
     expect(out.type == dtype::f32 && out.cols == stored.cols, "embed: out must be f32 with the table's columns");
-    for_rows(pool_, out.rows, [&](std::size_t r) {
-      const void* from = stored.row(tokens[r]);
-      if (is_float(stored.format))
-        return kernels_.widen(exact_kind(dtype_of(stored.format)), row_of<float>(out, r), from, stored.cols);
-      expand(stored.format, from, 0, stored.cols, row_of<float>(out, r));
-    });
+    for_rows(pool_, out.rows,
+             [&](std::size_t r) { expand_row(stored, tokens[r], 0, stored.cols, row_of<float>(out, r)); });
   }
 
   void rms_norm(const tensor& out, const tensor& x, const float* weight, float eps, const std::int32_t* rows) override {
     expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
            "rms_norm: x must be f32, out f32 or bf16 of the same columns");
-    const norm_op op{weight, eps, x.cols, out.type == dtype::bf16};
+    const norm_op op{weight, nullptr, eps, x.cols, out.type == dtype::bf16};
     for_rows(pool_, out.rows, [&](std::size_t i) {
       kernels_.rms_norm(op, row_of(out, i), row_of<float>(x, rows != nullptr ? rows[i] : i));
+    });
+  }
+
+  bool has_family_ops() const override { return true; }
+
+  void layer_norm(const tensor& out, const tensor& x, const float* weight, const float* bias, float eps,
+                  const std::int32_t* rows) override {
+    expect(x.type == dtype::f32 && out.type != dtype::f16 && out.cols == x.cols,
+           "layer_norm: x must be f32, out f32 or bf16 of the same columns");
+    const norm_op op{weight, bias, eps, x.cols, out.type == dtype::bf16};
+    for_rows(pool_, out.rows, [&](std::size_t i) {
+      kernels_.layer_norm(op, row_of(out, i), row_of<float>(x, rows != nullptr ? rows[i] : i));
+    });
+  }
+
+  void scale(const tensor& x, float factor, float soft_cap) override {
+    expect(x.type == dtype::f32, "scale: the tensor must be f32");
+    for_rows(pool_, x.rows, [&](std::size_t r) {
+      if (factor == 0)
+        std::fill_n(row_of<float>(x, r), x.cols, 0.0f);
+      else
+        kernels_.scale(row_of<float>(x, r), x.cols, factor, soft_cap);
+    });
+  }
+
+  void add_rows(const tensor& to, const tensor& x, float factor, const std::int32_t* rows,
+                const float* factors) override {
+    expect(to.type == dtype::f32 && x.type == dtype::f32 && to.cols == x.cols,
+           "add_rows: both must be f32 of the same columns");
+    for_rows(pool_, x.rows, [&](std::size_t i) {
+      kernels_.add_scaled(row_of<float>(to, rows != nullptr ? rows[i] : i), row_of<float>(x, i), x.cols,
+                          factors != nullptr ? factor * factors[i] : factor);
+    });
+  }
+
+  void gather_rows(const tensor& to, const tensor& from, const std::int32_t* rows) override {
+    const bool narrow = to.type == dtype::bf16 && from.type == dtype::f32;
+    expect(to.cols == from.cols && (narrow || to.type == from.type),
+           "gather_rows: both must be of the same columns, and of the same type or f32 into bf16");
+    for_rows(pool_, to.rows, [&](std::size_t i) {
+      const std::size_t r = rows != nullptr ? rows[i] : i;
+      if (narrow)
+        kernels_.narrow(row_of<std::uint16_t>(to, i), row_of<float>(from, r), to.cols);
+      else
+        std::memcpy(row_of(to, i), row_of(from, r), to.cols * size_of(to.type));
+    });
+  }
+
+  void embed_add(const tensor& to, const matrix& table, const std::int32_t* rows) override {
+    const auto& stored = dynamic_cast<const host_table&>(table).stored;
+    expect(to.type == dtype::f32 && to.cols == stored.cols, "embed_add: to must be f32 with the table's columns");
+    for_rows(pool_, to.rows, [&](std::size_t r) {
+      alignas(64) float values[256];
+      for (std::size_t first = 0; first < stored.cols; first += std::size(values)) {
+        const auto n = std::min(std::size(values), stored.cols - first);
+        expand_row(stored, rows[r], first, n, values);
+        kernels_.add_scaled(row_of<float>(to, r) + first, values, n, 1);
+      }
     });
   }
 
@@ -122,10 +177,15 @@ public:
   }
 
   void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
-    const auto& weights = dynamic_cast<const packed_matrix&>(gate_up);
-    expect(weights.gated && out.type == in.type,
-           "linear_silu_gate: the weights must be packed by pack_gate_up(), out must be of the type of in");
-    linear_.run(out, in, weights, bias, store::set);
+    linear_activated(out, in, gate_up, {activation_type::silu}, true, bias);
+  }
+
+  void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                        const float* bias) override {
+    const auto& weights = dynamic_cast<const packed_matrix&>(w);
+    expect(weights.gated == gated && out.type == in.type,
+           "linear_activated: the weights must be packed for it, out must be of the type of in");
+    linear_.run(out, in, weights, bias, store::set, act);
   }
 
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
@@ -135,7 +195,12 @@ public:
 
   void attention(const tensor& out, const tensor& qkv, int heads, float scale, int window, const kv_cache& cache,
                  int layer, const batch& step) override {
-    attention_.run(out, qkv, heads, scale, window, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
+    shaped_attention(out, qkv, heads, {scale, window}, cache, layer, step);
+  }
+
+  void shaped_attention(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores,
+                        const kv_cache& cache, int layer, const batch& step) override {
+    attention_.run(out, qkv, heads, scores, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 
   void copy_blocks(kv_cache& cache, std::span<const block_copy> copies) override {
@@ -149,6 +214,15 @@ public:
   }
 
 private:
+  /// `n` columns of row `index` of a table as f32; 256 are whole blocks of any format.
+  void expand_row(const stored_matrix& table, std::size_t index, std::size_t first, std::size_t n, float* to) const {
+    const auto* from = static_cast<const char*>(table.row(index));
+    if (is_float(table.format))
+      kernels_.widen(exact_kind(dtype_of(table.format)), to, from + first * size_of(dtype_of(table.format)), n);
+    else
+      expand(table.format, from, first, n, to);
+  }
+
   isa isa_;
   const target& kernels_;
   thread_pool pool_;

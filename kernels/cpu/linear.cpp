@@ -88,7 +88,8 @@ void cpu_linear::quantise_activations(linear_op& op, const tensor& in) {
   });
 }
 
-void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how) {
+void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
+                     const activation& act) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
          "linear: in must be of the type and columns that the weights were packed for");
   expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
@@ -99,6 +100,7 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.kind = weights.kind;
   op.gated = weights.gated;
   op.add = how == store::add;
+  op.act = act;
   op.out_bf16 = out.type == dtype::bf16;
   op.words = weights.words;
   op.cached = cache_ / 2 / sizeof(std::uint32_t);

@@ -19,8 +19,9 @@ public:
   /// `cache`: bytes of a core's L2 that tasks fill; 0: ask the system.
   cpu_linear(const target& kernels, thread_pool& pool, std::size_t cache);
 
-  /// See backend::linear and backend::linear_silu_gate.
-  void run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how);
+  /// See backend::linear and backend::linear_activated.
+  void run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
+           const activation& act = {});
 
 private:
   /// Copies activations to padded blocks of K. A single row that needs no widening stays in place.

@@ -4,6 +4,7 @@
 // linker might keep their copy of a standard header's inline function for the whole program.
 #pragma once
 
+#include "kernels/formats/activation.hpp"
 #include "kernels/formats/kv_type.hpp"
 #include "kernels/formats/weight_kind.hpp"
 
@@ -88,6 +89,7 @@ struct linear_op {
   weight_kind kind = weight_kind::f32;
   bool gated = false;    // half of a panel are gate outputs, the other half the matching up outputs
   bool add = false;      // out += instead of out =
+  activation act;        // of the sums; if gated, of gate
   bool out_bf16 = false; // else f32
   std::size_t words = 0; // of K; groups if quantised
   const std::uint32_t* activations = nullptr;
@@ -112,6 +114,7 @@ struct linear_task {
 
 struct norm_op {
   const float* weight = nullptr;
+  const float* bias = nullptr; // layer norm; or null
   float eps = 0;
   std::size_t cols = 0;
   bool out_bf16 = false;
@@ -154,7 +157,10 @@ inline constexpr int max_queries = 32; // per tile, on any target
 struct attention_op {
   layer_cache cache;
   float scale = 1;
-  int window = 0; // 0: none
+  int window = 0;                // 0: none
+  float soft_cap = 0;            // 0: none
+  const float* slopes = nullptr; // [heads], of ALiBi; or null
+  const float* sinks = nullptr;  // [heads]; or null
   bool out_bf16 = false;
 };
 
@@ -163,6 +169,7 @@ struct attention_query {
   const float* q = nullptr; // [head_dim]
   void* out = nullptr;      // [head_dim]
   int position = 0;
+  int head = 0;
 };
 
 /// Queries that read the same blocks of one KV head, of one sequence or of several that share those blocks.
@@ -220,6 +227,17 @@ struct target {
 
   /// Writes o / l to the queries' `out`.
   void (*finish)(const attention_op&, const attention_tile&, attention_state state);
+
+  void (*layer_norm)(const norm_op&, void* out, const float* x);
+
+  /// x[i] *= factor, then, if `soft_cap` is not 0, soft_cap * tanh(x[i] / soft_cap).
+  void (*scale)(float* x, std::size_t n, float factor, float soft_cap);
+
+  /// to[i] += factor * x[i].
+  void (*add_scaled)(float* to, const float* x, std::size_t n, float factor);
+
+  /// Rounds to bf16.
+  void (*narrow)(std::uint16_t* to, const float* from, std::size_t n);
 };
 
 const target& portable_target();

@@ -3,6 +3,7 @@
 #include "kernels/formats/f16.hpp"
 #include "kernels/formats/weight_groups.hpp"
 #include "runtime/checkpoint/fp8_checkpoint.hpp"
+#include "runtime/checkpoint/mxfp4_checkpoint.hpp"
 #include "runtime/checkpoint/rewritten_checkpoint.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/json_reader.hpp"
@@ -254,10 +255,14 @@ std::optional<quantised_storage> parse_quantised_storage(const json::document& d
       unsupported("weight_block_size", "there", "one scale for a matrix or for an output");
     return result;
   }
+  if (method == "mxfp4") {
+    result.method = quantised_storage::method_name::mxfp4;
+    return result;
+  }
   if (method != "gptq" && method != "awq")
     throw failure(errc::unsupported,
                   outer.label("quantization_config") + ": weights quantised by `" + method +
-                    "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8");
+                    "` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8, fp8 and mxfp4");
   if (const int bits = config.integer("bits", 1, 64, 4); bits != 4)
     unsupported("bits", std::to_string(bits), "4");
   if (const int group = config.integer("group_size", -1, 1 << 20, 128); group == 0)
@@ -284,6 +289,8 @@ std::unique_ptr<const checkpoint> open_quantised(std::unique_ptr<const checkpoin
                                                  const quantised_storage& how) {
   if (how.method == quantised_storage::method_name::fp8)
     return open_fp8(std::move(stored));
+  if (how.method == quantised_storage::method_name::mxfp4)
+    return open_mxfp4(std::move(stored));
   return std::make_unique<quantised_checkpoint>(std::move(stored), how);
 }
 

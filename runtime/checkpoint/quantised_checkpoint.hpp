@@ -1,5 +1,5 @@
 // Checkpoints quantised by GPTQ or AWQ with 4 bits per weight, presented as if their matrices were stored in GGUF's
-// blocks. FP8 checkpoints are passed to fp8_checkpoint.hpp. Used by open_model. Formats: `qlinear` of AutoGPTQ
+// blocks. FP8 and MXFP4 checkpoints are passed to fp8_checkpoint.hpp and mxfp4_checkpoint.hpp. Used by open_model. Formats: `qlinear` of AutoGPTQ
 // (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ (https://github.com/casper-hansen/AutoAWQ).
 #pragma once
 
@@ -16,7 +16,7 @@ class document;
 
 /// The `quantization_config` of a config.json.
 struct quantised_storage {
-  enum class method_name : std::uint8_t { gptq, awq, fp8 } method = method_name::gptq;
+  enum class method_name : std::uint8_t { gptq, awq, fp8, mxfp4 } method = method_name::gptq;
   std::size_t group = 0;       // inputs per scale; 0: all
   bool symmetric = false;      // all zero points are 8
   bool zeros_less_one = false; // zero points are stored minus one: GPTQ's first format

@@ -133,6 +133,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   model->precision = precision;
   info.weights = weights_kind(*source.tensors, precision.weights);
   const auto backend = device.open();
+  check_backend(source.config, *backend);
   info.device = device.description();
   info.schedule_invariant = capabilities.schedule_invariant;
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)

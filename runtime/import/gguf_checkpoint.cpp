@@ -1,3 +1,4 @@
+#include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/model_source.hpp"
 
@@ -16,17 +17,32 @@ constexpr std::array outer_names{
   name_pair{"token_embd.", "model.embed_tokens."},
   name_pair{"output_norm.", "model.norm."},
   name_pair{"output.", "lm_head."},
+  name_pair{"position_embd.", "model.position_embeddings."},
 };
 
 /// Tensors of a layer, without the prefixes "blk.N." and "model.layers.N.".
 constexpr std::array layer_names{
-  name_pair{"attn_norm.", "input_layernorm."},    name_pair{"attn_q.", "self_attn.q_proj."},
-  name_pair{"attn_k.", "self_attn.k_proj."},      name_pair{"attn_v.", "self_attn.v_proj."},
-  name_pair{"attn_output.", "self_attn.o_proj."}, name_pair{"attn_q_norm.", "self_attn.q_norm."},
-  name_pair{"attn_k_norm.", "self_attn.k_norm."}, name_pair{"ffn_norm.", "post_attention_layernorm."},
-  name_pair{"ffn_gate.", "mlp.gate_proj."},       name_pair{"ffn_up.", "mlp.up_proj."},
+  name_pair{"attn_norm.", "input_layernorm."},
+  name_pair{"attn_q.", "self_attn.q_proj."},
+  name_pair{"attn_k.", "self_attn.k_proj."},
+  name_pair{"attn_v.", "self_attn.v_proj."},
+  name_pair{"attn_output.", "self_attn.o_proj."},
+  name_pair{"attn_q_norm.", "self_attn.q_norm."},
+  name_pair{"attn_k_norm.", "self_attn.k_norm."},
+  name_pair{"ffn_norm.", "post_attention_layernorm."},
+  name_pair{"ffn_gate.", "mlp.gate_proj."},
+  name_pair{"ffn_up.", "mlp.up_proj."},
   name_pair{"ffn_down.", "mlp.down_proj."},
+  name_pair{"ffn_gate_inp.", "mlp.gate."},
+  name_pair{"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
+  name_pair{"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
+  name_pair{"ffn_down_shexp.", "mlp.shared_expert.down_proj."},
+  name_pair{"post_attention_norm.", "post_attention_layernorm."},
+  name_pair{"post_ffw_norm.", "post_feedforward_layernorm."},
 };
+
+/// The same for layers whose norms are also after attention and MLP.
+constexpr name_pair inner_mlp_norm{"ffn_norm.", "pre_feedforward_layernorm."};
 
 using side = std::string_view name_pair::*;
 
@@ -56,12 +72,12 @@ public:
   gguf_checkpoint(std::shared_ptr<const gguf_file> file, const model_config& config)
     : file_(std::move(file)),
       interleaved_(config.family == "llama"),
+      norms_both_(config.norms == norm_place::both),
       head_dim_(static_cast<std::size_t>(config.head_dim)) {
     for (const auto& [name, tensor] : file_->tensors()) {
-      if (name == "rope_freqs.weight") // read with the configuration
-        continue;
-      const auto [place, added] = tensors_.emplace(translated(name, &name_pair::gguf, &name_pair::hugging_face),
-                                                   &tensor);
+      if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
+        continue; // read with the configuration
+      const auto [place, added] = tensors_.emplace(presented(name), &tensor);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
     }
@@ -93,7 +109,7 @@ public:
 
   /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
-    const auto own = translated(tensor, &name_pair::hugging_face, &name_pair::gguf);
+    const auto own = stored(tensor);
     return own == tensor ? file_->name() : file_->name() + " (" + shown(own) + ")";
   }
 
@@ -118,8 +134,23 @@ private:
     return to;
   }
 
+  /// Between the names in the file and those of Hugging Face.
+  std::string presented(std::string_view name) const {
+    if (const auto at = name.find(inner_mlp_norm.gguf); norms_both_ && at != name.npos)
+      return "model.layers." + std::string(name.substr(4, at - 4)) + std::string(inner_mlp_norm.hugging_face) +
+        std::string(name.substr(at + inner_mlp_norm.gguf.size()));
+    return translated(name, &name_pair::gguf, &name_pair::hugging_face);
+  }
+  std::string stored(std::string_view name) const {
+    for (const auto& [own, _] : file_->tensors())
+      if (presented(own) == name)
+        return own;
+    return translated(name, &name_pair::hugging_face, &name_pair::gguf);
+  }
+
   std::shared_ptr<const gguf_file> file_;
   bool interleaved_;
+  bool norms_both_;
   std::size_t head_dim_;
   std::map<std::string, const gguf_tensor*, std::less<>> tensors_;
 };
@@ -138,7 +169,7 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
-  auto tensors = make_gguf_checkpoint(file, config);
+  auto tensors = arrange_gguf(make_gguf_checkpoint(file, config), config);
   return {(has_gguf_extension(path) ? path.stem() : path.filename()).string(),
           std::move(config),
           parse_gguf_generation(*file),

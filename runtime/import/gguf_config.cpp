@@ -1,3 +1,4 @@
+#include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/config_limits.hpp"
 
@@ -13,57 +14,14 @@ namespace {
 
 using namespace config_limits;
 
-/// The metadata of one architecture: keys without its prefix.
-class architecture_keys {
-public:
-  architecture_keys(const gguf_file& file, std::string_view architecture)
-    : metadata_(file.metadata()), prefix_(std::string(architecture) + ".") {}
-
-  std::string full(std::string_view key) const { return prefix_ + std::string(key); }
-  std::string label(std::string_view key) const { return metadata_.label(full(key)); }
-
-  std::optional<int> integer(std::string_view key, int low, int high) const {
-    const auto found = metadata_.integer(full(key), low, high);
-    return found ? std::optional(static_cast<int>(*found)) : std::nullopt;
-  }
-  /// Required.
-  int size(std::string_view key, int high) const {
-    if (const auto found = integer(key, 1, high))
-      return *found;
-    throw failure(errc::bad_file, label(key) + " is missing");
-  }
-  std::optional<double> number(std::string_view key, double low, double high) const {
-    return metadata_.number(full(key), low, high);
-  }
-  std::optional<std::string_view> string(std::string_view key) const { return metadata_.string(full(key)); }
-
-private:
-  const gguf_metadata& metadata_;
-  std::string prefix_;
-};
-
-std::string_view architecture_of(const gguf_file& file) {
-  constexpr std::string_view key = "general.architecture";
-  if (file.metadata().find("adapter.type"))
-    throw failure(errc::unsupported, file.name() + ": is an adapter (LoRA), not a model; merge it into its base model");
-  const auto name = file.metadata().string(key);
-  if (!name)
-    throw failure(errc::bad_file, file.metadata().label(key) + " is missing");
-  if (*name != "llama" && *name != "qwen2" && *name != "qwen3")
-    throw failure(errc::unsupported,
-                  file.metadata().label(key) + " is " + shown(*name) + ", supported are llama, qwen2 and qwen3");
-  return *name;
-}
-
 /// Divisors of the frequencies, per pair of dimensions: GGUF's form of Llama 3's scaling.
-std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
-  constexpr std::string_view name = "rope_freqs.weight";
+std::vector<float> read_divisors(const gguf_file& file, std::string_view name, int dims) {
   const auto found = file.tensors().find(name);
   if (found == file.tensors().end())
     return {};
   const auto where = file.name() + ": tensor " + shown(name);
   const auto& info = found->second.info;
-  const auto count = static_cast<std::size_t>(head_dim / 2);
+  const auto count = static_cast<std::size_t>(dims / 2);
   if (info.type != tensor_type::f32 || info.shape != std::vector{count})
     throw failure(errc::bad_file,
                   where + " must be F32 of the shape " + to_string(std::vector{count}) + ", found " +
@@ -75,14 +33,29 @@ std::vector<float> read_divisors(const gguf_file& file, int head_dim) {
   return result;
 }
 
-rope_config read_rope(const gguf_file& file, const architecture_keys& keys, int head_dim, int context) {
-  if (const auto rotated = keys.integer("rope.dimension_count", 0, max_head_dim); rotated && *rotated != head_dim)
-    throw failure(errc::unsupported,
-                  keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
-                    ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
+rope_config read_rope(const gguf_file& file, const architecture_keys& keys, const gguf_architecture& architecture,
+                      int head_dim, int context) {
   rope_config rope;
+  if (const auto rotated = keys.integer("rope.dimension_count", 0, max_head_dim); rotated && *rotated != head_dim) {
+    if (!architecture.partial || *rotated < 2 || *rotated > head_dim || *rotated % 2 != 0)
+      throw failure(errc::unsupported,
+                    keys.label("rope.dimension_count") + " is " + std::to_string(*rotated) +
+                      ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
+    rope.dims = *rotated;
+  }
+  rope.interleaved = architecture.pairs;
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
-  rope.divisors = read_divisors(file, head_dim);
+  const int dims = rope.dims > 0 ? rope.dims : head_dim;
+  rope.divisors = read_divisors(file, "rope_freqs.weight", dims);
+  rope.short_divisors = read_divisors(file, "rope_factors_short.weight", dims);
+  rope.long_divisors = read_divisors(file, "rope_factors_long.weight", dims);
+  if (!rope.short_divisors.empty() && !rope.long_divisors.empty()) {
+    rope.type = rope_type::longrope;
+    rope.original_context = keys.integer("rope.scaling.original_context_length", 1, max_positions).value_or(context);
+    rope.factor = std::max(1.0, context / rope.original_context);
+    rope.attention_factor = keys.number("rope.scaling.attn_factor", 1e-6, 1e6).value_or(1);
+    return rope;
+  }
   const auto old_factor = keys.number("rope.scale_linear", 0, 1e6).value_or(0);
   const auto factor = keys.number("rope.scaling.factor", 0, 1e6).value_or(old_factor); // 0 means none
   const auto type = keys.string("rope.scaling.type").value_or(factor == 0 ? "none" : "linear");
@@ -123,12 +96,10 @@ model_config parse_gguf_config(const gguf_file& file) {
     throw failure(errc::unsupported,
                   metadata.label("split.count") + " is " + std::to_string(parts) +
                     ": models in several files are not supported, merge them into one");
-  const auto architecture = architecture_of(file);
-  const architecture_keys keys(file, architecture);
-  if (keys.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
-    throw failure(errc::unsupported, keys.label("expert_count") + ": mixtures of experts are not supported");
+  const auto& architecture = gguf_architecture_of(file);
+  const architecture_keys keys(file, architecture.name);
   model_config model;
-  model.family = architecture;
+  model.family = architecture.family;
   model.vocab = read_vocab(file, keys);
   model.hidden = keys.size("embedding_length", max_hidden);
   model.layers = keys.size("block_count", max_layers);
@@ -155,23 +126,29 @@ model_config parse_gguf_config(const gguf_file& file) {
     throw failure(errc::unsupported,
                   keys.label("attention.value_length") + " is " + std::to_string(*values) +
                     ", only as many as keys have, here " + std::to_string(model.head_dim) + ", are supported");
-  const auto epsilon = keys.number("attention.layer_norm_rms_epsilon", 0, 1);
+  const auto* epsilon_key = architecture.layer_norm ? "attention.layer_norm_epsilon"
+                                                    : "attention.layer_norm_rms_epsilon";
+  const auto epsilon = keys.number(epsilon_key, 0, 1);
   if (!epsilon)
-    throw failure(errc::bad_file, keys.label("attention.layer_norm_rms_epsilon") + " is missing");
+    throw failure(errc::bad_file, keys.label(epsilon_key) + " is missing");
   model.norm_eps = static_cast<float>(*epsilon);
   const auto has = [&](std::string_view tensor) { return file.tensors().contains(tensor); };
-  model.qkv_bias = has("blk.0.attn_q.bias");
+  model.norm = architecture.layer_norm ? norm_type::layer : norm_type::rms;
+  model.norm_bias = has("output_norm.bias");
+  model.qkv_bias = has("blk.0.attn_q.bias") || has("blk.0.attn_qkv.bias");
   model.o_bias = has("blk.0.attn_output.bias");
   model.mlp_bias = has("blk.0.ffn_gate.bias");
-  model.qk_norm = architecture == "qwen3";
   model.tied = !has("output.weight");
+  model.head_bias = has("output.bias");
   model.windows.assign(static_cast<std::size_t>(model.layers),
                        keys.integer("attention.sliding_window", 0, max_positions).value_or(0));
   const int context = keys.size("context_length", max_positions);
-  model.rope = read_rope(file, keys, model.head_dim, context);
+  model.rope = read_rope(file, keys, architecture, model.head_dim, context);
   // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));
+  if (architecture.describe)
+    architecture.describe(keys, model);
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -216,6 +217,11 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   const auto source = open_model(model);
   if (!source.load_tokenizer)
     throw failure(errc::unsupported, model + " has no tokenizer, which a GGUF file must have");
+  constexpr std::array<std::string_view, 4> written{"llama", "mistral", "qwen2", "qwen3"};
+  if (const auto& family = source.config.family; std::ranges::find(written, family) == written.end())
+    throw failure(errc::unsupported,
+                  model + ": models of the family `" + family +
+                    "` cannot be written as GGUF, supported are llama, mistral, qwen2 and qwen3");
   for (auto& line : check_tensors(*source.tensors, source.config))
     if (log)
       log(std::move(line));

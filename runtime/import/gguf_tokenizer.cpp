@@ -25,12 +25,19 @@ constexpr std::string_view byte_level_words = R"({"type":"ByteLevel","add_prefix
 /// A way to split texts into words, with its names in files.
 struct word_rule {
   std::string_view name;
-  std::string_view digits;    // quantifier: how many digits make a word; empty: GPT-2's words
-  bool single_digits = false; // splits off each digit, then applies GPT-2's words
-  bool ignore_merges = false; // words that are tokens skip merging
-  bool nfc = false;           // normalises to NFC first
-  bool bos = false;           // default of add_bos_token
+  std::string_view digits;     // quantifier: how many digits make a word; empty: GPT-2's words
+  bool single_digits = false;  // splits off each digit, then applies GPT-2's words
+  bool ignore_merges = false;  // words that are tokens skip merging
+  bool nfc = false;            // normalises to NFC first
+  bool bos = false;            // default of add_bos_token
+  std::string_view regex = {}; // instead of words with `digits`
 };
+
+/// Of o200k: words end where the case changes.
+constexpr std::string_view gpt_4o_words =
+  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+  R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+  R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 /// llama.cpp does not normalise to NFC for qwen2; the models' own tokenizers do.
 constexpr std::array word_rules{
@@ -42,6 +49,14 @@ constexpr std::array word_rules{
   word_rule{.name = "llama-v3", .digits = "{1,3}", .ignore_merges = true, .bos = true},
   word_rule{.name = "qwen2", .digits = "{1}", .nfc = true},
   word_rule{.name = "deepseek-r1-qwen", .digits = "{1}", .nfc = true},
+  word_rule{.name = "stablelm2", .digits = "{1}"},
+  word_rule{.name = "olmo", .digits = ""},
+  word_rule{.name = "phi-2", .digits = ""},
+  word_rule{.name = "starcoder", .digits = "", .single_digits = true},
+  word_rule{.name = "refact", .digits = "", .single_digits = true}, // Granite's, too
+  word_rule{.name = "chatglm-bpe", .digits = "{1,3}"},
+  word_rule{.name = "glm4", .digits = "{1,3}"},
+  word_rule{.name = "gpt-4o", .digits = "{1,3}", .regex = gpt_4o_words},
 };
 
 const word_rule& word_rule_of(const gguf_metadata& metadata) {
@@ -56,6 +71,8 @@ const word_rule& word_rule_of(const gguf_metadata& metadata) {
 }
 
 std::string words_regex(const word_rule& rule) {
+  if (!rule.regex.empty())
+    return std::string(rule.regex);
   return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" + std::string(rule.digits) +
     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 }

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/not_a_model.hpp"
@@ -95,7 +96,8 @@ model_source open_model(const std::string& name) {
     refuse_folder(folder, missing::configuration);
   auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
-  auto tensors = quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder);
+  auto tensors = arrange_tensors(
+    quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder), config);
   auto files = tensors->files();
   files.push_back(std::move(config_file));
   return {name_of(folder),

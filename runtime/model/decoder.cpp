@@ -21,9 +21,40 @@ tensor view(const kernels::buffer& memory, dtype type, std::size_t rows, std::si
 
 const float* floats(const kernels::buffer& vector) { return static_cast<const float*>(vector.get()); }
 
+/// The row of the table of learned positions for each row of a step.
+std::vector<std::int32_t> position_rows(const kernels::batch& who, std::size_t offset) {
+  std::vector<std::int32_t> rows;
+  for (const auto& s : who.sequences)
+    for (std::int32_t i = 0; i < s.rows; ++i)
+      rows.push_back(s.first_position + i + static_cast<std::int32_t>(offset));
+  return rows;
+}
+
 void require(bool condition, const char* what) {
   if (!condition)
     throw failure(errc::internal, std::string("decoder: ") + what);
+}
+
+} // namespace
+
+bool needs_family_ops(const model_config& config) {
+  return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
+    config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
+    config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 || config.residual_scale != 1 ||
+    config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0;
+}
+
+namespace {
+
+/// Whether what attention and MLP give is changed before it is added to the residual.
+bool changes_branches(const model_config& config) {
+  return config.norms != norm_place::before || config.residual_scale != 1 || config.experts.count > 0;
+}
+
+std::size_t rope_tables(const model_config& config) {
+  if (config.positions != position_type::rotary)
+    return 1;
+  return 1 + (config.local_rope ? 1 : 0) + (config.unrotated.empty() ? 0 : 1);
 }
 
 } // namespace
@@ -32,13 +63,21 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
   const auto q = as_size(config.heads) * as_size(config.head_dim),
              kv = as_size(config.kv_heads) * as_size(config.head_dim);
+  const auto ffn = std::max({config.ffn, config.experts.ffn, config.experts.shared_ffn});
   activation_sizes bytes;
-  bytes.rope = as_size(max_context) * as_size(config.head_dim) * sizeof(float);
+  bytes.rope = rope_tables(config) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
   bytes.attended = rows * q * element;
-  bytes.ffn = rows * as_size(config.ffn) * element;
+  bytes.ffn = rows * as_size(ffn) * element;
+  if (changes_branches(config))
+    bytes.branch = rows * hidden * sizeof(float);
+  if (config.experts.count > 0) {
+    bytes.router = rows * as_size(config.experts.count) * sizeof(float);
+    bytes.gathered = rows * hidden * element;
+    bytes.expert = rows * hidden * sizeof(float);
+  }
   return bytes;
 }
 
@@ -47,12 +86,33 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   require(max_rows > 0 && max_context > 0, "needs at least one row and one position");
   const auto& config = weights_->config;
   const auto bytes = activation_bytes(config, weights_->compute, max_rows, max_context);
-  rope_ = backend.upload(rope_table(config.rope, config.head_dim, max_context));
-  residual_ = backend.allocate(bytes.residual);
-  normed_ = backend.allocate(bytes.normed);
-  qkv_ = backend.allocate(bytes.qkv);
-  attended_ = backend.allocate(bytes.attended);
-  ffn_ = backend.allocate(bytes.ffn);
+  const auto table = [&](const rope_config& rope) {
+    return backend.upload(rope_table(rope, config.head_dim, max_context));
+  };
+  if (config.positions == position_type::rotary)
+    rope_ = table(config.rope);
+  if (config.local_rope)
+    local_rope_ = table(*config.local_rope);
+  if (config.positions != position_type::rotary || !config.unrotated.empty())
+    unrotated_ = backend.upload(unrotated_table(config.head_dim, max_context));
+  if (config.positions == position_type::learned)
+    require(as_size(max_context) + config.position_offset <= config.position_rows, "more positions than learned ones");
+  if (config.positions == position_type::alibi) {
+    auto slopes = alibi_slopes(config.heads);
+    for (float& slope : slopes)
+      slope *= config.alibi_scale;
+    slopes_ = backend.upload(slopes);
+  }
+  const auto allocate = [&](std::size_t size) { return size == 0 ? nullptr : backend.allocate(size); };
+  residual_ = allocate(bytes.residual);
+  normed_ = allocate(bytes.normed);
+  qkv_ = allocate(bytes.qkv);
+  attended_ = allocate(bytes.attended);
+  ffn_ = allocate(bytes.ffn);
+  branch_ = allocate(bytes.branch);
+  router_ = allocate(bytes.router);
+  gathered_ = allocate(bytes.gathered);
+  expert_ = allocate(bytes.expert);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -63,34 +123,132 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
   const auto& config = weights_->config;
   const auto compute = weights_->compute;
   const auto rows = tokens.size();
-  const auto hidden = as_size(config.hidden), q = as_size(config.heads) * as_size(config.head_dim),
-             kv = as_size(config.kv_heads) * as_size(config.head_dim);
+  const auto hidden = as_size(config.hidden);
   const auto residual = view(residual_, dtype::f32, rows, hidden);
   const auto normed = view(normed_, compute, rows, hidden);
-  const auto qkv = view(qkv_, dtype::f32, rows, q + 2 * kv);
-  const auto attended = view(attended_, compute, rows, q);
-  const auto ffn = view(ffn_, compute, rows, as_size(config.ffn));
-  const auto scale = 1 / std::sqrt(static_cast<float>(config.head_dim));
+  const auto attended = view(attended_, compute, rows, as_size(config.heads) * as_size(config.head_dim));
 
   backend_.embed(residual, *weights_->embedding, tokens.data());
+  if (config.embedding_scale != 1)
+    backend_.scale(residual, config.embedding_scale);
+  if (weights_->positions)
+    backend_.embed_add(residual, *weights_->positions, position_rows(who, config.position_offset).data());
   for (int i = 0; i < config.layers; ++i) {
     const auto& layer = weights_->layers[as_size(i)];
-    const kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
-    backend_.rms_norm(normed, residual, floats(layer.input_norm), config.norm_eps);
-    backend_.linear(qkv, normed, *layer.qkv, floats(layer.qkv_bias));
-    backend_.rope_write_kv(qkv, config.heads, norm, floats(rope_), cache, i, who);
-    backend_.attention(attended, qkv, config.heads, scale, config.windows[as_size(i)], cache, i, who);
-    backend_.linear(residual, attended, *layer.o, floats(layer.o_bias), kernels::store::add);
-
-    backend_.rms_norm(normed, residual, floats(layer.post_norm), config.norm_eps);
-    backend_.linear_silu_gate(ffn, normed, *layer.gate_up, floats(layer.gate_up_bias));
-    backend_.linear(residual, ffn, *layer.down, floats(layer.down_bias), kernels::store::add);
+    normalise(normed, residual, layer.input_norm);
+    attend(i, normed, attended, cache, who);
+    if (config.parallel && !config.shared_norm)
+      normalise(normed, residual, layer.post_norm);
+    add_branch(residual, attended, *layer.o, layer.o_bias, layer.attention_norm);
+    if (!config.parallel)
+      normalise(normed, residual, layer.post_norm);
+    add_mlp(residual, normed, layer);
   }
   if (logit_rows.empty())
     return;
   const auto last = view(normed_, compute, logit_rows.size(), hidden);
-  backend_.rms_norm(last, residual, floats(weights_->final_norm), config.norm_eps, logit_rows.data());
-  backend_.linear(logits, last, *weights_->head);
+  normalise(last, residual, weights_->final_norm, logit_rows.data());
+  backend_.linear(logits, last, *weights_->head, floats(weights_->head_bias));
+  if (config.logit_scale != 1 || config.logit_cap != 0)
+    backend_.scale(logits, config.logit_scale, config.logit_cap);
+}
+
+void decoder::normalise(const tensor& to, const tensor& from, const norm_weights& norm, const std::int32_t* rows) {
+  const auto& config = weights_->config;
+  if (!norm.weight)
+    backend_.gather_rows(to, from, rows);
+  else if (config.norm == norm_type::layer)
+    backend_.layer_norm(to, from, floats(norm.weight), floats(norm.bias), config.norm_eps, rows);
+  else
+    backend_.rms_norm(to, from, floats(norm.weight), config.norm_eps, rows);
+}
+
+void decoder::attend(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
+                     const kernels::batch& who) {
+  const auto& config = weights_->config;
+  const auto& layer = weights_->layers[as_size(i)];
+  const auto q = as_size(config.heads) * as_size(config.head_dim),
+             kv = as_size(config.kv_heads) * as_size(config.head_dim);
+  const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
+  const int window = config.windows[as_size(i)];
+  backend_.linear(qkv, normed, *layer.qkv, floats(layer.qkv_bias));
+  kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
+  if (config.qk_norm_whole) {
+    const tensor queries{qkv.data, dtype::f32, qkv.rows, q, qkv.stride};
+    const tensor keys{static_cast<float*>(qkv.data) + q, dtype::f32, qkv.rows, kv, qkv.stride};
+    backend_.rms_norm(queries, queries, norm.q, config.norm_eps);
+    backend_.rms_norm(keys, keys, norm.k, config.norm_eps);
+    norm = {};
+  }
+  const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && local_rope_ ? local_rope_ : rope_;
+  backend_.rope_write_kv(qkv, config.heads, norm, floats(rope), cache, i, who);
+  const float scale = config.attention_scale != 0 ? config.attention_scale
+                                                  : 1 / std::sqrt(static_cast<float>(config.head_dim));
+  backend_.shaped_attention(attended, qkv, config.heads,
+                            {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
+}
+
+void decoder::add_branch(const tensor& residual, const tensor& in, const kernels::matrix& w,
+                         const kernels::buffer& bias, const norm_weights& norm) {
+  if (!norm.weight && weights_->config.residual_scale == 1)
+    return backend_.linear(residual, in, w, floats(bias), kernels::store::add);
+  const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
+  backend_.linear(branch, in, w, floats(bias));
+  add_changed(residual, branch, norm);
+}
+
+void decoder::add_changed(const tensor& residual, const tensor& branch, const norm_weights& norm) {
+  if (norm.weight)
+    normalise(branch, branch, norm);
+  backend_.add_rows(residual, branch, weights_->config.residual_scale);
+}
+
+void decoder::add_mlp(const tensor& residual, const tensor& normed, const layer_weights& layer) {
+  const auto& config = weights_->config;
+  if (layer.mixture) {
+    const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
+    mix(branch, normed, *layer.mixture);
+    return add_changed(residual, branch, layer.mlp_norm);
+  }
+  const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn));
+  backend_.linear_activated(ffn, normed, *layer.mlp.gate_up, config.act, config.gated, floats(layer.mlp.gate_up_bias));
+  add_branch(residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+}
+
+void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture) {
+  const auto& experts = weights_->config.experts;
+  const auto logits = view(router_, dtype::f32, normed.rows, as_size(experts.count));
+  backend_.linear(logits, normed, *mixture.router, floats(mixture.router_bias));
+  std::vector<float> choice(logits.rows * logits.cols);
+  backend_.download(choice.data(), logits);
+  backend_.scale(to, 0);
+  for (const auto& chosen : group_by_expert(experts, choice, mixture.correction)) {
+    const auto rows = chosen.rows.size();
+    const auto in = view(gathered_, normed.type, rows, normed.cols), out = view(expert_, dtype::f32, rows, to.cols);
+    backend_.gather_rows(in, normed, chosen.rows.data());
+    expert(out, in, mixture.experts[as_size(chosen.expert)]);
+    backend_.add_rows(to, out, 1, chosen.rows.data(), chosen.weights.data());
+  }
+  if (!mixture.shared.down)
+    return;
+  const auto out = view(expert_, dtype::f32, to.rows, to.cols);
+  expert(out, normed, mixture.shared);
+  if (!mixture.shared_gate)
+    return backend_.add_rows(to, out, 1);
+  const auto gate = view(router_, dtype::f32, normed.rows, 1);
+  backend_.linear(gate, normed, *mixture.shared_gate);
+  std::vector<float> factors(normed.rows);
+  backend_.download(factors.data(), gate);
+  for (float& f : factors)
+    f = 1 / (1 + std::exp(-f));
+  backend_.add_rows(to, out, 1, nullptr, factors.data());
+}
+
+void decoder::expert(const tensor& to, const tensor& in, const mlp_weights& mlp) {
+  const auto& config = weights_->config;
+  const auto ffn = view(ffn_, weights_->compute, in.rows, mlp.down->inputs);
+  backend_.linear_activated(ffn, in, *mlp.gate_up, config.act, config.gated, floats(mlp.gate_up_bias));
+  backend_.linear(to, ffn, *mlp.down, floats(mlp.down_bias));
 }
 
 void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,

@@ -14,16 +14,25 @@ namespace troupe {
 
 /// Bytes of a decoder's buffers: both what it allocates and what memory estimates count.
 struct activation_sizes {
-  std::size_t rope = 0;     // [max_context, head_dim], f32
+  std::size_t rope = 0;     // [max_context, head_dim], f32, for each kind of layer
   std::size_t residual = 0; // [max_rows, hidden], f32
   std::size_t normed = 0;   // [max_rows, hidden], compute type
   std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
   std::size_t attended = 0; // [max_rows, heads * head_dim], compute type
-  std::size_t ffn = 0;      // [max_rows, ffn], compute type
+  std::size_t ffn = 0;      // [max_rows, ffn or that of an expert], compute type
+  std::size_t branch = 0;   // [max_rows, hidden], f32: what attention or MLP give, if it is changed before it is added
+  std::size_t router = 0;   // [max_rows, experts], f32
+  std::size_t gathered = 0; // [max_rows, hidden], compute type: rows of one expert
+  std::size_t expert = 0;   // [max_rows, hidden], f32: what it gives
 
-  std::size_t total() const { return rope + residual + normed + qkv + attended + ffn; }
+  std::size_t total() const {
+    return rope + residual + normed + qkv + attended + ffn + branch + router + gathered + expert;
+  }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
+
+/// Whether the model needs more of a backend than the ops that all have (ops.hpp: "ops of further families").
+bool needs_family_ops(const model_config& config);
 
 /// Keeps the buffers of its activations, so that a step allocates nothing. The residual stream is f32; linear ops read
 /// the compute type; logits are f32.
@@ -45,6 +54,27 @@ public:
   int max_context() const { return max_context_; }
 
 private:
+  void normalise(const kernels::tensor& to, const kernels::tensor& from, const norm_weights& norm,
+                 const std::int32_t* rows = nullptr);
+
+  /// attended = attention of layer `i`, which reads `normed`.
+  void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
+              const kernels::batch& who);
+
+  /// residual += in · wᵀ + bias, normalised and scaled as the model asks.
+  void add_branch(const kernels::tensor& residual, const kernels::tensor& in, const kernels::matrix& w,
+                  const kernels::buffer& bias, const norm_weights& norm);
+  void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm);
+
+  /// residual += the MLP of what it reads.
+  void add_mlp(const kernels::tensor& residual, const kernels::tensor& normed, const layer_weights& layer);
+
+  /// to = the sum of the experts' results, each row's in the order of the experts.
+  void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture);
+
+  /// to = act(in) · downᵀ, through the buffer `ffn`.
+  void expert(const kernels::tensor& to, const kernels::tensor& in, const mlp_weights& mlp);
+
   void check(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
              const kernels::kv_cache& cache, const kernels::tensor& logits) const;
 
@@ -53,7 +83,9 @@ private:
   int max_rows_;
   int max_context_;
   // See activation_sizes.
-  kernels::buffer rope_, residual_, normed_, qkv_, attended_, ffn_;
+  kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_,
+    gathered_, expert_;
+  kernels::buffer slopes_; // of ALiBi, [heads]
 };
 
 } // namespace troupe

@@ -41,6 +41,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
   for (const auto& group : packed_groups(config, precision))
     estimate.weights += packed_bytes(tensors, group, precision, backend);
   estimate.weights += backend.table_bytes(describe(tensors, names.embedding()));
+  if (config.positions == position_type::learned)
+    estimate.weights += backend.table_bytes(describe(tensors, names.positions()));
   estimate.activations = activation_bytes(config, precision.compute, steps.rows, steps.context).total();
   estimate.scratch = backend.scratch_bytes(plan_steps(tensors, config, precision, steps));
   estimate.kv_block = kv_shape_of(config, precision, 1).block_bytes();

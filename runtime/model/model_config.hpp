@@ -1,8 +1,11 @@
-// A model's configuration: sizes, biases, windows and positions, as data that configures the one decoder graph, and the
-// defaults for generation that its authors recommend. Read once at load, immutable afterwards.
+// A model's description: sizes, norms, positions, attention, MLP, experts and multipliers, as data that configures the
+// one decoder graph, and the defaults for generation that its authors recommend. The files in `families` read it from
+// config.json. Read once at load, immutable afterwards.
 #pragma once
 
+#include "kernels/formats/activation.hpp"
 #include "runtime/checkpoint/quantised_checkpoint.hpp"
+#include "runtime/model/expert_router.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/types.hpp"
@@ -18,8 +21,15 @@ namespace json {
 class document;
 }
 
+enum class norm_type : std::uint8_t { rms, layer };
+
+/// Where a layer normalises: what attention and MLP read (`before`), what they give (`after`), or both.
+enum class norm_place : std::uint8_t { before, after, both };
+
+enum class position_type : std::uint8_t { rotary, learned, alibi };
+
 struct model_config {
-  std::string family; // llama, mistral, qwen2 or qwen3
+  std::string family; // `model_type` of config.json
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
@@ -30,12 +40,48 @@ struct model_config {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false; // RMS norm of each head's q and k
-  bool tied = false;    // the head is the embedding matrix
+  bool head_bias = false;
+  bool qk_norm = false;       // RMS norm of each head's q and k
+  bool qk_norm_whole = false; // with qk_norm: of all heads' q together, and of all k
+  bool tied = false;          // the head is the embedding matrix
   float norm_eps = 1e-6f;
   std::vector<int> windows; // [layers]: positions that a token attends to, its own included; 0: all
   int max_context = 0;      // tokens, rope scaling included
   rope_config rope;
+
+  norm_type norm = norm_type::rms;
+  norm_place norms = norm_place::before;
+  bool norm_bias = false;   // layer norm
+  bool plain_norm = false;  // norms have no weights
+  bool parallel = false;    // attention and MLP read the same residual, and both are added to it
+  bool shared_norm = false; // with `parallel`: both read the same norm
+
+  position_type positions = position_type::rotary;
+  std::size_t position_rows = 0;         // learned: rows of the table
+  std::size_t position_offset = 0;       // learned: rows before that of position 0
+  std::optional<rope_config> local_rope; // of layers with a window; else `rope` is for all
+  std::vector<bool> unrotated;           // [layers]: without rotation; or empty
+
+  float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
+  float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
+  bool attention_sinks = false;
+  float alibi_scale = 1; // alibi: of the distances, beside the heads' slopes
+
+  bool gated = true; // MLP with gate and up
+  kernels::activation act{kernels::activation_type::silu};
+
+  float embedding_scale = 1;
+  float residual_scale = 1; // of what attention and MLP add
+  float logit_scale = 1;
+  float logit_cap = 0; // logits are cap * tanh(logit / cap); 0: not
+
+  expert_config experts;
+  std::vector<bool> sparse; // [layers]: an MLP of experts; or empty: none
+
+  bool is_sparse(int layer) const { return !sparse.empty() && sparse[static_cast<std::size_t>(layer)]; }
+  bool is_unrotated(int layer) const {
+    return positions != position_type::rotary || (!unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]);
+  }
 
   bool operator==(const model_config&) const = default;
 };

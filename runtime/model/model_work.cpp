@@ -23,11 +23,22 @@ weight_work work_per_token(const model_weights& weights) {
     work.bytes += m.bytes;
     work.multiply_adds += parts * m.outputs * m.inputs;
   };
+  const auto add_mlp = [&](const mlp_weights& mlp) {
+    add(*mlp.gate_up, weights.config.gated ? 2 : 1);
+    add(*mlp.down, 1);
+  };
   for (const auto& layer : weights.layers) {
     add(*layer.qkv, 1);
     add(*layer.o, 1);
-    add(*layer.gate_up, 2);
-    add(*layer.down, 1);
+    if (!layer.mixture) {
+      add_mlp(layer.mlp);
+      continue;
+    }
+    add(*layer.mixture->router, 1);
+    for (int i = 0; i < weights.config.experts.chosen; ++i) // they are alike
+      add_mlp(layer.mixture->experts[static_cast<std::size_t>(i)]);
+    if (layer.mixture->shared.down)
+      add_mlp(layer.mixture->shared);
   }
   add(*weights.head, 1);
   return work;
@@ -49,8 +60,13 @@ std::size_t decode_bytes(const model_weights& weights, kernels::kv_type type, in
 double prefill_operations(const model_config& config, int tokens) {
   const double hidden = config.hidden, q = double(config.heads) * config.head_dim,
                kv = double(config.kv_heads) * config.head_dim;
-  const double layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * config.ffn;
-  double multiply_adds = tokens * layer * config.layers + hidden * config.vocab;
+  const double parts = config.gated ? 3 : 2;
+  const auto& experts = config.experts;
+  double multiply_adds = tokens * config.layers * (hidden * (q + 2 * kv) + q * hidden) + hidden * config.vocab;
+  for (int i = 0; i < config.layers; ++i)
+    multiply_adds += tokens * hidden *
+      (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count
+                           : parts * config.ffn);
   for (const int window : config.windows)
     multiply_adds += 2 * q * seen_by_all(tokens, window);
   return 2 * multiply_adds;

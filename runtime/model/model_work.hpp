@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-/// All matrices that a token is multiplied with, including the head: bytes as packed, and multiply-adds per token.
+/// All matrices that a token is multiplied with, including the head: bytes as packed, and multiply-adds per token. Of a
+/// mixture, the chosen experts; a batch reads more of them.
 struct weight_work {
   std::size_t bytes = 0, multiply_adds = 0;
 };

@@ -14,8 +14,40 @@ packed_group o_group(const tensor_names& names, int layer, precision precision) 
   return {names.o(layer), precision.weights};
 }
 
+namespace {
+
+/// gate and up, or up alone.
+packed_group gate_up(std::vector<wanted_tensor> stacked, precision precision) {
+  const bool gated = stacked.size() == 2;
+  return {std::move(stacked), precision.weights, gated};
+}
+
+} // namespace
+
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision) {
-  return {names.gate_up(layer), precision.weights, true};
+  return gate_up(names.gate_up(layer), precision);
+}
+
+packed_group router_group(const tensor_names& names, int layer) { return {{names.router(layer)}, quantization::none}; }
+
+packed_group expert_gate_up_group(const tensor_names& names, int layer, int expert, precision precision) {
+  return gate_up(names.expert_gate_up(layer, expert), precision);
+}
+
+packed_group expert_down_group(const tensor_names& names, int layer, int expert, precision precision) {
+  return {names.expert_down(layer, expert), precision.weights};
+}
+
+packed_group shared_gate_up_group(const tensor_names& names, int layer, precision precision) {
+  return gate_up(names.shared_gate_up(layer), precision);
+}
+
+packed_group shared_down_group(const tensor_names& names, int layer, precision precision) {
+  return {names.shared_down(layer), precision.weights};
+}
+
+packed_group shared_gate_group(const tensor_names& names, int layer) {
+  return {{names.shared_gate(layer)}, quantization::none};
 }
 
 packed_group down_group(const tensor_names& names, int layer, precision precision) {
@@ -32,8 +64,22 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   for (int i = 0; i < config.layers; ++i) {
     groups.push_back(qkv_group(names, i, precision));
     groups.push_back(o_group(names, i, precision));
-    groups.push_back(gate_up_group(names, i, precision));
-    groups.push_back(down_group(names, i, precision));
+    if (!config.is_sparse(i)) {
+      groups.push_back(gate_up_group(names, i, precision));
+      groups.push_back(down_group(names, i, precision));
+      continue;
+    }
+    groups.push_back(router_group(names, i));
+    for (int e = 0; e < config.experts.count; ++e) {
+      groups.push_back(expert_gate_up_group(names, i, e, precision));
+      groups.push_back(expert_down_group(names, i, e, precision));
+    }
+    if (config.experts.shared_ffn > 0) {
+      groups.push_back(shared_gate_up_group(names, i, precision));
+      groups.push_back(shared_down_group(names, i, precision));
+    }
+    if (config.experts.shared_gate)
+      groups.push_back(shared_gate_group(names, i));
   }
   groups.push_back(head_group(names, precision));
   return groups;
@@ -69,12 +115,23 @@ packed_contents packed_contents_of(const checkpoint& tensors, const model_config
   return contents;
 }
 
+namespace {
+
+/// Routers and gates of shared experts, which are never quantised.
+bool always_floats(const wanted_tensor& w) {
+  return w.name.ends_with(".mlp.gate.weight") || w.name.ends_with(".shared_expert_gate.weight");
+}
+
+} // namespace
+
 std::string unquantised_matrices(const checkpoint& tensors, const model_config& config, precision precision) {
   if (precision.weights == quantization::none)
     return {};
   std::size_t all = 0, floats = 0;
   for (const auto& group : packed_groups(config, precision))
     for (const auto& w : group.stacked) {
+      if (always_floats(w))
+        continue;
       const auto type = require_tensor(tensors, w).type;
       ++all;
       floats += !has_blocks(type) || type == tensor_type::fp8;

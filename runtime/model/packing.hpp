@@ -28,6 +28,14 @@ packed_group o_group(const tensor_names& names, int layer, precision precision);
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 
+// Of a mixture of experts. The router and the shared expert's gate are not quantised: they are small, and choose.
+packed_group router_group(const tensor_names& names, int layer);
+packed_group expert_gate_up_group(const tensor_names& names, int layer, int expert, precision precision);
+packed_group expert_down_group(const tensor_names& names, int layer, int expert, precision precision);
+packed_group shared_gate_up_group(const tensor_names& names, int layer, precision precision);
+packed_group shared_down_group(const tensor_names& names, int layer, precision precision);
+packed_group shared_gate_group(const tensor_names& names, int layer);
+
 /// In int8 at least if weights are quantised.
 packed_group head_group(const tensor_names& names, precision precision);
 

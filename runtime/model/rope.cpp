@@ -89,6 +89,13 @@ std::vector<float> undivided_frequencies(const rope_config& c, int head_dim, int
     }
     case rope_type::yarn: return yarn(c, head_dim);
     case rope_type::llama3: return llama3(c, head_dim);
+    case rope_type::longrope: {
+      const auto& divisors = length > c.original_context ? c.long_divisors : c.short_divisors;
+      auto result = powers(c.theta, head_dim);
+      for (std::size_t i = 0; i < result.size(); ++i)
+        result[i] = 1 / (divisors.at(i) * result[i]);
+      return result;
+    }
   }
   return {};
 }
@@ -96,7 +103,7 @@ std::vector<float> undivided_frequencies(const rope_config& c, int head_dim, int
 } // namespace
 
 std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int length) {
-  auto result = undivided_frequencies(c, head_dim, length);
+  auto result = undivided_frequencies(c, c.dims > 0 ? c.dims : head_dim, length);
   for (std::size_t i = 0; i < c.divisors.size(); ++i)
     result.at(i) /= c.divisors[i];
   return result;
@@ -107,17 +114,53 @@ std::vector<float> rope_table(const rope_config& c, int head_dim, int positions)
   std::vector<float> table(static_cast<std::size_t>(positions) * 2 * half);
   auto frequencies = inverse_frequencies(c, head_dim, 1);
   const auto scale = static_cast<float>(c.attention_factor);
+  const bool grows = c.type == rope_type::dynamic || c.type == rope_type::longrope;
   for (int p = 0; p < positions; ++p) {
-    if (c.type == rope_type::dynamic && p + 1 > c.original_context)
+    if (grows && p + 1 > c.original_context && (p == c.original_context || c.type == rope_type::dynamic))
       frequencies = inverse_frequencies(c, head_dim, p + 1);
     float* row = table.data() + static_cast<std::size_t>(p) * 2 * half;
-    for (std::size_t i = 0; i < half; ++i) {
+    std::fill_n(row + frequencies.size(), half - frequencies.size(), 1.0f); // dimensions that are not rotated
+    for (std::size_t i = 0; i < frequencies.size(); ++i) {
       const double angle = static_cast<float>(p) * frequencies[i]; // rounded to float32, as transformers does
       row[i] = static_cast<float>(std::cos(angle)) * scale;
       row[half + i] = static_cast<float>(std::sin(angle)) * scale;
     }
   }
   return table;
+}
+
+std::vector<float> unrotated_table(int head_dim, int positions) {
+  const auto half = static_cast<std::size_t>(head_dim / 2);
+  std::vector<float> table(static_cast<std::size_t>(positions) * 2 * half);
+  for (std::size_t p = 0; p < static_cast<std::size_t>(positions); ++p)
+    std::fill_n(table.data() + p * 2 * half, half, 1.0f);
+  return table;
+}
+
+std::vector<float> alibi_slopes(int heads) {
+  int power = 1; // the largest power of two up to `heads`
+  while (2 * power <= heads)
+    power *= 2;
+  std::vector<float> slopes;
+  for (int i = 1; i <= power; ++i)
+    slopes.push_back(static_cast<float>(std::exp2(-8.0 * i / power)));
+  for (int i = 1; static_cast<int>(slopes.size()) < heads; i += 2)
+    slopes.push_back(static_cast<float>(std::exp2(-4.0 * i / power)));
+  return slopes;
+}
+
+std::vector<std::uint32_t> rotated_order(const rope_config& c, int head_dim) {
+  const auto dim = static_cast<std::uint32_t>(head_dim), half = dim / 2;
+  const auto pairs = static_cast<std::uint32_t>(c.dims > 0 ? c.dims : head_dim) / 2;
+  if (pairs == half && !c.interleaved)
+    return {};
+  std::vector<std::uint32_t> order(dim);
+  for (std::uint32_t i = 0; i < half; ++i) {
+    const auto rest = pairs + i; // behind the rotated dimensions, first halves then second ones
+    order[i] = i >= pairs ? rest : c.interleaved ? 2 * i : i;
+    order[half + i] = i >= pairs ? half + i : c.interleaved ? 2 * i + 1 : pairs + i;
+  }
+  return order;
 }
 
 } // namespace troupe

@@ -8,20 +8,23 @@
 
 namespace troupe {
 
-enum class rope_type : std::uint8_t { plain, linear, dynamic, yarn, llama3 };
+enum class rope_type : std::uint8_t { plain, linear, dynamic, yarn, llama3, longrope };
 
 struct rope_config {
   rope_type type = rope_type::plain;
   double theta = 10000;
   double factor = 1;                // growth of the context; all types but plain
-  double original_context = 0;      // tokens before scaling; dynamic, yarn, llama3
-  double attention_factor = 1;      // multiplies cosines and sines; yarn
+  double original_context = 0;      // tokens before scaling; dynamic, yarn, llama3, longrope
+  double attention_factor = 1;      // multiplies cosines and sines; yarn, longrope
   double beta_fast = 32;            // yarn: rotations within the original context above which nothing is interpolated,
   double beta_slow = 1;             // and below which everything is
   bool truncate = true;             // yarn: round the range between the two outwards to whole dimensions
   double low_freq_factor = 1;       // llama3: original_context / factor are the wavelengths between which
   double high_freq_factor = 4;      // interpolation fades out
-  std::vector<float> divisors = {}; // of the frequencies, [head_dim / 2], applied last; or empty
+  std::vector<float> divisors = {}; // of the frequencies, [dims / 2], applied last; or empty
+  std::vector<float> short_divisors = {}, long_divisors = {}; // longrope: up to and beyond the original context
+  int dims = 0;                                               // of a head that are rotated, the first; 0: all
+  bool interleaved = false;                                   // checkpoints pair neighbours, not halves
 
   bool operator==(const rope_config&) const = default;
 };
@@ -30,16 +33,29 @@ struct rope_config {
 /// DeepSeek's two optional scales).
 double yarn_attention_factor(double factor, std::optional<double> mscale, std::optional<double> mscale_all_dim);
 
-/// Inverse frequencies [head_dim / 2] for a sequence of `length` tokens; only `dynamic` depends on the length.
-/// In float32, as transformers computes them.
+/// Inverse frequencies [dims / 2] for a sequence of `length` tokens; only `dynamic` and `longrope` depend on the
+/// length. In float32, as transformers computes them.
 std::vector<float> inverse_frequencies(const rope_config& config, int head_dim, int length);
 
 /// For each position 0 to positions - 1: head_dim / 2 cosines, then as many sines; [positions, head_dim].
 ///
-/// Dynamic NTK changes the frequencies while a sequence grows, so in transformers a token's rotation depends on how
+/// Heads that are rotated in part are rotated whole, with an angle of 0 for the other dimensions; `rotated_order` puts
+/// the elements of a pair where the kernels expect them.
+///
+/// Dynamic NTK and LongRoPE change the frequencies while a sequence grows, so in transformers a token's rotation depends on how
 /// many tokens are computed together. Here position p always takes the frequencies of length p + 1 (at least the
 /// original context), which is transformers' result for tokens that come one at a time, and independent of the
 /// schedule.
 std::vector<float> rope_table(const rope_config& config, int head_dim, int positions);
+
+/// The same for heads that are not rotated.
+std::vector<float> unrotated_table(int head_dim, int positions);
+
+/// Slopes of ALiBi (https://arxiv.org/abs/2108.12409), [heads].
+std::vector<float> alibi_slopes(int heads);
+
+/// For each element of a head as kernels see it (element i pairs with i + head_dim / 2), the element of the checkpoint.
+/// Empty if they are the same.
+std::vector<std::uint32_t> rotated_order(const rope_config& config, int head_dim);
 
 } // namespace troupe

@@ -32,20 +32,39 @@ wanted_tensor tensor_names::head() const {
   return config_.tied ? embedding() : wanted_tensor{"lm_head.weight", {as_size(config_.vocab), hidden_}};
 }
 
+wanted_tensor tensor_names::head_bias() const { return {"lm_head.bias", {as_size(config_.vocab)}}; }
+
+wanted_tensor tensor_names::positions() const {
+  return {"model.position_embeddings.weight", {config_.position_rows, hidden_}};
+}
+
 wanted_tensor tensor_names::input_norm(int layer) const {
   return {prefix(layer) + "input_layernorm.weight", {hidden_}};
 }
 
 wanted_tensor tensor_names::post_norm(int layer) const {
+  const auto* name = config_.norms == norm_place::both ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+  return {prefix(layer) + name + ".weight", {hidden_}};
+}
+
+wanted_tensor tensor_names::attention_norm(int layer) const {
   return {prefix(layer) + "post_attention_layernorm.weight", {hidden_}};
 }
 
+wanted_tensor tensor_names::mlp_norm(int layer) const {
+  return {prefix(layer) + "post_feedforward_layernorm.weight", {hidden_}};
+}
+
 wanted_tensor tensor_names::q_norm(int layer) const {
-  return {prefix(layer) + "self_attn.q_norm.weight", {as_size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.q_norm.weight", {config_.qk_norm_whole ? q_ : as_size(config_.head_dim)}};
 }
 
 wanted_tensor tensor_names::k_norm(int layer) const {
-  return {prefix(layer) + "self_attn.k_norm.weight", {as_size(config_.head_dim)}};
+  return {prefix(layer) + "self_attn.k_norm.weight", {config_.qk_norm_whole ? kv_ : as_size(config_.head_dim)}};
+}
+
+wanted_tensor tensor_names::sinks(int layer) const {
+  return {prefix(layer) + "self_attn.sinks", {as_size(config_.heads)}};
 }
 
 std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
@@ -58,42 +77,132 @@ std::vector<wanted_tensor> tensor_names::o(int layer) const {
   return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, q_}}};
 }
 
-std::vector<wanted_tensor> tensor_names::gate_up(int layer) const {
-  const auto p = prefix(layer) + "mlp.";
-  return {{p + "gate_proj.weight", {ffn_, hidden_}}, {p + "up_proj.weight", {ffn_, hidden_}}};
+std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {
+  const auto p = prefix(layer) + stem;
+  std::vector<wanted_tensor> result;
+  if (config_.gated)
+    result.push_back({p + "gate_proj.weight", {ffn, hidden_}});
+  result.push_back({p + "up_proj.weight", {ffn, hidden_}});
+  return result;
 }
+
+std::vector<wanted_tensor> tensor_names::gate_up(int layer) const { return mlp(layer, "mlp.", ffn_); }
 
 std::vector<wanted_tensor> tensor_names::down(int layer) const {
   return {{prefix(layer) + "mlp.down_proj.weight", {hidden_, ffn_}}};
 }
 
+wanted_tensor tensor_names::router(int layer) const {
+  return {prefix(layer) + "mlp.gate.weight", {as_size(config_.experts.count), hidden_}};
+}
+
+wanted_tensor tensor_names::router_correction(int layer) const {
+  return {prefix(layer) + "mlp.gate.e_score_correction_bias", {as_size(config_.experts.count)}};
+}
+
+std::vector<wanted_tensor> tensor_names::expert_gate_up(int layer, int expert) const {
+  return mlp(layer, "mlp.experts." + std::to_string(expert) + ".", as_size(config_.experts.ffn));
+}
+
+std::vector<wanted_tensor> tensor_names::expert_down(int layer, int expert) const {
+  return {{prefix(layer) + "mlp.experts." + std::to_string(expert) + ".down_proj.weight",
+           {hidden_, as_size(config_.experts.ffn)}}};
+}
+
+std::vector<wanted_tensor> tensor_names::shared_gate_up(int layer) const {
+  return mlp(layer, "mlp.shared_expert.", as_size(config_.experts.shared_ffn));
+}
+
+std::vector<wanted_tensor> tensor_names::shared_down(int layer) const {
+  return {{prefix(layer) + "mlp.shared_expert.down_proj.weight", {hidden_, as_size(config_.experts.shared_ffn)}}};
+}
+
+wanted_tensor tensor_names::shared_gate(int layer) const {
+  return {prefix(layer) + "mlp.shared_expert_gate.weight", {1, hidden_}};
+}
+
+wanted_tensor tensor_names::bias(const wanted_tensor& weight) {
+  return {weight.name.substr(0, weight.name.rfind('.')) + ".bias", {weight.shape[0]}};
+}
+
 std::vector<wanted_tensor> tensor_names::biases(const std::vector<wanted_tensor>& matrices) {
   std::vector<wanted_tensor> result;
-  for (const auto& m : matrices)
-    result.push_back({m.name.substr(0, m.name.rfind('.')) + ".bias", {m.shape[0]}});
+  std::ranges::transform(matrices, std::back_inserter(result), bias);
+  return result;
+}
+
+std::vector<wanted_tensor> tensor_names::layer_norms(int layer) const {
+  std::vector<wanted_tensor> result;
+  if (config_.plain_norm)
+    return result;
+  if (config_.norms != norm_place::after) {
+    result.push_back(input_norm(layer));
+    if (!config_.shared_norm)
+      result.push_back(post_norm(layer));
+  }
+  if (config_.norms != norm_place::before) {
+    result.push_back(attention_norm(layer));
+    result.push_back(mlp_norm(layer));
+  }
   return result;
 }
 
 std::vector<wanted_tensor> tensor_names::all() const {
-  std::vector<wanted_tensor> result{embedding(), final_norm()};
+  std::vector<wanted_tensor> result{embedding()};
+  auto add = [&](const std::vector<wanted_tensor>& tensors, bool bias) {
+    result.insert(result.end(), tensors.begin(), tensors.end());
+    if (bias)
+      std::ranges::copy(biases(tensors), std::back_inserter(result));
+  };
+  if (!config_.plain_norm)
+    add({final_norm()}, config_.norm_bias);
+  if (config_.positions == position_type::learned)
+    result.push_back(positions());
   if (!config_.tied)
     result.push_back(head());
-  auto add = [&](const std::vector<wanted_tensor>& matrices, bool bias) {
-    result.insert(result.end(), matrices.begin(), matrices.end());
-    if (bias)
-      std::ranges::copy(biases(matrices), std::back_inserter(result));
-  };
+  if (config_.head_bias)
+    result.push_back(head_bias());
   for (int layer = 0; layer < config_.layers; ++layer) {
-    result.push_back(input_norm(layer));
-    result.push_back(post_norm(layer));
-    if (config_.qk_norm) {
-      result.push_back(q_norm(layer));
-      result.push_back(k_norm(layer));
-    }
+    add(layer_norms(layer), config_.norm_bias);
+    if (config_.qk_norm)
+      add({q_norm(layer), k_norm(layer)}, false);
+    if (config_.attention_sinks)
+      result.push_back(sinks(layer));
     add(qkv(layer), config_.qkv_bias);
     add(o(layer), config_.o_bias);
-    add(gate_up(layer), config_.mlp_bias);
-    add(down(layer), config_.mlp_bias);
+    if (!config_.is_sparse(layer)) {
+      add(gate_up(layer), config_.mlp_bias);
+      add(down(layer), config_.mlp_bias);
+      continue;
+    }
+    add({router(layer)}, config_.experts.router_bias);
+    if (config_.experts.correction)
+      result.push_back(router_correction(layer));
+    for (int e = 0; e < config_.experts.count; ++e) {
+      add(expert_gate_up(layer, e), config_.experts.bias);
+      add(expert_down(layer, e), config_.experts.bias);
+    }
+    if (config_.experts.shared_ffn > 0) {
+      add(shared_gate_up(layer), false);
+      add(shared_down(layer), false);
+    }
+    if (config_.experts.shared_gate)
+      result.push_back(shared_gate(layer));
+  }
+  return result;
+}
+
+std::vector<std::string> tensor_names::norms() const {
+  std::vector<std::string> result;
+  if (!config_.plain_norm)
+    result.push_back(final_norm().name);
+  for (int layer = 0; layer < config_.layers; ++layer) {
+    for (const auto& norm : layer_norms(layer))
+      result.push_back(norm.name);
+    if (config_.qk_norm) {
+      result.push_back(q_norm(layer).name);
+      result.push_back(k_norm(layer).name);
+    }
   }
   return result;
 }

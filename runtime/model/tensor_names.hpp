@@ -1,5 +1,5 @@
-// The tensors that a configuration asks for: names, as Hugging Face's checkpoints have them, and shapes. All supported
-// families share them, so a new family with other names starts here.
+// The tensors that a configuration asks for: names, as Hugging Face's checkpoints of Llama and its relatives have them,
+// and shapes. Families with other names are presented under these (runtime/model/families).
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
@@ -23,27 +23,51 @@ public:
   explicit tensor_names(const model_config& config);
 
   wanted_tensor embedding() const; // [vocab, hidden]
+  wanted_tensor positions() const; // learned: [position_rows, hidden]
   wanted_tensor final_norm() const;
   wanted_tensor head() const; // the embedding for tied models
+  wanted_tensor head_bias() const;
 
-  wanted_tensor input_norm(int layer) const;
-  wanted_tensor post_norm(int layer) const;
+  // Norms of a layer. Their biases are called ".bias" instead of ".weight".
+  wanted_tensor input_norm(int layer) const;     // of what attention reads
+  wanted_tensor post_norm(int layer) const;      // of what the MLP reads
+  wanted_tensor attention_norm(int layer) const; // of what attention gives
+  wanted_tensor mlp_norm(int layer) const;       // of what the MLP gives
   wanted_tensor q_norm(int layer) const;
   wanted_tensor k_norm(int layer) const;
+  wanted_tensor sinks(int layer) const; // [heads]
 
   // Matrices that one op multiplies with.
   std::vector<wanted_tensor> qkv(int layer) const;
   std::vector<wanted_tensor> o(int layer) const;
-  std::vector<wanted_tensor> gate_up(int layer) const;
+  std::vector<wanted_tensor> gate_up(int layer) const; // only up if there is no gate
   std::vector<wanted_tensor> down(int layer) const;
+
+  // A mixture of experts: [experts, hidden], and per expert as gate_up and down.
+  wanted_tensor router(int layer) const;
+  wanted_tensor router_correction(int layer) const; // [experts]
+  std::vector<wanted_tensor> expert_gate_up(int layer, int expert) const;
+  std::vector<wanted_tensor> expert_down(int layer, int expert) const;
+  std::vector<wanted_tensor> shared_gate_up(int layer) const;
+  std::vector<wanted_tensor> shared_down(int layer) const;
+  wanted_tensor shared_gate(int layer) const; // [1, hidden]
 
   /// The biases of such matrices, each as long as its matrix has rows.
   static std::vector<wanted_tensor> biases(const std::vector<wanted_tensor>& matrices);
 
+  static wanted_tensor bias(const wanted_tensor& weight);
+
   /// Every tensor of the model, each once.
   std::vector<wanted_tensor> all() const;
 
+  /// Names of the weights of all norms.
+  std::vector<std::string> norms() const;
+
 private:
+  /// The norms of a layer that the model has, of q and k left out.
+  std::vector<wanted_tensor> layer_norms(int layer) const;
+  std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
+
   const model_config& config_;
   std::size_t hidden_, ffn_, q_, kv_;
 };

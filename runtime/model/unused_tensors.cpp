@@ -15,9 +15,11 @@ namespace {
 
 /// Suffixes of tensors that are not needed: rotary frequencies and masks follow from the configuration; scales of
 /// activations and of K and V are for 8-bit products and caches.
-constexpr std::array<std::string_view, 10> needless{".rotary_emb.inv_freq",
+constexpr std::array<std::string_view, 12> needless{".rotary_emb.inv_freq",
                                                     ".attn_rot_embd.weight",
                                                     ".masked_bias",
+                                                    ".attn.bias",
+                                                    ".attention.bias",
                                                     ".input_scale",
                                                     ".output_scale",
                                                     ".q_scale",
@@ -27,8 +29,8 @@ constexpr std::array<std::string_view, 10> needless{".rotary_emb.inv_freq",
                                                     ".prob_scale"};
 
 /// Prefixes of tensors outside the layers that text depends on, in Hugging Face's checkpoints and in GGUF files.
-constexpr std::array<std::string_view, 7> around_layers{"model.embed",   "model.norm", "lm_head", "token_",
-                                                        "position_embd", "output",     "rope_"};
+constexpr std::array<std::string_view, 8> around_layers{"model.embed", "model.position", "model.norm", "lm_head",
+                                                        "token_",      "position_embd",  "output",     "rope_"};
 
 constexpr std::array<std::string_view, 2> layer_prefixes{"model.layers.", "blk."};
 

@@ -2,8 +2,10 @@
 
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/model/decoder.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <set>
@@ -35,28 +37,88 @@ public:
     to_.embedding = backend_.load_table(stored(table, to_.embedding_memory));
     to_.bytes += to_.embedding->bytes;
     report(table);
-    for (int i = 0; i < config.layers; ++i) {
-      auto& layer = to_.layers.emplace_back();
-      layer.input_norm = vector({names_.input_norm(i)});
-      layer.post_norm = vector({names_.post_norm(i)});
-      if (config.qk_norm) {
-        layer.q_norm = vector({names_.q_norm(i)});
-        layer.k_norm = vector({names_.k_norm(i)});
-      }
-      layer.qkv = matrix(qkv_group(names_, i, precision_));
-      layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
-      layer.o = matrix(o_group(names_, i, precision_));
-      layer.o_bias = bias(names_.o(i), config.o_bias);
-      layer.gate_up = matrix(gate_up_group(names_, i, precision_));
-      layer.gate_up_bias = bias(names_.gate_up(i), config.mlp_bias);
-      layer.down = matrix(down_group(names_, i, precision_));
-      layer.down_bias = bias(names_.down(i), config.mlp_bias);
+    if (config.positions == position_type::learned) {
+      const auto positions = names_.positions();
+      to_.positions_memory = tensors_.read(positions.name);
+      to_.positions = backend_.load_table(stored(positions, to_.positions_memory));
+      to_.bytes += to_.positions->bytes;
+      report(positions);
     }
-    to_.final_norm = vector({names_.final_norm()});
+    for (int i = 0; i < config.layers; ++i)
+      load_layer(i, to_.layers.emplace_back());
+    to_.final_norm = norm(names_.final_norm());
     to_.head = matrix(head_group(names_, precision_));
+    if (config.head_bias)
+      to_.head_bias = vector({names_.head_bias()});
   }
 
 private:
+  void load_layer(int i, layer_weights& layer) {
+    const auto& config = to_.config;
+    if (config.norms != norm_place::after) {
+      layer.input_norm = norm(names_.input_norm(i));
+      if (!config.shared_norm)
+        layer.post_norm = norm(names_.post_norm(i));
+    }
+    if (config.norms != norm_place::before) {
+      layer.attention_norm = norm(names_.attention_norm(i));
+      layer.mlp_norm = norm(names_.mlp_norm(i));
+    }
+    if (config.qk_norm) {
+      layer.q_norm = vector({names_.q_norm(i)});
+      layer.k_norm = vector({names_.k_norm(i)});
+    }
+    if (config.attention_sinks)
+      layer.sinks = vector({names_.sinks(i)});
+    layer.qkv = matrix(qkv_group(names_, i, precision_));
+    layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
+    layer.o = matrix(o_group(names_, i, precision_));
+    layer.o_bias = bias(names_.o(i), config.o_bias);
+    if (config.is_sparse(i))
+      layer.mixture = load_mixture(i);
+    else
+      layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+  }
+
+  std::unique_ptr<const mixture_weights> load_mixture(int i) {
+    const auto& experts = to_.config.experts;
+    auto mixture = std::make_unique<mixture_weights>();
+    mixture->router = matrix(router_group(names_, i));
+    mixture->router_bias = bias({names_.router(i)}, experts.router_bias);
+    if (experts.correction) {
+      append(mixture->correction, names_.router_correction(i));
+      report(names_.router_correction(i));
+    }
+    for (int e = 0; e < experts.count; ++e)
+      mixture->experts.push_back(
+        mlp(expert_gate_up_group(names_, i, e, precision_), expert_down_group(names_, i, e, precision_), experts.bias));
+    if (experts.shared_ffn > 0)
+      mixture->shared = mlp(shared_gate_up_group(names_, i, precision_), shared_down_group(names_, i, precision_),
+                            false);
+    if (experts.shared_gate)
+      mixture->shared_gate = matrix(shared_gate_group(names_, i));
+    return mixture;
+  }
+
+  mlp_weights mlp(const packed_group& gate_up, const packed_group& down, bool biased) {
+    mlp_weights result;
+    result.gate_up = matrix(gate_up);
+    result.gate_up_bias = bias(gate_up.stacked, biased);
+    result.down = matrix(down);
+    result.down_bias = bias(down.stacked, biased);
+    return result;
+  }
+
+  /// Norms without weights get ones.
+  norm_weights norm(const wanted_tensor& weight) {
+    if (to_.config.plain_norm) {
+      const std::vector<float> ones(weight.shape[0], 1);
+      to_.bytes += ones.size() * sizeof(float);
+      return {backend_.upload(ones), nullptr};
+    }
+    return {vector({weight}), bias({weight}, to_.config.norm_bias)};
+  }
+
   kernels::stored_matrix stored(const wanted_tensor& w, const tensor_data& data) const {
     auto matrix = describe(tensors_, w);
     matrix.data = data.get();
@@ -137,9 +199,17 @@ private:
 
 } // namespace
 
+void check_backend(const model_config& config, const kernels::backend& backend) {
+  if (needs_family_ops(config) && !backend.has_family_ops())
+    throw failure(errc::unsupported,
+                  "models of the family `" + config.family + "` do not yet run on a GPU, only on a CPU; this is " +
+                    backend.description());
+}
+
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress, packed_cache* cache) {
+  check_backend(config, backend);
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;
   weights->compute = precision.compute;

@@ -17,14 +17,37 @@ namespace troupe {
 /// Called after each part of a load, in bytes as stored. May throw, which cancels the load.
 using progress_fn = std::function<void(std::size_t done, std::size_t total)>;
 
+/// Null where the model has none.
+struct norm_weights {
+  kernels::buffer weight, bias; // [hidden]
+};
+
+struct mlp_weights {
+  std::unique_ptr<const kernels::matrix> gate_up; // up alone if there is no gate
+  std::unique_ptr<const kernels::matrix> down;    // [hidden, ffn]
+  kernels::buffer gate_up_bias, down_bias;        // or null
+};
+
+/// A mixture of experts.
+struct mixture_weights {
+  std::unique_ptr<const kernels::matrix> router; // [experts, hidden]
+  kernels::buffer router_bias;                   // or null
+  std::vector<float> correction;                 // [experts], in host memory; or empty
+  std::vector<mlp_weights> experts;
+  mlp_weights shared;                                 // or nulls
+  std::unique_ptr<const kernels::matrix> shared_gate; // [1, hidden], or null
+};
+
 struct layer_weights {
-  std::unique_ptr<const kernels::matrix> qkv; // [(heads + 2 kv_heads) * head_dim, hidden]
-  std::unique_ptr<const kernels::matrix> o;   // [hidden, heads * head_dim]
-  std::unique_ptr<const kernels::matrix> gate_up;
-  std::unique_ptr<const kernels::matrix> down;               // [hidden, ffn]
-  kernels::buffer input_norm, post_norm;                     // [hidden]
-  kernels::buffer q_norm, k_norm;                            // [head_dim], or null
-  kernels::buffer qkv_bias, o_bias, gate_up_bias, down_bias; // or null
+  std::unique_ptr<const kernels::matrix> qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::unique_ptr<const kernels::matrix> o;       // [hidden, heads * head_dim]
+  norm_weights input_norm, post_norm;             // of what attention and MLP read
+  norm_weights attention_norm, mlp_norm;          // of what they give
+  kernels::buffer q_norm, k_norm;                 // [head_dim], or of all heads; or null
+  kernels::buffer sinks;                          // [heads], or null
+  kernels::buffer qkv_bias, o_bias;               // or null
+  mlp_weights mlp;                                // or nulls
+  std::unique_ptr<const mixture_weights> mixture; // or null
 };
 
 struct model_weights {
@@ -32,11 +55,17 @@ struct model_weights {
   kernels::dtype compute = kernels::dtype::f32;
   std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden]
   tensor_data embedding_memory;                     // `embedding` may refer to it
+  std::unique_ptr<const kernels::matrix> positions; // [position_rows, hidden], or null
+  tensor_data positions_memory;                     // `positions` may refer to it
   std::vector<layer_weights> layers;
-  kernels::buffer final_norm;
+  norm_weights final_norm;
   std::unique_ptr<const kernels::matrix> head; // [vocab, hidden]
+  kernels::buffer head_bias;                   // or null
   std::size_t bytes = 0;                       // of device memory
 };
+
+/// Refuses models that need ops which the backend lacks: throws failure(unsupported).
+void check_backend(const model_config& config, const kernels::backend& backend);
 
 /// Checks, reads and packs all weights, and frees what it has read before it reads more. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the embedding table stays as stored. Matrices in `cache` are neither

@@ -117,4 +117,69 @@ std::vector<double> attention(const std::vector<double>& q, const std::vector<st
   return out;
 }
 
+std::vector<double> layer_norm(const std::vector<double>& x, const float* weight, const float* bias, double eps) {
+  const auto n = static_cast<double>(x.size());
+  double mean = 0, variance = 0;
+  for (const double v : x)
+    mean += v / n;
+  for (const double v : x)
+    variance += (v - mean) * (v - mean) / n;
+  std::vector<double> out(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out[i] = (x[i] - mean) / std::sqrt(variance + eps) * weight[i] + (bias != nullptr ? bias[i] : 0);
+  return out;
+}
+
+double activated(activation_type type, double x) {
+  switch (type) {
+    case activation_type::silu: return x / (1 + std::exp(-x));
+    case activation_type::gelu: return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case activation_type::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    case activation_type::relu: return std::max(x, 0.0);
+    case activation_type::relu_squared: return std::max(x, 0.0) * std::max(x, 0.0);
+    case activation_type::none:
+    case activation_type::clamped_swiglu: break;
+  }
+  return x;
+}
+
+double gated(const activation& act, double gate, double up) {
+  if (act.type != activation_type::clamped_swiglu)
+    return activated(act.type, gate) * up;
+  const double limit = act.limit, low = std::min(gate, limit);
+  return low / (1 + std::exp(-act.alpha * low)) * (std::clamp(up, -limit, limit) + 1);
+}
+
+std::vector<double> shaped_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                                     const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                                     const attention_scores& how, std::size_t head) {
+  std::vector<double> scores;
+  for (std::size_t t = from; t < to; ++t) {
+    double score = 0;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      score += q[d] * keys[t][d];
+    score *= how.scale;
+    if (how.soft_cap > 0)
+      score = how.soft_cap * std::tanh(score / how.soft_cap);
+    if (how.slopes != nullptr)
+      score += how.slopes[head] * (double(t) - double(to - 1));
+    scores.push_back(score);
+  }
+  double highest = *std::max_element(scores.begin(), scores.end());
+  if (how.sinks != nullptr)
+    highest = std::max(highest, double(how.sinks[head]));
+  double sum = how.sinks != nullptr ? std::exp(how.sinks[head] - highest) : 0;
+  std::vector<double> out(q.size());
+  for (std::size_t t = from; t < to; ++t) {
+    const double weight = std::exp(scores[t - from] - highest);
+    sum += weight;
+    for (std::size_t d = 0; d < q.size(); ++d)
+      out[d] += weight * values[t][d];
+  }
+  for (double& x : out)
+    x /= sum;
+  return out;
+}
+
 } // namespace troupe::kernels::reference

@@ -25,6 +25,15 @@ double silu_gate(double gate, double up);
 /// x [n] / sqrt(mean(x^2) + eps) * weight.
 std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, double eps);
 
+/// (x - mean) / sqrt(variance + eps) * weight + bias (or null).
+std::vector<double> layer_norm(const std::vector<double>& x, const float* weight, const float* bias, double eps);
+
+/// An activation of one sum; clamped_swiglu has none.
+double activated(activation_type type, double x);
+
+/// act(gate) * up, or gpt-oss' clamped form.
+double gated(const activation& act, double gate, double up);
+
 /// x [head_dim] rotated by the halves convention; `rope`: head_dim/2 cosines, then sines.
 std::vector<double> rotate(const std::vector<double>& x, const float* rope);
 
@@ -32,5 +41,10 @@ std::vector<double> rotate(const std::vector<double>& x, const float* rope);
 std::vector<double> attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
                               const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
                               double scale);
+
+/// The same for the query of `head` at position to - 1, with capped scores, ALiBi's slopes and sinks.
+std::vector<double> shaped_attention(const std::vector<double>& q, const std::vector<std::vector<double>>& keys,
+                                     const std::vector<std::vector<double>>& values, std::size_t from, std::size_t to,
+                                     const attention_scores& how, std::size_t head);
 
 } // namespace troupe::kernels::reference

@@ -4,6 +4,7 @@
 // units of ln 2, exponentials are powers of two. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/activations.hpp"
 #include "kernels/cpu/isa/attention_products.hpp"
 #if defined(__AMX_BF16__)
 #include "kernels/cpu/isa/amx/attention.hpp"
@@ -23,10 +24,40 @@ inline float& m_of(attention_state state, int query) { return state.data[query *
 inline float& l_of(attention_state state, int query) { return state.data[query * state.stride + 1]; }
 inline float* o_of(attention_state state, int query) { return state.data + query * state.stride + 16; }
 
+inline constexpr float log2_e = 0x1.715476p0f;
+
+/// What changes the scores of one query: soft-capping, then ALiBi's distance times slope. In units of ln 2.
+struct score_shape {
+  static constexpr bool changes = true;
+  vec cap, inverse_cap, slope;
+  bool capped;
+  float distance; // of the partition's first token from the query's position: negative
+
+  score_shape(const attention_op& op, const attention_query& query, int partition)
+    : cap(broadcast(op.soft_cap * log2_e)),
+      inverse_cap(broadcast(op.soft_cap > 0 ? 1 / (op.soft_cap * log2_e) : 0)),
+      slope(broadcast(op.slopes != nullptr ? op.slopes[query.head] * log2_e : 0)),
+      capped(op.soft_cap > 0),
+      distance(static_cast<float>(partition * partition_size - query.position)) {}
+
+  vec operator()(vec s, int token) const {
+    alignas(64) static constexpr float counted[lanes] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    if (capped)
+      s = tanh(s * inverse_cap) * cap;
+    return fma(broadcast(distance + static_cast<float>(token)) + load(counted), slope, s);
+  }
+};
+
+/// Scores as they are.
+struct plain_scores {
+  static constexpr bool changes = false;
+  vec operator()(vec s, int) const { return s; }
+};
+
 /// Turns a query's scores of the blocks [first, last) into exponentials times the V scales of their tokens; sets m and
 /// l. `Products` stores them in its own layout.
-template <class Products>
-void exponentiate(const Products& products, tile_scratch& scratch, int query, int first, int last,
+template <class Products, class Shape>
+void exponentiate(const Products& products, const Shape& shape, tile_scratch& scratch, int query, int first, int last,
                   attention_state state) {
   const auto [from, to] = scratch.seen[query];
   float* p = scratch.p[query];
@@ -43,6 +74,8 @@ void exponentiate(const Products& products, tile_scratch& scratch, int query, in
     vec s = load(p + t);
     if constexpr (Products::scaled)
       store(p + t, s = s * load(scratch.k_scales + t));
+    if constexpr (Shape::changes)
+      store(p + t, s = shape(s, t));
     if (!inside(t))
       store(p + t, s = select(from - t, to - t, s, least));
     highest = max(highest, s);
@@ -93,8 +126,12 @@ void run_partition(const attention_op& op, const attention_tile& tile, int parti
   const partition_blocks blocks(op, tile, partition, last);
   const Products products(op, tile, scratch);
   products.score(blocks, first, last);
+  const bool shaped = op.soft_cap > 0 || op.slopes != nullptr;
   for (int i = 0; i < tile.count; ++i)
-    exponentiate(products, scratch, i, first, last, state);
+    if (shaped)
+      exponentiate(products, score_shape(op, tile.queries[i], partition), scratch, i, first, last, state);
+    else
+      exponentiate(products, plain_scores(), scratch, i, first, last, state);
   products.weigh(blocks, first, last, o_of(state, 0), state.stride);
 }
 
@@ -134,9 +171,21 @@ void merge(const attention_op& op, int queries, attention_state state, attention
   }
 }
 
+/// A sink is one more token of the softmax, with a score of its own and no value.
+inline void add_sink(const attention_op& op, const attention_query& query, int i, attention_state state) {
+  const float score = op.sinks[query.head] * log2_e, m = m_of(state, i) > score ? m_of(state, i) : score;
+  const vec kept = exp2(broadcast(m_of(state, i) - m)), sink = exp2(broadcast(score - m));
+  store_some(&l_of(state, i), fma(broadcast(l_of(state, i)), kept, sink), 1);
+  m_of(state, i) = m;
+  for (int d = 0; d < op.cache.head_dim; d += lanes)
+    store(o_of(state, i) + d, load(o_of(state, i) + d) * kept);
+}
+
 template <class Out>
 void write_output(const attention_op& op, const attention_tile& tile, attention_state state) {
   for (int i = 0; i < tile.count; ++i) {
+    if (op.sinks != nullptr)
+      add_sink(op, tile.queries[i], i, state);
     const vec l = broadcast(l_of(state, i));
     for (int d = 0; d < op.cache.head_dim; d += lanes) {
       // Exact zeros from other queries' tokens may change the sign of a zero result: + 0 makes it positive.

@@ -1,25 +1,26 @@
-// Finishes a linear layer's sums: adds bias or residual, applies the gate, stores. Only for the target units.
+// Finishes a linear layer's sums: adds bias or residual, applies the activation or the gate, stores. Only for the target units.
 #pragma once
 
-#include "kernels/cpu/isa/simd.hpp"
+#include "kernels/cpu/isa/activations.hpp"
 #include "kernels/cpu/target.hpp"
 
 namespace troupe::kernels {
 namespace {
 
-template <class Out>
+template <activation_type Act, class Out>
 inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
   const std::size_t n = op.outputs - output;
   vec x = load(c);
   if (op.bias != nullptr)
     x = x + load_some(op.bias + output, n);
+  x = activated<Act>(x);
   if constexpr (sizeof(Out) == sizeof(float))
     if (op.add)
       x = load_some(out + output, n) + x;
   store_some(out + output, x, n);
 }
 
-template <class Out>
+template <activation_type Act, class Out>
 inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output) {
   const std::size_t n = op.outputs - output;
   vec gate = load(c);
@@ -28,11 +29,10 @@ inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::s
     gate = gate + load_some(op.bias + output, n);
     up = up + load_some(op.bias + op.outputs + output, n);
   }
-  const vec one = broadcast(1.0f);
-  store_some(out + output, gate / (one + exp(zero() - gate)) * up, n);
+  store_some(out + output, gated<Act>(op.act, gate, up), n);
 }
 
-template <class Out, std::size_t Columns>
+template <activation_type Act, class Out, std::size_t Columns>
 inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t first_row, std::size_t rows,
                            const float* c) {
   const std::size_t width = op.gated ? Columns / 2 : Columns; // outputs of a panel
@@ -41,9 +41,9 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
     Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
     for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
       if (op.gated)
-        gate_and_store(op, out, c + i, width, output + i);
+        gate_and_store<Act>(op, out, c + i, width, output + i);
       else
-        add_bias_and_store(op, out, c + i, output + i);
+        add_bias_and_store<Act>(op, out, c + i, output + i);
   }
 }
 
@@ -51,10 +51,12 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
 template <std::size_t Columns>
 inline void store_panel(const linear_op& op, std::size_t panel, std::size_t first_row, std::size_t rows,
                         const float* c) {
-  if (op.out_bf16)
-    store_panel_as<std::uint16_t, Columns>(op, panel, first_row, rows, c);
-  else
-    store_panel_as<float, Columns>(op, panel, first_row, rows, c);
+  with_activation(op.act.type, [&]<activation_type Act>() {
+    if (op.out_bf16)
+      store_panel_as<Act, std::uint16_t, Columns>(op, panel, first_row, rows, c);
+    else
+      store_panel_as<Act, float, Columns>(op, panel, first_row, rows, c);
+  });
 }
 
 } // namespace

@@ -1,6 +1,7 @@
 // Operations on one row: norm, rotary embedding, writing K and V to the cache. Only for the target units.
 #pragma once
 
+#include "kernels/cpu/isa/activations.hpp"
 #include "kernels/cpu/isa/tile.hpp"
 
 namespace troupe::kernels {
@@ -54,6 +55,59 @@ void rms_norm(const norm_op& op, void* out, const float* x) {
     normalise(static_cast<std::uint16_t*>(out), x, op.weight, op.cols, op.eps);
   else
     normalise(static_cast<float*>(out), x, op.weight, op.cols, op.eps);
+}
+
+/// (x - mean) / sqrt(variance + eps) * weight + bias; mean and variance are summed over lanes first.
+template <class Out>
+inline void normalise_layer(const norm_op& op, Out* out, const float* x) {
+  const std::size_t n = op.cols;
+  vec total = zero();
+  for (std::size_t i = 0; i < n; i += lanes)
+    total = total + load_some(x + i, n - i);
+  const vec mean = broadcast(sum(total) / static_cast<float>(n));
+  vec squares = zero();
+  for (std::size_t i = 0; i < n; i += lanes) {
+    vec v = load_some(x + i, n - i) - mean;
+    if (n - i < lanes)
+      v = select(0, static_cast<int>(n - i), v, zero());
+    squares = fma(v, v, squares);
+  }
+  const vec scale = broadcast(1.0f / square_root(sum(squares) / static_cast<float>(n) + op.eps));
+  for (std::size_t i = 0; i < n; i += lanes) {
+    vec v = (load_some(x + i, n - i) - mean) * scale * load_some(op.weight + i, n - i);
+    if (op.bias != nullptr)
+      v = v + load_some(op.bias + i, n - i);
+    store_some(out + i, v, n - i);
+  }
+}
+
+void layer_norm(const norm_op& op, void* out, const float* x) {
+  if (op.out_bf16)
+    normalise_layer(op, static_cast<std::uint16_t*>(out), x);
+  else
+    normalise_layer(op, static_cast<float*>(out), x);
+}
+
+void scale(float* x, std::size_t n, float factor, float soft_cap) {
+  const vec by = broadcast(factor), cap = broadcast(soft_cap);
+  if (soft_cap == 0) {
+    for (std::size_t i = 0; i < n; i += lanes)
+      store_some(x + i, load_some(x + i, n - i) * by, n - i);
+    return;
+  }
+  for (std::size_t i = 0; i < n; i += lanes)
+    store_some(x + i, tanh(load_some(x + i, n - i) * by / cap) * cap, n - i);
+}
+
+void add_scaled(float* to, const float* x, std::size_t n, float factor) {
+  const vec by = broadcast(factor);
+  for (std::size_t i = 0; i < n; i += lanes)
+    store_some(to + i, load_some(to + i, n - i) + load_some(x + i, n - i) * by, n - i);
+}
+
+void narrow(std::uint16_t* to, const float* from, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += lanes)
+    store_some(to + i, load_some(from + i, n - i), n - i);
 }
 
 inline void rotate(float* x, const float* cosines, const float* sines, int half) {

@@ -166,8 +166,12 @@ TEST_CASE("further arguments, tools, documents and the clock reach the template"
 
 TEST_CASE("chats of the reference checkpoints render as transformers renders them") {
   int cases = 0;
-  for (const char* name : {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"}) {
-    const auto path = fs::path(test_data()) / "golden" / name;
+  for (const char* name :
+       {"golden/llama-gqa", "golden/llama-mha-tied", "golden/llama-mqa-rope3", "golden/qwen2", "golden/qwen3",
+        "golden/mistral-swa", "families/gemma2", "families/gemma3", "families/gpt-neox", "families/gpt-oss",
+        "families/gpt2", "families/granite", "families/mixtral", "families/olmo2", "families/opt", "families/phi3",
+        "families/qwen3-moe", "families/smollm3"}) {
+    const auto path = fs::path(test_data()) / name;
     const auto t = chat_template::load(path);
     REQUIRE(t);
     const auto expected = json::document::load(path / "expected.json");

@@ -5,7 +5,7 @@
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
-#include "tests/runtime/model/model_test_data.hpp"
+#include "tests/runtime/model/decoder_checks.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,146 +19,10 @@ using namespace troupe::test;
 using kernels::dtype;
 using kernels::isa;
 
-namespace {
-
-constexpr int max_context = 2048;
-constexpr int max_rows = 1024;
-constexpr int pool_blocks = 128;
-
-using row_logits = std::vector<float>;
-
-/// A chunk of one sequence in a step: tokens at consecutive positions, over the sequence's blocks.
-struct chunk {
-  std::vector<token_id> tokens;
-  int first_position = 0;
-  std::vector<std::int32_t> blocks;
-};
-
-/// A loaded model with a decoder and a KV cache.
-class engine {
-public:
-  engine(const model_source& source, isa target, int threads, precision precision)
-    : backend_(kernels::make_cpu_backend({threads, target})),
-      weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
-      decoder_(weights_, *backend_, max_rows, max_context),
-      cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),
-      logits_(backend_->allocate(static_cast<std::size_t>(max_rows) * vocab() * sizeof(float))) {}
-
-  std::size_t vocab() const { return static_cast<std::size_t>(weights_->config.vocab); }
-  decoder& graph() { return decoder_; }
-  kernels::kv_cache& cache() { return *cache_; }
-  kernels::tensor logits(std::size_t rows) const { return {logits_.get(), dtype::f32, rows, vocab(), vocab()}; }
-  const model_weights& weights() const { return *weights_; }
-
-  /// One forward pass over all chunks; the logits of all of their rows, or of each chunk's last.
-  std::vector<row_logits> step(const std::vector<chunk>& chunks, bool last_only = false) {
-    std::vector<token_id> tokens;
-    std::vector<std::int32_t> tables, wanted;
-    std::vector<kernels::sequence_rows> sequences;
-    for (const auto& c : chunks) {
-      const auto first = static_cast<std::int32_t>(tokens.size()), rows = static_cast<std::int32_t>(c.tokens.size());
-      sequences.push_back({first, rows, c.first_position, static_cast<std::int32_t>(tables.size())});
-      tokens.insert(tokens.end(), c.tokens.begin(), c.tokens.end());
-      tables.insert(tables.end(), c.blocks.begin(), c.blocks.end());
-      for (std::int32_t r = last_only ? rows - 1 : 0; r < rows; ++r)
-        wanted.push_back(first + r);
-    }
-    const auto out = logits(wanted.size());
-    decoder_.forward(tokens, {sequences, tables}, wanted, *cache_, out);
-    std::vector<row_logits> result(wanted.size(), row_logits(vocab()));
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      backend_->download(result[i].data(),
-                         {static_cast<float*>(logits_.get()) + i * vocab(), dtype::f32, 1, vocab(), vocab()});
-    return result;
-  }
-
-private:
-  std::unique_ptr<kernels::backend> backend_;
-  std::shared_ptr<const model_weights> weights_;
-  decoder decoder_;
-  std::unique_ptr<kernels::kv_cache> cache_;
-  kernels::buffer logits_;
-};
-
-std::vector<std::int32_t> first_blocks(std::size_t tokens, std::int32_t from = 0) {
-  std::vector<std::int32_t> blocks((tokens + kernels::block_tokens - 1) / kernels::block_tokens);
-  std::iota(blocks.begin(), blocks.end(), from);
-  return blocks;
-}
-
-double log_probability(const row_logits& logits, token_id token) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (float l : logits)
-    sum += std::exp(l - top);
-  return logits[static_cast<std::size_t>(token)] - top - std::log(sum);
-}
-
-double root_mean_square(const row_logits& v) {
-  double sum = 0;
-  for (float x : v)
-    sum += double(x) * x;
-  return std::sqrt(sum / double(v.size()));
-}
-
-/// How far logits computed in bf16 may be from those in f32. Each of the eight values that a layer rounds on its way
-/// (weights and inputs of four linear ops; K and V are of the same kind) and the two at the head contribute an
-/// independent relative error of at most u = 2^-9, u / sqrt(3) on average; they add up as squares. Over a vocabulary,
-/// the largest of the normally distributed errors is about 3.5 deviations out. (The worst seen is 0.4 of it.)
-double bf16_bound(const model_config& config, const row_logits& expected) {
-  const double deviation = 0x1p-9 / std::sqrt(3.0) * std::sqrt(8.0 * config.layers + 2);
-  return 3.5 * deviation * root_mean_square(expected);
-}
-
-std::vector<token_id> random_tokens(std::mt19937& random, std::size_t count, int vocab) {
-  std::vector<token_id> tokens(count);
-  for (auto& t : tokens)
-    t = static_cast<token_id>(random() % static_cast<unsigned>(vocab));
-  return tokens;
-}
-
-/// All targets of this machine. Sanitizers are too slow for that: with them only the fastest target, and the kernels'
-/// own tests cover the others.
-std::vector<isa> targets() {
-  auto all = kernels::available_isas();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  all.erase(all.begin(), all.end() - 1);
-#endif
-  return all;
-}
-
-model_source open(const std::string& model) { return open_model((data() / model).string()); }
-
-} // namespace
-
 TEST_CASE("Golden checkpoints: logits, greedy tokens and log-probabilities are transformers', in f32 on every target") {
   for (const auto& model : golden_models)
     for (const isa target : targets()) {
-      CAPTURE(model);
-      CAPTURE(std::string(to_string(target)));
-      const auto source = open("golden/" + model);
-      engine e(source, target, 2, dtype::f32);
-      const auto document = json::document::load(data() / "golden" / model / "expected.json");
-      json::array cases;
-      REQUIRE(!document.root()["cases"].get(cases));
-      double worst = 0, worst_logprob = 0;
-      for (json::value c : cases) {
-        const auto ids = list<token_id>(c["ids"]), greedy = list<token_id>(c["greedy"]["ids"]);
-        const auto margins = list<double>(c["greedy"]["margins"]), logprobs = list<double>(c["greedy"]["logprobs"]);
-        const auto blocks = first_blocks(ids.size() + greedy.size());
-        auto logits = e.step({{ids, 0, blocks}}, true).back();
-        worst = std::max(worst, largest_difference(logits, list<float>(c["last_logits"])));
-        // Continue with the expected token, even if a small margin lets another one win here.
-        for (std::size_t i = 0; i < greedy.size(); ++i) {
-          CAPTURE(i);
-          const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
-          CHECK((best == greedy[i] || margins[i] <= 1e-3));
-          worst_logprob = std::max(worst_logprob, std::abs(log_probability(logits, greedy[i]) - logprobs[i]));
-          logits = e.step({{{greedy[i]}, static_cast<int>(ids.size() + i), blocks}}).back();
-        }
-      }
-      CHECK(worst < 2e-4);
-      CHECK(worst_logprob < 1e-3);
+      check_golden("golden/" + model, target);
     }
 }
 
@@ -209,81 +73,8 @@ TEST_CASE("Logits do not depend on chunks, neighbours, block tables, shared pref
   std::mt19937 random(7);
   for (const auto& model : golden_models)
     for (const isa target : targets())
-      for (const dtype compute : {dtype::f32, dtype::bf16}) {
-        CAPTURE(model);
-        CAPTURE(std::string(to_string(target)));
-        CAPTURE(size_of(compute));
-        const auto source = open("golden/" + model);
-        // The first goes past a partition of attention; the last begins with three blocks of the second.
-        const int vocab = source.config.vocab;
-        std::vector<std::vector<token_id>> transcripts{
-          random_tokens(random, 275, vocab), random_tokens(random, 90, vocab), random_tokens(random, 1, vocab),
-          random_tokens(random, 49, vocab)};
-        constexpr std::size_t shared = 3 * kernels::block_tokens;
-        std::copy_n(transcripts[1].begin(), shared, transcripts[3].begin());
-        std::vector<std::vector<row_logits>> solo;
-        {
-          engine e(source, target, 1, compute);
-          for (const auto& tokens : transcripts)
-            solo.push_back(e.step({{tokens, 0, first_blocks(tokens.size())}}));
-        }
-        for (int threads = 1; threads <= 3; ++threads) {
-          CAPTURE(threads);
-          engine e(source, target, threads, compute);
-          std::vector<std::int32_t> pool(pool_blocks);
-          std::iota(pool.begin(), pool.end(), 0);
-          std::shuffle(pool.begin(), pool.end(), random);
-          std::vector<std::vector<std::int32_t>> blocks;
-          for (const auto& tokens : transcripts) {
-            const auto count = first_blocks(tokens.size()).size();
-            blocks.emplace_back(pool.end() - static_cast<std::ptrdiff_t>(count), pool.end());
-            pool.resize(pool.size() - count);
-          }
-          std::copy_n(blocks[1].begin(), 3, blocks[3].begin());
-          std::vector<std::size_t> done(transcripts.size(), 0);
-          bool equal = true;
-          for (bool working = true; working;) {
-            working = false;
-            std::vector<chunk> chunks;
-            std::vector<std::pair<std::size_t, bool>> whose; // sequence, and whether its rows count
-            for (std::size_t s = 0; s < transcripts.size(); ++s) {
-              const auto left = transcripts[s].size() - done[s];
-              if (left == 0)
-                continue;
-              working = true;
-              if (s == 3 && done[3] == 0 && done[1] < shared)
-                continue; // its prefix is not there yet
-              if (s == 3 && done[3] == 0)
-                done[3] = shared;
-              if (random() % 3 == 0)
-                continue;
-              const auto rows = std::min(left, std::size_t{1} << random() % 7);
-              const auto position = static_cast<int>(done[s]);
-              const auto from = transcripts[s].begin() + position;
-              const bool rejected = random() % 4 == 0; // as a draft that fails: its K and V are written again
-              const auto count = std::min(rows, transcripts[s].size() - done[s]);
-              chunks.push_back({rejected ? random_tokens(random, count, vocab)
-                                         : std::vector<token_id>(from, from + static_cast<std::ptrdiff_t>(count)),
-                                position, blocks[s]});
-              whose.emplace_back(s, !rejected);
-            }
-            if (chunks.empty())
-              continue;
-            const auto got = e.step(chunks);
-            std::size_t row = 0;
-            for (std::size_t i = 0; i < chunks.size(); ++i)
-              for (std::size_t r = 0; r < chunks[i].tokens.size(); ++r, ++row) {
-                const auto [s, counts] = whose[i];
-                if (!counts)
-                  continue;
-                const auto& expected = solo[s][static_cast<std::size_t>(chunks[i].first_position) + r];
-                equal = equal && std::memcmp(got[row].data(), expected.data(), expected.size() * sizeof(float)) == 0;
-                done[s] = static_cast<std::size_t>(chunks[i].first_position) + r + 1;
-              }
-          }
-          CHECK(equal);
-        }
-      }
+      for (const dtype compute : {dtype::f32, dtype::bf16})
+        check_schedules("golden/" + model, target, compute, random);
 }
 
 namespace {

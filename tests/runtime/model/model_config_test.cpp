@@ -133,7 +133,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
   const std::pair<std::string, std::string> table[] = {
     {"[]", "config.json must be an object, found an array"},
     {"{}", "`model_type` is missing"},
-    {with("", "gemma3"), "`model_type` is `gemma3`, supported are llama, mistral, qwen2, qwen3"},
+    {with("", "mamba"), "`model_type` is `mamba`, supported are llama, mistral, qwen2, qwen3, "},
     {with(R"("hidden_size": null)"), "`hidden_size` is missing"},
     {with(R"("hidden_size": "64")"), "`hidden_size` must be an integer, found a string"},
     {with(R"("hidden_size": 64.0)"), "`hidden_size` must be an integer, found a number"},
@@ -157,7 +157,7 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("tie_word_embeddings": 1)"), "`tie_word_embeddings` must be a boolean, found an integer"},
     {with(R"("max_position_embeddings": 0)"), "`max_position_embeddings` must be from 1"},
     {with(R"("quantization_config": {"quant_method": "hqq"})"),
-     "weights quantised by `hqq` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8 and fp8"},
+     "weights quantised by `hqq` are not supported, only by gptq, awq, compressed-tensors, fbgemm_fp8, fp8 and mxfp4"},
     {with(R"("quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"})"),
      "`format` is `pack-quantized`, supported is float-quantized"},
     {with(R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})"),
@@ -172,8 +172,11 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
     {with(R"("partial_rotary_factor": 0.5)"), "`partial_rotary_factor` other than 1"},
     {with(R"("rope_theta": 0)"), "`rope_theta` must be from"},
     {with(R"("rope_scaling": 3)"), "`rope_scaling` must be an object, found an integer"},
-    {with(R"("rope_scaling": {"rope_type": "longrope", "factor": 2})"),
-     "`rope_scaling`: `rope_type` is `longrope`, supported are"},
+    {with(R"("rope_scaling": {"rope_type": "proportional", "factor": 2})"),
+     "`rope_scaling`: `rope_type` is `proportional`, supported are"},
+    {with(R"("rope_scaling": {"rope_type": "longrope", "factor": 2})"), "`rope_scaling`: `short_factor` is missing"},
+    {with(R"("rope_scaling": {"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [1, 2, 3, 4]})"),
+     "`rope_scaling`: `short_factor` must hold 4 numbers, found 2"},
     {with(R"("rope_scaling": {"type": "linear"})"), "`rope_scaling`: `factor` is missing"},
     {with(R"("rope_parameters": {"rope_type": "linear", "factor": 0})"),
      "`rope_parameters`: `factor` must be from 0.001"},
@@ -192,6 +195,17 @@ TEST_CASE("A wrong or unsupported configuration is refused with a sentence that 
      "`layer_types` holds 1"},
     {with(R"("num_hidden_layers": 1, "layer_types": ["linear_attention"])", "qwen3"), "holds \"linear_attention\""},
     {with(R"("num_hidden_layers": 1, "layer_types": ["sliding_attention"])", "qwen2"), "switches it off"},
+    {with(R"("hidden_activation": "mish")", "gemma2"), "`hidden_activation` is `mish`, supported are silu, gelu,"},
+    {with(R"("query_pre_attn_scalar": 0)", "gemma2"), "`query_pre_attn_scalar` must be from"},
+    {with(R"("qk_layernorm": true)", "phi"), "`qk_layernorm` is true, which is not supported"},
+    {with(R"("partial_rotary_factor": 0.1)", "phi"), "asks to rotate 0 of 8 dimensions"},
+    {with(R"("num_experts_per_tok": 9)", "mixtral"), "`num_experts_per_tok` is 9, more than the experts, 8"},
+    {with(R"("num_local_experts": 4096, "num_hidden_layers": 100)", "mixtral"), "supported are 65536 in all"},
+    {with(R"("mlp_only_layers": "all")", "qwen3_moe"), "`mlp_only_layers` must be an integer"},
+    {with(R"("no_rope_layers": [1, 0])", "smollm3"), "`no_rope_layers` must hold 4 numbers, found 2"},
+    {with(R"("embedding_multiplier": 0)", "granite"), "`embedding_multiplier` must be from"},
+    {with(R"("rope_parameters": {"sliding_attention": {"rope_type": "yarn"}})", "gemma3_text"),
+     "`rope_type` of sliding layers is supported as default only"},
   };
   for (const auto& [text, message] : table) {
     const auto said = failure_of([&] { parse(text); });
@@ -206,6 +220,8 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
   std::vector<std::string> originals;
   for (const char* model : {"llama-mqa-rope3", "mistral-swa", "qwen2", "qwen3"})
     originals.push_back(content(data() / "golden" / model / "config.json"));
+  for (const char* model : {"gemma2", "gemma3", "gpt-neox", "gpt-oss", "gpt2", "mixtral", "opt", "phi3", "smollm3"})
+    originals.push_back(content(data() / "families" / model / "config.json"));
   const std::string_view letters = "0123456789[]{},:\"-.etrufalsn";
   for (int round = 0; round < 4000; ++round) {
     std::string text = originals[random() % originals.size()];

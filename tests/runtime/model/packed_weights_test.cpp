@@ -44,10 +44,10 @@ std::vector<std::byte> all_bytes(const model_weights& weights, const kernels::ba
       all.insert(all.end(), part.begin(), part.end());
   };
   for (const auto& layer : weights.layers)
-    for (const auto* m : {layer.qkv.get(), layer.o.get(), layer.gate_up.get(), layer.down.get()})
+    for (const auto* m : {layer.qkv.get(), layer.o.get(), layer.mlp.gate_up.get(), layer.mlp.down.get()})
       add(*m);
   add(*weights.head);
-  const auto* vector = static_cast<const std::byte*>(weights.final_norm.get());
+  const auto* vector = static_cast<const std::byte*>(weights.final_norm.weight.get());
   all.insert(all.end(), vector, vector + static_cast<std::size_t>(weights.config.hidden) * sizeof(float));
   return all;
 }

@@ -14,7 +14,13 @@ using namespace troupe;
 
 namespace {
 
-const char* const checkpoints[] = {"llama-gqa", "llama-mha-tied", "llama-mqa-rope3", "qwen2", "qwen3", "mistral-swa"};
+const char* const checkpoints[] = {
+  "golden/llama-gqa",   "golden/llama-mha-tied", "golden/llama-mqa-rope3", "golden/qwen2",      "golden/qwen3",
+  "golden/mistral-swa", "families/gemma2",       "families/gemma3",        "families/gpt-neox", "families/gpt-oss",
+  "families/gpt2",      "families/granite",      "families/mixtral",       "families/olmo2",    "families/opt",
+  "families/phi3",      "families/qwen3-moe",    "families/smollm3"};
+
+std::string folder_of(const std::string& checkpoint) { return test_data() + "/" + checkpoint; }
 
 std::vector<token_id> ids_of(json::value list) {
   std::vector<token_id> ids;
@@ -30,8 +36,8 @@ std::string text_of(json::value v) { return std::string(v.get_string().value());
 TEST_CASE("texts of the reference checkpoints become the reference ids and back") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden(name));
-    const auto expected = json::document::load(golden(name) + "/expected.json");
+    const auto tokens = tokenizer::load(folder_of(name));
+    const auto expected = json::document::load(folder_of(name) + "/expected.json");
     int compared = 0;
     for (json::value c : json::find(expected.root(), "tokenize")->get_array()) {
       const auto text = text_of(*json::find(c, "text"));
@@ -50,7 +56,7 @@ TEST_CASE("texts of the reference checkpoints become the reference ids and back"
 TEST_CASE("a text of the reference checkpoints has at least as many tokens as its bytes need") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden(name));
+    const auto tokens = tokenizer::load(folder_of(name));
     const auto most = tokens->most_bytes_per_token();
     CHECK(most > 0);
     CHECK(most < 4096);
@@ -62,8 +68,8 @@ TEST_CASE("a text of the reference checkpoints has at least as many tokens as it
 TEST_CASE("prompts and rendered conversations of the reference checkpoints become the reference ids") {
   for (const std::string name : checkpoints) {
     CAPTURE(name);
-    const auto tokens = tokenizer::load(golden(name));
-    const auto expected = json::document::load(golden(name) + "/expected.json");
+    const auto tokens = tokenizer::load(folder_of(name));
+    const auto expected = json::document::load(folder_of(name) + "/expected.json");
     for (json::value c : json::find(expected.root(), "cases")->get_array())
       CHECK(tokens->encode(text_of(*json::find(c, "text")), true) == ids_of(*json::find(c, "ids")));
     int conversations = 0;

@@ -1,0 +1,296 @@
+#include "runtime/import/gguf_architectures.hpp"
+
+#include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/family.hpp"
+#include "runtime/model/families/lineages.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace troupe {
+
+namespace {
+
+using namespace config_limits;
+using enum kernels::activation_type;
+using families::tensor_arranger;
+
+float number(const architecture_keys& keys, std::string_view key, float fallback) {
+  return static_cast<float>(keys.number(key, 1e-9, 1e9).value_or(fallback));
+}
+
+void slide_all_but(model_config& model, int period) {
+  for (int i = 0; i < model.layers; ++i)
+    if ((i + 1) % period == 0)
+      model.windows[as_size(i)] = 0;
+}
+
+void describe_experts(const architecture_keys& keys, model_config& model) {
+  auto& experts = model.experts;
+  experts.count = keys.size("expert_count", max_experts);
+  experts.chosen = keys.size("expert_used_count", max_experts);
+  if (experts.chosen > experts.count)
+    throw failure(errc::bad_file,
+                  keys.label("expert_used_count") + " is " + std::to_string(experts.chosen) +
+                    ", more than the experts, " + std::to_string(experts.count));
+  if (std::int64_t{experts.count} * model.layers > max_layer_experts)
+    throw failure(errc::unsupported,
+                  keys.label("expert_count") + " is " + std::to_string(experts.count) + " in each of " +
+                    std::to_string(model.layers) + " layers, supported are " + std::to_string(max_layer_experts) +
+                    " in all");
+  experts.ffn = keys.integer("expert_feed_forward_length", 1, max_ffn).value_or(model.ffn);
+  for (int i = 0; i < model.layers; ++i)
+    model.sparse.push_back(keys.tensor("blk." + std::to_string(i) + ".ffn_gate_inp.weight") != nullptr);
+}
+
+void describe_llama(const architecture_keys& keys, model_config& model) {
+  if (keys.integer("expert_count", 0, max_experts).value_or(0) == 0)
+    return;
+  model.family = "mixtral";
+  model.rope.interleaved = true;
+  describe_experts(keys, model);
+  model.experts.renormalise = true;
+}
+
+void describe_qwen3(const architecture_keys&, model_config& model) { model.qk_norm = true; }
+
+void describe_qwen2moe(const architecture_keys& keys, model_config& model) {
+  describe_experts(keys, model);
+  const auto* shared = keys.tensor("blk.0.ffn_up_shexp.weight");
+  model.experts.shared_ffn = keys.integer("expert_shared_feed_forward_length", 1, max_ffn)
+                               .value_or(shared ? static_cast<int>(shared->info.shape[0]) : model.ffn);
+  model.experts.shared_gate = true;
+}
+
+void describe_qwen3moe(const architecture_keys& keys, model_config& model) {
+  model.qk_norm = true;
+  describe_experts(keys, model);
+  model.experts.renormalise = true;
+}
+
+void describe_gpt_oss(const architecture_keys& keys, model_config& model) {
+  model.attention_sinks = true;
+  slide_all_but(model, 2);
+  model.act = {clamped_swiglu, 1.702f, 7};
+  describe_experts(keys, model);
+  model.experts.scores = router_scores::chosen;
+  model.experts.bias = model.experts.router_bias = true;
+  model.rope.truncate = false;
+}
+
+void describe_gemma(const architecture_keys&, model_config& model) {
+  model.act = {gelu_tanh};
+  model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
+}
+
+/// Scores of the largest models are scaled by the width of heads that `hidden` would make.
+void scale_scores(model_config& model, int layers_of_largest) {
+  model.attention_scale = 1 /
+    std::sqrt(model.layers == layers_of_largest ? static_cast<float>(model.hidden) / static_cast<float>(model.heads)
+                                                : static_cast<float>(model.head_dim));
+}
+
+void describe_gemma2(const architecture_keys& keys, model_config& model) {
+  describe_gemma(keys, model);
+  model.norms = norm_place::both;
+  slide_all_but(model, 2);
+  scale_scores(model, 46);
+  model.attention_cap = number(keys, "attn_logit_softcapping", 50);
+  model.logit_cap = number(keys, "final_logit_softcapping", 30);
+}
+
+void describe_gemma3(const architecture_keys& keys, model_config& model) {
+  describe_gemma(keys, model);
+  model.norms = norm_place::both;
+  model.qk_norm = true;
+  slide_all_but(model, keys.integer("attention.sliding_window_pattern", 1, max_layers).value_or(6));
+  scale_scores(model, 62);
+  if (!keys.number("rope.freq_base", 1.000001, 1e30))
+    model.rope.theta = 1000000;
+  rope_config local;
+  local.theta = keys.number("rope.freq_base_swa", 1.000001, 1e30).value_or(10000);
+  model.local_rope = local;
+  if (keys.number("final_logit_softcapping", 0, 1e9))
+    model.logit_cap = number(keys, "final_logit_softcapping", 0);
+}
+
+void describe_olmo2(const architecture_keys& keys, model_config& model) {
+  model.norms = norm_place::after;
+  model.qk_norm = model.qk_norm_whole = true;
+  if (model.windows.front() > 0) { // OLMo 3, which scales only full attention
+    model.family = "olmo3";
+    slide_all_but(model, keys.integer("attention.sliding_window_pattern", 1, max_layers).value_or(4));
+    if (model.rope.type != rope_type::plain) {
+      rope_config local;
+      local.theta = model.rope.theta;
+      model.local_rope = local;
+    }
+  }
+}
+
+void describe_granite(const architecture_keys& keys, model_config& model) {
+  model.embedding_scale = number(keys, "embedding_scale", 1);
+  model.residual_scale = number(keys, "residual_scale", 1);
+  model.logit_scale = 1 / number(keys, "logit_scale", 1);
+  model.attention_scale = number(keys, "attention.scale", 0);
+}
+
+void describe_granitemoe(const architecture_keys& keys, model_config& model) {
+  describe_granite(keys, model);
+  describe_experts(keys, model);
+  model.experts.scores = router_scores::chosen;
+}
+
+void describe_smollm3(const architecture_keys&, model_config& model) {
+  for (int i = 0; i < model.layers; ++i)
+    model.unrotated.push_back((i + 1) % 4 == 0);
+}
+
+void describe_ungated(const architecture_keys& keys, model_config& model, kernels::activation_type act) {
+  model.gated = false;
+  model.act = {act};
+  model.mlp_bias = keys.tensor("blk.0.ffn_up.bias") != nullptr;
+}
+
+void describe_phi2(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu_tanh);
+  model.parallel = model.shared_norm = true;
+}
+
+void describe_starcoder2(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu_tanh);
+}
+
+void describe_stablelm(const architecture_keys& keys, model_config& model) {
+  model.parallel = model.shared_norm = keys.tensor("blk.0.ffn_norm.weight") == nullptr;
+}
+
+void describe_gpt2(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu_tanh);
+  model.positions = position_type::learned;
+  const auto* table = keys.tensor("position_embd.weight");
+  if (!table || table->info.shape.size() != 2)
+    throw failure(errc::bad_file, keys.file().name() + ": tensor `position_embd.weight` is missing, or is no matrix");
+  model.position_rows = table->info.shape[0];
+  model.max_context = static_cast<int>(std::min<std::size_t>(as_size(model.max_context), model.position_rows));
+}
+
+void describe_gpt_neox(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu);
+  model.parallel = keys.boolean("use_parallel_residual").value_or(true);
+}
+
+void describe_falcon(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, gelu);
+  model.parallel = true;
+  model.shared_norm = keys.tensor("blk.0.attn_norm_2.weight") == nullptr;
+}
+
+void describe_nemotron(const architecture_keys& keys, model_config& model) {
+  describe_ungated(keys, model, relu_squared);
+}
+
+void describe_glm4(const architecture_keys&, model_config& model) { model.norms = norm_place::both; }
+
+constexpr std::array architectures{
+  gguf_architecture{.name = "llama", .family = "llama", .describe = describe_llama},
+  gguf_architecture{.name = "qwen2", .family = "qwen2"},
+  gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
+  gguf_architecture{.name = "chatglm", .family = "glm", .partial = true, .pairs = true},
+  gguf_architecture{.name = "falcon", .family = "falcon", .layer_norm = true, .describe = describe_falcon},
+  gguf_architecture{.name = "gemma", .family = "gemma", .describe = describe_gemma},
+  gguf_architecture{.name = "gemma2", .family = "gemma2", .describe = describe_gemma2},
+  gguf_architecture{.name = "gemma3", .family = "gemma3_text", .describe = describe_gemma3},
+  gguf_architecture{.name = "glm4", .family = "glm4", .partial = true, .pairs = true, .describe = describe_glm4},
+  gguf_architecture{.name = "gpt-oss", .family = "gpt_oss", .describe = describe_gpt_oss},
+  gguf_architecture{.name = "gpt2", .family = "gpt2", .layer_norm = true, .describe = describe_gpt2},
+  gguf_architecture{
+    .name = "gptneox", .family = "gpt_neox", .layer_norm = true, .partial = true, .describe = describe_gpt_neox},
+  gguf_architecture{.name = "granite", .family = "granite", .pairs = true, .describe = describe_granite},
+  gguf_architecture{.name = "granitemoe", .family = "granitemoe", .pairs = true, .describe = describe_granitemoe},
+  gguf_architecture{
+    .name = "nemotron", .family = "nemotron", .layer_norm = true, .partial = true, .describe = describe_nemotron},
+  gguf_architecture{.name = "olmo2", .family = "olmo2", .describe = describe_olmo2},
+  gguf_architecture{.name = "phi2", .family = "phi", .layer_norm = true, .partial = true, .describe = describe_phi2},
+  gguf_architecture{.name = "phi3", .family = "phi3", .partial = true},
+  gguf_architecture{.name = "qwen2moe", .family = "qwen2_moe", .describe = describe_qwen2moe},
+  gguf_architecture{.name = "qwen3moe", .family = "qwen3_moe", .describe = describe_qwen3moe},
+  gguf_architecture{.name = "smollm3", .family = "smollm3", .pairs = true, .describe = describe_smollm3},
+  gguf_architecture{
+    .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},
+  gguf_architecture{.name = "starcoder2", .family = "starcoder2", .layer_norm = true, .describe = describe_starcoder2},
+};
+
+/// Experts in one tensor, [experts, rows, cols].
+void arrange_experts(const model_config& model, int layer, tensor_arranger& tensors) {
+  const auto blk = "blk." + std::to_string(layer) + ".";
+  const auto count = as_size(model.experts.count);
+  for (std::size_t e = 0; e < count; ++e)
+    for (const auto& [name, stored] : {std::pair("gate_proj", "ffn_gate_exps"), std::pair("up_proj", "ffn_up_exps"),
+                                       std::pair("down_proj", "ffn_down_exps")}) {
+      const auto stem = "mlp.experts." + std::to_string(e) + "." + name;
+      tensors.add(layer, stem + ".weight", {.name = blk + stored + ".weight", .slices = count, .slice = e});
+      if (model.experts.bias)
+        tensors.add(layer, stem + ".bias", {.name = blk + stored + ".bias", .slices = count, .slice = e});
+    }
+}
+
+} // namespace
+
+const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
+  constexpr std::string_view key = "general.architecture";
+  if (file.metadata().find("adapter.type"))
+    throw failure(errc::unsupported, file.name() + ": is an adapter (LoRA), not a model; merge it into its base model");
+  const auto name = file.metadata().string(key);
+  if (!name)
+    throw failure(errc::bad_file, file.metadata().label(key) + " is missing");
+  std::string known;
+  for (const auto& architecture : architectures) {
+    if (architecture.name == *name)
+      return architecture;
+    known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+  }
+  throw failure(errc::unsupported, file.metadata().label(key) + " is " + shown(*name) + ", supported are " + known);
+}
+
+std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint> stored, const model_config& model) {
+  arrangement how;
+  tensor_arranger tensors(model, how, "blk.");
+  how.prefixes.clear(); // the checkpoint has translated its names
+  const bool fused_qkv = stored->find("blk.0.attn_qkv.weight") != nullptr;
+  const auto* up = stored->find("model.layers.0.mlp.up_proj.weight");
+  const bool fused_up = model.gated && !stored->find("model.layers.0.mlp.gate_proj.weight") && up &&
+    up->shape.size() == 2 && up->shape[0] == 2 * as_size(model.ffn);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto hf = "model.layers." + std::to_string(layer) + ".", blk = "blk." + std::to_string(layer) + ".";
+    if (fused_qkv)
+      tensors.split_qkv(layer, "attn_qkv", tensor_arranger::fusion::stacked);
+    if (fused_up) {
+      const auto ffn = as_size(model.ffn);
+      tensors.add(layer, "mlp.gate_proj.weight",
+                  {.name = hf + "mlp.up_proj.weight", .rows = tensors.rows(0, ffn), .of_rows = 2 * ffn});
+      tensors.add(layer, "mlp.up_proj.weight",
+                  {.name = hf + "mlp.up_proj.weight", .rows = tensors.rows(ffn, ffn), .of_rows = 2 * ffn});
+    }
+    if (model.attention_sinks)
+      tensors.add(layer, "self_attn.sinks", {.name = blk + "attn_sinks.weight"});
+    if (model.family == "falcon" && !model.shared_norm) { // attn_norm is what the MLP reads
+      for (const char* suffix : {".weight", ".bias"}) {
+        tensors.add(layer, std::string("post_attention_layernorm") + suffix, {.name = hf + "input_layernorm" + suffix});
+        tensors.add(layer, std::string("input_layernorm") + suffix, {.name = blk + "attn_norm_2" + suffix});
+      }
+    }
+    if (model.is_sparse(layer)) {
+      arrange_experts(model, layer, tensors);
+      if (model.experts.shared_gate)
+        tensors.add(layer, "mlp.shared_expert_gate.weight",
+                    {.name = blk + "ffn_gate_inp_shexp.weight", .as_row = true});
+    }
+  }
+  arrange_rotation(model, how);
+  return arrange(std::move(stored), how);
+}
+
+} // namespace troupe

@@ -1,0 +1,58 @@
+// Chooses the experts of each row of a mixture from the router's logits, and lists the rows of each expert. A row's
+// choice depends on its own logits alone. Plain functions for the decoder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+enum class router_scores : std::uint8_t {
+  softmax, // over all experts
+  chosen,  // softmax over the chosen ones: what softmax and `renormalise` give, computed as gpt-oss does
+  sigmoid
+};
+
+struct expert_config {
+  int count = 0;            // 0: the model has no experts
+  int chosen = 0;           // of each row
+  int ffn = 0;              // of one expert
+  int shared_ffn = 0;       // of the expert that every row has beside the chosen ones; 0: none
+  bool shared_gate = false; // its result is multiplied by the sigmoid of a gate
+  bool bias = false;        // experts have biases
+  bool router_bias = false; // added to the logits
+  bool correction = false;  // a bias that is added to scores for the choice only
+  router_scores scores = router_scores::softmax;
+  bool renormalise = false; // the weights of a row sum to 1
+  float scale = 1;          // of the weights
+  int groups = 1;           // experts are chosen within the best groups of neighbours
+  int chosen_groups = 1;
+  bool group_by_two = false; // a group is as good as its two best experts; else as its best
+
+  bool operator==(const expert_config&) const = default;
+};
+
+/// The chosen experts of one row, best first, and their weights.
+struct expert_choice {
+  std::vector<int> experts;
+  std::vector<float> weights;
+};
+
+/// `logits` [count]; `correction` [count], or empty. Of equal scores, the lower expert wins; NaN counts as the lowest.
+expert_choice choose_experts(const expert_config& config, std::span<const float> logits,
+                             std::span<const float> correction = {});
+
+/// The rows that chose an expert, ascending, and its weight for each.
+struct expert_rows {
+  int expert = 0;
+  std::vector<std::int32_t> rows;
+  std::vector<float> weights;
+};
+
+/// The experts that some row chose, ascending. `logits` [rows, count].
+std::vector<expert_rows> group_by_expert(const expert_config& config, std::span<const float> logits,
+                                         std::span<const float> correction = {});
+
+} // namespace troupe

@@ -1,0 +1,108 @@
+#include "runtime/model/families/family.hpp"
+
+#include "runtime/model/families/lineages.hpp"
+#include "runtime/support/types.hpp"
+
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+using namespace troupe::families;
+
+constexpr std::array list{
+  family{"llama", read_llama},
+  family{"mistral", read_mistral},
+  family{"qwen2", read_qwen2},
+  family{"qwen3", read_qwen3},
+  family{"falcon", read_falcon, arrange_falcon},
+  family{"gemma", read_gemma, arrange_gemma},
+  family{"gemma2", read_gemma2, arrange_gemma},
+  family{"gemma3", read_gemma3, arrange_gemma},
+  family{"gemma3_text", read_gemma3, arrange_gemma},
+  family{"glm", read_glm, arrange_glm},
+  family{"glm4", read_glm4, arrange_glm},
+  family{"gpt2", read_gpt2, arrange_gpt2},
+  family{"gpt_neox", read_gpt_neox, arrange_gpt_neox},
+  family{"gpt_oss", read_gpt_oss, arrange_gpt_oss},
+  family{"granite", read_granite},
+  family{"granitemoe", read_granitemoe, arrange_granitemoe},
+  family{"mixtral", read_mixtral, arrange_mixtral},
+  family{"nemotron", read_nemotron, arrange_nemotron},
+  family{"olmo2", read_olmo2},
+  family{"olmo3", read_olmo3},
+  family{"opt", read_opt, arrange_opt},
+  family{"phi", read_phi, arrange_phi},
+  family{"phi3", read_phi3, arrange_phi3},
+  family{"qwen2_moe", read_qwen2_moe},
+  family{"qwen3_moe", read_qwen3_moe},
+  family{"smollm3", read_smollm3},
+  family{"stablelm", read_stablelm},
+  family{"starcoder2", read_starcoder2, arrange_starcoder2},
+};
+
+/// `rows` of heads of `order.size()` each, with each head in `order`.
+row_order reordered(const row_order& rows, std::size_t count, const std::vector<std::uint32_t>& order) {
+  std::vector<std::uint32_t> result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto from = i / order.size() * order.size() + order[i % order.size()];
+    result[i] = rows ? rows->at(from) : static_cast<std::uint32_t>(from);
+  }
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(result));
+}
+
+} // namespace
+
+std::span<const family> all_families() { return list; }
+
+const family& family_of(const json::reader& config) {
+  const auto type = config.string("model_type");
+  if (!type)
+    throw failure(errc::bad_file, config.label("model_type") + " is missing");
+  std::string known;
+  for (const auto& family : list) {
+    if (family.name == *type)
+      return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.name);
+  }
+  throw failure(errc::unsupported, config.label("model_type") + " is `" + *type + "`, supported are " + known);
+}
+
+void arrange_rotation(const model_config& model, arrangement& to) {
+  const auto order = rotated_order(model.rope, model.head_dim);
+  if (order.empty() || model.positions != position_type::rotary)
+    return;
+  std::map<std::pair<row_order, std::size_t>, row_order> known; // layers are alike
+  const auto reorder = [&](const std::string& name, std::size_t rows) {
+    auto& part = to.tensors[name];
+    if (part.name.empty()) {
+      part.name = name;
+      part.of_rows = rows;
+    }
+    auto& done = known[{part.rows, rows}];
+    part.rows = done ? done : done = reordered(part.rows, rows, order);
+  };
+  const auto dim = as_size(model.head_dim);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
+    for (const auto& [name, heads] : {std::pair("q", model.heads), std::pair("k", model.kv_heads)}) {
+      reorder(prefix + name + "_proj.weight", as_size(heads) * dim);
+      if (model.qkv_bias)
+        reorder(prefix + name + "_proj.bias", as_size(heads) * dim);
+      if (model.qk_norm)
+        reorder(prefix + name + "_norm.weight", model.qk_norm_whole ? as_size(heads) * dim : dim);
+    }
+  }
+}
+
+std::unique_ptr<const checkpoint> arrange_tensors(std::unique_ptr<const checkpoint> stored, const model_config& model) {
+  arrangement how;
+  for (const auto& family : list)
+    if (family.name == model.family && family.arrange)
+      family.arrange(model, *stored, how);
+  arrange_rotation(model, how);
+  return arrange(std::move(stored), how);
+}
+
+} // namespace troupe

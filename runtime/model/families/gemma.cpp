@@ -1,0 +1,84 @@
+// Gemma: norms that multiply by 1 + w, scaled embeddings, gated GELU; Gemma 2 and 3 also normalise what attention and
+// MLP give, and alternate windows.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+
+#include "runtime/model/config_limits.hpp"
+
+#include <cmath>
+
+namespace troupe::families {
+
+namespace {
+
+void read_common(const reader& config, model_config& model, const size_rules& sizes) {
+  read_sizes(config, model, sizes);
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.embedding_scale = std::sqrt(static_cast<float>(model.hidden));
+  require(config, "use_bidirectional_attention", false);
+}
+
+void read_alternating(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_activation", "gelu_pytorch_tanh");
+  read_common(config, model, {.default_kv_heads = 4, .default_head_dim = 256, .tied = true});
+  model.norms = norm_place::both;
+  const auto scalar = config.number("query_pre_attn_scalar", 1e-6, 1e9).value_or(256);
+  model.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+}
+
+float cap(const reader& config, const char* key, float fallback) {
+  if (!config.contains(key))
+    return fallback;
+  return static_cast<float>(config.number(key, 1e-3, 1e9).value_or(0)); // null: none
+}
+
+} // namespace
+
+void read_gemma(const reader& config, model_config& model) {
+  // Older configurations say `gelu`, which transformers takes as the approximation by tanh.
+  const auto* key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  read_activation(config, model, key, "gelu_pytorch_tanh");
+  if (model.act.type == kernels::activation_type::gelu)
+    model.act = {kernels::activation_type::gelu_tanh};
+  read_common(config, model, {.default_kv_heads = 16, .default_head_dim = 256, .tied = true});
+  read_positions(config, model, {.default_context = 8192});
+}
+
+void read_gemma2(const reader& config, model_config& model) {
+  read_alternating(config, model);
+  read_alternating_windows(config, model, 4096, 2);
+  read_positions(config, model, {.default_context = 8192});
+  model.attention_cap = cap(config, "attn_logit_softcapping", 50);
+  model.logit_cap = cap(config, "final_logit_softcapping", 30);
+}
+
+/// The text of Gemma 3; what has images too keeps it in `text_config`.
+void read_gemma3(const reader& config, model_config& model) {
+  if (const auto text = config.object("text_config"))
+    return read_gemma3(*text, model);
+  read_alternating(config, model);
+  model.qk_norm = true;
+  const int period = config.integer(config.has("sliding_window_pattern") ? "sliding_window_pattern"
+                                                                         : "_sliding_window_pattern",
+                                    1, config_limits::max_layers, 6);
+  read_alternating_windows(config, model, 4096, period);
+  model.attention_cap = cap(config, "attn_logit_softcapping", 0);
+  model.logit_cap = cap(config, "final_logit_softcapping", 0);
+  read_layer_positions(config, model, {.default_context = 131072, .theta = 1000000},
+                       config.number("rope_local_base_freq", 1.000001, 1e30).value_or(10000));
+}
+
+void arrange_gemma(const model_config& model, const checkpoint& stored, arrangement& to) {
+  // With images, the text's tensors have a prefix.
+  for (const std::string prefix : {"language_model.model.", "model.language_model."})
+    if (stored.find(prefix + "embed_tokens.weight")) {
+      for (const auto& name : stored.tensors())
+        if (name.starts_with(prefix))
+          to.tensors["model." + name.substr(prefix.size())] = {name};
+      if (const std::string head = "language_model.lm_head.weight"; stored.find(head))
+        to.tensors["lm_head.weight"] = {head};
+    }
+  tensor_arranger(model, to).shift_norms(1);
+}
+
+} // namespace troupe::families

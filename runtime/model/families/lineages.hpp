@@ -1,0 +1,120 @@
+// The readers and arrangements of all families, for the list in family.cpp, and what their arrangements are made of.
+#pragma once
+
+#include "runtime/checkpoint/arranged_checkpoint.hpp"
+#include "runtime/model/model_config.hpp"
+#include "runtime/support/json_reader.hpp"
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troupe::families {
+
+using json::reader;
+
+/// Adds tensors to an arrangement. Stems are names without ".weight" and ".bias", which are both arranged.
+class tensor_arranger {
+public:
+  /// `stored_layers`: the prefix of layers in the checkpoint, "transformer.h."; the number follows.
+  tensor_arranger(const model_config& model, arrangement& to, std::string stored_layers = "model.layers.");
+
+  void rename(std::string_view stem, std::string_view stored);
+  void rename(int layer, std::string_view stem, std::string_view stored);
+  void rename(int layer, std::initializer_list<std::pair<const char*, const char*>> stems) {
+    for (const auto& [stem, stored] : stems)
+      rename(layer, stem, stored);
+  }
+
+  /// The same for matrices that are stored [inputs, outputs].
+  void transpose(int layer, std::string_view stem, std::string_view stored);
+
+  enum class fusion {
+    stacked, // all q, all k, all v
+    grouped  // for each KV head: its q heads, k, v
+  };
+
+  /// q, k and v of one stored matrix.
+  void split_qkv(int layer, std::string_view stored, fusion how, bool transposed = false);
+
+  /// gate and up of one stored matrix, gate first.
+  void split_gate_up(int layer, std::string_view stored);
+
+  /// Experts of stored tensors [experts, 2 ffn, hidden], gate first, and [experts, hidden, ffn].
+  void split_experts(int layer, const std::string& gate_up, const std::string& down);
+
+  /// Adds `offset` to the weights (not the biases) of all norms.
+  void shift_norms(float offset);
+
+  /// One tensor, by its whole name.
+  void add(int layer, const std::string& name, stored_part part);
+
+  /// Names of a layer: as presented and as stored.
+  std::string presented(int layer, std::string_view rest) const;
+  std::string stored(int layer, std::string_view rest) const;
+
+  /// `count` rows from `first` on, `step` apart.
+  row_order rows(std::size_t first, std::size_t count, std::size_t step = 1);
+
+private:
+  void both(const std::string& stem, const std::string& stored, const stored_part& how);
+
+  const model_config& model_;
+  arrangement& to_;
+  std::string stored_layers_;
+  std::map<std::pair<std::size_t, std::pair<std::size_t, std::size_t>>, row_order> ranges_;
+  row_order fused_[3]; // of grouped q, k and v
+};
+
+void read_llama(const reader&, model_config&);
+void read_mistral(const reader&, model_config&);
+void read_smollm3(const reader&, model_config&);
+void read_granite(const reader&, model_config&);
+void read_granitemoe(const reader&, model_config&);
+void arrange_granitemoe(const model_config&, const checkpoint&, arrangement&);
+
+void read_qwen2(const reader&, model_config&);
+void read_qwen3(const reader&, model_config&);
+void read_qwen2_moe(const reader&, model_config&);
+void read_qwen3_moe(const reader&, model_config&);
+
+void read_mixtral(const reader&, model_config&);
+void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);
+void read_gpt_oss(const reader&, model_config&);
+void arrange_gpt_oss(const model_config&, const checkpoint&, arrangement&);
+
+void read_gemma(const reader&, model_config&);
+void read_gemma2(const reader&, model_config&);
+void read_gemma3(const reader&, model_config&);
+void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
+
+void read_phi(const reader&, model_config&);
+void arrange_phi(const model_config&, const checkpoint&, arrangement&);
+void read_phi3(const reader&, model_config&);
+void arrange_phi3(const model_config&, const checkpoint&, arrangement&);
+
+void read_olmo2(const reader&, model_config&);
+void read_olmo3(const reader&, model_config&);
+
+void read_glm(const reader&, model_config&);
+void read_glm4(const reader&, model_config&);
+void arrange_glm(const model_config&, const checkpoint&, arrangement&);
+
+void read_gpt2(const reader&, model_config&);
+void arrange_gpt2(const model_config&, const checkpoint&, arrangement&);
+void read_opt(const reader&, model_config&);
+void arrange_opt(const model_config&, const checkpoint&, arrangement&);
+
+void read_gpt_neox(const reader&, model_config&);
+void arrange_gpt_neox(const model_config&, const checkpoint&, arrangement&);
+void read_falcon(const reader&, model_config&);
+void arrange_falcon(const model_config&, const checkpoint&, arrangement&);
+void read_stablelm(const reader&, model_config&);
+void read_starcoder2(const reader&, model_config&);
+void arrange_starcoder2(const model_config&, const checkpoint&, arrangement&);
+void read_nemotron(const reader&, model_config&);
+void arrange_nemotron(const model_config&, const checkpoint&, arrangement&);
+
+} // namespace troupe::families

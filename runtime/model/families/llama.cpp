@@ -1,0 +1,84 @@
+// Llama and its nearest relatives: RMS norm, rotary positions, gated SiLU.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+
+#include <algorithm>
+
+namespace troupe::families {
+
+namespace {
+
+void read_attention_bias(const reader& config, model_config& model) {
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+}
+
+} // namespace
+
+void read_llama(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model);
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  read_positions(config, model);
+}
+
+void read_mistral(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model, {.default_kv_heads = 8});
+  read_one_window(config, model, 4096);
+  read_positions(config, model, {.default_context = 131072});
+}
+
+/// Every `no_rope_layer_interval`-th layer has no positions.
+void read_smollm3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 4, .tied = true});
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  read_late_windows(config, model, 0);
+  read_positions(config, model, {.default_context = 32768, .theta = 2000000});
+  const int interval = config.integer("no_rope_layer_interval", 1, 1 << 12, 4);
+  const auto rotated = config.integers("no_rope_layers", 0, 1); // 1: the layer is rotated
+  if (rotated && rotated->size() != static_cast<std::size_t>(model.layers))
+    throw failure(errc::bad_file,
+                  config.label("no_rope_layers") + " must hold " + std::to_string(model.layers) + " numbers, found " +
+                    std::to_string(rotated->size()));
+  for (int i = 0; i < model.layers; ++i)
+    model.unrotated.push_back(rotated ? (*rotated)[static_cast<std::size_t>(i)] == 0 : (i + 1) % interval == 0);
+  if (std::ranges::find(model.unrotated, true) == model.unrotated.end())
+    model.unrotated.clear();
+}
+
+/// Multipliers of embeddings, scores, residuals and logits.
+void read_granite(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model);
+  read_attention_bias(config, model);
+  model.mlp_bias = config.boolean("mlp_bias", false);
+  read_positions(config, model);
+  const auto multiplier = [&](const char* key) {
+    return static_cast<float>(config.number(key, 1e-9, 1e9).value_or(1));
+  };
+  model.embedding_scale = multiplier("embedding_multiplier");
+  model.attention_scale = multiplier("attention_multiplier");
+  model.residual_scale = multiplier("residual_multiplier");
+  model.logit_scale = 1 / multiplier("logits_scaling");
+}
+
+/// A granite whose MLP is a mixture of experts, stored as three-dimensional tensors.
+void read_granitemoe(const reader& config, model_config& model) {
+  read_granite(config, model);
+  model.mlp_bias = false;
+  read_expert_counts(config, model, {"num_local_experts"}, 8, 2);
+  model.experts.scores = router_scores::chosen;
+}
+
+void arrange_granitemoe(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer, "mlp.gate", "block_sparse_moe.router.layer");
+    tensors.split_experts(layer, "block_sparse_moe.input_linear.weight", "block_sparse_moe.output_linear.weight");
+  }
+}
+
+} // namespace troupe::families

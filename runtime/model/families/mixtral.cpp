@@ -1,0 +1,93 @@
+// Mixtral and gpt-oss: mixtures of experts on the attention of Mistral, and on one with sinks.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+#include "runtime/support/types.hpp"
+
+#include <array>
+
+namespace troupe::families {
+
+void read_mixtral(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 8, .default_norm_eps = 1e-5});
+  read_one_window(config, model, 0);
+  read_positions(config, model, {.default_context = 131072, .theta = 1000000});
+  read_expert_counts(config, model, {"num_local_experts"}, 8, 2);
+  model.experts.renormalise = true;
+}
+
+void arrange_mixtral(const model_config& model, const checkpoint& stored, arrangement& to) {
+  if (!stored.find("model.layers.0.block_sparse_moe.gate.weight"))
+    return; // as transformers 5 may store it
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer, "mlp.gate", "block_sparse_moe.gate");
+    for (int e = 0; e < model.experts.count; ++e) {
+      const auto to_stem = "mlp.experts." + std::to_string(e) + ".";
+      const auto from = "block_sparse_moe.experts." + std::to_string(e) + ".";
+      tensors.rename(layer, to_stem + "gate_proj", from + "w1");
+      tensors.rename(layer, to_stem + "down_proj", from + "w2");
+      tensors.rename(layer, to_stem + "up_proj", from + "w3");
+    }
+  }
+}
+
+void read_gpt_oss(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model, {.default_kv_heads = 8, .default_head_dim = 64, .default_norm_eps = 1e-5});
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", true);
+  model.attention_sinks = true;
+  read_alternating_windows(config, model, 128, 2);
+  read_positions(config, model, {.default_context = 131072, .theta = 150000});
+  if (model.rope.type == rope_type::yarn) // `max_position_embeddings` includes the scaling
+    model.max_context = config.integer("max_position_embeddings", 1, 1 << 28, 131072);
+  model.act = {kernels::activation_type::clamped_swiglu,
+               static_cast<float>(config.number("swiglu_alpha", 1e-3, 1e3).value_or(1.702)),
+               static_cast<float>(config.number("swiglu_limit", 1e-3, 1e6).value_or(7))};
+  read_expert_counts(config, model, {"num_local_experts", "num_experts"}, 128, 4);
+  model.experts.scores = router_scores::chosen;
+  model.experts.bias = model.experts.router_bias = true;
+}
+
+/// gate and up in turns: in MXFP4 a matrix [2 ffn, hidden] for each expert, else all as [experts, hidden, 2 ffn]; down as
+/// [hidden, ffn], or all as [experts, ffn, hidden].
+void arrange_gpt_oss(const model_config& model, const checkpoint& stored, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  const auto count = as_size(model.experts.count), ffn = as_size(model.experts.ffn);
+  const std::array halves{std::pair("gate_proj", tensors.rows(0, ffn, 2)),
+                          std::pair("up_proj", tensors.rows(1, ffn, 2))};
+  const bool separate = stored.find(tensors.stored(0, "mlp.experts.down_proj.0")) != nullptr;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    tensors.rename(layer, "mlp.gate", "mlp.router");
+    for (std::size_t e = 0; e < count; ++e) {
+      const auto stem = "mlp.experts." + std::to_string(e) + ".";
+      const auto matrix = [&](const std::string& name, const row_order& rows) {
+        stored_part part{.name = tensors.stored(layer, "mlp.experts." + name), .rows = rows};
+        part.of_rows = rows ? 2 * ffn : 0;
+        if (separate) {
+          part.name += "." + std::to_string(e);
+        } else {
+          part.slices = count;
+          part.slice = e;
+          part.transposed = true;
+        }
+        return part;
+      };
+      const auto bias = [&](const std::string& name, const row_order& rows) {
+        return stored_part{.name = tensors.stored(layer, "mlp.experts." + name + "_bias"),
+                           .slices = count,
+                           .slice = e,
+                           .rows = rows,
+                           .of_rows = rows ? 2 * ffn : 0};
+      };
+      for (const auto& [name, rows] : halves) {
+        tensors.add(layer, stem + name + ".weight", matrix("gate_up_proj", rows));
+        tensors.add(layer, stem + name + ".bias", bias("gate_up_proj", rows));
+      }
+      tensors.add(layer, stem + "down_proj.weight", matrix("down_proj", nullptr));
+      tensors.add(layer, stem + "down_proj.bias", bias("down_proj", nullptr));
+    }
+  }
+}
+
+} // namespace troupe::families

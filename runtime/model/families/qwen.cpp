@@ -1,0 +1,59 @@
+// Qwen 2 (biases of q, k and v), Qwen 3 (q/k norm), and their mixtures of experts.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+
+#include "runtime/model/config_limits.hpp"
+
+namespace troupe::families {
+
+void read_qwen2(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model, {.default_kv_heads = 32});
+  model.qkv_bias = true;
+  read_late_windows(config, model, 4096);
+  read_positions(config, model, {.default_context = 32768});
+}
+
+void read_qwen3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu", true);
+  read_sizes(config, model, {.default_kv_heads = 32, .default_head_dim = 128});
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.qk_norm = true;
+  read_late_windows(config, model, 4096);
+  read_positions(config, model, {.default_context = 32768});
+}
+
+namespace {
+
+void read_experts(const reader& config, model_config& model, int default_ffn, int default_count, int default_chosen) {
+  read_expert_counts(config, model, {"num_experts", "num_local_experts"}, default_count, default_chosen);
+  read_sparse_layers(config, model);
+  model.experts.ffn = config.integer("moe_intermediate_size", 1, config_limits::max_ffn, default_ffn);
+  model.experts.renormalise = config.boolean("norm_topk_prob", false);
+}
+
+} // namespace
+
+void read_qwen2_moe(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 16});
+  model.qkv_bias = config.boolean("qkv_bias", true);
+  require(config, "use_sliding_window", false);
+  read_positions(config, model, {.default_context = 32768});
+  read_experts(config, model, 1408, 60, 4);
+  model.experts.shared_ffn = config.integer("shared_expert_intermediate_size", 1, config_limits::max_ffn, 5632);
+  model.experts.shared_gate = true;
+}
+
+void read_qwen3_moe(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.default_kv_heads = 4});
+  model.qkv_bias = model.o_bias = config.boolean("attention_bias", false);
+  model.qk_norm = true;
+  if (config.boolean("use_sliding_window", false))
+    read_one_window(config, model, 4096);
+  read_positions(config, model, {.default_context = 32768});
+  read_experts(config, model, 768, 128, 8);
+}
+
+} // namespace troupe::families

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Writes tiny_families/: random checkpoints of a few kB, one or more for each family that ../shared's reference
+checkpoints do not cover. Each has expected.json with token ids and the logits at some positions, computed in float32
+over the stored weights. Needs torch and transformers 5.
+
+usage: make_family_models.py OUT [NAME...]
+"""
+import json
+import pathlib
+import shutil
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+              num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None)
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+LENGTH = 40
+
+MODELS = {
+    "gemma": ("gemma", dict(head_dim=8)),
+    "gemma3-scaled": ("gemma3_text", dict(head_dim=8, query_pre_attn_scalar=10, sliding_window=7, num_hidden_layers=3,
+                                          layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                                          rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0,
+                                                                              "rope_theta": 100000.0},
+                                                           "sliding_attention": PLAIN})),
+    "phi": ("phi", dict(hidden_size=32)),
+    "phi3-longrope": ("phi3", dict(hidden_size=32, original_max_position_embeddings=16, sliding_window=19,
+                                   rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0,
+                                                    "partial_rotary_factor": 0.75, "short_factor": [1.0, 1.1, 1.5],
+                                                    "long_factor": [1.2, 2.5, 7.0]})),
+    "qwen2-moe": ("qwen2_moe", dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=12,
+                                    shared_expert_intermediate_size=12, decoder_sparse_step=2)),
+    "granitemoe": ("granitemoe", dict(num_local_experts=5, num_experts_per_tok=3, embedding_multiplier=3.0,
+                                      logits_scaling=2.0, residual_multiplier=0.7, attention_multiplier=0.4)),
+    "olmo3": ("olmo3", dict(num_hidden_layers=4, sliding_window=9, max_position_embeddings=96, rope_parameters={
+        "full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 24,
+                           "rope_theta": 5000.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
+    "starcoder2": ("starcoder2", dict(sliding_window=11)),
+    "stablelm": ("stablelm", dict(hidden_size=32, use_qkv_bias=True)),
+    "stablelm-parallel": ("stablelm", dict(hidden_size=32, use_parallel_residual=True)),
+    "glm": ("glm", dict(head_dim=8)),
+    "glm4": ("glm4", dict(head_dim=12)),
+    "nemotron": ("nemotron", dict(hidden_size=32, head_dim=8)),
+    "falcon": ("falcon", dict()),
+    "falcon-new": ("falcon", dict(new_decoder_architecture=True, num_kv_heads=2, bias=True)),
+    "falcon-alibi": ("falcon", dict(alibi=True, multi_query=False, parallel_attn=False, bias=True, hidden_size=24,
+                                    num_attention_heads=6)),
+    "gpt-neox-sequential": ("gpt_neox", dict(use_parallel_residual=False, hidden_size=32)),
+    "gpt2-wide": ("gpt2", dict(n_embd=16, n_layer=2, n_head=2, n_inner=20, n_positions=64)),
+}
+
+
+def logits_of(model, ids):
+    """Returns the logits of each position. Runs token by token, so that scaling sees the sequence grow."""
+    rows, cache = [], None
+    with torch.no_grad():
+        for token in ids:
+            out = model(torch.tensor([[token]]), past_key_values=cache, use_cache=True)
+            cache = out.past_key_values
+            rows.append(out.logits[0, -1])
+    return torch.stack(rows)
+
+
+def main(out, names):
+    for number, (name, (kind, changes)) in enumerate(MODELS.items()):
+        if names and name not in names:
+            continue
+        torch.manual_seed(number)
+        folder = out / name
+        shutil.rmtree(folder, ignore_errors=True)
+        keys = COMMON | changes
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **keys))
+        for key, weight in model.named_parameters():
+            norm = ("norm" in key or "ln_" in key) and key.endswith("weight")
+            torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.3)
+        model.to(torch.float16 if number % 2 else torch.float32).save_pretrained(folder)
+        for file in folder.iterdir():
+            file.chmod(0o644)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        # transformers 5.23's eager attention adds Falcon's ALiBi twice.
+        attention = "sdpa" if changes.get("alibi") else "eager"
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
+        ids = torch.randint(2, 48, (LENGTH,), generator=torch.Generator().manual_seed(number)).tolist()
+        logits = logits_of(model, ids)
+        assert logits.std() > 0.2, f"{name} is too flat to notice mistakes: {logits.std()}"
+        positions = [0, 5, 15, 20, LENGTH - 1]
+        (folder / "expected.json").write_text(json.dumps({
+            "ids": ids, "positions": positions,
+            "logits": [[round(x, 5) for x in logits[p].tolist()] for p in positions]}) + "\n")
+        print(name, float(logits.std()))
+
+
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+main(pathlib.Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,279 @@
+// Architectures of GGUF files: checkpoints of each family, written here as llama.cpp's converter does, give the bits of
+// the originals.
+#include "runtime/checkpoint/gguf_writer.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/import/gguf_model.hpp"
+#include "runtime/model/tensor_names.hpp"
+#include "tests/runtime/model/decoder_checks.hpp"
+
+#include <map>
+#include <regex>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+struct architecture_case {
+  const char *architecture, *model; // the folder in the tests' data
+  bool pairs = false;               // q and k are stored for rotating neighbours
+  bool fused_qkv = false, fused_up = false;
+};
+
+const architecture_case architecture_cases[] = {
+  {"llama", "families/mixtral", true},
+  {"chatglm", "tiny_families/glm", true, true, true},
+  {"falcon", "tiny_families/falcon", false, true},
+  {"falcon", "tiny_families/falcon-new", false, true},
+  {"gemma", "tiny_families/gemma"},
+  {"gemma2", "families/gemma2"},
+  {"gemma3", "families/gemma3"},
+  {"glm4", "tiny_families/glm4", true, false, true},
+  {"gpt-oss", "families/gpt-oss"},
+  {"gpt2", "tiny_families/gpt2-wide", false, true},
+  {"gptneox", "families/gpt-neox", false, true},
+  {"gptneox", "tiny_families/gpt-neox-sequential", false, true},
+  {"granite", "families/granite", true},
+  {"granitemoe", "tiny_families/granitemoe", true},
+  {"nemotron", "tiny_families/nemotron"},
+  {"olmo2", "families/olmo2"},
+  {"olmo2", "tiny_families/olmo3"},
+  {"phi2", "tiny_families/phi", false, true},
+  {"phi3", "families/phi3", false, true, true},
+  {"phi3", "tiny_families/phi3-longrope", false, true, true},
+  {"qwen2moe", "tiny_families/qwen2-moe"},
+  {"qwen3moe", "families/qwen3-moe"},
+  {"smollm3", "families/smollm3", true},
+  {"stablelm", "tiny_families/stablelm"},
+  {"stablelm", "tiny_families/stablelm-parallel"},
+  {"starcoder2", "tiny_families/starcoder2"},
+};
+
+struct f32_tensor {
+  std::vector<std::size_t> shape;
+  std::vector<float> values;
+};
+
+using tensor_table = std::map<std::string, f32_tensor>;
+
+f32_tensor read_f32(const checkpoint& tensors, const wanted_tensor& wanted) {
+  const auto& info = require_tensor(tensors, wanted);
+  f32_tensor result{wanted.shape, {}};
+  std::size_t count = 1;
+  for (const auto dimension : wanted.shape)
+    count *= dimension;
+  result.values.resize(count);
+  const auto data = tensors.read(wanted.name);
+  to_floats(*weight_format_of(info.type), data.get(), count, result.values.data());
+  return result;
+}
+
+/// Undoes the order in which kernels rotate, for rows of heads.
+void restore_order(f32_tensor& tensor, const std::vector<std::uint32_t>& order) {
+  if (order.empty())
+    return;
+  const auto before = tensor.values;
+  const auto cols = tensor.values.size() / tensor.shape[0];
+  for (std::size_t row = 0; row < tensor.shape[0]; ++row) {
+    const auto to = row / order.size() * order.size() + order[row % order.size()];
+    std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(row * cols), cols,
+                tensor.values.begin() + static_cast<std::ptrdiff_t>(to * cols));
+  }
+}
+
+/// llama.cpp's name of a tensor within its layer, without experts.
+std::string layer_name(const std::string& rest, const model_config& model, const architecture_case& c) {
+  const std::string post_attention = model.norms != norm_place::before || c.architecture == std::string("gpt-oss")
+    ? "post_attention_norm"
+    : "ffn_norm";
+  const bool falcon = c.architecture == std::string("falcon") && !model.shared_norm;
+  const std::pair<std::string, std::string> names[] = {
+    {"input_layernorm", falcon ? "attn_norm_2" : "attn_norm"},
+    {"post_attention_layernorm", falcon ? "attn_norm" : post_attention},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"mlp.gate", "ffn_gate_inp"},
+  };
+  if (rest == "self_attn.sinks")
+    return "attn_sinks.weight";
+  const auto dot = rest.rfind('.');
+  for (const auto& [canonical, gguf] : names)
+    if (rest.substr(0, dot) == canonical)
+      return gguf + rest.substr(dot);
+  FAIL("no GGUF name for ", rest);
+  return {};
+}
+
+void append_rows(f32_tensor& to, const f32_tensor& part) {
+  if (to.shape.empty())
+    to.shape = {0};
+  if (part.shape.size() > 1)
+    to.shape = {to.shape[0], part.shape[1]};
+  to.shape[0] += part.shape[0];
+  to.values.insert(to.values.end(), part.values.begin(), part.values.end());
+}
+
+/// All tensors under llama.cpp's names and in its layouts.
+tensor_table gguf_tensors(const model_source& source, const architecture_case& c) {
+  const auto& model = source.config;
+  auto stored_rope = model.rope;
+  stored_rope.interleaved = c.pairs;
+  const auto here = rotated_order(model.rope, model.head_dim), there = rotated_order(stored_rope, model.head_dim);
+  const std::map<std::string, std::string> outer{{"model.embed_tokens.weight", "token_embd.weight"},
+                                                 {"model.position_embeddings.weight", "position_embd.weight"},
+                                                 {"model.norm.weight", "output_norm.weight"},
+                                                 {"model.norm.bias", "output_norm.bias"},
+                                                 {"lm_head.weight", "output.weight"},
+                                                 {"lm_head.bias", "output.bias"}};
+  const std::regex in_layer(R"(model\.layers\.(\d+)\.(.*))"), expert(R"(mlp\.experts\.\d+\.(gate|up|down)_proj\.(.*))");
+  tensor_table result;
+  for (const auto& wanted : tensor_names(model).all()) {
+    auto tensor = read_f32(*source.tensors, wanted);
+    if (const auto found = outer.find(wanted.name); found != outer.end()) {
+      result[found->second] = tensor;
+      continue;
+    }
+    std::smatch layer, e;
+    REQUIRE(std::regex_match(wanted.name, layer, in_layer));
+    const std::string prefix = "blk." + layer[1].str() + ".", rest = layer[2].str();
+    if (std::regex_match(rest, e, expert)) { // in order, so that slices follow each other
+      auto& all = result[prefix + "ffn_" + e[1].str() + "_exps." + e[2].str()];
+      if (all.shape.empty()) {
+        all.shape = tensor.shape;
+        all.shape.insert(all.shape.begin(), 0);
+      }
+      ++all.shape[0];
+      all.values.insert(all.values.end(), tensor.values.begin(), tensor.values.end());
+      continue;
+    }
+    if (rest.find(".q_proj.") != rest.npos || rest.find(".k_proj.") != rest.npos)
+      restore_order(tensor, there);
+    if (rest.find("shared_expert_gate") != rest.npos)
+      tensor.shape = {tensor.shape[1]};
+    auto name = layer_name(rest, model, c);
+    const auto suffix = name.substr(name.rfind('.'));
+    if (c.fused_qkv && (name.starts_with("attn_q.") || name.starts_with("attn_k.") || name.starts_with("attn_v.")))
+      append_rows(result[prefix + "attn_qkv" + suffix], tensor);
+    else if (c.fused_up && name.starts_with("ffn_gate."))
+      append_rows(result[prefix + "ffn_up" + suffix], tensor);
+    else if (c.fused_up && name.starts_with("ffn_up."))
+      append_rows(result[prefix + "ffn_up" + suffix], tensor);
+    else
+      result[prefix + name] = tensor;
+  }
+  CHECK((here.empty() || !there.empty() || !c.pairs));
+  return result;
+}
+
+std::uint32_t count_of(std::size_t n) { return static_cast<std::uint32_t>(n); }
+
+void write_keys(gguf_writer& to, const model_config& m, const std::string& architecture) {
+  const auto key = [&](const char* name) { return architecture + "." + name; };
+  const auto count = [&](const char* name, int value) { to.add(key(name), count_of(static_cast<std::size_t>(value))); };
+  to.add("general.architecture", architecture);
+  count("vocab_size", m.vocab);
+  count("context_length", m.max_context);
+  count("embedding_length", m.hidden);
+  count("block_count", m.layers);
+  count("feed_forward_length", m.ffn);
+  count("attention.head_count", m.heads);
+  count("attention.head_count_kv", m.kv_heads);
+  count("attention.key_length", m.head_dim);
+  count("attention.value_length", m.head_dim);
+  to.add(key(m.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+         m.norm_eps);
+  count("rope.dimension_count", m.rope.dims > 0 ? m.rope.dims : m.head_dim);
+  to.add(key("rope.freq_base"), static_cast<float>(m.rope.theta));
+  if (m.rope.type == rope_type::yarn) {
+    to.add(key("rope.scaling.type"), "yarn");
+    to.add(key("rope.scaling.factor"), static_cast<float>(m.rope.factor));
+    to.add(key("rope.scaling.original_context_length"), count_of(static_cast<std::size_t>(m.rope.original_context)));
+  }
+  if (m.rope.type == rope_type::longrope) {
+    to.add(key("rope.scaling.original_context_length"), count_of(static_cast<std::size_t>(m.rope.original_context)));
+    to.add(key("rope.scaling.attn_factor"), static_cast<float>(m.rope.attention_factor));
+  }
+  if (const int window = *std::ranges::max_element(m.windows); window > 0)
+    count("attention.sliding_window", window);
+  if (architecture == "gemma3")
+    count("attention.sliding_window_pattern", 3);
+  if (m.experts.count > 0) {
+    count("expert_count", m.experts.count);
+    count("expert_used_count", m.experts.chosen);
+    count("expert_feed_forward_length", m.experts.ffn);
+    if (m.experts.shared_ffn > 0)
+      count("expert_shared_feed_forward_length", m.experts.shared_ffn);
+  }
+  if (m.attention_cap > 0)
+    to.add(key("attn_logit_softcapping"), m.attention_cap);
+  if (m.logit_cap > 0)
+    to.add(key("final_logit_softcapping"), m.logit_cap);
+  if (architecture.starts_with("granite")) {
+    to.add(key("embedding_scale"), m.embedding_scale);
+    to.add(key("residual_scale"), m.residual_scale);
+    to.add(key("logit_scale"), 1 / m.logit_scale);
+    to.add(key("attention.scale"), m.attention_scale);
+  }
+  if (architecture == "gptneox")
+    to.add(key("use_parallel_residual"), m.parallel);
+}
+
+} // namespace
+
+TEST_CASE("GGUF files of every architecture give the bits of the checkpoints that they were made of") {
+  for (const auto& c : architecture_cases) {
+    CAPTURE(std::string(c.architecture));
+    CAPTURE(std::string(c.model));
+    auto original = test::open(c.model);
+    auto tensors = gguf_tensors(original, c);
+    const auto divisors = [&](const char* name, const std::vector<float>& values) {
+      if (!values.empty())
+        tensors[name] = {{values.size()}, values};
+    };
+    divisors("rope_factors_short.weight", original.config.rope.short_divisors);
+    divisors("rope_factors_long.weight", original.config.rope.long_divisors);
+    gguf_writer writer;
+    write_keys(writer, original.config, c.architecture);
+    std::vector<const f32_tensor*> order;
+    for (const auto& [name, tensor] : tensors) {
+      writer.add_tensor(name, tensor_type::f32, tensor.shape);
+      order.push_back(&tensor);
+    }
+    const temp_folder folder;
+    const auto file = folder.path() / "m.gguf";
+    writer.write(file, [&](std::size_t i) { return std::as_bytes(std::span(order[i]->values)); });
+
+    const auto written = open_gguf(file);
+    CHECK(check_tensors(*written.tensors, written.config).empty());
+    CHECK(written.config.family == original.config.family);
+    // What files cannot say: the width that Gemma 2's scores are scaled by, other intervals than 4 in SmolLM 3.
+    if (c.architecture == std::string("gemma2"))
+      original.config.attention_scale = written.config.attention_scale;
+    if (c.architecture == std::string("smollm3"))
+      original.config.unrotated = written.config.unrotated;
+    std::mt19937 random(3);
+    const auto ids = random_tokens(random, 50, original.config.vocab);
+    const auto steps = [&](const model_source& source) {
+      engine e(source, targets().back(), 1, dtype::f32);
+      return e.step({{ids, 0, first_blocks(ids.size())}});
+    };
+    double worst = 0;
+    const auto expected = steps(original), got = steps(written);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      worst = std::max(worst, largest_difference(got[i], expected[i]));
+    CHECK(worst < 2e-5); // scales that are stored as f32 round once more
+  }
+}
