@@ -93,7 +93,8 @@ public:
       }
       if (end == asked.prompt.size() && asked.sampling.scores_only())
         e.finish = finish_reason::length;
-      send(std::move(e));
+      if (!e.prompt.empty())
+        send(std::move(e));
     }
   }
   void finish(finish_reason reason = finish_reason::stop, std::uint32_t index = 0) {
