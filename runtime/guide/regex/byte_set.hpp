@@ -11,6 +11,7 @@ namespace troupe::guides {
 class byte_set {
 public:
   constexpr byte_set() = default;
+  constexpr explicit byte_set(const std::array<std::uint64_t, 4>& words) : words_(words) {}
   static constexpr byte_set of(unsigned char byte) { return range(byte, byte); }
   /// [low, high]
   static constexpr byte_set range(unsigned low, unsigned high) {

@@ -33,6 +33,7 @@ lexer_state lexer::intern(std::vector<tagged_expression> entries) {
         if (expressions_.nullable(e.match) && (accepts_.size() == s.accepts || accepts_.back() != e.tag))
           accepts_.push_back(e.tag);
       s.accept_count = static_cast<std::uint32_t>(accepts_.size()) - s.accepts;
+      s.goes_on = std::ranges::any_of(entries, [](const auto& e) { return e.match != empty_text; });
       states_.push_back(s);
       return static_cast<std::uint32_t>(states_.size() - 1);
     });
@@ -96,6 +97,16 @@ void lexer::expand(lexer_state s) {
   classes_.push_back(classes);
   targets_.insert(targets_.end(), targets.begin(), targets.end());
   st.expanded = true;
+}
+
+byte_set lexer::alike(lexer_state s, unsigned char byte) {
+  if (!states_[s].expanded)
+    expand(s);
+  const auto& classes = classes_[states_[s].classes];
+  std::array<std::uint64_t, 4> words{};
+  for (unsigned b = 0; b < 256; ++b)
+    words[b >> 6] |= std::uint64_t(classes[b] == classes[byte]) << (b & 63);
+  return byte_set(words);
 }
 
 std::size_t lexer::memory() const {

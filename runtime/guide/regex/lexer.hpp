@@ -52,6 +52,10 @@ public:
       expand(s);
     return states_[s].live;
   }
+  /// Whether anything but the end can follow.
+  bool goes_on(lexer_state s) const { return states_[s].goes_on; }
+  /// The bytes that lead to the same state as this one.
+  byte_set alike(lexer_state s, unsigned char byte);
   /// Tags whose expressions match what has been read.
   std::span<const std::uint32_t> accepts(lexer_state s) const {
     return {accepts_.data() + states_[s].accepts, states_[s].accept_count};
@@ -75,6 +79,7 @@ private:
     std::uint32_t targets = 0; // in targets_, by class
     lexer_state plain = unknown;
     bool expanded = false;
+    bool goes_on = false;
   };
 
   lexer_state intern(std::vector<tagged_expression> entries);

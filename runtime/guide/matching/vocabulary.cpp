@@ -1,0 +1,139 @@
+#include "runtime/guide/matching/vocabulary.hpp"
+
+#include "runtime/guide/regex/lexer.hpp"
+#include "runtime/support/utf8.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <algorithm>
+
+namespace troupe::guides {
+
+namespace {
+
+struct text {
+  std::string_view bytes;
+  token_id id;
+};
+
+constexpr std::size_t longest_token = 4096; // longer ones are left out, as no text needs them
+
+token_tree tree_of(std::vector<text> texts) {
+  std::ranges::sort(texts, [](const text& a, const text& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.id < b.id; // as unsigned bytes
+  });
+  token_tree tree;
+  tree.nodes.push_back({0, 0, 0, 0});
+  std::vector<std::uint32_t> path{0};
+  std::string_view last;
+  for (const auto& t : texts) {
+    std::size_t common = 0;
+    while (common < last.size() && common < t.bytes.size() && last[common] == t.bytes[common])
+      ++common;
+    for (; path.size() > common + 1; path.pop_back())
+      tree.nodes[path.back()].skip = static_cast<std::uint32_t>(tree.nodes.size());
+    for (auto i = common; i < t.bytes.size(); ++i) {
+      path.push_back(static_cast<std::uint32_t>(tree.nodes.size()));
+      tree.nodes.push_back({0, static_cast<std::uint32_t>(tree.tokens.size()), static_cast<std::uint16_t>(i + 1),
+                            static_cast<unsigned char>(t.bytes[i])});
+    }
+    tree.tokens.push_back(t.id);
+    last = t.bytes;
+  }
+  for (const auto i : path)
+    tree.nodes[i].skip = static_cast<std::uint32_t>(tree.nodes.size());
+  tree.nodes.push_back({static_cast<std::uint32_t>(tree.nodes.size()), static_cast<std::uint32_t>(tree.tokens.size()), 0, 0});
+  return tree;
+}
+
+/// Leading plain characters, and their bytes.
+std::pair<std::size_t, std::size_t> plain_prefix(std::string_view bytes) {
+  constexpr auto plain = plain_bytes();
+  std::size_t characters = 0, length = 0;
+  utf8_state utf8;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto b = static_cast<unsigned char>(bytes[i]);
+    if (b < 0x80 && !plain.has(b))
+      break;
+    const auto step = utf8.advance(b);
+    if (step == utf8_state::step::invalid)
+      break;
+    if (step == utf8_state::step::complete) {
+      ++characters;
+      length = i + 1;
+    }
+  }
+  return {characters, length};
+}
+
+} // namespace
+
+guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size)
+  : bytes_(size), end_(std::move(end)) {
+  std::ranges::sort(end_);
+  end_.erase(std::ranges::unique(end_).begin(), end_.end());
+  for (auto& e : entries)
+    if (!e.bytes.empty() && e.bytes.size() <= longest_token && !is_end(e.id))
+      bytes_[static_cast<std::size_t>(e.id)] = std::move(e.bytes);
+  std::vector<text> all, rest;
+  std::vector<std::vector<text>> by_prefix;
+  std::vector<std::vector<token_id>> plain;
+  for (std::size_t i = 0; i < size; ++i) {
+    if (bytes_[i].empty())
+      continue;
+    const auto id = static_cast<token_id>(i);
+    all.push_back({bytes_[i], id});
+    const auto [characters, length] = plain_prefix(bytes_[i]);
+    if (length == bytes_[i].size()) {
+      plain.resize(std::max(plain.size(), characters + 1));
+      plain[characters].push_back(id);
+    } else {
+      const text t{std::string_view(bytes_[i]).substr(length), id};
+      rest.push_back(t);
+      by_prefix.resize(std::max(by_prefix.size(), characters + 1));
+      by_prefix[characters].push_back(t);
+    }
+  }
+  all_ = tree_of(std::move(all));
+  behind_any_plain_ = tree_of(std::move(rest));
+  for (auto& texts : by_prefix)
+    behind_plain_.push_back(tree_of(std::move(texts)));
+  plain_.emplace_back(words());
+  for (std::size_t c = 1; c < plain.size(); ++c) {
+    plain_.push_back(plain_.back());
+    for (const auto id : plain[c])
+      plain_.back()[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+  }
+}
+
+std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& tokens, std::span<const token_id> end) {
+  std::vector<entry> entries;
+  for (std::size_t i = 0; i < tokens.vocab_size(); ++i) {
+    const auto id = static_cast<token_id>(i);
+    if (!tokens.is_special(id) && !tokens.token(id).empty())
+      entries.push_back({id, tokens.token_bytes(id)});
+  }
+  std::vector<token_id> ends(end.begin(), end.end());
+  if (const auto eos = tokens.eos())
+    ends.push_back(*eos);
+  return std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+}
+
+std::string_view guide_vocabulary::bytes(token_id id) const {
+  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)] : std::string_view();
+}
+
+bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }
+
+std::span<const std::uint64_t> guide_vocabulary::plain(std::size_t characters) const {
+  return plain_[std::min(characters, longest_plain())];
+}
+
+std::size_t guide_vocabulary::memory() const {
+  const auto of = [](const token_tree& t) { return t.nodes.size() * sizeof(token_tree::node) + t.tokens.size() * 4; };
+  auto sum = of(all_) + of(behind_any_plain_) + plain_.size() * words() * 8 + bytes_.size() * sizeof(std::string);
+  for (const auto& t : behind_plain_)
+    sum += of(t);
+  return sum;
+}
+
+} // namespace troupe::guides

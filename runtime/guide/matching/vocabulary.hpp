@@ -1,0 +1,75 @@
+// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree in depth-first order, and the same tokens cut
+// behind their leading plain characters (lexer.hpp), because most tokens are nothing else and most text of JSON lies in
+// strings. Built once per tokenizer, immutable, shared by all threads and guides.
+#pragma once
+
+#include "runtime/support/types.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+class tokenizer;
+}
+
+namespace troupe::guides {
+
+/// Texts and the tokens that they are. Node 0 is the root; a node's first child follows it.
+struct token_tree {
+  struct node {
+    std::uint32_t skip;  // the node behind this one's descendants
+    std::uint32_t first; // of its tokens; they end where those of the next node begin
+    std::uint16_t depth; // bytes from the root
+    unsigned char byte;
+  };
+  std::vector<node> nodes;      // one more at the end, without descendants
+  std::vector<token_id> tokens; // those of a subtree lie together
+
+  std::uint32_t end() const { return static_cast<std::uint32_t>(nodes.size() - 1); }
+  bool empty() const { return tokens.empty(); }
+};
+
+class guide_vocabulary {
+public:
+  struct entry {
+    token_id id;
+    std::string bytes;
+  };
+  /// All tokens except special ones; `end` are the tokens that end a text. `size`: the highest id + 1.
+  guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size);
+  /// `end`: beside the tokenizer's own EOS.
+  static std::shared_ptr<const guide_vocabulary> of(const tokenizer& tokens, std::span<const token_id> end = {});
+
+  std::size_t size() const { return bytes_.size(); }
+  std::size_t words() const { return (size() + 63) / 64; } // 64-bit words of a mask
+  /// Empty for special and unused ids, which no guide allows.
+  std::string_view bytes(token_id id) const;
+  bool is_end(token_id id) const;
+  std::span<const token_id> end_tokens() const { return end_; }
+
+  const token_tree& all() const { return all_; }
+  /// Tokens of at most so many characters, all plain: a mask. 0 is none.
+  std::span<const std::uint64_t> plain(std::size_t characters) const;
+  /// The most characters of a plain token.
+  std::size_t longest_plain() const { return plain_.size() - 1; }
+  /// The other tokens behind their plain characters, by how many those are.
+  const std::vector<token_tree>& behind_plain() const { return behind_plain_; }
+  /// The same, whatever their number.
+  const token_tree& behind_any_plain() const { return behind_any_plain_; }
+
+  std::size_t memory() const; // bytes, about
+
+private:
+  std::vector<std::string> bytes_; // by id
+  std::vector<token_id> end_;
+  token_tree all_;
+  std::vector<std::vector<std::uint64_t>> plain_;
+  std::vector<token_tree> behind_plain_;
+  token_tree behind_any_plain_;
+};
+
+} // namespace troupe::guides
