@@ -1,6 +1,7 @@
 #include "runtime/guide/compile.hpp"
 
 #include "runtime/guide/regex/pattern.hpp"
+#include "runtime/guide/schema/schema_grammar.hpp"
 #include "runtime/support/utf8.hpp"
 
 namespace troupe::guides {
@@ -40,6 +41,12 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
           throw failure(errc::bad_request, "a choice is not UTF-8");
       set_terminal(g, g.regex().literals(source.choices));
       break;
+    case guide_source::kind::json_object:
+    case guide_source::kind::json_schema: {
+      const bool any = source.what == guide_source::kind::json_object;
+      g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, {source.any_order, source.compact}, limits));
+      break;
+    }
     default:
       throw failure(errc::unsupported, "this kind of guide is not supported");
   }
