@@ -32,114 +32,113 @@ void token_masks::write(automaton_state s, std::span<std::uint64_t> out) {
 const token_masks::stored& token_masks::find(automaton_state s) {
   if (const auto known = masks_.find(s); known != masks_.end())
     return known->second;
-  auto packed = pack(make(s));
-  memory_ += 64 + packed.dense.capacity() * 8 + packed.sparse.capacity() * sizeof(token_id);
-  return masks_.emplace(s, std::move(packed)).first->second;
+  auto made = make(s);
+  memory_ += 64 + made.dense.capacity() * 8 + made.sparse.capacity() * sizeof(token_id);
+  return masks_.emplace(s, std::move(made)).first->second;
 }
 
-token_masks::stored token_masks::pack(mask m) {
-  std::size_t count = 0;
-  for (const auto w : m)
-    count += static_cast<std::size_t>(std::popcount(w));
-  if (count * 32 > m.size() * 16)
-    return {std::move(m), {}};
-  stored result;
-  result.sparse.reserve(count);
-  for (std::size_t w = 0; w < m.size(); ++w)
-    for (auto rest = m[w]; rest != 0; rest &= rest - 1)
-      result.sparse.push_back(static_cast<token_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(rest))));
-  return result;
+/// The tokens found, and those of `base`, which may be empty.
+token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) const {
+  if (base.empty() && found_.size() <= vocabulary_.words())
+    return {{}, found_};
+  mask dense(base.begin(), base.end());
+  dense.resize(vocabulary_.words());
+  for (const auto id : found_)
+    set(dense, id);
+  return {std::move(dense), {}};
 }
 
-token_masks::mask token_masks::make(automaton_state s) {
+token_masks::stored token_masks::make(automaton_state s) {
+  found_.clear();
   const auto plain = states_.after_plain_character(s);
   if (plain == s) {
-    const auto all = vocabulary_.plain(vocabulary_.longest_plain());
-    mask out(all.begin(), all.end());
-    add(vocabulary_.behind_any_plain(), s, out);
-    return out;
+    add(vocabulary_.behind_any_plain(), s);
+    return pack(vocabulary_.plain(vocabulary_.longest_plain()));
   }
   if (plain == automaton::not_uniform) {
     if (const auto usual = usual_successor(s); usual != dead_state) {
-      mask out(vocabulary_.words());
       const auto& assumed = find(usual);
-      if (assumed.dense.empty())
-        for (const auto id : assumed.sparse)
-          set(out, id);
-      else
-        out = assumed.dense;
+      mask out = assumed.dense;
+      out.resize(vocabulary_.words());
+      for (const auto id : assumed.sparse)
+        set(out, id);
       correct(s, usual, out);
-      return out;
+      return {std::move(out), {}};
     }
-  } else {
-    mask out(vocabulary_.words());
-    if (add_counted(s, out))
-      return out;
-  }
-  mask out(vocabulary_.words());
-  add(vocabulary_.all(), s, out);
-  return out;
+  } else if (std::size_t characters = 0; add_counted(s, characters))
+    return pack(characters == 0 ? std::span<const std::uint64_t>() : vocabulary_.plain(characters));
+  found_.clear();
+  add(vocabulary_.all(), s);
+  return pack({});
 }
 
-/// Adds the tokens of the tree that may follow.
-void token_masks::add(const token_tree& tree, automaton_state s, mask& out) {
-  path_.resize(std::max<std::size_t>(path_.size(), 8));
-  path_[0] = s;
+/// Adds the tokens of the tree that may follow to those found.
+void token_masks::add(const token_tree& tree, automaton_state s) {
   const auto* nodes = tree.nodes.data();
-  const auto end = tree.end();
-  for (std::uint32_t i = 1; i < end;) {
-    const auto& n = nodes[i];
-    const auto next = states_.next(path_[n.depth - 1u], n.byte);
-    if (next == dead_state) {
-      i = n.skip;
+  const auto* bytes = tree.bytes.data();
+  frames_.clear();
+  frames_.push_back({nodes[0].children, nodes[0].children + nodes[0].count, s, 0, states_.live(s)});
+  while (!frames_.empty()) {
+    auto& f = frames_.back();
+    while (f.at < f.end && !f.live.has(bytes[f.at]))
+      ++f.at;
+    if (f.at == f.end) {
+      frames_.pop_back();
       continue;
     }
-    if (path_.size() <= n.depth)
-      path_.resize(n.depth + 8u);
-    path_[n.depth] = next;
-    for (auto t = n.first, last = nodes[i + 1].first; t < last; ++t)
-      set(out, tree.tokens[t]);
-    ++i;
+    const auto i = f.at++;
+    const auto next = states_.next(f.in, bytes[i]);
+    if (next == dead_state)
+      continue;
+    const auto& n = nodes[i];
+    for (std::uint32_t t = 0; t < n.own; ++t)
+      found_.push_back(tree.tokens[n.first + t]);
+    if (n.count > 0)
+      if (const auto& live = states_.live(next); !live.empty())
+        frames_.push_back({n.children, n.children + n.count, next, 0, live});
   }
 }
 
 /// Turns the mask of `assumed` into that of `s`: visits the tokens on which they differ.
 void token_masks::correct(automaton_state s, automaton_state assumed, mask& out) {
   const auto& tree = vocabulary_.all();
-  path_.resize(std::max<std::size_t>(path_.size(), 8));
-  assumed_.resize(path_.size());
-  path_[0] = s;
-  assumed_[0] = assumed;
   const auto* nodes = tree.nodes.data();
-  const auto end = tree.end();
-  for (std::uint32_t i = 1; i < end;) {
+  const auto* bytes = tree.bytes.data();
+  const auto enter = [&](const token_tree::node& n, automaton_state in, automaton_state other) {
+    auto live = states_.live(in);
+    frames_.push_back({n.children, n.children + n.count, in, other, live |= states_.live(other)});
+  };
+  frames_.clear();
+  enter(nodes[0], s, assumed);
+  while (!frames_.empty()) {
+    auto& f = frames_.back();
+    while (f.at < f.end && !f.live.has(bytes[f.at]))
+      ++f.at;
+    if (f.at == f.end) {
+      frames_.pop_back();
+      continue;
+    }
+    const auto i = f.at++;
+    const auto next = states_.next(f.in, bytes[i]);
+    const auto other = states_.next(f.assumed, bytes[i]);
+    if (next == other)
+      continue;
     const auto& n = nodes[i];
-    const auto next = states_.next(path_[n.depth - 1u], n.byte);
-    const auto other = states_.next(assumed_[n.depth - 1u], n.byte);
-    if (next == other) {
-      i = n.skip;
-      continue;
-    }
     if (next == dead_state) {
-      for (auto t = n.first, last = nodes[n.skip].first; t < last; ++t)
+      for (auto t = n.first; t < n.end; ++t)
         clear(out, tree.tokens[t]);
-      i = n.skip;
       continue;
     }
-    if (path_.size() <= n.depth)
-      path_.resize(n.depth + 8u);
-    assumed_.resize(path_.size());
-    path_[n.depth] = next;
-    assumed_[n.depth] = other;
-    for (auto t = n.first, last = nodes[i + 1].first; t < last; ++t)
-      set(out, tree.tokens[t]);
-    ++i;
+    for (std::uint32_t t = 0; t < n.own; ++t)
+      set(out, tree.tokens[n.first + t]);
+    if (n.count > 0)
+      enter(n, next, other);
   }
 }
 
 /// Where plain characters lead from state to state, whichever they are: until none may follow, or they change nothing
-/// any more. False if neither is the case.
-bool token_masks::add_counted(automaton_state s, mask& out) {
+/// any more. `plain`: how many may follow; the other tokens are added. False if neither is the case.
+bool token_masks::add_counted(automaton_state s, std::size_t& plain) {
   const auto& behind = vocabulary_.behind_plain();
   std::vector<automaton_state> chain{s};
   const auto most = std::max(vocabulary_.longest_plain() + 1, behind.size());
@@ -154,10 +153,10 @@ bool token_masks::add_counted(automaton_state s, mask& out) {
     if (!settled)
       chain.push_back(next);
   }
-  std::ranges::copy(vocabulary_.plain(settled ? vocabulary_.longest_plain() : chain.size() - 1), out.begin());
+  plain = settled ? vocabulary_.longest_plain() : chain.size() - 1;
   for (std::size_t c = 0; c < behind.size() && (c < chain.size() || settled); ++c)
     if (!behind[c].empty())
-      add(behind[c], chain[std::min(c, chain.size() - 1)], out);
+      add(behind[c], chain[std::min(c, chain.size() - 1)]);
   return true;
 }
 

@@ -31,23 +31,31 @@ public:
 private:
   using mask = std::vector<std::uint64_t>;
   struct stored {
-    mask dense;                  // empty if sparse
+    mask dense;                   // empty if sparse
     std::vector<token_id> sparse; // the tokens
+  };
+  struct frame { // children of a node that are still to be visited
+    std::uint32_t at, end;
+    automaton_state in, assumed;
+    byte_set live; // bytes to look at
   };
 
   const stored& find(automaton_state s);
-  stored pack(mask m);
-  mask make(automaton_state s);
-  void add(const token_tree& tree, automaton_state s, mask& out);
+  stored make(automaton_state s);
+  stored pack(std::span<const std::uint64_t> base) const;
+  void add(const token_tree& tree, automaton_state s);
   void correct(automaton_state s, automaton_state assumed, mask& out);
-  bool add_counted(automaton_state s, mask& out);
+  bool add_counted(automaton_state s, std::size_t& plain);
   automaton_state usual_successor(automaton_state s);
 
   automaton& states_;
   const guide_vocabulary& vocabulary_;
   std::unordered_map<automaton_state, stored> masks_;
-  std::vector<automaton_state> path_, assumed_; // scratch, by depth
   std::size_t memory_ = 0;
+
+  // Scratch:
+  std::vector<token_id> found_;
+  std::vector<frame> frames_;
 };
 
 } // namespace troupe::guides

@@ -22,26 +22,33 @@ token_tree tree_of(std::vector<text> texts) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.id < b.id; // as unsigned bytes
   });
   token_tree tree;
-  tree.nodes.push_back({0, 0, 0, 0});
-  std::vector<std::uint32_t> path{0};
-  std::string_view last;
-  for (const auto& t : texts) {
-    std::size_t common = 0;
-    while (common < last.size() && common < t.bytes.size() && last[common] == t.bytes[common])
-      ++common;
-    for (; path.size() > common + 1; path.pop_back())
-      tree.nodes[path.back()].skip = static_cast<std::uint32_t>(tree.nodes.size());
-    for (auto i = common; i < t.bytes.size(); ++i) {
-      path.push_back(static_cast<std::uint32_t>(tree.nodes.size()));
-      tree.nodes.push_back({0, static_cast<std::uint32_t>(tree.tokens.size()), static_cast<std::uint16_t>(i + 1),
-                            static_cast<unsigned char>(t.bytes[i])});
-    }
+  for (const auto& t : texts)
     tree.tokens.push_back(t.id);
-    last = t.bytes;
+  // Nodes in the order of their depth; `texts[first, end)` pass through a node.
+  tree.nodes.push_back({0, 0, static_cast<std::uint32_t>(texts.size()), 0, 0});
+  tree.bytes.push_back(0);
+  for (std::size_t i = 0, depth = 0, level_end = 1; i < tree.nodes.size(); ++i) {
+    if (i == level_end) {
+      level_end = tree.nodes.size();
+      ++depth;
+    }
+    const auto end = tree.nodes[i].end;
+    auto at = tree.nodes[i].first;
+    while (at < end && texts[at].bytes.size() == depth)
+      ++at;
+    tree.nodes[i].own = static_cast<std::uint16_t>(std::min<std::uint32_t>(at - tree.nodes[i].first, 0xFFFF));
+    tree.nodes[i].children = static_cast<std::uint32_t>(tree.nodes.size());
+    while (at < end) {
+      const auto byte = texts[at].bytes[depth];
+      auto last = at;
+      while (last < end && texts[last].bytes[depth] == byte)
+        ++last;
+      tree.nodes.push_back({0, at, last, 0, 0});
+      tree.bytes.push_back(static_cast<unsigned char>(byte));
+      ++tree.nodes[i].count;
+      at = last;
+    }
   }
-  for (const auto i : path)
-    tree.nodes[i].skip = static_cast<std::uint32_t>(tree.nodes.size());
-  tree.nodes.push_back({static_cast<std::uint32_t>(tree.nodes.size()), static_cast<std::uint32_t>(tree.tokens.size()), 0, 0});
   return tree;
 }
 
@@ -129,7 +136,7 @@ std::span<const std::uint64_t> guide_vocabulary::plain(std::size_t characters) c
 }
 
 std::size_t guide_vocabulary::memory() const {
-  const auto of = [](const token_tree& t) { return t.nodes.size() * sizeof(token_tree::node) + t.tokens.size() * 4; };
+  const auto of = [](const token_tree& t) { return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4; };
   auto sum = of(all_) + of(behind_any_plain_) + plain_.size() * words() * 8 + bytes_.size() * sizeof(std::string);
   for (const auto& t : behind_plain_)
     sum += of(t);

@@ -1,4 +1,4 @@
-// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree in depth-first order, and the same tokens cut
+// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut
 // behind their leading plain characters (lexer.hpp), because most tokens are nothing else and most text of JSON lies in
 // strings. Built once per tokenizer, immutable, shared by all threads and guides.
 #pragma once
@@ -18,18 +18,20 @@ class tokenizer;
 
 namespace troupe::guides {
 
-/// Texts and the tokens that they are. Node 0 is the root; a node's first child follows it.
+/// Texts and the tokens that they are. Node 0 is the root. The children of a node lie together, sorted by their byte, so
+/// that those which a state allows are found without touching the others.
 struct token_tree {
   struct node {
-    std::uint32_t skip;  // the node behind this one's descendants
-    std::uint32_t first; // of its tokens; they end where those of the next node begin
-    std::uint16_t depth; // bytes from the root
-    unsigned char byte;
+    std::uint32_t children;  // the first
+    std::uint32_t first;     // of its tokens
+    std::uint32_t end;       // of the tokens of its subtree, which lie together
+    std::uint16_t count;     // of children
+    std::uint16_t own;       // tokens that end here
   };
-  std::vector<node> nodes;      // one more at the end, without descendants
-  std::vector<token_id> tokens; // those of a subtree lie together
+  std::vector<node> nodes;
+  std::vector<unsigned char> bytes; // by node
+  std::vector<token_id> tokens;
 
-  std::uint32_t end() const { return static_cast<std::uint32_t>(nodes.size() - 1); }
   bool empty() const { return tokens.empty(); }
 };
 
