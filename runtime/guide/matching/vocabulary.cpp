@@ -65,6 +65,8 @@ std::pair<std::size_t, std::size_t> plain_prefix(std::string_view bytes) {
     if (step == utf8_state::step::invalid)
       break;
     if (step == utf8_state::step::complete) {
+      if (i >= 2 && (bytes.substr(i - 2, 3) == "\xE2\x80\xA8" || bytes.substr(i - 2, 3) == "\xE2\x80\xA9"))
+        break;
       ++characters;
       length = i + 1;
     }

@@ -311,7 +311,7 @@ bool expressions::search(expression a) {
     std::uint32_t parent;
   };
   std::vector<visit> visits{{a, 0}};
-  std::vector<std::uint32_t> open{0};
+  std::size_t next_visit = 0; // in breadth: the nearest end is found first
   constexpr std::uint8_t visited = 3;
   life_[a] = visited;
   const auto found = [&](std::uint32_t i) {
@@ -323,9 +323,8 @@ bool expressions::search(expression a) {
     return true;
   };
   try {
-    while (!open.empty()) {
-      const auto i = open.back();
-      open.pop_back();
+    while (next_visit < visits.size()) {
+      const auto i = static_cast<std::uint32_t>(next_visit++);
       derivatives(visits[i].at);
       const auto [begin, count] = derived_[visits[i].at];
       for (std::uint32_t k = 0; k < count; ++k) {
@@ -336,7 +335,6 @@ bool expressions::search(expression a) {
         if (n.nullable || life_[next] == 1 || !n.searches)
           return found(i);
         life_[next] = visited;
-        open.push_back(static_cast<std::uint32_t>(visits.size()));
         visits.push_back({next, i});
       }
     }

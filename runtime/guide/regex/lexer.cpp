@@ -130,20 +130,21 @@ lexer_state lexer::after_plain_character(lexer_state s) {
     return states_[s].plain;
   const auto ascii = uniform_after(s, plain_bytes());
   auto result = ascii;
-  // The well-formed sequences of UTF-8 (Unicode, table 3-7): first byte, range of the second, bytes after that.
-  struct sequence {
-    byte_set first, second;
-    int more;
-  };
+  // The well-formed sequences of UTF-8 (Unicode, table 3-7).
   static constexpr auto any = byte_set::range(0x80, 0xBF);
-  static constexpr sequence sequences[] = {
-    {byte_set::range(0xC2, 0xDF), any, 0},
-    {byte_set::of(0xE0), byte_set::range(0xA0, 0xBF), 1},
-    {byte_set::range(0xE1, 0xEC) | byte_set::range(0xEE, 0xEF), any, 1},
-    {byte_set::of(0xED), byte_set::range(0x80, 0x9F), 1},
-    {byte_set::of(0xF0), byte_set::range(0x90, 0xBF), 2},
-    {byte_set::range(0xF1, 0xF3), any, 2},
-    {byte_set::of(0xF4), byte_set::range(0x80, 0x8F), 2},
+  using bytes = byte_set;
+  static constexpr struct {
+    byte_set first, second, third, fourth; // empty: none
+  } sequences[] = {
+    {bytes::range(0xC2, 0xDF), any, {}, {}},
+    {bytes::of(0xE0), bytes::range(0xA0, 0xBF), any, {}},
+    {bytes::of(0xE1) | bytes::range(0xE3, 0xEC) | bytes::range(0xEE, 0xEF), any, any, {}},
+    {bytes::of(0xE2), bytes::of(0x80), bytes::range(0x80, 0xA7) | bytes::range(0xAA, 0xBF), {}}, // not U+2028, U+2029
+    {bytes::of(0xE2), bytes::range(0x81, 0xBF), any, {}},
+    {bytes::of(0xED), bytes::range(0x80, 0x9F), any, {}},
+    {bytes::of(0xF0), bytes::range(0x90, 0xBF), any, any},
+    {bytes::range(0xF1, 0xF3), any, any, any},
+    {bytes::of(0xF4), bytes::range(0x80, 0x8F), any, any},
   };
   const auto step = [&](lexer_state& at, const byte_set& bytes, bool last) {
     if (at != not_uniform)
@@ -156,9 +157,11 @@ lexer_state lexer::after_plain_character(lexer_state s) {
       break;
     auto at = s;
     step(at, q.first, false);
-    step(at, q.second, q.more == 0);
-    for (int i = 0; i < q.more; ++i)
-      step(at, any, i + 1 == q.more);
+    step(at, q.second, q.third.empty());
+    if (!q.third.empty())
+      step(at, q.third, q.fourth.empty());
+    if (!q.fourth.empty())
+      step(at, q.fourth, true);
     if (at != ascii)
       result = not_uniform;
   }

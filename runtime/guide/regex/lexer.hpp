@@ -15,8 +15,8 @@ namespace troupe::guides {
 using lexer_state = std::uint32_t;
 inline constexpr lexer_state dead_lexer = 0;
 
-/// JSON's characters that stand for themselves in strings: no quote, no backslash, no control character. In them,
-/// whole words are matched at once (masks.cpp).
+/// The ASCII among plain characters: those that stand for themselves in JSON's strings (no quote, no backslash, no control
+/// character), except U+2028 and U+2029, which `.` does not match. Tokens of them are allowed at once (masks.cpp).
 constexpr byte_set plain_bytes() {
   auto s = byte_set::range(0x20, 0x7F);
   byte_set special = byte_set::of('"') | byte_set::of('\\');

@@ -154,7 +154,7 @@ expression scalar_schemas::compute(const demand& d, json_type type) {
   auto result = d.negated ? no_text : all_of_type(type);
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
   for (const auto& [key, value] : std::vector(n.members)) {
-    if (lone && key != "$ref")
+    if ((lone && key != "$ref") || !doc_.knows(key))
       continue;
     const auto e = keyword(key, d.schema, value, d.negated, type);
     if (e == any_text)

@@ -162,6 +162,13 @@ schema_id schema_document::find(schema_id object, std::string_view key) const {
   return no_schema;
 }
 
+bool schema_document::knows(std::string_view keyword) const {
+  static constexpr std::array<std::string_view, 13> later{
+    "if", "const", "contains", "propertyNames", "prefixItems", "dependentRequired", "dependentSchemas", "minContains",
+    "maxContains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+  return !draft_4_ || std::ranges::find(later, keyword) == later.end();
+}
+
 bool schema_document::equal(schema_id a, schema_id b) const {
   const auto& x = nodes_[a];
   const auto& y = nodes_[b];
@@ -187,9 +194,12 @@ bool schema_document::equal(schema_id a, schema_id b) const {
 // -- references -----------------------------------------------------------------
 
 void schema_document::resolve(const guide_limits&) {
-  if (const auto dialect = find(root(), "$schema"); dialect != no_schema)
+  if (const auto dialect = find(root(), "$schema"); dialect != no_schema) {
     for (const auto* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
       lone_references_ |= nodes_[dialect].text.find(old) != std::string::npos;
+    for (const auto* old : {"draft-03", "draft-04"})
+      draft_4_ |= nodes_[dialect].text.find(old) != std::string::npos;
+  }
   names_[""] = root();
   collect(root(), "", true, 0);
   for (const auto& [from, base] : references_)

@@ -42,6 +42,8 @@ public:
   schema_id target(schema_id object) const { return targets_.at(object); }
   /// Drafts up to 7 ignore what stands beside `$ref`.
   bool lone_references() const { return lone_references_; }
+  /// Whether the schema's draft has the keyword; what it does not have is an annotation.
+  bool knows(std::string_view keyword) const;
   bool equal(schema_id a, schema_id b) const;
 
   // -- invented nodes -----------------------------------------------------------------
@@ -65,6 +67,7 @@ private:
   std::map<schema_id, schema_id> targets_;
   schema_id true_ = 0, false_ = 0;
   bool lone_references_ = false;
+  bool draft_4_ = false; // or earlier
 };
 
 /// The magnitude of a number's text, and whether it is negative (and not zero).

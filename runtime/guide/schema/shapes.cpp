@@ -66,7 +66,7 @@ bool schema_shapes::apply(const demand& d, progress& p) {
     return refute(d.schema, p);
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
   for (const auto& [key, value] : std::vector(n.members))
-    if ((!lone || key == "$ref") && !apply_keyword(key, d.schema, value, p))
+    if ((!lone || key == "$ref") && doc_.knows(key) && !apply_keyword(key, d.schema, value, p))
       return false;
   if (lone)
     return true;
@@ -244,7 +244,7 @@ bool schema_shapes::refute(schema_id schema, progress& p) {
     std::vector<std::vector<demand>> ways;
     const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
     for (const auto& [key, value] : std::vector(doc_.at(schema).members))
-      if ((!lone || key == "$ref") && refute_keyword(key, schema, value, ways, p.type)) {
+      if ((!lone || key == "$ref") && doc_.knows(key) && refute_keyword(key, schema, value, ways, p.type)) {
         ways = {{{doc_.boolean(true)}}};
         break;
       }
