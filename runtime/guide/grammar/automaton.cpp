@@ -189,14 +189,26 @@ automaton_state automaton::compute(automaton_state s, unsigned char byte) {
   return target;
 }
 
-automaton_state automaton::after_plain_character(automaton_state s) {
-  if (sets_[s].plain != not_asked)
-    return sets_[s].plain;
+automaton_state automaton::after(automaton_state s, alphabet a) {
+  const auto k = static_cast<std::size_t>(a);
+  if (sets_[s].after[k] != not_asked)
+    return sets_[s].after[k];
   bool uniform = true;
   for (std::uint32_t i = 0; i < sets_[s].scan_count && uniform; ++i)
-    uniform = grammar_.lexer().after_plain_character(scans_[sets_[s].scans + i].in) != lexer::not_uniform;
+    uniform = grammar_.lexer().after(scans_[sets_[s].scans + i].in, a) != lexer::not_uniform;
   const auto result = uniform ? next(s, 'a') : not_uniform;
-  sets_[s].plain = result;
+  sets_[s].after[k] = result;
+  return result;
+}
+
+std::uint32_t automaton::plain_characters(automaton_state s, std::uint32_t most) {
+  std::uint32_t result = 0;
+  for (std::uint32_t i = 0; i < sets_[s].scan_count; ++i) {
+    const auto n = grammar_.lexer().plain_characters(scans_[sets_[s].scans + i].in, most);
+    if (n == lexer::not_uniform)
+      return n;
+    result = std::max(result, n);
+  }
   return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include "runtime/guide/grammar/grammar.hpp"
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -39,9 +40,11 @@ public:
       open(s);
     return sets_[s].live;
   }
-  /// The state that every plain character leads to, or dead_state, or `not_uniform`.
+  /// The state that every character of the alphabet leads to, or dead_state, or `not_uniform`.
   static constexpr automaton_state not_uniform = 0xFFFFFFFF;
-  automaton_state after_plain_character(automaton_state s);
+  automaton_state after(automaton_state s, alphabet a);
+  /// As lexer::plain_characters.
+  std::uint32_t plain_characters(automaton_state s, std::uint32_t most);
 
   std::size_t size() const { return sets_.size(); }
   std::size_t memory() const;
@@ -76,7 +79,7 @@ private:
   struct set {
     std::uint32_t scans = 0, scan_count = 0, waiters = 0, waiter_count = 0;
     std::uint32_t row = no_row; // in rows_
-    automaton_state plain = not_asked;
+    std::array<automaton_state, alphabets> after{not_asked, not_asked, not_asked, not_asked};
     bool can_end = false;
     byte_set live;
   };

@@ -50,12 +50,11 @@ token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) const
 
 token_masks::stored token_masks::make(automaton_state s) {
   found_.clear();
-  const auto plain = states_.after_plain_character(s);
-  if (plain == s) {
-    add(vocabulary_.behind_any_plain(), s);
-    return pack(vocabulary_.plain(vocabulary_.longest_plain()));
+  if (const auto loop = loop_of(s)) {
+    add(vocabulary_.behind(*loop), s);
+    return pack(vocabulary_.only(*loop));
   }
-  if (plain == automaton::not_uniform) {
+  if (states_.after(s, alphabet::plain) == automaton::not_uniform) {
     if (const auto usual = usual_successor(s); usual != dead_state) {
       const auto& assumed = find(usual);
       mask out = assumed.dense;
@@ -139,31 +138,34 @@ void token_masks::correct(automaton_state s, automaton_state assumed, mask& out)
 /// Where plain characters lead from state to state, whichever they are: until none may follow, or they change nothing
 /// any more. `plain`: how many may follow; the other tokens are added. False if neither is the case.
 bool token_masks::add_counted(automaton_state s, std::size_t& plain) {
+  const auto characters = states_.plain_characters(s, static_cast<std::uint32_t>(vocabulary_.longest_plain()));
+  if (characters == lexer::not_uniform)
+    return false;
+  plain = characters;
   const auto& behind = vocabulary_.behind_plain();
-  std::vector<automaton_state> chain{s};
-  const auto most = std::max(vocabulary_.longest_plain() + 1, behind.size());
-  bool settled = false;
-  while (chain.size() <= most && !settled) {
-    const auto next = states_.after_plain_character(chain.back());
-    if (next == automaton::not_uniform)
-      return false;
-    if (next == dead_state)
-      break;
-    settled = next == chain.back();
-    if (!settled)
-      chain.push_back(next);
-  }
-  plain = settled ? vocabulary_.longest_plain() : chain.size() - 1;
-  for (std::size_t c = 0; c < behind.size() && (c < chain.size() || settled); ++c)
+  auto at = s;
+  for (std::size_t c = 0; c < behind.size() && at != dead_state; ++c) {
     if (!behind[c].empty())
-      add(behind[c], chain[std::min(c, chain.size() - 1)]);
+      add(behind[c], at);
+    at = states_.after(at, alphabet::plain);
+  }
+  if (at != dead_state)
+    add(vocabulary_.behind_long_plain(), s);
   return true;
 }
 
-/// A state that plain characters do not leave, and that most bytes lead to; or dead_state.
+/// The alphabet whose characters do not leave the state.
+std::optional<alphabet> token_masks::loop_of(automaton_state s) {
+  for (std::size_t a = 0; a < alphabets; ++a)
+    if (states_.after(s, static_cast<alphabet>(a)) == s)
+      return static_cast<alphabet>(a);
+  return {};
+}
+
+/// A state that some alphabet does not leave, and that most bytes lead to; or dead_state.
 automaton_state token_masks::usual_successor(automaton_state s) {
   for (const unsigned char probe : {'~', 'Q', 'z', '0', ' '})
-    if (const auto next = states_.next(s, probe); next != dead_state && states_.after_plain_character(next) == next)
+    if (const auto next = states_.next(s, probe); next != dead_state && loop_of(next))
       return next;
   return dead_state;
 }

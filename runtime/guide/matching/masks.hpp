@@ -11,7 +11,7 @@
 #include "runtime/guide/matching/vocabulary.hpp"
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -46,6 +46,7 @@ private:
   void add(const token_tree& tree, automaton_state s);
   void correct(automaton_state s, automaton_state assumed, mask& out);
   bool add_counted(automaton_state s, std::size_t& plain);
+  std::optional<alphabet> loop_of(automaton_state s);
   automaton_state usual_successor(automaton_state s);
 
   automaton& states_;

@@ -52,14 +52,18 @@ token_tree tree_of(std::vector<text> texts) {
   return tree;
 }
 
-/// Leading plain characters, and their bytes.
-std::pair<std::size_t, std::size_t> plain_prefix(std::string_view bytes) {
-  constexpr auto plain = plain_bytes();
-  std::size_t characters = 0, length = 0;
+struct prefix {
+  std::size_t characters = 0, bytes = 0;
+};
+
+/// Leading characters of an alphabet.
+prefix prefix_of(std::string_view bytes, alphabet a) {
+  const auto ascii = ascii_of(a);
+  prefix p;
   utf8_state utf8;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto b = static_cast<unsigned char>(bytes[i]);
-    if (b < 0x80 && !plain.has(b))
+    if (b < 0x80 ? !ascii.has(b) : a != alphabet::plain)
       break;
     const auto step = utf8.advance(b);
     if (step == utf8_state::step::invalid)
@@ -67,11 +71,14 @@ std::pair<std::size_t, std::size_t> plain_prefix(std::string_view bytes) {
     if (step == utf8_state::step::complete) {
       if (i >= 2 && (bytes.substr(i - 2, 3) == "\xE2\x80\xA8" || bytes.substr(i - 2, 3) == "\xE2\x80\xA9"))
         break;
-      ++characters;
-      length = i + 1;
+      p = {p.characters + 1, i + 1};
     }
   }
-  return {characters, length};
+  return p;
+}
+
+void set_bit(std::vector<std::uint64_t>& mask, token_id id) {
+  mask[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
 }
 
 } // namespace
@@ -83,34 +90,47 @@ guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token
   for (auto& e : entries)
     if (!e.bytes.empty() && e.bytes.size() <= longest_token && !is_end(e.id))
       bytes_[static_cast<std::size_t>(e.id)] = std::move(e.bytes);
-  std::vector<text> all, rest;
-  std::vector<std::vector<text>> by_prefix;
+  std::vector<text> all, far;
+  std::array<std::vector<text>, alphabets> behind;
+  std::vector<std::vector<text>> near;
   std::vector<std::vector<token_id>> plain;
+  only_.fill(std::vector<std::uint64_t>(words()));
   for (std::size_t i = 0; i < size; ++i) {
-    if (bytes_[i].empty())
+    const std::string_view bytes = bytes_[i];
+    if (bytes.empty())
       continue;
     const auto id = static_cast<token_id>(i);
-    all.push_back({bytes_[i], id});
-    const auto [characters, length] = plain_prefix(bytes_[i]);
-    if (length == bytes_[i].size()) {
-      plain.resize(std::max(plain.size(), characters + 1));
-      plain[characters].push_back(id);
-    } else {
-      const text t{std::string_view(bytes_[i]).substr(length), id};
-      rest.push_back(t);
-      by_prefix.resize(std::max(by_prefix.size(), characters + 1));
-      by_prefix[characters].push_back(t);
+    all.push_back({bytes, id});
+    for (std::size_t k = 0; k < alphabets; ++k) {
+      const auto p = prefix_of(bytes, static_cast<alphabet>(k));
+      if (p.bytes == bytes.size())
+        set_bit(only_[k], id);
+      else
+        behind[k].push_back({bytes.substr(p.bytes), id});
+      if (k > 0)
+        continue;
+      if (p.bytes == bytes.size()) {
+        plain.resize(std::max(plain.size(), p.characters + 1));
+        plain[p.characters].push_back(id);
+      } else if (p.characters > longest_prefix)
+        far.push_back({bytes, id});
+      else {
+        near.resize(std::max(near.size(), p.characters + 1));
+        near[p.characters].push_back({bytes.substr(p.bytes), id});
+      }
     }
   }
   all_ = tree_of(std::move(all));
-  behind_any_plain_ = tree_of(std::move(rest));
-  for (auto& texts : by_prefix)
+  for (std::size_t k = 0; k < alphabets; ++k)
+    behind_[k] = tree_of(std::move(behind[k]));
+  behind_long_plain_ = tree_of(std::move(far));
+  for (auto& texts : near)
     behind_plain_.push_back(tree_of(std::move(texts)));
   plain_.emplace_back(words());
   for (std::size_t c = 1; c < plain.size(); ++c) {
     plain_.push_back(plain_.back());
     for (const auto id : plain[c])
-      plain_.back()[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+      set_bit(plain_.back(), id);
   }
 }
 
@@ -139,7 +159,10 @@ std::span<const std::uint64_t> guide_vocabulary::plain(std::size_t characters) c
 
 std::size_t guide_vocabulary::memory() const {
   const auto of = [](const token_tree& t) { return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4; };
-  auto sum = of(all_) + of(behind_any_plain_) + plain_.size() * words() * 8 + bytes_.size() * sizeof(std::string);
+  auto sum = of(all_) + of(behind_long_plain_) + (plain_.size() + alphabets) * words() * 8 +
+    bytes_.size() * sizeof(std::string);
+  for (const auto& t : behind_)
+    sum += of(t);
   for (const auto& t : behind_plain_)
     sum += of(t);
   return sum;

@@ -1,10 +1,12 @@
 // The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut
-// behind their leading plain characters (lexer.hpp), because most tokens are nothing else and most text of JSON lies in
-// strings. Built once per tokenizer, immutable, shared by all threads and guides.
+// behind their leading characters of an alphabet (lexer.hpp), because most tokens are nothing else and most text of JSON
+// lies in strings. Built once per tokenizer, immutable, shared by all threads and guides.
 #pragma once
 
+#include "runtime/guide/regex/lexer.hpp"
 #include "runtime/support/types.hpp"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -58,10 +60,15 @@ public:
   std::span<const std::uint64_t> plain(std::size_t characters) const;
   /// The most characters of a plain token.
   std::size_t longest_plain() const { return plain_.size() - 1; }
-  /// The other tokens behind their plain characters, by how many those are.
+  /// The other tokens behind their plain characters, by how many those are: up to `longest_prefix`.
+  static constexpr std::size_t longest_prefix = 24;
   const std::vector<token_tree>& behind_plain() const { return behind_plain_; }
-  /// The same, whatever their number.
-  const token_tree& behind_any_plain() const { return behind_any_plain_; }
+  /// Those with more, uncut.
+  const token_tree& behind_long_plain() const { return behind_long_plain_; }
+
+  /// Tokens of an alphabet alone: a mask; and the others behind their leading characters of the alphabet.
+  std::span<const std::uint64_t> only(alphabet a) const { return only_[static_cast<std::size_t>(a)]; }
+  const token_tree& behind(alphabet a) const { return behind_[static_cast<std::size_t>(a)]; }
 
   std::size_t memory() const; // bytes, about
 
@@ -71,7 +78,9 @@ private:
   token_tree all_;
   std::vector<std::vector<std::uint64_t>> plain_;
   std::vector<token_tree> behind_plain_;
-  token_tree behind_any_plain_;
+  token_tree behind_long_plain_;
+  std::array<std::vector<std::uint64_t>, alphabets> only_;
+  std::array<token_tree, alphabets> behind_;
 };
 
 } // namespace troupe::guides

@@ -125,11 +125,19 @@ lexer_state lexer::uniform_after(lexer_state s, const byte_set& bytes) {
   return uniform ? target : not_uniform;
 }
 
-lexer_state lexer::after_plain_character(lexer_state s) {
-  if (states_[s].plain != unknown)
-    return states_[s].plain;
-  const auto ascii = uniform_after(s, plain_bytes());
-  auto result = ascii;
+lexer_state lexer::after(lexer_state s, alphabet a) {
+  const auto k = static_cast<std::size_t>(a);
+  if (states_[s].after[k] == unknown) {
+    auto to = uniform_after(s, ascii_of(a));
+    if (a == alphabet::plain && to != not_uniform && !characters_lead(s, to))
+      to = not_uniform;
+    states_[s].after[k] = to;
+  }
+  return states_[s].after[k];
+}
+
+/// Whether all plain characters beyond ASCII lead there, without a match on the way.
+bool lexer::characters_lead(lexer_state s, lexer_state to) {
   // The well-formed sequences of UTF-8 (Unicode, table 3-7).
   static constexpr auto any = byte_set::range(0x80, 0xBF);
   using bytes = byte_set;
@@ -146,15 +154,13 @@ lexer_state lexer::after_plain_character(lexer_state s) {
     {bytes::range(0xF1, 0xF3), any, any, any},
     {bytes::of(0xF4), bytes::range(0x80, 0x8F), any, any},
   };
-  const auto step = [&](lexer_state& at, const byte_set& bytes, bool last) {
+  const auto step = [&](lexer_state& at, const byte_set& set, bool last) {
     if (at != not_uniform)
-      at = uniform_after(at, bytes);
+      at = uniform_after(at, set);
     if (at != not_uniform && !last && !accepts(at).empty())
       at = not_uniform;
   };
   for (const auto& q : sequences) {
-    if (result == not_uniform)
-      break;
     auto at = s;
     step(at, q.first, false);
     step(at, q.second, q.third.empty());
@@ -162,11 +168,24 @@ lexer_state lexer::after_plain_character(lexer_state s) {
       step(at, q.third, q.fourth.empty());
     if (!q.fourth.empty())
       step(at, q.fourth, true);
-    if (at != ascii)
-      result = not_uniform;
+    if (at != to)
+      return false;
   }
-  states_[s].plain = result;
-  return result;
+  return true;
+}
+
+std::uint32_t lexer::plain_characters(lexer_state s, std::uint32_t most) {
+  for (std::uint32_t n = 0; n < most; ++n) {
+    const auto next = after(s, alphabet::plain);
+    if (next == not_uniform || !accepts(next).empty())
+      return not_uniform;
+    if (next == dead_lexer)
+      return n;
+    if (next == s)
+      break;
+    s = next;
+  }
+  return most;
 }
 
 } // namespace troupe::guides

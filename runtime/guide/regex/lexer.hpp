@@ -15,12 +15,25 @@ namespace troupe::guides {
 using lexer_state = std::uint32_t;
 inline constexpr lexer_state dead_lexer = 0;
 
-/// The ASCII among plain characters: those that stand for themselves in JSON's strings (no quote, no backslash, no control
-/// character), except U+2028 and U+2029, which `.` does not match. Tokens of them are allowed at once (masks.cpp).
-constexpr byte_set plain_bytes() {
-  auto s = byte_set::range(0x20, 0x7F);
-  byte_set special = byte_set::of('"') | byte_set::of('\\');
-  return s &= ~special;
+/// Sets of characters that states often treat alike. Tokens made of one of them alone are decided at once (masks.cpp).
+/// The first: characters that stand for themselves in JSON's strings (no quote, no backslash, no control character),
+/// except U+2028 and U+2029, which `.` does not match. The others are ASCII.
+enum class alphabet : std::uint8_t { plain, name, alphanumeric, lower };
+inline constexpr std::size_t alphabets = 4;
+constexpr byte_set ascii_of(alphabet a) {
+  const auto lower = byte_set::range('a', 'z');
+  const auto alphanumeric = lower | byte_set::range('A', 'Z') | byte_set::range('0', '9');
+  switch (a) {
+    case alphabet::plain:
+      return byte_set::range(0x20, 0x7F) & ~(byte_set::of('"') | byte_set::of('\\'));
+    case alphabet::name:
+      return alphanumeric | byte_set::of('_') | byte_set::of('-');
+    case alphabet::alphanumeric:
+      return alphanumeric;
+    case alphabet::lower:
+      break;
+  }
+  return lower;
 }
 
 struct tagged_expression {
@@ -61,23 +74,26 @@ public:
     return {accepts_.data() + states_[s].accepts, states_[s].accept_count};
   }
 
-  /// Whether every plain character leads to one and the same state, without a match on the way to it; the state, which
-  /// may be dead, or `not_uniform`.
+  /// The state that every character of the alphabet leads to, which may be dead, or `not_uniform`; also that if there is
+  /// a match within a character.
   static constexpr lexer_state not_uniform = 0xFFFFFFFF;
-  lexer_state after_plain_character(lexer_state s);
+  lexer_state after(lexer_state s, alphabet a);
+  /// How many plain characters can follow, whichever they are, without a match behind any of them; `most` if it is more;
+  /// `not_uniform` if at some point before that it matters which.
+  std::uint32_t plain_characters(lexer_state s, std::uint32_t most);
 
   std::size_t size() const { return states_.size(); }
   std::size_t memory() const;
 
 private:
-  static constexpr std::uint32_t unknown = 0xFFFFFFFE;
+  static constexpr std::uint32_t unknown = 0xFFFFFFFD;
   struct state {
     byte_set live;
     std::uint32_t entries = 0, entry_count = 0; // in entries_
     std::uint32_t accepts = 0, accept_count = 0;
     std::uint32_t classes = 0; // in classes_
     std::uint32_t targets = 0; // in targets_, by class
-    lexer_state plain = unknown;
+    std::array<lexer_state, alphabets> after{unknown, unknown, unknown, unknown};
     bool expanded = false;
     bool goes_on = false;
   };
@@ -85,6 +101,7 @@ private:
   lexer_state intern(std::vector<tagged_expression> entries);
   void expand(lexer_state s);
   lexer_state uniform_after(lexer_state s, const byte_set& bytes);
+  bool characters_lead(lexer_state s, lexer_state to);
 
   expressions expressions_;
   guide_limits limits_;

@@ -169,10 +169,10 @@ TEST_CASE("characters that leave a state where it is are found") {
   lexer l;
   const tagged_expression string{0, any_json_string(l.regex())};
   const auto inside = l.next(l.start({&string, 1}), '"');
-  CHECK(l.after_plain_character(inside) == inside);
-  CHECK(l.after_plain_character(l.next(inside, '\\')) == lexer::not_uniform);
+  CHECK(l.after(inside, alphabet::plain) == inside);
+  CHECK(l.after(l.next(inside, '\\'), alphabet::plain) == lexer::not_uniform);
   const tagged_expression name{0, whole_pattern(l.regex(), "[a-z]*")};
-  CHECK(l.after_plain_character(l.start({&name, 1})) == lexer::not_uniform);
+  CHECK(l.after(l.start({&name, 1}), alphabet::plain) == lexer::not_uniform);
 }
 
 TEST_CASE("what is wrong or not supported is refused with a sentence") {
