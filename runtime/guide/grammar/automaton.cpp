@@ -201,10 +201,10 @@ automaton_state automaton::after(automaton_state s, alphabet a) {
   return result;
 }
 
-std::uint32_t automaton::plain_characters(automaton_state s, std::uint32_t most) {
+std::uint32_t automaton::characters(automaton_state s, alphabet a, std::uint32_t most) {
   std::uint32_t result = 0;
   for (std::uint32_t i = 0; i < sets_[s].scan_count; ++i) {
-    const auto n = grammar_.lexer().plain_characters(scans_[sets_[s].scans + i].in, most);
+    const auto n = grammar_.lexer().characters(scans_[sets_[s].scans + i].in, a, most);
     if (n == lexer::not_uniform)
       return n;
     result = std::max(result, n);

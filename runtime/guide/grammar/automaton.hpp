@@ -43,8 +43,8 @@ public:
   /// The state that every character of the alphabet leads to, or dead_state, or `not_uniform`.
   static constexpr automaton_state not_uniform = 0xFFFFFFFF;
   automaton_state after(automaton_state s, alphabet a);
-  /// As lexer::plain_characters.
-  std::uint32_t plain_characters(automaton_state s, std::uint32_t most);
+  /// As lexer::characters.
+  std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
 
   std::size_t size() const { return sets_.size(); }
   std::size_t memory() const;

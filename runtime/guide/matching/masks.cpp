@@ -51,21 +51,22 @@ token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) const
 token_masks::stored token_masks::make(automaton_state s) {
   found_.clear();
   if (const auto loop = loop_of(s)) {
-    add(vocabulary_.behind(*loop), s);
-    return pack(vocabulary_.only(*loop));
+    const auto& tokens = vocabulary_.of(*loop);
+    add(tokens.behind, s);
+    return pack(tokens.only.back());
   }
-  if (states_.after(s, alphabet::plain) == automaton::not_uniform) {
-    if (const auto usual = usual_successor(s); usual != dead_state) {
-      const auto& assumed = find(usual);
-      mask out = assumed.dense;
-      out.resize(vocabulary_.words());
-      for (const auto id : assumed.sparse)
-        set(out, id);
-      correct(s, usual, out);
-      return {std::move(out), {}};
-    }
-  } else if (std::size_t characters = 0; add_counted(s, characters))
-    return pack(characters == 0 ? std::span<const std::uint64_t>() : vocabulary_.plain(characters));
+  if (const auto usual = usual_successor(s); usual != dead_state) {
+    const auto& assumed = find(usual);
+    found_.clear();
+    mask out = assumed.dense;
+    out.resize(vocabulary_.words());
+    for (const auto id : assumed.sparse)
+      set(out, id);
+    correct(s, usual, out);
+    return {std::move(out), {}};
+  }
+  if (const auto* only = add_counted(s))
+    return pack(*only);
   found_.clear();
   add(vocabulary_.all(), s);
   return pack({});
@@ -135,23 +136,29 @@ void token_masks::correct(automaton_state s, automaton_state assumed, mask& out)
   }
 }
 
-/// Where plain characters lead from state to state, whichever they are: until none may follow, or they change nothing
-/// any more. `plain`: how many may follow; the other tokens are added. False if neither is the case.
-bool token_masks::add_counted(automaton_state s, std::size_t& plain) {
-  const auto characters = states_.plain_characters(s, static_cast<std::uint32_t>(vocabulary_.longest_plain()));
-  if (characters == lexer::not_uniform)
-    return false;
-  plain = characters;
-  const auto& behind = vocabulary_.behind_plain();
-  auto at = s;
-  for (std::size_t c = 0; c < behind.size() && at != dead_state; ++c) {
-    if (!behind[c].empty())
-      add(behind[c], at);
-    at = states_.after(at, alphabet::plain);
+/// Where the characters of an alphabet lead from state to state, whichever they are, until none may follow: adds the
+/// tokens that have others too. The mask of those that have not, or nothing if there is no such alphabet.
+const token_masks::mask* token_masks::add_counted(automaton_state s) {
+  for (std::size_t k = 0; k < alphabets; ++k) {
+    const auto a = static_cast<alphabet>(k);
+    const auto first = states_.after(s, a);
+    if (first == automaton::not_uniform || first == dead_state)
+      continue;
+    const auto& tokens = vocabulary_.of(a);
+    const auto count = states_.characters(s, a, static_cast<std::uint32_t>(tokens.only.size()));
+    if (count == lexer::not_uniform)
+      continue;
+    auto at = s;
+    for (std::size_t c = 0; c < tokens.behind_count.size() && at != dead_state; ++c) {
+      if (!tokens.behind_count[c].empty())
+        add(tokens.behind_count[c], at);
+      at = states_.after(at, a);
+    }
+    if (at != dead_state)
+      add(tokens.more, s);
+    return &tokens.only[std::min<std::size_t>(count, tokens.only.size() - 1)];
   }
-  if (at != dead_state)
-    add(vocabulary_.behind_long_plain(), s);
-  return true;
+  return nullptr;
 }
 
 /// The alphabet whose characters do not leave the state.

@@ -45,7 +45,7 @@ private:
   stored pack(std::span<const std::uint64_t> base) const;
   void add(const token_tree& tree, automaton_state s);
   void correct(automaton_state s, automaton_state assumed, mask& out);
-  bool add_counted(automaton_state s, std::size_t& plain);
+  const mask* add_counted(automaton_state s);
   std::optional<alphabet> loop_of(automaton_state s);
   automaton_state usual_successor(automaton_state s);
 

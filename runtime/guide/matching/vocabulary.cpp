@@ -81,6 +81,40 @@ void set_bit(std::vector<std::uint64_t>& mask, token_id id) {
   mask[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
 }
 
+alphabet_tokens tokens_by(alphabet a, const std::vector<text>& all, std::size_t words) {
+  alphabet_tokens result;
+  std::vector<text> behind, more;
+  std::vector<std::vector<text>> by_count;
+  std::vector<std::vector<token_id>> only;
+  for (const auto& t : all) {
+    const auto p = prefix_of(t.bytes, a);
+    const text rest{t.bytes.substr(p.bytes), t.id};
+    if (rest.bytes.empty()) {
+      only.resize(std::max(only.size(), p.characters + 1));
+      only[p.characters].push_back(t.id);
+      continue;
+    }
+    behind.push_back(rest);
+    if (p.characters > alphabet_tokens::longest)
+      more.push_back(t);
+    else {
+      by_count.resize(std::max(by_count.size(), p.characters + 1));
+      by_count[p.characters].push_back(rest);
+    }
+  }
+  result.behind = tree_of(std::move(behind));
+  result.more = tree_of(std::move(more));
+  for (auto& texts : by_count)
+    result.behind_count.push_back(tree_of(std::move(texts)));
+  result.only.emplace_back(words);
+  for (std::size_t c = 1; c < only.size(); ++c) {
+    result.only.push_back(result.only.back());
+    for (const auto id : only[c])
+      set_bit(result.only.back(), id);
+  }
+  return result;
+}
+
 } // namespace
 
 guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size)
@@ -90,48 +124,13 @@ guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token
   for (auto& e : entries)
     if (!e.bytes.empty() && e.bytes.size() <= longest_token && !is_end(e.id))
       bytes_[static_cast<std::size_t>(e.id)] = std::move(e.bytes);
-  std::vector<text> all, far;
-  std::array<std::vector<text>, alphabets> behind;
-  std::vector<std::vector<text>> near;
-  std::vector<std::vector<token_id>> plain;
-  only_.fill(std::vector<std::uint64_t>(words()));
-  for (std::size_t i = 0; i < size; ++i) {
-    const std::string_view bytes = bytes_[i];
-    if (bytes.empty())
-      continue;
-    const auto id = static_cast<token_id>(i);
-    all.push_back({bytes, id});
-    for (std::size_t k = 0; k < alphabets; ++k) {
-      const auto p = prefix_of(bytes, static_cast<alphabet>(k));
-      if (p.bytes == bytes.size())
-        set_bit(only_[k], id);
-      else
-        behind[k].push_back({bytes.substr(p.bytes), id});
-      if (k > 0)
-        continue;
-      if (p.bytes == bytes.size()) {
-        plain.resize(std::max(plain.size(), p.characters + 1));
-        plain[p.characters].push_back(id);
-      } else if (p.characters > longest_prefix)
-        far.push_back({bytes, id});
-      else {
-        near.resize(std::max(near.size(), p.characters + 1));
-        near[p.characters].push_back({bytes.substr(p.bytes), id});
-      }
-    }
-  }
+  std::vector<text> all;
+  for (std::size_t i = 0; i < size; ++i)
+    if (!bytes_[i].empty())
+      all.push_back({bytes_[i], static_cast<token_id>(i)});
+  for (std::size_t a = 0; a < alphabets; ++a)
+    by_alphabet_[a] = tokens_by(static_cast<alphabet>(a), all, words());
   all_ = tree_of(std::move(all));
-  for (std::size_t k = 0; k < alphabets; ++k)
-    behind_[k] = tree_of(std::move(behind[k]));
-  behind_long_plain_ = tree_of(std::move(far));
-  for (auto& texts : near)
-    behind_plain_.push_back(tree_of(std::move(texts)));
-  plain_.emplace_back(words());
-  for (std::size_t c = 1; c < plain.size(); ++c) {
-    plain_.push_back(plain_.back());
-    for (const auto id : plain[c])
-      set_bit(plain_.back(), id);
-  }
 }
 
 std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& tokens, std::span<const token_id> end) {
@@ -153,18 +152,14 @@ std::string_view guide_vocabulary::bytes(token_id id) const {
 
 bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }
 
-std::span<const std::uint64_t> guide_vocabulary::plain(std::size_t characters) const {
-  return plain_[std::min(characters, longest_plain())];
-}
-
 std::size_t guide_vocabulary::memory() const {
   const auto of = [](const token_tree& t) { return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4; };
-  auto sum = of(all_) + of(behind_long_plain_) + (plain_.size() + alphabets) * words() * 8 +
-    bytes_.size() * sizeof(std::string);
-  for (const auto& t : behind_)
-    sum += of(t);
-  for (const auto& t : behind_plain_)
-    sum += of(t);
+  auto sum = of(all_) + bytes_.size() * sizeof(std::string);
+  for (const auto& t : by_alphabet_) {
+    sum += of(t.behind) + of(t.more) + t.only.size() * words() * 8;
+    for (const auto& tree : t.behind_count)
+      sum += of(tree);
+  }
   return sum;
 }
 

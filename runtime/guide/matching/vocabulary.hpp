@@ -37,6 +37,19 @@ struct token_tree {
   bool empty() const { return tokens.empty(); }
 };
 
+/// The tokens as they begin with characters of an alphabet.
+struct alphabet_tokens {
+  using mask = std::vector<std::uint64_t>;
+  /// Tokens of the alphabet alone, by the most characters that they may have; 0 is none.
+  std::vector<mask> only;
+  /// The other tokens, behind those characters.
+  token_tree behind;
+  /// The same by how many those are, up to `longest`; and the tokens with more, uncut.
+  static constexpr std::size_t longest = 24;
+  std::vector<token_tree> behind_count;
+  token_tree more;
+};
+
 class guide_vocabulary {
 public:
   struct entry {
@@ -56,19 +69,7 @@ public:
   std::span<const token_id> end_tokens() const { return end_; }
 
   const token_tree& all() const { return all_; }
-  /// Tokens of at most so many characters, all plain: a mask. 0 is none.
-  std::span<const std::uint64_t> plain(std::size_t characters) const;
-  /// The most characters of a plain token.
-  std::size_t longest_plain() const { return plain_.size() - 1; }
-  /// The other tokens behind their plain characters, by how many those are: up to `longest_prefix`.
-  static constexpr std::size_t longest_prefix = 24;
-  const std::vector<token_tree>& behind_plain() const { return behind_plain_; }
-  /// Those with more, uncut.
-  const token_tree& behind_long_plain() const { return behind_long_plain_; }
-
-  /// Tokens of an alphabet alone: a mask; and the others behind their leading characters of the alphabet.
-  std::span<const std::uint64_t> only(alphabet a) const { return only_[static_cast<std::size_t>(a)]; }
-  const token_tree& behind(alphabet a) const { return behind_[static_cast<std::size_t>(a)]; }
+  const alphabet_tokens& of(alphabet a) const { return by_alphabet_[static_cast<std::size_t>(a)]; }
 
   std::size_t memory() const; // bytes, about
 
@@ -76,11 +77,7 @@ private:
   std::vector<std::string> bytes_; // by id
   std::vector<token_id> end_;
   token_tree all_;
-  std::vector<std::vector<std::uint64_t>> plain_;
-  std::vector<token_tree> behind_plain_;
-  token_tree behind_long_plain_;
-  std::array<std::vector<std::uint64_t>, alphabets> only_;
-  std::array<token_tree, alphabets> behind_;
+  std::array<alphabet_tokens, alphabets> by_alphabet_;
 };
 
 } // namespace troupe::guides

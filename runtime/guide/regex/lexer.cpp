@@ -174,9 +174,9 @@ bool lexer::characters_lead(lexer_state s, lexer_state to) {
   return true;
 }
 
-std::uint32_t lexer::plain_characters(lexer_state s, std::uint32_t most) {
+std::uint32_t lexer::characters(lexer_state s, alphabet a, std::uint32_t most) {
   for (std::uint32_t n = 0; n < most; ++n) {
-    const auto next = after(s, alphabet::plain);
+    const auto next = after(s, a);
     if (next == not_uniform || !accepts(next).empty())
       return not_uniform;
     if (next == dead_lexer)

@@ -78,9 +78,9 @@ public:
   /// a match within a character.
   static constexpr lexer_state not_uniform = 0xFFFFFFFF;
   lexer_state after(lexer_state s, alphabet a);
-  /// How many plain characters can follow, whichever they are, without a match behind any of them; `most` if it is more;
+  /// How many characters of the alphabet can follow, whichever they are, without a match behind any of them; `most` if it is more;
   /// `not_uniform` if at some point before that it matters which.
-  std::uint32_t plain_characters(lexer_state s, std::uint32_t most);
+  std::uint32_t characters(lexer_state s, alphabet a, std::uint32_t most);
 
   std::size_t size() const { return states_.size(); }
   std::size_t memory() const;
