@@ -1,7 +1,9 @@
 #include "runtime/guide/compile.hpp"
 
+#include "runtime/guide/grammar/grammar_text.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
+#include "runtime/guide/structural_tag.hpp"
 #include "runtime/support/utf8.hpp"
 
 namespace troupe::guides {
@@ -47,8 +49,12 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
       g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, {source.any_order, source.compact}, limits));
       break;
     }
-    default:
-      throw failure(errc::unsupported, "this kind of guide is not supported");
+    case guide_source::kind::grammar:
+      g.set_root(add_grammar(g, source.text));
+      break;
+    case guide_source::kind::structural_tag:
+      g.set_root(add_structural_tag(g, source.text));
+      break;
   }
   g.finish();
   return g;

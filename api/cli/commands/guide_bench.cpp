@@ -117,7 +117,7 @@ std::optional<std::size_t> rejected_at(guides::guide_state state, const guides::
         throw failure(errc::internal, "the mask of token " + std::to_string(id) + " is wrong behind `" + state.text() + "`");
     }
     std::size_t taken = 0;
-    if (!state.advance(vocabulary.bytes(id), &taken))
+    if (vocabulary.bytes(id).empty() || !state.advance(vocabulary.bytes(id), &taken))
       return state.text().size() + taken;
   }
   if (!state.can_end())
