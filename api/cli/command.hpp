@@ -24,6 +24,8 @@ command add_serve(CLI::App& troupe);
 command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
+command add_guide_check(CLI::App& guide);
+command add_guide_bench(CLI::App& guide);
 command add_bench_model(CLI::App& bench);
 command add_bench_machine(CLI::App& bench);
 command add_bench_speculate(CLI::App& bench);

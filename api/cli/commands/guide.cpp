@@ -1,0 +1,167 @@
+#include "api/cli/command.hpp"
+#include "api/cli/commands/guide_bench.hpp"
+#include "api/cli/common_options.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
+#include "runtime/import/model_source.hpp"
+#include "runtime/support/file_reading.hpp"
+#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json_text.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <iostream>
+
+namespace troupe::cli {
+
+namespace {
+
+using source_kind = guides::guide_source::kind;
+
+struct check_options {
+  std::string model;
+  std::string json_schema, regex, grammar, structural_tag;
+  std::vector<std::string> choices;
+  bool json_object = false, any_order = false, compact = false;
+};
+
+guides::guide_source source_of(const check_options& o) {
+  guides::guide_source source{.any_order = o.any_order, .compact = o.compact};
+  int given = 0;
+  const auto take = [&](bool is_given, source_kind kind, std::string text) {
+    if (!is_given)
+      return;
+    source.what = kind;
+    source.text = std::move(text);
+    ++given;
+  };
+  const auto file = [](const std::string& name) { return name.empty() ? std::string() : read_file(name, files::text); };
+  take(o.json_object, source_kind::json_object, {});
+  take(!o.json_schema.empty(), source_kind::json_schema, file(o.json_schema));
+  take(!o.regex.empty(), source_kind::regex, o.regex);
+  take(!o.grammar.empty(), source_kind::grammar, file(o.grammar));
+  take(!o.structural_tag.empty(), source_kind::structural_tag, file(o.structural_tag));
+  take(!o.choices.empty(), source_kind::choice, {});
+  source.choices = o.choices;
+  if (given != 1)
+    throw failure(errc::bad_request, "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or "
+                                     "--structural-tag");
+  return source;
+}
+
+int report_refusal(const failure& f) {
+  std::cerr << "troupe: " << f.what() << std::endl;
+  return usage_error;
+}
+
+int check(const check_options& options) {
+  require_model(options.model);
+  const auto tokens = open_tokenizer(options.model);
+  const auto vocabulary = guides::guide_vocabulary::of(*tokens);
+  std::shared_ptr<const guides::guide> guide;
+  bool is_json = false;
+  try {
+    const auto source = source_of(options);
+    is_json = source.what == source_kind::json_object || source.what == source_kind::json_schema;
+    guide = guides::compile_guide(source, vocabulary);
+  } catch (const failure& f) {
+    return report_refusal(f);
+  }
+  const auto input = read_stdin();
+  for (std::size_t begin = 0, line = 1; begin < input.size(); ++line) {
+    const auto end = std::min(input.find('\n', begin), input.size());
+    auto text = input.substr(begin, end - begin);
+    begin = end + 1;
+    if (text.ends_with('\r'))
+      text.pop_back();
+    if (text.empty())
+      continue;
+    if (!is_json) {
+      const auto parsed = json::document::parse(text, "line " + std::to_string(line), errc::bad_request);
+      text = json::reader(parsed).string();
+    }
+    const auto at = rejected_at(guides::guide_state(guide), *vocabulary, tokens->encode(text, false), nullptr);
+    std::cout << (at ? "rejected: byte " + std::to_string(*at) : "accepted") << "\n";
+  }
+  return 0;
+}
+
+struct bench_options : guide_bench_options {
+  std::string model;
+  bool json = false, verbose = false;
+};
+
+std::string times_json(const time_summary& t) {
+  return "{\"average\":" + json_number(t.average) + ",\"p50\":" + json_number(t.p50) + ",\"p90\":" + json_number(t.p90) +
+    ",\"p99\":" + json_number(t.p99) + ",\"max\":" + json_number(t.most) + "}";
+}
+
+std::string times_text(const time_summary& t) {
+  char text[160];
+  std::snprintf(text, sizeof text, "average %.1f, p50 %.1f, p90 %.1f, p99 %.1f, max %.1f", t.average, t.p50, t.p90, t.p99,
+                t.most);
+  return text;
+}
+
+int bench(const bench_options& options) {
+  require_model(options.model);
+  const auto tokens = open_tokenizer(options.model);
+  const auto vocabulary = guides::guide_vocabulary::of(*tokens);
+  const auto result = bench_guides(options, *tokens, vocabulary, [&](std::string_view name, std::string_view what) {
+    if (options.verbose)
+      std::cerr << name << ": " << what << "\n";
+  });
+  if (options.json) {
+    std::cout << "{\"schemas\":" << result.schemas << ",\"passed\":" << result.passed
+              << ",\"refused\":" << result.refused << ",\"valid_accepted\":" << result.valid_accepted
+              << ",\"valid_rejected\":" << result.valid_rejected << ",\"invalid_rejected\":" << result.invalid_rejected
+              << ",\"invalid_accepted\":" << result.invalid_accepted << ",\"compile_us\":" << times_json(result.compile)
+              << ",\"mask_us\":" << times_json(result.mask) << "}\n";
+    return 0;
+  }
+  std::cout << "schemas: " << result.schemas << ", " << result.passed << " pass, " << result.refused << " refused\n"
+            << "valid documents: " << result.valid_accepted << " accepted, " << result.valid_rejected << " rejected\n"
+            << "invalid documents: " << result.invalid_rejected << " rejected, " << result.invalid_accepted
+            << " accepted\n"
+            << "compile, µs: " << times_text(result.compile) << "\n"
+            << "mask, µs: " << times_text(result.mask) << "\n";
+  return 0;
+}
+
+void add_style_options(CLI::App& app, bool& any_order, bool& compact) {
+  app.add_flag("--any-order", any_order, "Properties in any order, rather than the schema's");
+  app.add_flag("--compact", compact, "JSON without white space");
+}
+
+} // namespace
+
+command add_guide_check(CLI::App& guide) {
+  const auto options = std::make_shared<check_options>();
+  auto* app = guide.add_subcommand("check", "Say which documents on stdin a guide accepts");
+  app->add_option("--json-schema", options->json_schema, "A file with a JSON Schema");
+  app->add_flag("--json-object", options->json_object, "Any JSON object");
+  app->add_option("--regex", options->regex, "A regular expression");
+  app->add_option("--grammar", options->grammar, "A file with a grammar: GBNF or Lark");
+  app->add_option("--choice", options->choices, "One of these texts; may be repeated")->take_all();
+  app->add_option("--structural-tag", options->structural_tag, "A file with a structural tag");
+  add_style_options(*app, options->any_order, options->compact);
+  add_model_option(*app, options->model);
+  add_common_options(*app);
+  app->footer("Reads one document a line: JSON, or for guides that are not of JSON a JSON string with the text. They are fed\n"
+              "token by token, as the model's tokenizer splits them. Prints `accepted` or `rejected: byte N` for each.\n"
+              "Exit status 2 if the guide cannot be compiled.");
+  return {app, [options] { return check(*options); }};
+}
+
+command add_guide_bench(CLI::App& guide) {
+  const auto options = std::make_shared<bench_options>();
+  auto* app = guide.add_subcommand("bench", "Measure guides over JSON Schemas with documents");
+  app->add_option("--schemas", options->schemas, "JSON Lines: {name, schema, tests: [{valid, data}]}")->required();
+  add_style_options(*app, options->any_order, options->compact);
+  app->add_flag("--verbose", options->verbose, "Tell why a schema does not pass");
+  app->add_flag("--json", options->json, "Print one JSON object")->group(output_group);
+  add_model_option(*app, options->model);
+  add_common_options(*app);
+  return {app, [options] { return bench(*options); }};
+}
+
+} // namespace troupe::cli

@@ -1,0 +1,112 @@
+// The automaton of a grammar over bytes, built while it is used. A state is an Earley set: every position in every rule
+// that the text so far may have reached, with the states in which those rules began. Sets are shared by content, so that
+// texts that allow the same continuations are in the same state, and what is known of a state (its transitions, its
+// masks) serves all of them. Work is bounded by the limits on states and items. Not for concurrent use.
+#pragma once
+
+#include "runtime/guide/grammar/grammar.hpp"
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace troupe::guides {
+
+using automaton_state = std::uint32_t;
+inline constexpr automaton_state dead_state = 0;
+
+class automaton {
+public:
+  /// `g` is finished.
+  explicit automaton(const grammar& g);
+
+  automaton_state start() const { return start_; }
+  /// Throws failure(bad_request) beyond the limits.
+  automaton_state next(automaton_state s, unsigned char byte) {
+    const auto row = sets_[s].row;
+    if (row != no_row) {
+      const auto known = rows_[row + byte];
+      if (known != unknown)
+        return known;
+    }
+    return compute(s, byte);
+  }
+  bool can_end(automaton_state s) const { return sets_[s].can_end; }
+  /// Bytes that do not lead to `dead_state`.
+  const byte_set& live(automaton_state s) {
+    if (sets_[s].row == no_row)
+      open(s);
+    return sets_[s].live;
+  }
+  /// The state that every character of the alphabet leads to, or dead_state, or `not_uniform`.
+  static constexpr automaton_state not_uniform = 0xFFFFFFFF;
+  automaton_state after(automaton_state s, alphabet a);
+  /// As lexer::characters.
+  std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
+
+  std::size_t size() const { return sets_.size(); }
+  std::size_t memory() const;
+
+private:
+  static constexpr std::uint32_t no_row = 0xFFFFFFFF, unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;
+  static constexpr automaton_state itself = 0xFFFFFFFF; // an origin: the set that holds the item
+  static constexpr automaton_state outside = 0xFFFFFFFE; // an origin: the end of the root rule ends the text
+
+  /// Where a rule that ends returns to: the positions of set `set` that wait for `rule`.
+  struct origin {
+    automaton_state set;
+    rule_id rule;
+    friend auto operator<=>(const origin&, const origin&) = default;
+  };
+  struct scan { // within a terminal
+    lexer_state in;
+    rule_state at;
+    origin back;
+    friend auto operator<=>(const scan&, const scan&) = default;
+  };
+  struct waiter { // for the end of a rule that began in this set
+    rule_id rule;
+    rule_state to;
+    origin back;
+    friend auto operator<=>(const waiter&, const waiter&) = default;
+  };
+  struct position {
+    rule_state at;
+    origin back;
+  };
+  struct set {
+    std::uint32_t scans = 0, scan_count = 0, waiters = 0, waiter_count = 0;
+    std::uint32_t row = no_row; // in rows_
+    std::array<automaton_state, alphabets> after{not_asked, not_asked, not_asked, not_asked};
+    bool can_end = false;
+    byte_set live;
+  };
+
+  void open(automaton_state s);
+  automaton_state compute(automaton_state s, unsigned char byte);
+  void reach(rule_state at, origin back);
+  void close();
+  void visit(const position& p);
+  void end_rule(origin back);
+  automaton_state intern();
+
+  grammar grammar_;
+  std::vector<set> sets_; // 0 is dead
+  std::vector<scan> scans_;
+  std::vector<waiter> waiters_;
+  std::vector<automaton_state> rows_; // 256 a row
+  intern_table table_;
+  automaton_state start_ = dead_state;
+
+  // The set being made.
+  std::vector<scan> new_scans_;
+  std::vector<waiter> new_waiters_;
+  std::vector<position> positions_; // reached, in order
+  std::vector<std::uint32_t> position_table_;
+  std::vector<origin> ended_;
+  bool new_can_end_ = false;
+};
+
+} // namespace troupe::guides

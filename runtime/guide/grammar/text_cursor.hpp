@@ -1,0 +1,120 @@
+// A place in the text of a grammar: what the parsers of GBNF and Lark share. Header only, internal to them.
+#pragma once
+
+#include "runtime/guide/limits.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::guides {
+
+class text_cursor {
+public:
+  text_cursor(std::string_view text, std::string name) : text_(text), name_(std::move(name)) {
+    if (!is_utf8(text))
+      refuse("is not UTF-8");
+  }
+
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek(std::size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
+  bool sees(std::string_view what) const { return text_.substr(pos_).starts_with(what); }
+  bool take(std::string_view what) {
+    if (!sees(what))
+      return false;
+    pos_ += what.size();
+    return true;
+  }
+  char32_t take_character() { return next_char(text_, pos_); }
+  std::size_t position() const { return pos_; }
+  void go_to(std::size_t position) { pos_ = position; }
+  std::string_view since(std::size_t begin) const { return text_.substr(begin, pos_ - begin); }
+  std::string_view rest() const { return text_.substr(pos_); }
+
+  /// Blanks, comments that begin with `comment`, and if asked for the ends of lines.
+  void skip_space(std::string_view comment, bool lines) {
+    for (;;) {
+      if (peek() == ' ' || peek() == '\t' || (lines && (peek() == '\n' || peek() == '\r')))
+        ++pos_;
+      else if (sees(comment) && !at_end())
+        pos_ = std::min(text_.find('\n', pos_), text_.size());
+      else
+        return;
+    }
+  }
+
+  static bool is_name(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  }
+  std::string name() {
+    const auto begin = pos_;
+    while (is_name(peek()))
+      ++pos_;
+    return std::string(since(begin));
+  }
+  std::optional<std::uint32_t> number() {
+    if (peek() < '0' || peek() > '9')
+      return {};
+    std::uint32_t n = 0;
+    for (; peek() >= '0' && peek() <= '9'; ++pos_)
+      n = std::min<std::uint32_t>(100'000'000, n * 10 + static_cast<std::uint32_t>(peek() - '0'));
+    if (n > 1'000'000)
+      refuse("repeats more than 1000000 times");
+    return n;
+  }
+
+  /// Behind a backslash.
+  char32_t escape() {
+    const auto c = take_character();
+    switch (c) {
+      case 'n':
+        return '\n';
+      case 't':
+        return '\t';
+      case 'r':
+        return '\r';
+      case 'f':
+        return '\f';
+      case 'b':
+        return '\b';
+      case 'x':
+        return hex(2);
+      case 'u':
+        return hex(4);
+      case 'U':
+        return hex(8);
+      default:
+        return c;
+    }
+  }
+
+  /// "the grammar (line 3) WHAT".
+  [[noreturn]] void refuse(const std::string& what) const {
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(pos_, text_.size())), '\n');
+    throw failure(errc::bad_request, name_ + " (line " + std::to_string(line) + ") " + what);
+  }
+
+private:
+  char32_t hex(int digits) {
+    char32_t c = 0;
+    for (int i = 0; i < digits; ++i, ++pos_) {
+      const auto d = peek();
+      const int v = d >= '0' && d <= '9' ? d - '0' : d >= 'a' && d <= 'f' ? d - 'a' + 10 : d >= 'A' && d <= 'F' ? d - 'A' + 10 : -1;
+      if (v < 0)
+        refuse("has a malformed escape");
+      c = c * 16 + static_cast<char32_t>(v);
+    }
+    if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
+      refuse("names a character that Unicode lacks");
+    return c;
+  }
+
+  std::string_view text_;
+  std::string name_;
+  std::size_t pos_ = 0;
+};
+
+} // namespace troupe::guides

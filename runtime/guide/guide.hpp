@@ -1,0 +1,79 @@
+// Guides: what a text may look like (a JSON Schema, a regular expression, a grammar, ...), compiled once, and the state
+// of one text that follows it. Matching is over bytes: it does not depend on how a text is cut into tokens.
+//
+// A guide is immutable to its users and shared between threads. Its automaton is built while it is used, belongs to the
+// guide, and is guarded by its lock; it is dropped and built anew when it has grown to the limits. A guide_state belongs
+// to one thread at a time. It is a function of the bytes that it has taken, never of what the automaton already holds.
+#pragma once
+
+#include "runtime/guide/guide_source.hpp"
+#include "runtime/guide/limits.hpp"
+#include "runtime/guide/matching/vocabulary.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace troupe::guides {
+
+class guide {
+public:
+  struct parts;
+  explicit guide(std::unique_ptr<parts> p);
+  ~guide();
+
+  const guide_vocabulary& vocabulary() const;
+
+private:
+  friend class guide_state;
+  std::unique_ptr<parts> parts_;
+};
+
+/// Throws failure(bad_request) with one sentence: what is malformed, not supported, or too large.
+std::shared_ptr<const guide> compile_guide(const guide_source& source,
+                                           std::shared_ptr<const guide_vocabulary> vocabulary,
+                                           const guide_limits& limits = {});
+
+/// One text that follows a guide. A plain value: a copy is a fork. Its size is that of the text.
+///
+/// Every function that is not const may throw failure(bad_request) where the text needs more states than the limits
+/// allow; the same text does so always, whatever ran before.
+class guide_state {
+public:
+  explicit guide_state(std::shared_ptr<const guide> g);
+
+  /// Takes a token. False, and nothing changes, if the guide forbids it.
+  bool advance(token_id token);
+  /// The same for bytes; `taken`, if given, is how many of them the guide allows.
+  bool advance(std::string_view bytes, std::size_t* taken = nullptr);
+
+  /// Whether the text may end here.
+  bool can_end();
+  /// Whether it has ended, or nothing but its end may follow.
+  bool is_finished();
+  /// The allowed tokens, one bit per id, `vocabulary().words()` words. The tokens that end a text are allowed where
+  /// `can_end()`; after one of them, none is.
+  void mask(std::span<std::uint64_t> out);
+  /// The bytes that must follow, up to the first choice; empty if there is one, or if the text may end. At most
+  /// `longest_forced` bytes.
+  std::string forced();
+  static constexpr std::size_t longest_forced = 4096;
+
+  /// What has been taken, without the token that ended it.
+  const std::string& text() const { return text_; }
+
+private:
+  /// Runs `use` with the automaton and the state that the text leads to; again with an empty one if it is full.
+  template <class F>
+  auto with_automaton(F use);
+
+  std::shared_ptr<const guide> guide_;
+  std::string text_;
+  std::uint64_t generation_ = 0; // of the automaton that `state_` belongs to
+  std::uint32_t state_ = 0;
+  bool ended_ = false;
+};
+
+} // namespace troupe::guides

@@ -1,0 +1,28 @@
+// What a guide is compiled from: a plain value that requests carry.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::guides {
+
+struct guide_source {
+  enum class kind : std::uint8_t {
+    json_object,    // any JSON object; `text` is unused
+    json_schema,    // `text`: a JSON Schema, draft 7 or 2020-12
+    regex,          // `text`: a regular expression that the whole answer matches
+    choice,         // `choices`: one of them
+    grammar,        // `text`: GBNF, or Lark
+    structural_tag, // `text`: JSON, as vLLM and XGrammar have it
+  };
+  kind what = kind::json_object;
+  std::string text = {};
+  std::vector<std::string> choices = {};
+
+  // Of JSON:
+  bool any_order = false; // properties in any order, rather than the schema's
+  bool compact = false;   // without white space, rather than with as much as one likes
+};
+
+} // namespace troupe::guides

@@ -1,0 +1,180 @@
+#include "runtime/guide/matching/masks.hpp"
+
+#include <algorithm>
+
+namespace troupe::guides {
+
+namespace {
+
+void set(std::vector<std::uint64_t>& m, token_id id) {
+  m[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+}
+void clear(std::vector<std::uint64_t>& m, token_id id) {
+  m[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t(1) << (id % 64));
+}
+
+} // namespace
+
+void token_masks::write(automaton_state s, std::span<std::uint64_t> out) {
+  const auto& m = find(s);
+  if (m.dense.empty()) {
+    std::ranges::fill(out, 0);
+    for (const auto id : m.sparse)
+      out[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+  } else
+    std::ranges::copy(m.dense, out.begin());
+  if (states_.can_end(s))
+    for (const auto id : vocabulary_.end_tokens())
+      if (static_cast<std::size_t>(id) < vocabulary_.size())
+        out[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+}
+
+const token_masks::stored& token_masks::find(automaton_state s) {
+  if (const auto known = masks_.find(s); known != masks_.end())
+    return known->second;
+  auto made = make(s);
+  memory_ += 64 + made.dense.capacity() * 8 + made.sparse.capacity() * sizeof(token_id);
+  return masks_.emplace(s, std::move(made)).first->second;
+}
+
+/// The tokens found, and those of `base`, which may be empty.
+token_masks::stored token_masks::pack(std::span<const std::uint64_t> base) const {
+  if (base.empty() && found_.size() <= vocabulary_.words())
+    return {{}, found_};
+  mask dense(base.begin(), base.end());
+  dense.resize(vocabulary_.words());
+  for (const auto id : found_)
+    set(dense, id);
+  return {std::move(dense), {}};
+}
+
+token_masks::stored token_masks::make(automaton_state s) {
+  found_.clear();
+  if (const auto loop = loop_of(s)) {
+    const auto& tokens = vocabulary_.of(*loop);
+    add(tokens.behind, s);
+    return pack(tokens.only.back());
+  }
+  if (const auto usual = usual_successor(s); usual != dead_state) {
+    const auto& assumed = find(usual);
+    found_.clear();
+    mask out = assumed.dense;
+    out.resize(vocabulary_.words());
+    for (const auto id : assumed.sparse)
+      set(out, id);
+    correct(s, usual, out);
+    return {std::move(out), {}};
+  }
+  if (const auto* only = add_counted(s))
+    return pack(*only);
+  found_.clear();
+  add(vocabulary_.all(), s);
+  return pack({});
+}
+
+/// Adds the tokens of the tree that may follow to those found.
+void token_masks::add(const token_tree& tree, automaton_state s) {
+  const auto* nodes = tree.nodes.data();
+  const auto* bytes = tree.bytes.data();
+  frames_.clear();
+  frames_.push_back({nodes[0].children, nodes[0].children + nodes[0].count, s, 0, states_.live(s)});
+  while (!frames_.empty()) {
+    auto& f = frames_.back();
+    while (f.at < f.end && !f.live.has(bytes[f.at]))
+      ++f.at;
+    if (f.at == f.end) {
+      frames_.pop_back();
+      continue;
+    }
+    const auto i = f.at++;
+    const auto next = states_.next(f.in, bytes[i]);
+    if (next == dead_state)
+      continue;
+    const auto& n = nodes[i];
+    for (std::uint32_t t = 0; t < n.own; ++t)
+      found_.push_back(tree.tokens[n.first + t]);
+    if (n.count > 0)
+      if (const auto& live = states_.live(next); !live.empty())
+        frames_.push_back({n.children, n.children + n.count, next, 0, live});
+  }
+}
+
+/// Turns the mask of `assumed` into that of `s`: visits the tokens on which they differ.
+void token_masks::correct(automaton_state s, automaton_state assumed, mask& out) {
+  const auto& tree = vocabulary_.all();
+  const auto* nodes = tree.nodes.data();
+  const auto* bytes = tree.bytes.data();
+  const auto enter = [&](const token_tree::node& n, automaton_state in, automaton_state other) {
+    auto live = states_.live(in);
+    frames_.push_back({n.children, n.children + n.count, in, other, live |= states_.live(other)});
+  };
+  frames_.clear();
+  enter(nodes[0], s, assumed);
+  while (!frames_.empty()) {
+    auto& f = frames_.back();
+    while (f.at < f.end && !f.live.has(bytes[f.at]))
+      ++f.at;
+    if (f.at == f.end) {
+      frames_.pop_back();
+      continue;
+    }
+    const auto i = f.at++;
+    const auto next = states_.next(f.in, bytes[i]);
+    const auto other = states_.next(f.assumed, bytes[i]);
+    if (next == other)
+      continue;
+    const auto& n = nodes[i];
+    if (next == dead_state) {
+      for (auto t = n.first; t < n.end; ++t)
+        clear(out, tree.tokens[t]);
+      continue;
+    }
+    for (std::uint32_t t = 0; t < n.own; ++t)
+      set(out, tree.tokens[n.first + t]);
+    if (n.count > 0)
+      enter(n, next, other);
+  }
+}
+
+/// Where the characters of an alphabet lead from state to state, whichever they are, until none may follow: adds the
+/// tokens that have others too. The mask of those that have not, or nothing if there is no such alphabet.
+const token_masks::mask* token_masks::add_counted(automaton_state s) {
+  for (std::size_t k = 0; k < alphabets; ++k) {
+    const auto a = static_cast<alphabet>(k);
+    const auto first = states_.after(s, a);
+    if (first == automaton::not_uniform || first == dead_state)
+      continue;
+    const auto& tokens = vocabulary_.of(a);
+    const auto count = states_.characters(s, a, static_cast<std::uint32_t>(tokens.only.size()));
+    if (count == lexer::not_uniform)
+      continue;
+    auto at = s;
+    for (std::size_t c = 0; c < tokens.behind_count.size() && at != dead_state; ++c) {
+      if (!tokens.behind_count[c].empty())
+        add(tokens.behind_count[c], at);
+      at = states_.after(at, a);
+    }
+    if (at != dead_state)
+      add(tokens.more, s);
+    return &tokens.only[std::min<std::size_t>(count, tokens.only.size() - 1)];
+  }
+  return nullptr;
+}
+
+/// The alphabet whose characters do not leave the state.
+std::optional<alphabet> token_masks::loop_of(automaton_state s) {
+  for (std::size_t a = 0; a < alphabets; ++a)
+    if (states_.after(s, static_cast<alphabet>(a)) == s)
+      return static_cast<alphabet>(a);
+  return {};
+}
+
+/// A state that some alphabet does not leave, and that most bytes lead to; or dead_state.
+automaton_state token_masks::usual_successor(automaton_state s) {
+  for (const unsigned char probe : {'~', 'Q', 'z', '0', ' '})
+    if (const auto next = states_.next(s, probe); next != dead_state && loop_of(next))
+      return next;
+  return dead_state;
+}
+
+} // namespace troupe::guides

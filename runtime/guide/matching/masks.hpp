@@ -1,0 +1,62 @@
+// Which tokens may follow in a state of the automaton. Masks are kept by state, so that a state's mask is computed once;
+// the work for a new one grows with the tokens whose fate the state decides, hardly with the vocabulary:
+//   - where plain characters change nothing (inside a string), or only count, plain tokens are decided at once and the
+//     others by what stands behind their plain characters;
+//   - where most characters lead to such a state (the first byte of a key), its mask is corrected where they do not;
+//   - else the prefix tree is walked, which ends early where little is allowed.
+// Owned by a guide, under its lock.
+#pragma once
+
+#include "runtime/guide/grammar/automaton.hpp"
+#include "runtime/guide/matching/vocabulary.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace troupe::guides {
+
+class token_masks {
+public:
+  token_masks(automaton& states, const guide_vocabulary& vocabulary) : states_(states), vocabulary_(vocabulary) {}
+
+  /// Writes one bit per token id, `vocabulary.words()` words. The tokens that end a text are set where it may end.
+  /// Throws failure(bad_request) beyond the automaton's limits.
+  void write(automaton_state s, std::span<std::uint64_t> out);
+
+  std::size_t memory() const { return memory_; }
+
+private:
+  using mask = std::vector<std::uint64_t>;
+  struct stored {
+    mask dense;                   // empty if sparse
+    std::vector<token_id> sparse; // the tokens
+  };
+  struct frame { // children of a node that are still to be visited
+    std::uint32_t at, end;
+    automaton_state in, assumed;
+    byte_set live; // bytes to look at
+  };
+
+  const stored& find(automaton_state s);
+  stored make(automaton_state s);
+  stored pack(std::span<const std::uint64_t> base) const;
+  void add(const token_tree& tree, automaton_state s);
+  void correct(automaton_state s, automaton_state assumed, mask& out);
+  const mask* add_counted(automaton_state s);
+  std::optional<alphabet> loop_of(automaton_state s);
+  automaton_state usual_successor(automaton_state s);
+
+  automaton& states_;
+  const guide_vocabulary& vocabulary_;
+  std::unordered_map<automaton_state, stored> masks_;
+  std::size_t memory_ = 0;
+
+  // Scratch:
+  std::vector<token_id> found_;
+  std::vector<frame> frames_;
+};
+
+} // namespace troupe::guides

@@ -1,0 +1,166 @@
+#include "runtime/guide/matching/vocabulary.hpp"
+
+#include "runtime/guide/regex/lexer.hpp"
+#include "runtime/support/utf8.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <algorithm>
+
+namespace troupe::guides {
+
+namespace {
+
+struct text {
+  std::string_view bytes;
+  token_id id;
+};
+
+constexpr std::size_t longest_token = 4096; // longer ones are left out, as no text needs them
+
+token_tree tree_of(std::vector<text> texts) {
+  std::ranges::sort(texts, [](const text& a, const text& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.id < b.id; // as unsigned bytes
+  });
+  token_tree tree;
+  for (const auto& t : texts)
+    tree.tokens.push_back(t.id);
+  // Nodes in the order of their depth; `texts[first, end)` pass through a node.
+  tree.nodes.push_back({0, 0, static_cast<std::uint32_t>(texts.size()), 0, 0});
+  tree.bytes.push_back(0);
+  for (std::size_t i = 0, depth = 0, level_end = 1; i < tree.nodes.size(); ++i) {
+    if (i == level_end) {
+      level_end = tree.nodes.size();
+      ++depth;
+    }
+    const auto end = tree.nodes[i].end;
+    auto at = tree.nodes[i].first;
+    while (at < end && texts[at].bytes.size() == depth)
+      ++at;
+    tree.nodes[i].own = static_cast<std::uint16_t>(std::min<std::uint32_t>(at - tree.nodes[i].first, 0xFFFF));
+    tree.nodes[i].children = static_cast<std::uint32_t>(tree.nodes.size());
+    while (at < end) {
+      const auto byte = texts[at].bytes[depth];
+      auto last = at;
+      while (last < end && texts[last].bytes[depth] == byte)
+        ++last;
+      tree.nodes.push_back({0, at, last, 0, 0});
+      tree.bytes.push_back(static_cast<unsigned char>(byte));
+      ++tree.nodes[i].count;
+      at = last;
+    }
+  }
+  return tree;
+}
+
+struct prefix {
+  std::size_t characters = 0, bytes = 0;
+};
+
+/// Leading characters of an alphabet.
+prefix prefix_of(std::string_view bytes, alphabet a) {
+  const auto ascii = ascii_of(a);
+  prefix p;
+  utf8_state utf8;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const auto b = static_cast<unsigned char>(bytes[i]);
+    if (b < 0x80 ? !ascii.has(b) : a != alphabet::plain)
+      break;
+    const auto step = utf8.advance(b);
+    if (step == utf8_state::step::invalid)
+      break;
+    if (step == utf8_state::step::complete) {
+      if (i >= 2 && (bytes.substr(i - 2, 3) == "\xE2\x80\xA8" || bytes.substr(i - 2, 3) == "\xE2\x80\xA9"))
+        break;
+      p = {p.characters + 1, i + 1};
+    }
+  }
+  return p;
+}
+
+void set_bit(std::vector<std::uint64_t>& mask, token_id id) {
+  mask[static_cast<std::size_t>(id) / 64] |= std::uint64_t(1) << (id % 64);
+}
+
+alphabet_tokens tokens_by(alphabet a, const std::vector<text>& all, std::size_t words) {
+  alphabet_tokens result;
+  std::vector<text> behind, more;
+  std::vector<std::vector<text>> by_count;
+  std::vector<std::vector<token_id>> only;
+  for (const auto& t : all) {
+    const auto p = prefix_of(t.bytes, a);
+    const text rest{t.bytes.substr(p.bytes), t.id};
+    if (rest.bytes.empty()) {
+      only.resize(std::max(only.size(), p.characters + 1));
+      only[p.characters].push_back(t.id);
+      continue;
+    }
+    behind.push_back(rest);
+    if (p.characters > alphabet_tokens::longest)
+      more.push_back(t);
+    else {
+      by_count.resize(std::max(by_count.size(), p.characters + 1));
+      by_count[p.characters].push_back(rest);
+    }
+  }
+  result.behind = tree_of(std::move(behind));
+  result.more = tree_of(std::move(more));
+  for (auto& texts : by_count)
+    result.behind_count.push_back(tree_of(std::move(texts)));
+  result.only.emplace_back(words);
+  for (std::size_t c = 1; c < only.size(); ++c) {
+    result.only.push_back(result.only.back());
+    for (const auto id : only[c])
+      set_bit(result.only.back(), id);
+  }
+  return result;
+}
+
+} // namespace
+
+guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size)
+  : bytes_(size), end_(std::move(end)) {
+  std::ranges::sort(end_);
+  end_.erase(std::ranges::unique(end_).begin(), end_.end());
+  for (auto& e : entries)
+    if (!e.bytes.empty() && e.bytes.size() <= longest_token && !is_end(e.id))
+      bytes_[static_cast<std::size_t>(e.id)] = std::move(e.bytes);
+  std::vector<text> all;
+  for (std::size_t i = 0; i < size; ++i)
+    if (!bytes_[i].empty())
+      all.push_back({bytes_[i], static_cast<token_id>(i)});
+  for (std::size_t a = 0; a < alphabets; ++a)
+    by_alphabet_[a] = tokens_by(static_cast<alphabet>(a), all, words());
+  all_ = tree_of(std::move(all));
+}
+
+std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& tokens, std::span<const token_id> end) {
+  std::vector<entry> entries;
+  for (std::size_t i = 0; i < tokens.vocab_size(); ++i) {
+    const auto id = static_cast<token_id>(i);
+    if (!tokens.is_special(id) && !tokens.token(id).empty())
+      entries.push_back({id, tokens.token_bytes(id)});
+  }
+  std::vector<token_id> ends(end.begin(), end.end());
+  if (const auto eos = tokens.eos())
+    ends.push_back(*eos);
+  return std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+}
+
+std::string_view guide_vocabulary::bytes(token_id id) const {
+  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)] : std::string_view();
+}
+
+bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }
+
+std::size_t guide_vocabulary::memory() const {
+  const auto of = [](const token_tree& t) { return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4; };
+  auto sum = of(all_) + bytes_.size() * sizeof(std::string);
+  for (const auto& t : by_alphabet_) {
+    sum += of(t.behind) + of(t.more) + t.only.size() * words() * 8;
+    for (const auto& tree : t.behind_count)
+      sum += of(tree);
+  }
+  return sum;
+}
+
+} // namespace troupe::guides

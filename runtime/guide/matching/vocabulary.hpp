@@ -1,0 +1,83 @@
+// The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut
+// behind their leading characters of an alphabet (lexer.hpp), because most tokens are nothing else and most text of JSON
+// lies in strings. Built once per tokenizer, immutable, shared by all threads and guides.
+#pragma once
+
+#include "runtime/guide/regex/lexer.hpp"
+#include "runtime/support/types.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+class tokenizer;
+}
+
+namespace troupe::guides {
+
+/// Texts and the tokens that they are. Node 0 is the root. The children of a node lie together, sorted by their byte, so
+/// that those which a state allows are found without touching the others.
+struct token_tree {
+  struct node {
+    std::uint32_t children;  // the first
+    std::uint32_t first;     // of its tokens
+    std::uint32_t end;       // of the tokens of its subtree, which lie together
+    std::uint16_t count;     // of children
+    std::uint16_t own;       // tokens that end here
+  };
+  std::vector<node> nodes;
+  std::vector<unsigned char> bytes; // by node
+  std::vector<token_id> tokens;
+
+  bool empty() const { return tokens.empty(); }
+};
+
+/// The tokens as they begin with characters of an alphabet.
+struct alphabet_tokens {
+  using mask = std::vector<std::uint64_t>;
+  /// Tokens of the alphabet alone, by the most characters that they may have; 0 is none.
+  std::vector<mask> only;
+  /// The other tokens, behind those characters.
+  token_tree behind;
+  /// The same by how many those are, up to `longest`; and the tokens with more, uncut.
+  static constexpr std::size_t longest = 24;
+  std::vector<token_tree> behind_count;
+  token_tree more;
+};
+
+class guide_vocabulary {
+public:
+  struct entry {
+    token_id id;
+    std::string bytes;
+  };
+  /// All tokens except special ones; `end` are the tokens that end a text. `size`: the highest id + 1.
+  guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size);
+  /// `end`: beside the tokenizer's own EOS.
+  static std::shared_ptr<const guide_vocabulary> of(const tokenizer& tokens, std::span<const token_id> end = {});
+
+  std::size_t size() const { return bytes_.size(); }
+  std::size_t words() const { return (size() + 63) / 64; } // 64-bit words of a mask
+  /// Empty for special and unused ids, which no guide allows.
+  std::string_view bytes(token_id id) const;
+  bool is_end(token_id id) const;
+  std::span<const token_id> end_tokens() const { return end_; }
+
+  const token_tree& all() const { return all_; }
+  const alphabet_tokens& of(alphabet a) const { return by_alphabet_[static_cast<std::size_t>(a)]; }
+
+  std::size_t memory() const; // bytes, about
+
+private:
+  std::vector<std::string> bytes_; // by id
+  std::vector<token_id> end_;
+  token_tree all_;
+  std::array<alphabet_tokens, alphabets> by_alphabet_;
+};
+
+} // namespace troupe::guides

@@ -1,0 +1,192 @@
+#include "runtime/guide/schema/object_states.hpp"
+
+#include <algorithm>
+
+namespace troupe::guides {
+
+json_marks punctuation(expressions& regex, bool compact) {
+  byte_set blank;
+  for (const unsigned char c : {' ', '\t', '\n', '\r'})
+    blank.add(c);
+  const auto space = compact ? empty_text : regex.star(regex.bytes(blank));
+  const auto mark = [&](const char* c, bool before, bool behind) {
+    return regex.concat({before ? space : empty_text, regex.literal(c), behind ? space : empty_text});
+  };
+  return {mark(":", true, true), mark(",", true, true),  mark("{", false, true), mark("}", true, false),
+          mark("}", false, false), mark("[", false, true), mark("]", true, false), mark("]", false, false)};
+}
+
+// -- objects --------------------------------------------------------------------
+
+object_states::object_states(object_plan plan, const std::vector<rule_id>& values, const json_marks& marks,
+                             bool any_order)
+  : plan_(std::move(plan)), marks_(marks), any_order_(any_order) {
+  for (const auto& m : plan_.members)
+    rules_.push_back(values[m.value]);
+  for (const auto& e : plan_.extras)
+    rules_.push_back(values[e.value]);
+  counts_ = plan_.least > 0 || plan_.most != no_bound;
+}
+
+rule_state object_states::first(grammar& g, std::uint32_t self) {
+  self_ = self;
+  for (const auto& m : plan_.members)
+    keys_.push_back(g.regex().concat(m.key, marks_.colon));
+  for (const auto& e : plan_.extras)
+    keys_.push_back(g.regex().concat(e.key, marks_.colon));
+  progress p;
+  if (any_order_)
+    p.used.resize((plan_.members.size() + 31) / 32);
+  return state(g, before_first_key, p);
+}
+
+rule_state object_states::state(grammar& g, role r, const progress& p, std::uint32_t value) const {
+  std::vector<std::uint32_t> key{r, value, p.next, p.count};
+  key.insert(key.end(), p.used.begin(), p.used.end());
+  return g.lazy_state(self_, key);
+}
+
+bool object_states::used(const progress& p, std::size_t member) const {
+  return any_order_ ? (p.used[member / 32] >> (member % 32) & 1) != 0 : member < p.next;
+}
+
+/// Whether the object can be completed from here: what is required still fits, and enough can come.
+bool object_states::may_go_on(const progress& p) const {
+  if (!counts_)
+    return true;
+  std::uint64_t required = 0, possible = 0;
+  for (std::size_t m = 0; m < plan_.members.size(); ++m)
+    if (!used(p, m)) {
+      required += plan_.members[m].required;
+      ++possible;
+    }
+  return p.count + required <= plan_.most && (!plan_.extras.empty() || p.count + possible >= plan_.least);
+}
+
+bool object_states::may_close(const progress& p) const {
+  if (counts_ && p.count < plan_.least)
+    return false;
+  for (std::size_t m = any_order_ ? 0 : p.next; m < plan_.members.size(); ++m)
+    if (plan_.members[m].required && !used(p, m))
+      return false;
+  return true;
+}
+
+void object_states::keys(grammar& g, const progress& p, rule_edges& out) const {
+  const auto most = static_cast<std::uint32_t>(plan_.members.size());
+  const auto counted = [&](std::uint32_t n) { return counts_ ? n + 1 : 0; };
+  bool owed = false; // a required member comes first
+  for (std::uint32_t m = 0; m < most && !owed; ++m) {
+    if (used(p, m))
+      continue;
+    auto next = p;
+    next.count = counted(p.count);
+    if (any_order_)
+      next.used[m / 32] |= std::uint32_t(1) << (m % 32);
+    else {
+      next.next = m + 1;
+      owed = plan_.members[m].required;
+    }
+    if (may_go_on(next))
+      out.scans.push_back({keys_[m], state(g, before_value, next, rules_[m])});
+  }
+  if (owed)
+    return;
+  for (std::uint32_t e = 0; e < plan_.extras.size(); ++e) {
+    auto next = p;
+    next.count = counted(p.count);
+    if (plan_.most == no_bound)
+      next.count = std::min(next.count, plan_.least);
+    if (!any_order_)
+      next.next = most;
+    if (may_go_on(next))
+      out.scans.push_back({keys_[most + e], state(g, before_value, next, rules_[most + e])});
+  }
+}
+
+rule_edges object_states::expand(grammar& g, std::span<const std::uint32_t> key) const {
+  const auto r = static_cast<role>(key[0]);
+  const auto value = key[1];
+  const progress p{key[2], key[3], {key.begin() + 4, key.end()}};
+  rule_edges out;
+  switch (r) {
+    case before_first_key:
+      if (may_close(p))
+        out.scans.push_back({marks_.close_first_object, state(g, done, {})});
+      keys(g, p, out);
+      break;
+    case before_key:
+      keys(g, p, out);
+      break;
+    case before_value:
+      out.calls.push_back({value, state(g, behind_value, p)});
+      break;
+    case behind_value: {
+      rule_edges more;
+      keys(g, p, more);
+      if (!more.scans.empty())
+        out.scans.push_back({marks_.comma, state(g, before_key, p)});
+      if (may_close(p))
+        out.scans.push_back({marks_.close_object, state(g, done, {})});
+      break;
+    }
+    case done:
+      out.ends = true;
+      break;
+  }
+  return out;
+}
+
+// -- arrays -----------------------------------------------------------------------
+
+array_states::array_states(array_plan plan, const std::vector<rule_id>& values, const json_marks& marks)
+  : plan_(std::move(plan)), rest_(values[plan_.rest.front()]), marks_(marks) {
+  for (const auto& i : plan_.first)
+    first_.push_back(values[i.front()]);
+}
+
+rule_state array_states::first(grammar& g, std::uint32_t self) {
+  self_ = self;
+  return state(g, before_first_item, 0, 0);
+}
+
+rule_state array_states::state(grammar& g, role r, std::uint32_t count, std::uint64_t used) const {
+  if (plan_.most == no_bound) // beyond this, the number does not matter
+    count = std::min(count, std::max(plan_.least, static_cast<std::uint32_t>(first_.size())));
+  const std::uint32_t key[] = {r, count, static_cast<std::uint32_t>(used), static_cast<std::uint32_t>(used >> 32)};
+  return g.lazy_state(self_, key);
+}
+
+rule_edges array_states::expand(grammar& g, std::span<const std::uint32_t> key) const {
+  const auto r = static_cast<role>(key[0]);
+  const auto count = key[1];
+  const auto used = key[2] | std::uint64_t(key[3]) << 32;
+  rule_edges out;
+  switch (r) {
+    case before_first_item:
+      if (plan_.least == 0)
+        out.scans.push_back({marks_.close_first_array, state(g, done, 0, 0)});
+      [[fallthrough]];
+    case before_item:
+      if (count >= plan_.most)
+        break;
+      for (std::size_t i = 0; i < plan_.distinct.size(); ++i)
+        if ((used >> i & 1) == 0)
+          out.scans.push_back({plan_.distinct[i], state(g, behind_item, count + 1, used | std::uint64_t(1) << i)});
+      if (plan_.distinct.empty())
+        out.calls.push_back({count < first_.size() ? first_[count] : rest_, state(g, behind_item, count + 1, 0)});
+      break;
+    case behind_item:
+      if (count < plan_.most)
+        out.scans.push_back({marks_.comma, state(g, before_item, count, used)});
+      if (count >= plan_.least)
+        out.scans.push_back({marks_.close_array, state(g, done, 0, 0)});
+      break;
+    case done:
+      out.ends = true;
+      break;
+  }
+  return out;
+}
+
+} // namespace troupe::guides

@@ -1,0 +1,291 @@
+#include "runtime/guide/schema/schema_document.hpp"
+
+#include "runtime/support/json.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+namespace troupe::guides {
+
+namespace {
+
+constexpr std::size_t deepest = 200;
+
+std::string shortest(double v) {
+  std::array<char, 400> text;
+  const auto [end, ok] = std::to_chars(text.data(), text.data() + text.size(), v, std::chars_format::fixed);
+  return ok == std::errc() ? std::string(text.data(), end) : "0";
+}
+
+std::string escaped_key(std::string_view key) {
+  std::string out;
+  for (const char c : key)
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
+  return out;
+}
+
+/// `reference` as seen from `base`, both without fragments.
+std::string resolved(const std::string& base, const std::string& reference) {
+  if (reference.empty())
+    return base;
+  if (reference.find("://") != reference.npos || reference.starts_with("urn:"))
+    return reference;
+  const auto authority = base.find("://");
+  if (reference.front() == '/') {
+    const auto path = authority == base.npos ? 0 : base.find('/', authority + 3);
+    return (path == base.npos ? base : base.substr(0, path)) + reference;
+  }
+  const auto slash = base.rfind('/');
+  if (slash == base.npos || (authority != base.npos && slash < authority + 3))
+    return authority == base.npos ? reference : base + "/" + reference;
+  return base.substr(0, slash + 1) + reference;
+}
+
+int hex_value(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_value(text[i + 1]) >= 0 && hex_value(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex_value(text[i + 1]) * 16 + hex_value(text[i + 2]));
+      i += 2;
+    } else
+      out += text[i];
+  }
+  return out;
+}
+
+} // namespace
+
+std::pair<decimal, bool> decimal_of(std::string_view text) {
+  const bool minus = text.starts_with('-');
+  if (minus)
+    text.remove_prefix(1);
+  const auto point = std::min(text.find('.'), text.size());
+  decimal d{std::string(text.substr(0, point)), point < text.size() ? std::string(text.substr(point + 1)) : std::string()};
+  d.whole.erase(0, std::min(d.whole.find_first_not_of('0'), d.whole.size() - 1));
+  while (!d.fraction.empty() && d.fraction.back() == '0')
+    d.fraction.pop_back();
+  return {d, minus && !(d.whole == "0" && d.fraction.empty())};
+}
+
+schema_document::schema_document(std::string_view text, const guide_limits& limits) {
+  const auto parsed = json::document::parse(text, "the JSON Schema", errc::bad_request);
+  read(parsed.root(), "#", 0);
+  const auto truth = [&](bool t) {
+    schema_node n{.what = schema_node::kind::boolean, .truth = t};
+    return add(std::move(n));
+  };
+  true_ = truth(true);
+  false_ = truth(false);
+  resolve(limits);
+}
+
+schema_id schema_document::add(schema_node n) {
+  nodes_.push_back(std::move(n));
+  return static_cast<schema_id>(nodes_.size() - 1);
+}
+
+void schema_document::refuse(schema_id where, std::string_view what) const {
+  const auto& path = nodes_[where].path;
+  throw failure(errc::bad_request, "JSON Schema" + (path.empty() ? "" : " at `" + path + "`") + ": " + std::string(what));
+}
+
+template <class Element>
+schema_id schema_document::read(const Element& e, std::string path, std::size_t depth) {
+  using type = simdjson::dom::element_type;
+  using kind = schema_node::kind;
+  if (depth > deepest)
+    throw failure(errc::bad_request, "the JSON Schema is nested deeper than " + std::to_string(deepest));
+  const auto id = add({.path = path});
+  switch (e.type()) {
+    case type::NULL_VALUE:
+      break;
+    case type::BOOL:
+      nodes_[id].what = kind::boolean;
+      nodes_[id].truth = bool(e);
+      break;
+    case type::STRING:
+      nodes_[id].what = kind::string;
+      nodes_[id].text = std::string_view(e);
+      if (!is_utf8(nodes_[id].text))
+        refuse(id, "has a string with half of a surrogate pair");
+      break;
+    case type::INT64:
+      nodes_[id].what = kind::number;
+      nodes_[id].text = std::to_string(std::int64_t(e));
+      nodes_[id].number = static_cast<double>(std::int64_t(e));
+      break;
+    case type::UINT64:
+      nodes_[id].what = kind::number;
+      nodes_[id].text = std::to_string(std::uint64_t(e));
+      nodes_[id].number = static_cast<double>(std::uint64_t(e));
+      break;
+    case type::DOUBLE:
+      nodes_[id].what = kind::number;
+      nodes_[id].number = double(e);
+      nodes_[id].text = shortest(double(e));
+      break;
+    case type::ARRAY: {
+      nodes_[id].what = kind::array;
+      std::size_t i = 0;
+      for (const auto item : simdjson::dom::array(e)) {
+        const auto child = read(item, path + "/" + std::to_string(i++), depth + 1);
+        nodes_[id].items.push_back(child);
+      }
+      break;
+    }
+    case type::OBJECT:
+      nodes_[id].what = kind::object;
+      for (const auto member : simdjson::dom::object(e)) {
+        const auto child = read(member.value, path + "/" + escaped_key(member.key), depth + 1);
+        nodes_[id].members.emplace_back(member.key, child);
+      }
+      break;
+  }
+  return id;
+}
+
+schema_id schema_document::find(schema_id object, std::string_view key) const {
+  for (const auto& [name, value] : nodes_[object].members)
+    if (name == key)
+      return value;
+  return no_schema;
+}
+
+bool schema_document::knows(std::string_view keyword) const {
+  static constexpr std::array<std::string_view, 13> later{
+    "if", "const", "contains", "propertyNames", "prefixItems", "dependentRequired", "dependentSchemas", "minContains",
+    "maxContains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+  return !draft_4_ || std::ranges::find(later, keyword) == later.end();
+}
+
+bool schema_document::equal(schema_id a, schema_id b) const {
+  const auto& x = nodes_[a];
+  const auto& y = nodes_[b];
+  if (x.what != y.what || x.truth != y.truth || x.items.size() != y.items.size() || x.members.size() != y.members.size())
+    return false;
+  if (x.what == schema_node::kind::number)
+    return decimal_of(x.text).second == decimal_of(y.text).second &&
+      decimal_of(x.text).first.whole == decimal_of(y.text).first.whole &&
+      decimal_of(x.text).first.fraction == decimal_of(y.text).first.fraction;
+  if (x.text != y.text)
+    return false;
+  for (std::size_t i = 0; i < x.items.size(); ++i)
+    if (!equal(x.items[i], y.items[i]))
+      return false;
+  for (const auto& [key, value] : x.members) {
+    const auto other = find(b, key);
+    if (other == no_schema || !equal(value, other))
+      return false;
+  }
+  return true;
+}
+
+// -- references -----------------------------------------------------------------
+
+void schema_document::resolve(const guide_limits&) {
+  if (const auto dialect = find(root(), "$schema"); dialect != no_schema) {
+    for (const auto* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
+      lone_references_ |= nodes_[dialect].text.find(old) != std::string::npos;
+    for (const auto* old : {"draft-03", "draft-04"})
+      draft_4_ |= nodes_[dialect].text.find(old) != std::string::npos;
+  }
+  names_[""] = root();
+  collect(root(), "", true, 0);
+  for (const auto& [from, base] : references_)
+    targets_[from] = look_up(from, base, nodes_[find(from, "$ref")].text);
+}
+
+/// Visits every value, since references may point anywhere, and notes names and references of schemas.
+void schema_document::collect(schema_id s, const std::string& outer, bool is_schema, std::size_t depth) {
+  const auto& n = nodes_[s];
+  auto base = outer;
+  const auto text_of = [&](std::string_view key) -> const std::string* {
+    const auto value = find(s, key);
+    return value != no_schema && nodes_[value].what == schema_node::kind::string ? &nodes_[value].text : nullptr;
+  };
+  if (n.what == schema_node::kind::object && is_schema) {
+    for (const auto* key : {"$id", "id"})
+      if (const auto* id = text_of(key)) {
+        const auto hash = id->find('#');
+        if (const auto name = id->substr(0, hash); !name.empty())
+          base = resolved(outer, name);
+        names_.emplace(base, s);
+        if (hash != id->npos && hash + 1 < id->size())
+          names_.emplace(base + id->substr(hash), s);
+      }
+    for (const auto* key : {"$anchor", "$dynamicAnchor"})
+      if (const auto* anchor = text_of(key))
+        names_.emplace(base + "#" + *anchor, s);
+    if (text_of("$ref"))
+      references_.emplace_back(s, base);
+  }
+  for (const auto item : n.items)
+    collect(item, base, is_schema, depth + 1);
+  for (const auto& [key, value] : n.members) {
+    const bool is_data = is_schema && (key == "enum" || key == "const" || key == "default" || key == "examples");
+    // The members of `properties` are schemas whatever their names; the object itself is not one.
+    const bool is_map = is_schema && nodes_[value].what == schema_node::kind::object &&
+      (key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions" ||
+       key == "dependentSchemas" || key == "dependencies");
+    if (is_map)
+      for (const auto& [name, inner] : nodes_[value].members)
+        collect(inner, base, true, depth + 2);
+    else
+      collect(value, base, !is_data, depth + 1);
+  }
+}
+
+schema_id schema_document::look_up(schema_id from, const std::string& base, const std::string& reference) const {
+  const auto hash = reference.find('#');
+  const auto file = resolved(base, reference.substr(0, hash));
+  const auto fragment = hash == reference.npos ? std::string() : percent_decoded(reference.substr(hash + 1));
+  if (!fragment.empty() && fragment.front() != '/') {
+    if (const auto named = names_.find(file + "#" + fragment); named != names_.end())
+      return named->second;
+  } else if (const auto named = names_.find(file); named != names_.end())
+    return fragment.empty() ? named->second : follow(named->second, fragment);
+  else if (file == base) // an identifier that no schema carries
+    return fragment.empty() ? root() : follow(root(), fragment);
+  refuse(from, "`$ref` leads to `" + reference + "`, which is not in the schema");
+}
+
+schema_id schema_document::follow(schema_id from, std::string_view pointer) const {
+  auto at = from;
+  while (!pointer.empty()) {
+    pointer.remove_prefix(1);
+    const auto end = std::min(pointer.find('/'), pointer.size());
+    std::string key;
+    for (std::size_t i = 0; i < end; ++i)
+      if (pointer[i] == '~' && i + 1 < end && (pointer[i + 1] == '0' || pointer[i + 1] == '1'))
+        key += pointer[++i] == '0' ? '~' : '/';
+      else
+        key += pointer[i];
+    pointer.remove_prefix(end);
+    auto next = no_schema;
+    if (nodes_[at].what == schema_node::kind::object)
+      next = find(at, key);
+    else if (nodes_[at].what == schema_node::kind::array) {
+      std::size_t index = 0;
+      const auto [stop, ok] = std::from_chars(key.data(), key.data() + key.size(), index);
+      if (ok == std::errc() && stop == key.data() + key.size() && index < nodes_[at].items.size())
+        next = nodes_[at].items[index];
+    }
+    if (next == no_schema)
+      refuse(from, "`$ref` leads to `" + key + "`, which is not there");
+    at = next;
+  }
+  return at;
+}
+
+} // namespace troupe::guides

@@ -1,0 +1,76 @@
+// A JSON Schema as a tree of nodes with ids, its references resolved. Values that the compiler invents (the schema of a
+// constant) are added to the same tree. Owned by one compilation.
+#pragma once
+
+#include "runtime/guide/limits.hpp"
+#include "runtime/guide/regex/expressions.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace troupe::guides {
+
+using schema_id = std::uint32_t;
+inline constexpr schema_id no_schema = 0xFFFFFFFF;
+
+struct schema_node {
+  enum class kind : std::uint8_t { null, boolean, number, string, array, object };
+  kind what = kind::null;
+  bool truth = false;      // boolean
+  std::string text = {};   // string; of a number: its shortest spelling without an exponent
+  double number = 0;       // number
+  std::vector<schema_id> items = {};                             // array
+  std::vector<std::pair<std::string, schema_id>> members = {}; // object, in order
+  std::string path = {}; // "#/properties/a", for messages
+};
+
+class schema_document {
+public:
+  /// Throws failure(bad_request) if it is not JSON, nested too deeply, or has a reference to nowhere.
+  schema_document(std::string_view text, const guide_limits& limits);
+
+  schema_id root() const { return 0; }
+  const schema_node& at(schema_id s) const { return nodes_[s]; }
+  /// The value of a keyword, or no_schema.
+  schema_id find(schema_id object, std::string_view key) const;
+  /// What the `$ref` of this object refers to.
+  schema_id target(schema_id object) const { return targets_.at(object); }
+  /// Drafts up to 7 ignore what stands beside `$ref`.
+  bool lone_references() const { return lone_references_; }
+  /// Whether the schema's draft has the keyword; what it does not have is an annotation.
+  bool knows(std::string_view keyword) const;
+  bool equal(schema_id a, schema_id b) const;
+
+  // -- invented nodes -----------------------------------------------------------------
+
+  schema_id add(schema_node n);
+  schema_id boolean(bool truth) { return truth ? true_ : false_; }
+
+  [[noreturn]] void refuse(schema_id where, std::string_view what) const;
+
+private:
+  template <class Element>
+  schema_id read(const Element& e, std::string path, std::size_t depth);
+  void resolve(const guide_limits& limits);
+  void collect(schema_id s, const std::string& base, bool is_schema, std::size_t depth);
+  schema_id look_up(schema_id from, const std::string& base, const std::string& reference) const;
+  schema_id follow(schema_id from, std::string_view pointer) const;
+
+  std::deque<schema_node> nodes_; // references stay valid
+  std::map<std::string, schema_id> names_;                      // absolute names: identifiers and anchors
+  std::vector<std::pair<schema_id, std::string>> references_; // objects with `$ref`, and the base there
+  std::map<schema_id, schema_id> targets_;
+  schema_id true_ = 0, false_ = 0;
+  bool lone_references_ = false;
+  bool draft_4_ = false; // or earlier
+};
+
+/// The magnitude of a number's text, and whether it is negative (and not zero).
+std::pair<decimal, bool> decimal_of(std::string_view text);
+
+} // namespace troupe::guides

@@ -1,0 +1,462 @@
+#include "runtime/guide/schema/shapes.hpp"
+
+#include "runtime/support/json_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe::guides {
+
+using kind = schema_node::kind;
+
+/// An alternative under way.
+struct schema_shapes::progress {
+  json_type type;
+  std::vector<demand> open;                           // not looked at yet
+  std::vector<std::vector<std::vector<demand>>> ways; // of each group, one way must hold: all of its demands
+  std::set<demand> done;
+  shape made;
+};
+
+std::vector<shape> schema_shapes::of(const std::vector<demand>& all, json_type type) {
+  if (++depth_ > 100)
+    throw failure(errc::bad_request, "the JSON Schema's combinations are nested deeper than 100");
+  std::vector<shape> out;
+  expand({type, all, {}, {}, {}}, out);
+  --depth_;
+  return out;
+}
+
+void schema_shapes::expand(progress p, std::vector<shape>& out) {
+  if (++steps_ > limits_.rules)
+    too_large("alternatives in the JSON Schema", limits_.rules);
+  while (!p.open.empty()) {
+    const auto d = p.open.back();
+    p.open.pop_back();
+    if (p.done.insert(d).second && !apply(d, p))
+      return;
+  }
+  if (p.ways.empty()) {
+    if (p.made.least > p.made.most)
+      return;
+    if (out.size() >= limits_.alternatives)
+      too_large("alternatives of one value", limits_.alternatives);
+    out.push_back(std::move(p.made));
+    return;
+  }
+  // The group with the fewest ways first: contradictions show early.
+  const auto group = std::ranges::min_element(p.ways, {}, [](const auto& g) { return g.size(); });
+  const auto ways = std::move(*group);
+  p.ways.erase(group);
+  for (const auto& way : ways) {
+    auto branch = p;
+    branch.open.insert(branch.open.end(), way.rbegin(), way.rend());
+    expand(std::move(branch), out);
+  }
+}
+
+/// False if no value can meet the demand together with the others.
+bool schema_shapes::apply(const demand& d, progress& p) {
+  const auto& n = doc_.at(d.schema);
+  if (n.what == kind::boolean)
+    return n.truth != d.negated;
+  if (n.what != kind::object)
+    doc_.refuse(d.schema, "a schema must be an object or a boolean");
+  if (d.negated)
+    return refute(d.schema, p);
+  const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
+  for (const auto& [key, value] : std::vector(n.members))
+    if ((!lone || key == "$ref") && doc_.knows(key) && !apply_keyword(key, d.schema, value, p))
+      return false;
+  if (lone)
+    return true;
+  if (p.type == json_type::object) {
+    object_facet facet;
+    if (const auto names = doc_.find(d.schema, "properties"); names != no_schema) {
+      if (doc_.at(names).what != kind::object)
+        doc_.refuse(names, "`properties` must be an object");
+      for (const auto& [name, s] : doc_.at(names).members)
+        facet.names.emplace_back(name, demand{s});
+    }
+    if (const auto patterns = doc_.find(d.schema, "patternProperties"); patterns != no_schema)
+      for (const auto& [pattern, s] : std::vector(doc_.at(patterns).members))
+        facet.patterns.emplace_back(scalars_.pattern(s, pattern), demand{s});
+    if (const auto rest = doc_.find(d.schema, "additionalProperties"); rest != no_schema)
+      facet.rest = demand{rest};
+    else if (const auto other = doc_.find(d.schema, "unevaluatedProperties"); other != no_schema)
+      facet.rest = demand{other};
+    if (!facet.names.empty() || !facet.patterns.empty() || facet.rest)
+      p.made.objects.push_back(std::move(facet));
+  } else {
+    array_facet facet;
+    auto items = doc_.find(d.schema, "items");
+    auto first = doc_.find(d.schema, "prefixItems");
+    if (first == no_schema && items != no_schema && doc_.at(items).what == kind::array) {
+      first = items;
+      items = doc_.find(d.schema, "additionalItems");
+    }
+    if (items == no_schema)
+      items = doc_.find(d.schema, "unevaluatedItems");
+    if (first != no_schema)
+      for (const auto s : doc_.at(first).items)
+        facet.first.push_back({s});
+    if (items != no_schema)
+      facet.rest = demand{items};
+    if (!facet.first.empty() || facet.rest)
+      p.made.arrays.push_back(std::move(facet));
+  }
+  return true;
+}
+
+bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
+  const auto list = [&]() -> const std::vector<schema_id>& {
+    if (doc_.at(value).what != kind::array || doc_.at(value).items.empty())
+      doc_.refuse(value, "`" + key + "` must be a list of schemas");
+    return doc_.at(value).items;
+  };
+  if (key == "type")
+    return type_allows(doc_, schema, p.type);
+  if (key == "const" || key == "enum") {
+    const auto wanted = p.type == json_type::object ? kind::object : kind::array;
+    std::vector<std::vector<demand>> ways;
+    for (const auto v : key == "const" ? std::vector{value} : doc_.at(value).items)
+      if (doc_.at(v).what == wanted)
+        ways.push_back({{schema_of_constant(v)}});
+    if (ways.empty())
+      return false;
+    p.ways.push_back(std::move(ways));
+  } else if (key == "$ref")
+    p.open.push_back({doc_.target(schema)});
+  else if (key == "allOf") {
+    const auto& all = list();
+    for (auto i = all.size(); i-- > 0;) // the first is looked at first: it names properties first
+      p.open.push_back({all[i]});
+  } else if (key == "anyOf") {
+    std::vector<std::vector<demand>> ways;
+    for (const auto s : list())
+      ways.push_back({{s}});
+    p.ways.push_back(std::move(ways));
+  } else if (key == "oneOf") {
+    list();
+    one_of(value, p);
+  } else if (key == "not")
+    p.open.push_back({value, true});
+  else if (key == "if") {
+    const auto then = doc_.find(schema, "then"), otherwise = doc_.find(schema, "else");
+    const auto or_true = [&](schema_id s) { return demand{s == no_schema ? doc_.boolean(true) : s}; };
+    if (then != no_schema || otherwise != no_schema)
+      p.ways.push_back({{{value}, or_true(then)}, {{value, true}, or_true(otherwise)}});
+  } else if (key == "$dynamicRef" || key == "$recursiveRef")
+    doc_.refuse(schema, "`" + key + "` is not supported");
+  else if (key == "unevaluatedProperties" || key == "unevaluatedItems") {
+    for (const auto* other : {"$ref", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "not", "contains",
+                              "additionalProperties", "prefixItems"})
+      if (doc_.find(schema, other) != no_schema)
+        doc_.refuse(schema, "`" + key + "` beside `" + other + "` is not supported");
+  } else if (p.type == json_type::object)
+    object_keyword(key, schema, value, p);
+  else
+    array_keyword(key, schema, value, p);
+  return true;
+}
+
+void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id value, progress& p) {
+  const auto names = [&](schema_id v) {
+    if (doc_.at(v).what != kind::array)
+      doc_.refuse(v, "`" + key + "` must be a list of names");
+    std::vector<std::string> all;
+    for (const auto i : doc_.at(v).items) {
+      if (doc_.at(i).what != kind::string)
+        doc_.refuse(v, "`" + key + "` must be a list of names");
+      all.push_back(doc_.at(i).text);
+    }
+    return all;
+  };
+  if (key == "required") {
+    for (auto& name : names(value))
+      p.made.required.insert(std::move(name));
+  } else if (key == "minProperties")
+    p.made.least = std::max(p.made.least, count_of(doc_, value, key));
+  else if (key == "maxProperties")
+    p.made.most = std::min(p.made.most, count_of(doc_, value, key));
+  else if (key == "propertyNames")
+    p.made.name_demands.push_back({value});
+  else if (key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") {
+    for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
+      const auto absent =
+        object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
+      std::vector<schema_id> needed{text(name)};
+      auto way = std::vector<demand>{};
+      if (doc_.at(then).what == kind::array)
+        for (const auto& other : names(then))
+          needed.push_back(text(other));
+      else
+        way.push_back({then});
+      way.push_back({object_schema({{"required", list_of(std::move(needed))}})});
+      p.ways.push_back({{{absent}}, std::move(way)});
+    }
+  }
+}
+
+void schema_shapes::array_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
+  if (key == "minItems")
+    p.made.least = std::max(p.made.least, count_of(doc_, value, key));
+  else if (key == "maxItems")
+    p.made.most = std::min(p.made.most, count_of(doc_, value, key));
+  else if (key == "uniqueItems") {
+    p.made.unique |= doc_.at(value).truth;
+    p.made.unique_at = schema;
+  } else if (key == "contains") {
+    contained c{.item = {value}};
+    if (const auto n = doc_.find(schema, "minContains"); n != no_schema)
+      c.least = count_of(doc_, n, "minContains");
+    if (const auto n = doc_.find(schema, "maxContains"); n != no_schema)
+      c.most = count_of(doc_, n, "maxContains");
+    if (c.least > 0 || c.most != no_bound)
+      p.made.contains.push_back(c);
+  }
+}
+
+/// Exactly one: one holds, and each of the others does not, unless it cannot hold beside it.
+void schema_shapes::one_of(schema_id value, progress& p) {
+  const auto branches = doc_.at(value).items;
+  std::vector<std::vector<demand>> ways;
+  for (const auto yes : branches) {
+    std::vector<demand> way{{yes}};
+    if (of({{yes}}, p.type).empty())
+      continue;
+    for (const auto no : branches)
+      if (no != yes && !disjoint({{yes}}, {{no}}))
+        way.push_back({no, true});
+    ways.push_back(std::move(way));
+  }
+  if (ways.empty())
+    ways.push_back({{doc_.boolean(false)}});
+  p.ways.push_back(std::move(ways));
+}
+
+// -- negation -------------------------------------------------------------------
+
+/// Adds the ways in which a value does not meet the schema.
+bool schema_shapes::refute(schema_id schema, progress& p) {
+  const auto [known, fresh] = refutations_.try_emplace({schema, static_cast<int>(p.type)});
+  if (fresh) {
+    std::vector<std::vector<demand>> ways;
+    const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
+    for (const auto& [key, value] : std::vector(doc_.at(schema).members))
+      if ((!lone || key == "$ref") && doc_.knows(key) && refute_keyword(key, schema, value, ways, p.type)) {
+        ways = {{{doc_.boolean(true)}}};
+        break;
+      }
+    refutations_[{schema, static_cast<int>(p.type)}] = std::move(ways);
+  }
+  const auto& ways = refutations_[{schema, static_cast<int>(p.type)}];
+  if (ways.empty())
+    return false;
+  p.ways.push_back(ways);
+  return true;
+}
+
+/// The same for one keyword; true if no value of the type meets it.
+bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, schema_id value,
+                                   std::vector<std::vector<demand>>& ways, json_type type) {
+  const auto add = [&](std::vector<std::pair<std::string, schema_id>> members) {
+    ways.push_back({{object_schema(std::move(members))}});
+  };
+  const auto negation_of = [&](schema_id s) { return object_schema({{"not", s}}); };
+  const bool object = type == json_type::object, array = type == json_type::array;
+  if (key == "type")
+    return !type_allows(doc_, schema, type);
+  if (key == "const" || key == "enum") {
+    std::vector<demand> all;
+    for (const auto v : key == "const" ? std::vector{value} : doc_.at(value).items)
+      if (doc_.at(v).what == (object ? kind::object : kind::array))
+        all.push_back({schema_of_constant(v), true});
+    ways.push_back(std::move(all)); // empty: holds always
+  } else if (key == "$ref")
+    ways.push_back({{doc_.target(schema), true}});
+  else if (key == "not")
+    ways.push_back({{value}});
+  else if (key == "allOf")
+    for (const auto s : doc_.at(value).items)
+      ways.push_back({{s, true}});
+  else if (key == "anyOf" || key == "oneOf") {
+    std::vector<demand> none;
+    const auto& items = doc_.at(value).items;
+    for (const auto s : items)
+      none.push_back({s, true});
+    ways.push_back(std::move(none));
+    if (key == "oneOf")
+      for (std::size_t i = 0; i < items.size(); ++i)
+        for (std::size_t j = 0; j < i; ++j)
+          if (!disjoint({{items[i]}}, {{items[j]}}))
+            ways.push_back({{items[i]}, {items[j]}});
+  } else if (key == "if") {
+    if (const auto then = doc_.find(schema, "then"); then != no_schema)
+      ways.push_back({{value}, {then, true}});
+    if (const auto other = doc_.find(schema, "else"); other != no_schema)
+      ways.push_back({{value, true}, {other, true}});
+  } else if (object && key == "required") {
+    for (const auto name : doc_.at(value).items)
+      add({{"properties", object_schema({{doc_.at(name).text, doc_.boolean(false)}})}});
+  } else if (object && key == "properties") {
+    for (const auto& [name, s] : std::vector(doc_.at(value).members))
+      if (!(doc_.at(s).what == kind::boolean && doc_.at(s).truth))
+        add({{"required", list_of({text(name)})}, {"properties", object_schema({{name, negation_of(s)}})}});
+  } else if ((object && key == "minProperties") || (array && key == "minItems")) {
+    if (const auto n = count_of(doc_, value, key); n > 0)
+      add({{object ? "maxProperties" : "maxItems", number(n - 1)}});
+  } else if ((object && key == "maxProperties") || (array && key == "maxItems"))
+    add({{object ? "minProperties" : "minItems", number(count_of(doc_, value, key) + 1)}});
+  else if (array && key == "items" && doc_.at(value).what != kind::array && doc_.find(schema, "prefixItems") == no_schema)
+    add({{"contains", negation_of(value)}});
+  else if (array && (key == "prefixItems" || key == "items") && doc_.at(value).what == kind::array) {
+    std::vector<schema_id> before;
+    for (const auto s : doc_.at(value).items) {
+      auto items = before;
+      items.push_back(negation_of(s));
+      before.push_back(doc_.boolean(true));
+      const auto size = static_cast<std::uint32_t>(items.size());
+      add({{"minItems", number(size)}, {"prefixItems", list_of(std::move(items))}});
+    }
+  } else if (array && key == "contains" && doc_.find(schema, "minContains") == no_schema &&
+             doc_.find(schema, "maxContains") == no_schema)
+    add({{"items", negation_of(value)}});
+  else if (object && (key == "dependentRequired" || key == "dependencies" || key == "dependentSchemas")) {
+    for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
+      const demand present{object_schema({{"required", list_of({text(name)})}})};
+      const auto needed = doc_.at(then).what == kind::array ? object_schema({{"required", then}}) : then;
+      ways.push_back({present, {needed, true}});
+    }
+  } else {
+    static constexpr std::array<std::string_view, 13> refused{
+      "patternProperties", "additionalProperties", "propertyNames", "additionalItems", "uniqueItems", "items",
+      "contains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef", "minContains",
+      "maxContains"};
+    static constexpr std::array<std::string_view, 4> of_objects{"patternProperties", "additionalProperties",
+                                                                "propertyNames", "unevaluatedProperties"};
+    const bool about_objects = std::ranges::find(of_objects, key) != of_objects.end();
+    const bool trivial = doc_.at(value).what == kind::boolean && doc_.at(value).truth == (key != "uniqueItems");
+    if (std::ranges::find(refused, key) != refused.end() && about_objects == object && !trivial)
+      doc_.refuse(schema, "`" + key + "` where it must not hold (under `not`, or in a `oneOf` whose branches may overlap) "
+                          "cannot be enforced");
+  }
+  return false;
+}
+
+// -- invented schemas -------------------------------------------------------------
+
+schema_id schema_shapes::object_schema(std::vector<std::pair<std::string, schema_id>> members) {
+  return doc_.add({.what = kind::object, .members = std::move(members)});
+}
+schema_id schema_shapes::list_of(std::vector<schema_id> items) {
+  return doc_.add({.what = kind::array, .items = std::move(items)});
+}
+schema_id schema_shapes::number(std::uint32_t n) {
+  return doc_.add({.what = kind::number, .text = std::to_string(n), .number = static_cast<double>(n)});
+}
+schema_id schema_shapes::text(const std::string& s) { return doc_.add({.what = kind::string, .text = s}); }
+
+/// A schema that an object or list and nothing else meets.
+schema_id schema_shapes::schema_of_constant(schema_id value) {
+  const auto [known, fresh] = constants_.try_emplace(value, no_schema);
+  if (!fresh)
+    return known->second;
+  const auto n = doc_.at(value);
+  const auto constant = [&](schema_id v) { return object_schema({{"const", v}}); };
+  schema_id result;
+  if (n.what == kind::object) {
+    std::vector<std::pair<std::string, schema_id>> names;
+    std::vector<schema_id> required;
+    for (const auto& [name, v] : n.members) {
+      names.emplace_back(name, constant(v));
+      required.push_back(text(name));
+    }
+    result = object_schema({{"type", text("object")},
+                            {"properties", object_schema(std::move(names))},
+                            {"required", list_of(std::move(required))},
+                            {"maxProperties", number(static_cast<std::uint32_t>(n.members.size()))}});
+  } else {
+    std::vector<schema_id> items;
+    for (const auto v : n.items)
+      items.push_back(constant(v));
+    const auto size = number(static_cast<std::uint32_t>(items.size()));
+    result = object_schema(
+      {{"type", text("array")}, {"prefixItems", list_of(std::move(items))}, {"minItems", size}, {"maxItems", size}});
+  }
+  return constants_[value] = result;
+}
+
+// -- disjointness -----------------------------------------------------------------
+
+std::vector<demand> demands_of_name(const shape& s, const std::string& name, expressions& regex) {
+  std::vector<demand> all;
+  std::string inside = json_text(name);
+  inside = inside.substr(1, inside.size() - 2);
+  for (const auto& f : s.objects) {
+    bool named = false;
+    for (const auto& [n, d] : f.names)
+      if (n == name) {
+        all.push_back(d);
+        named = true;
+      }
+    for (const auto& [pattern, d] : f.patterns)
+      if (regex.matches(pattern, inside)) {
+        all.push_back(d);
+        named = true;
+      }
+    if (!named && f.rest)
+      all.push_back(*f.rest);
+  }
+  std::ranges::sort(all);
+  all.erase(std::ranges::unique(all).begin(), all.end());
+  return all;
+}
+
+bool schema_shapes::disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth) {
+  if (depth > 3)
+    return false;
+  auto& regex = scalars_.regex();
+  for (const auto type : {json_type::null, json_type::boolean, json_type::number, json_type::string})
+    if (regex.alive(scalars_.both(scalars_.of(a, type), scalars_.of(b, type))))
+      return false;
+  for (const auto type : {json_type::object, json_type::array}) {
+    const auto left = of(a, type);
+    if (left.empty())
+      continue;
+    for (const auto& y : of(b, type))
+      for (const auto& x : left)
+        if (!disjoint_shapes(x, y, type, depth))
+          return false;
+  }
+  return true;
+}
+
+bool schema_shapes::disjoint_shapes(const shape& a, const shape& b, json_type type, int depth) {
+  if (a.least > b.most || b.least > a.most)
+    return true;
+  if (type == json_type::object) {
+    auto required = a.required;
+    required.insert(b.required.begin(), b.required.end());
+    for (const auto& name : required)
+      if (disjoint(demands_of_name(a, name, scalars_.regex()), demands_of_name(b, name, scalars_.regex()), depth + 1))
+        return true;
+    return false;
+  }
+  const auto demands = [](const shape& s, std::size_t i) {
+    std::vector<demand> all;
+    for (const auto& f : s.arrays)
+      if (i < f.first.size())
+        all.push_back(f.first[i]);
+      else if (f.rest)
+        all.push_back(*f.rest);
+    return all;
+  };
+  const auto sure = std::min<std::uint32_t>(std::max(a.least, b.least), 16); // items that either has
+  for (std::uint32_t i = 0; i < sure; ++i)
+    if (disjoint(demands(a, i), demands(b, i), depth + 1))
+      return true;
+  return false;
+}
+
+} // namespace troupe::guides

@@ -1,0 +1,88 @@
+// What a schema says of objects and arrays, as a list of alternatives without combinators: `allOf` merged, `anyOf`,
+// `oneOf`, `if` and `not` multiplied out. What cannot be so expressed exactly is refused by name.
+#pragma once
+
+#include "runtime/guide/schema/scalars.hpp"
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace troupe::guides {
+
+inline constexpr std::uint32_t no_bound = 0xFFFFFFFF;
+
+/// One schema's view of the names of an object: members that it does not name fall to its patterns, and those that match
+/// none to `rest`.
+struct object_facet {
+  std::vector<std::pair<std::string, demand>> names;
+  std::vector<std::pair<expression, demand>> patterns; // of the inside of the name's JSON string
+  std::optional<demand> rest;
+};
+
+struct array_facet {
+  std::vector<demand> first;
+  std::optional<demand> rest;
+};
+
+struct contained {
+  demand item;
+  std::uint32_t least = 1, most = no_bound;
+};
+
+/// One alternative.
+struct shape {
+  std::vector<object_facet> objects;
+  std::vector<demand> name_demands; // propertyNames
+  std::set<std::string> required;
+  std::vector<array_facet> arrays;
+  std::vector<contained> contains;
+  bool unique = false;
+  schema_id unique_at = 0;
+  std::uint32_t least = 0, most = no_bound; // members or items
+};
+
+class schema_shapes {
+public:
+  schema_shapes(schema_document& doc, scalar_schemas& scalars, const guide_limits& limits)
+    : doc_(doc), scalars_(scalars), limits_(limits) {}
+
+  /// The alternatives of the values of `type` (object or array) that meet all demands; none if there are no such values.
+  std::vector<shape> of(const std::vector<demand>& all, json_type type);
+
+  /// Whether no value meets both; false if that is not found out.
+  bool disjoint(const std::vector<demand>& a, const std::vector<demand>& b, int depth = 0);
+
+private:
+  struct progress;
+  void expand(progress p, std::vector<shape>& out);
+  bool apply(const demand& d, progress& p);
+  bool apply_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
+  bool refute_keyword(const std::string& key, schema_id schema, schema_id value, std::vector<std::vector<demand>>& ways,
+                      json_type type);
+  void object_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
+  void array_keyword(const std::string& key, schema_id schema, schema_id value, progress& p);
+  bool refute(schema_id schema, progress& p);
+  void one_of(schema_id value, progress& p);
+  schema_id schema_of_constant(schema_id value);
+  schema_id object_schema(std::vector<std::pair<std::string, schema_id>> members);
+  schema_id list_of(std::vector<schema_id> items);
+  schema_id number(std::uint32_t n);
+  schema_id text(const std::string& s);
+  bool disjoint_shapes(const shape& a, const shape& b, json_type type, int depth);
+
+  schema_document& doc_;
+  scalar_schemas& scalars_;
+  guide_limits limits_;
+  std::map<schema_id, schema_id> constants_;
+  std::map<std::pair<schema_id, int>, std::vector<std::vector<demand>>> refutations_;
+  std::size_t steps_ = 0;
+  int depth_ = 0;
+};
+
+/// What the facets together demand of a member of this name. `inside`: matches the name between quotes.
+std::vector<demand> demands_of_name(const shape& s, const std::string& name, expressions& regex);
+
+} // namespace troupe::guides
