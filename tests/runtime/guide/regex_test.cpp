@@ -75,22 +75,14 @@ TEST_CASE("random regular expressions match as std::regex says") {
   const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const auto make = [&](auto& self, int depth) -> std::string {
     switch (pick(depth > 3 ? 3 : 8)) {
-      case 0:
-        return "a";
-      case 1:
-        return "b";
-      case 2:
-        return "[ab]";
-      case 3:
-        return self(self, depth + 1) + self(self, depth + 1);
-      case 4:
-        return "(?:" + self(self, depth + 1) + "|" + self(self, depth + 1) + ")";
-      case 5:
-        return "(?:" + self(self, depth + 1) + ")*";
-      case 6:
-        return "(?:" + self(self, depth + 1) + "){1,2}";
-      default:
-        return "(?:" + self(self, depth + 1) + ")?";
+      case 0: return "a";
+      case 1: return "b";
+      case 2: return "[ab]";
+      case 3: return self(self, depth + 1) + self(self, depth + 1);
+      case 4: return "(?:" + self(self, depth + 1) + "|" + self(self, depth + 1) + ")";
+      case 5: return "(?:" + self(self, depth + 1) + ")*";
+      case 6: return "(?:" + self(self, depth + 1) + "){1,2}";
+      default: return "(?:" + self(self, depth + 1) + ")?";
     }
   };
   for (int i = 0; i < 300; ++i) {
