@@ -110,7 +110,8 @@ int run_chosen(const std::vector<std::string>& arguments) {
   commands.push_back(add_bench_model(*bench));
   commands.push_back(add_bench_machine(*bench));
   commands.push_back(add_bench_perplexity(*bench));
-  auto* guide = root.add_subcommand("guide", "Try guides: schemas, regular expressions and grammars that answers follow");
+  auto* guide = root.add_subcommand("guide",
+                                    "Try guides: schemas, regular expressions and grammars that answers follow");
   guide->require_subcommand(1);
   commands.push_back(add_guide_check(*guide));
   commands.push_back(add_guide_bench(*guide));

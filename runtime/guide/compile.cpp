@@ -34,9 +34,7 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
   check_size(source, limits);
   grammar g(limits);
   switch (source.what) {
-    case guide_source::kind::regex:
-      set_terminal(g, whole_pattern(g.regex(), source.text));
-      break;
+    case guide_source::kind::regex: set_terminal(g, whole_pattern(g.regex(), source.text)); break;
     case guide_source::kind::choice:
       for (const auto& c : source.choices)
         if (!is_utf8(c))
@@ -49,12 +47,8 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
       g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, {source.any_order, source.compact}, limits));
       break;
     }
-    case guide_source::kind::grammar:
-      g.set_root(add_grammar(g, source.text));
-      break;
-    case guide_source::kind::structural_tag:
-      g.set_root(add_structural_tag(g, source.text));
-      break;
+    case guide_source::kind::grammar: g.set_root(add_grammar(g, source.text)); break;
+    case guide_source::kind::structural_tag: g.set_root(add_structural_tag(g, source.text)); break;
   }
   g.finish();
   return g;

@@ -11,14 +11,14 @@
 namespace troupe::guides {
 
 struct guide_limits {
-  std::size_t source = 1 << 20;          // bytes of the schema, regular expression or grammar
-  std::size_t expressions = 1'000'000;   // regular expressions, derivatives included
-  std::size_t depth = 1'000;             // of nesting
-  std::size_t rules = 100'000;           // rules and states of a grammar
-  std::size_t states = 100'000;          // of the automaton
-  std::size_t items = 4'000'000;         // positions in rules, over all its states
-  std::size_t memory = 128u << 20;       // bytes of the automaton and its masks
-  std::size_t alternatives = 2'000;      // of one JSON value, after anyOf, oneOf and allOf are resolved
+  std::size_t source = 1 << 20;        // bytes of the schema, regular expression or grammar
+  std::size_t expressions = 1'000'000; // regular expressions, derivatives included
+  std::size_t depth = 1'000;           // of nesting
+  std::size_t rules = 100'000;         // rules and states of a grammar
+  std::size_t states = 100'000;        // of the automaton
+  std::size_t items = 4'000'000;       // positions in rules, over all its states
+  std::size_t memory = 128u << 20;     // bytes of the automaton and its masks
+  std::size_t alternatives = 2'000;    // of one JSON value, after anyOf, oneOf and allOf are resolved
 };
 
 [[noreturn]] inline void too_large(const std::string& what, std::size_t limit) {

@@ -16,8 +16,7 @@ using json::reader;
 
 class tag_builder {
 public:
-  explicit tag_builder(grammar& g)
-    : g_(g), regex_(g.regex()), any_(any_characters(g.regex(), text_encoding::utf8)) {}
+  explicit tag_builder(grammar& g) : g_(g), regex_(g.regex()), any_(any_characters(g.regex(), text_encoding::utf8)) {}
 
   rule_id build(const reader& tag) {
     const auto rule = g_.add_rule();
@@ -72,7 +71,8 @@ private:
     if (triggers.empty() || std::ranges::any_of(triggers, &std::string::empty))
       where.refuse("must have triggers, none of them empty");
     // Text up to and with the first trigger, and text without any.
-    const auto again = regex_.concat(containing(triggers, empty_text), encoded(regex_, code_points::all(), text_encoding::utf8));
+    const auto again = regex_.concat(containing(triggers, empty_text),
+                                     encoded(regex_, code_points::all(), text_encoding::utf8));
     const auto second = regex_.concat(again, any_);
     const auto without = regex_.difference(any_, containing(triggers, any_));
     const auto behind = only_one ? to : g_.add_state(); // a tag
@@ -109,8 +109,9 @@ private:
                 if (std::ranges::any_of(ends, &std::string::empty))
                   tag.refuse("must have an end, because its content is free");
                 const auto one = encoded(regex_, code_points::all(), text_encoding::utf8);
-                scan(a, regex_.difference(containing(ends, empty_text),
-                                          regex_.concat({containing(ends, empty_text), one, any_})),
+                scan(a,
+                     regex_.difference(containing(ends, empty_text),
+                                       regex_.concat({containing(ends, empty_text), one, any_})),
                      b);
                 return;
               }

@@ -43,8 +43,9 @@ guides::guide_source source_of(const check_options& o) {
   take(!o.choices.empty(), source_kind::choice, {});
   source.choices = o.choices;
   if (given != 1)
-    throw failure(errc::bad_request, "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or "
-                                     "--structural-tag");
+    throw failure(errc::bad_request,
+                  "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or "
+                  "--structural-tag");
   return source;
 }
 
@@ -91,14 +92,14 @@ struct bench_options : guide_bench_options {
 };
 
 std::string times_json(const time_summary& t) {
-  return "{\"average\":" + json_number(t.average) + ",\"p50\":" + json_number(t.p50) + ",\"p90\":" + json_number(t.p90) +
-    ",\"p99\":" + json_number(t.p99) + ",\"max\":" + json_number(t.most) + "}";
+  return "{\"average\":" + json_number(t.average) + ",\"p50\":" + json_number(t.p50) +
+    ",\"p90\":" + json_number(t.p90) + ",\"p99\":" + json_number(t.p99) + ",\"max\":" + json_number(t.most) + "}";
 }
 
 std::string times_text(const time_summary& t) {
   char text[160];
-  std::snprintf(text, sizeof text, "average %.1f, p50 %.1f, p90 %.1f, p99 %.1f, max %.1f", t.average, t.p50, t.p90, t.p99,
-                t.most);
+  std::snprintf(text, sizeof text, "average %.1f, p50 %.1f, p90 %.1f, p99 %.1f, max %.1f", t.average, t.p50, t.p90,
+                t.p99, t.most);
   return text;
 }
 
@@ -146,9 +147,10 @@ command add_guide_check(CLI::App& guide) {
   add_style_options(*app, options->any_order, options->compact);
   add_model_option(*app, options->model);
   add_common_options(*app);
-  app->footer("Reads one document a line: JSON, or for guides that are not of JSON a JSON string with the text. They are fed\n"
-              "token by token, as the model's tokenizer splits them. Prints `accepted` or `rejected: byte N` for each.\n"
-              "Exit status 2 if the guide cannot be compiled.");
+  app->footer(
+    "Reads one document a line: JSON, or for guides that are not of JSON a JSON string with the text. They are fed\n"
+    "token by token, as the model's tokenizer splits them. Prints `accepted` or `rejected: byte N` for each.\n"
+    "Exit status 2 if the guide cannot be compiled.");
   return {app, [options] { return check(*options); }};
 }
 

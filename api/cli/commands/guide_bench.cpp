@@ -84,14 +84,9 @@ void append_python_json(std::string& out, json::value v) {
       out += *joint == '[' ? "[]" : "]";
       break;
     }
-    case type::STRING:
-      out += json_text(std::string_view(v));
-      break;
-    case type::DOUBLE:
-      out += python_number(double(v));
-      break;
-    default:
-      out += simdjson::minify(v);
+    case type::STRING: out += json_text(std::string_view(v)); break;
+    case type::DOUBLE: out += python_number(double(v)); break;
+    default: out += simdjson::minify(v);
   }
 }
 
@@ -114,7 +109,8 @@ std::optional<std::size_t> rejected_at(guides::guide_state state, const guides::
       mask_us->push_back(microseconds_since(start));
       const bool allowed = (mask[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1) != 0;
       if (allowed != guides::guide_state(state).advance(id))
-        throw failure(errc::internal, "the mask of token " + std::to_string(id) + " is wrong behind `" + state.text() + "`");
+        throw failure(errc::internal,
+                      "the mask of token " + std::to_string(id) + " is wrong behind `" + state.text() + "`");
     }
     std::size_t taken = 0;
     if (vocabulary.bytes(id).empty() || !state.advance(vocabulary.bytes(id), &taken))
@@ -171,8 +167,9 @@ guide_bench_result bench_guides(const guide_bench_options& options, const tokeni
       } catch (const failure& f) {
         why = f.what();
       }
-      ++(valid ? accepted ? result.valid_accepted : result.valid_rejected
-           : accepted ? result.invalid_accepted : result.invalid_rejected);
+      ++(valid        ? accepted ? result.valid_accepted : result.valid_rejected
+           : accepted ? result.invalid_accepted
+                      : result.invalid_rejected);
       if (accepted != valid) {
         on_failure(name, valid ? "valid document rejected at " + why : "invalid document accepted: " + document);
         good = false;

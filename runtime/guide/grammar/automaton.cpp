@@ -93,7 +93,8 @@ void automaton::end_rule(origin back) {
   }
   const auto& from = sets_[back.set];
   const auto all = std::span(waiters_).subspan(from.waiters, from.waiter_count);
-  for (auto w = std::ranges::lower_bound(all, back.rule, {}, &waiter::rule); w != all.end() && w->rule == back.rule; ++w)
+  for (auto w = std::ranges::lower_bound(all, back.rule, {}, &waiter::rule); w != all.end() && w->rule == back.rule;
+       ++w)
     reach(w->to, w->back.set == itself ? origin{back.set, w->back.rule} : w->back);
 }
 
@@ -110,7 +111,8 @@ automaton_state automaton::intern() {
     hash = hash_mix(hash_mix(hash, std::uint64_t(w.rule) << 32 | w.to), std::uint64_t(w.back.set) << 32 | w.back.rule);
   const auto equal = [&](std::uint32_t id) {
     const auto& s = sets_[id];
-    return s.can_end == new_can_end_ && std::ranges::equal(std::span(scans_).subspan(s.scans, s.scan_count), new_scans_) &&
+    return s.can_end == new_can_end_ &&
+      std::ranges::equal(std::span(scans_).subspan(s.scans, s.scan_count), new_scans_) &&
       std::ranges::equal(std::span(waiters_).subspan(s.waiters, s.waiter_count), new_waiters_);
   };
   const auto add = [&] {

@@ -51,7 +51,7 @@ public:
 
 private:
   static constexpr std::uint32_t no_row = 0xFFFFFFFF, unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;
-  static constexpr automaton_state itself = 0xFFFFFFFF; // an origin: the set that holds the item
+  static constexpr automaton_state itself = 0xFFFFFFFF;  // an origin: the set that holds the item
   static constexpr automaton_state outside = 0xFFFFFFFE; // an origin: the end of the root rule ends the text
 
   /// Where a rule that ends returns to: the positions of set `set` that wait for `rule`.

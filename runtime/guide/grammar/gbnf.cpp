@@ -139,8 +139,7 @@ private:
         at_.refuse("has a range whose limits are out of order");
       set.add(low, high);
     }
-    return tree_.terminal(
-      encoded(tree_.target().regex(), inverted ? set.complement() : set, text_encoding::utf8));
+    return tree_.terminal(encoded(tree_.target().regex(), inverted ? set.complement() : set, text_encoding::utf8));
   }
 
   rule_tree tree_;

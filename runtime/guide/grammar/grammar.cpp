@@ -143,7 +143,8 @@ void grammar::finish() {
     auto& e = open_[s];
     std::erase_if(e.scans, [&](const auto& x) { return !good[x.to]; });
     std::erase_if(e.skips, [&](auto to) { return !good[to]; });
-    std::erase_if(e.calls, [&](const auto& x) { return !good[x.to] || rules_[x.rule] == none || !good[rules_[x.rule]]; });
+    std::erase_if(e.calls,
+                  [&](const auto& x) { return !good[x.to] || rules_[x.rule] == none || !good[rules_[x.rule]]; });
     define(s, e);
   }
   open_.clear();

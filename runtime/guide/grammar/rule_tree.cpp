@@ -82,12 +82,9 @@ expression rule_tree::expression_of(node_id n) {
   auto& regex = g_.regex();
   const auto& at = nodes_[n];
   switch (at.what) {
-    case kind::terminal:
-      return at.match;
-    case kind::reference:
-      return rules_[at.rule].match;
-    case kind::call:
-      return no_text;
+    case kind::terminal: return at.match;
+    case kind::reference: return rules_[at.rule].match;
+    case kind::call: return no_text;
     case kind::sequence: {
       auto result = empty_text;
       for (auto i = at.parts.size(); i-- > 0;)
@@ -100,8 +97,7 @@ expression rule_tree::expression_of(node_id n) {
         parts.push_back(expression_of(p));
       return regex.alternation(std::move(parts));
     }
-    case kind::repeat:
-      return regex.repeat(expression_of(at.parts.front()), at.least, at.most);
+    case kind::repeat: return regex.repeat(expression_of(at.parts.front()), at.least, at.most);
   }
   return no_text;
 }
@@ -148,14 +144,9 @@ void rule_tree::emit(node_id n, rule_state from, rule_state to) {
     g_.edges(from).scans.push_back({expression_of(n), to});
   else
     switch (at.what) {
-      case kind::terminal:
-        break;
-      case kind::reference:
-        g_.edges(from).calls.push_back({emitted(at.rule), to});
-        break;
-      case kind::call:
-        g_.edges(from).calls.push_back({at.called, to});
-        break;
+      case kind::terminal: break;
+      case kind::reference: g_.edges(from).calls.push_back({emitted(at.rule), to}); break;
+      case kind::call: g_.edges(from).calls.push_back({at.called, to}); break;
       case kind::sequence:
         for (std::size_t i = 0; i < at.parts.size(); ++i) {
           const auto next = i + 1 == at.parts.size() ? to : g_.add_state();

@@ -70,30 +70,22 @@ public:
   char32_t escape() {
     const auto c = take_character();
     switch (c) {
-      case 'n':
-        return '\n';
-      case 't':
-        return '\t';
-      case 'r':
-        return '\r';
-      case 'f':
-        return '\f';
-      case 'b':
-        return '\b';
-      case 'x':
-        return hex(2);
-      case 'u':
-        return hex(4);
-      case 'U':
-        return hex(8);
-      default:
-        return c;
+      case 'n': return '\n';
+      case 't': return '\t';
+      case 'r': return '\r';
+      case 'f': return '\f';
+      case 'b': return '\b';
+      case 'x': return hex(2);
+      case 'u': return hex(4);
+      case 'U': return hex(8);
+      default: return c;
     }
   }
 
   /// "the grammar (line 3) WHAT".
   [[noreturn]] void refuse(const std::string& what) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(pos_, text_.size())), '\n');
+    const auto line = 1 +
+      std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(pos_, text_.size())), '\n');
     throw failure(errc::bad_request, name_ + " (line " + std::to_string(line) + ") " + what);
   }
 
@@ -102,7 +94,10 @@ private:
     char32_t c = 0;
     for (int i = 0; i < digits; ++i, ++pos_) {
       const auto d = peek();
-      const int v = d >= '0' && d <= '9' ? d - '0' : d >= 'a' && d <= 'f' ? d - 'a' + 10 : d >= 'A' && d <= 'F' ? d - 'A' + 10 : -1;
+      const int v = d >= '0' && d <= '9' ? d - '0'
+        : d >= 'a' && d <= 'f'           ? d - 'a' + 10
+        : d >= 'A' && d <= 'F'           ? d - 'A' + 10
+                                         : -1;
       if (v < 0)
         refuse("has a malformed escape");
       c = c * 16 + static_cast<char32_t>(v);

@@ -147,13 +147,16 @@ std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& to
 }
 
 std::string_view guide_vocabulary::bytes(token_id id) const {
-  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)] : std::string_view();
+  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)]
+                                                                 : std::string_view();
 }
 
 bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }
 
 std::size_t guide_vocabulary::memory() const {
-  const auto of = [](const token_tree& t) { return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4; };
+  const auto of = [](const token_tree& t) {
+    return t.nodes.size() * (sizeof(token_tree::node) + 1) + t.tokens.size() * 4;
+  };
   auto sum = of(all_) + bytes_.size() * sizeof(std::string);
   for (const auto& t : by_alphabet_) {
     sum += of(t.behind) + of(t.more) + t.only.size() * words() * 8;

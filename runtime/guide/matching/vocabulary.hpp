@@ -24,11 +24,11 @@ namespace troupe::guides {
 /// that those which a state allows are found without touching the others.
 struct token_tree {
   struct node {
-    std::uint32_t children;  // the first
-    std::uint32_t first;     // of its tokens
-    std::uint32_t end;       // of the tokens of its subtree, which lie together
-    std::uint16_t count;     // of children
-    std::uint16_t own;       // tokens that end here
+    std::uint32_t children; // the first
+    std::uint32_t first;    // of its tokens
+    std::uint32_t end;      // of the tokens of its subtree, which lie together
+    std::uint16_t count;    // of children
+    std::uint16_t own;      // tokens that end here
   };
   std::vector<node> nodes;
   std::vector<unsigned char> bytes; // by node

@@ -193,13 +193,14 @@ expression any_json_string(expressions& regex) {
   const auto unit = regex.alternation(
     {regex.concat({regex.alternation(hex_digits(regex, 0, 12), hex_digits(regex, 14, 15)), hex, hex, hex}),
      regex.concat({d, hex_digits(regex, 0, 7), hex, hex}),
-     regex.concat({d, hex_digits(regex, 8, 11), hex, hex, regex.literal("\\u"), d, hex_digits(regex, 12, 15), hex, hex})});
+     regex.concat(
+       {d, hex_digits(regex, 8, 11), hex, hex, regex.literal("\\u"), d, hex_digits(regex, 12, 15), hex, hex})});
   constexpr std::string_view named = "\"\\/bfnrt";
   byte_set names;
   for (const auto c : named)
     names.add(static_cast<unsigned char>(c));
-  const auto escape =
-    regex.concat(regex.literal("\\"), regex.alternation(regex.bytes(names), regex.concat(regex.literal("u"), unit)));
+  const auto escape = regex.concat(regex.literal("\\"),
+                                   regex.alternation(regex.bytes(names), regex.concat(regex.literal("u"), unit)));
   const auto raw = utf8_of(regex, {{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}});
   const auto quote = regex.literal("\"");
   return regex.concat({quote, regex.star(regex.alternation(raw, escape)), quote});

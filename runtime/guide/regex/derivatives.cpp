@@ -69,14 +69,9 @@ void expressions::derive(expression a, std::vector<part>& out) {
   const auto n = nodes_[a]; // a copy: construction moves nodes
   switch (n.what) {
     case kind::nothing:
-    case kind::empty:
-      return;
-    case kind::bytes:
-      out.push_back({sets_[n.a], empty_text});
-      return;
-    case kind::concat:
-      derive_concat(n, out);
-      return;
+    case kind::empty: return;
+    case kind::bytes: out.push_back({sets_[n.a], empty_text}); return;
+    case kind::concat: derive_concat(n, out); return;
     case kind::alternation: {
       std::vector<cell> cells;
       const std::vector<expression> parts(children(n).begin(), children(n).end());
@@ -86,9 +81,7 @@ void expressions::derive(expression a, std::vector<part>& out) {
         out.push_back({c.when, c.then.size() == 1 ? c.then.front() : alternation(std::move(c.then))});
       return;
     }
-    case kind::intersection:
-      derive_all_of({children(n).begin(), children(n).end()}, out);
-      return;
+    case kind::intersection: derive_all_of({children(n).begin(), children(n).end()}, out); return;
     case kind::complement: {
       const auto inner = derivatives(n.a);
       std::vector<part> parts(inner.begin(), inner.end());
@@ -111,12 +104,8 @@ void expressions::derive(expression a, std::vector<part>& out) {
         out.push_back({p.when, concat(p.then, rest)});
       return;
     }
-    case kind::compared:
-      derive_compared(n, out);
-      return;
-    case kind::multiple:
-      derive_multiple(n, out);
-      return;
+    case kind::compared: derive_compared(n, out); return;
+    case kind::multiple: derive_multiple(n, out); return;
   }
 }
 
@@ -167,14 +156,10 @@ expression expressions::compared(comparison how, const decimal& bound) {
 
 bool expressions::holds(comparison how, int relation) const {
   switch (how) {
-    case comparison::less:
-      return relation < 2;
-    case comparison::at_most:
-      return relation <= 2;
-    case comparison::greater:
-      return relation > 2;
-    case comparison::at_least:
-      return relation >= 2;
+    case comparison::less: return relation < 2;
+    case comparison::at_most: return relation <= 2;
+    case comparison::greater: return relation > 2;
+    case comparison::at_least: return relation >= 2;
   }
   return false;
 }

@@ -12,13 +12,8 @@ expressions::expressions(const guide_limits& limits) : limits_(limits) {
   intern({.what = kind::empty, .nullable = true, .searches = false, .depth = 0});
   sets_.push_back(byte_set::all());
   const auto any = [](std::uint32_t a, std::uint64_t least) {
-    return node{.what = kind::repeat,
-                .nullable = true,
-                .searches = false,
-                .depth = 2,
-                .a = a,
-                .c = least,
-                .d = unlimited};
+    return node{
+      .what = kind::repeat, .nullable = true, .searches = false, .depth = 2, .a = a, .c = least, .d = unlimited};
   };
   intern(any(3, 0)); // any_text, of any byte, which follows
   intern({.what = kind::bytes, .nullable = false, .searches = false, .depth = 1, .a = 0});
@@ -104,7 +99,8 @@ expression expressions::literals(std::vector<std::string> texts) {
   texts.erase(std::ranges::unique(texts).begin(), texts.end());
   // The tree of texts[from, to), which agree in their first `at` bytes. An explicit stack would not be shorter: the
   // depth is that of the branchings, below the number of texts and of bytes, and is checked.
-  const auto build = [&](auto& self, std::size_t from, std::size_t to, std::size_t at, std::size_t depth) -> expression {
+  const auto build = [&](auto& self, std::size_t from, std::size_t to, std::size_t at,
+                         std::size_t depth) -> expression {
     if (to - from == 1)
       return literal(std::string_view(texts[from]).substr(at));
     depth_over(depth);

@@ -77,12 +77,21 @@ public:
 
 private:
   enum class kind : std::uint8_t {
-    nothing, empty, bytes, concat, alternation, intersection, complement, repeat, compared, multiple
+    nothing,
+    empty,
+    bytes,
+    concat,
+    alternation,
+    intersection,
+    complement,
+    repeat,
+    compared,
+    multiple
   };
   struct node {
     kind what;
     bool nullable;
-    bool searches; // emptiness is not evident: contains an intersection, a complement or a number
+    bool searches;       // emptiness is not evident: contains an intersection, a complement or a number
     std::uint16_t depth; // of the recursion of derivatives
     std::uint32_t a = 0, b = 0;
     std::uint64_t c = 0;

@@ -24,14 +24,10 @@ constexpr byte_set ascii_of(alphabet a) {
   const auto lower = byte_set::range('a', 'z');
   const auto alphanumeric = lower | byte_set::range('A', 'Z') | byte_set::range('0', '9');
   switch (a) {
-    case alphabet::plain:
-      return byte_set::range(0x20, 0x7F) & ~(byte_set::of('"') | byte_set::of('\\'));
-    case alphabet::name:
-      return alphanumeric | byte_set::of('_') | byte_set::of('-');
-    case alphabet::alphanumeric:
-      return alphanumeric;
-    case alphabet::lower:
-      break;
+    case alphabet::plain: return byte_set::range(0x20, 0x7F) & ~(byte_set::of('"') | byte_set::of('\\'));
+    case alphabet::name: return alphanumeric | byte_set::of('_') | byte_set::of('-');
+    case alphabet::alphanumeric: return alphanumeric;
+    case alphabet::lower: break;
   }
   return lower;
 }

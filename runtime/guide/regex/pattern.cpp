@@ -27,12 +27,9 @@ public:
         if (left == before::either)
           refuse("`^` behind an optional part");
         return left == before::nothing ? rest : no_text;
-      case kind::end:
-        return regex_.intersection(rest, empty_text);
-      case kind::ahead:
-        return regex_.intersection(rest, build(n.parts.front(), any_, left));
-      case kind::not_ahead:
-        return regex_.difference(rest, build(n.parts.front(), any_, left));
+      case kind::end: return regex_.intersection(rest, empty_text);
+      case kind::ahead: return regex_.intersection(rest, build(n.parts.front(), any_, left));
+      case kind::not_ahead: return regex_.difference(rest, build(n.parts.front(), any_, left));
       case kind::choice: {
         std::vector<expression> parts;
         for (const auto& p : n.parts)
@@ -55,8 +52,7 @@ public:
           rest = build(n.parts[i], rest, lefts[i]);
         return rest;
       }
-      case kind::characters:
-        break;
+      case kind::characters: break;
     }
     return regex_.concat(pure(n), rest);
   }
@@ -102,10 +98,8 @@ private:
 
   expression pure(const pattern_node& n) {
     switch (n.what) {
-      case kind::characters:
-        return encoded(regex_, n.set, how_);
-      case kind::repeat:
-        return regex_.repeat(pure(n.parts.front()), n.least, n.most);
+      case kind::characters: return encoded(regex_, n.set, how_);
+      case kind::repeat: return regex_.repeat(pure(n.parts.front()), n.least, n.most);
       case kind::choice: {
         std::vector<expression> parts;
         for (const auto& p : n.parts)

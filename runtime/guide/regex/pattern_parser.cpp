@@ -14,8 +14,9 @@ using kind = pattern_node::kind;
 const code_points digit_set{{'0', '9'}};
 const code_points word_set{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const code_points ascii_space_set{{0x09, 0x0D}, {' ', ' '}};
-const code_points ecma_space_set{{0x09, 0x0D},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
-                                 {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const code_points ecma_space_set{{0x09, 0x0D},     {' ', ' '},       {0xA0, 0xA0},     {0x1680, 0x1680},
+                                 {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F},
+                                 {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 
 class parser {
 public:
@@ -147,30 +148,22 @@ private:
 
   pattern_node atom() {
     switch (peek()) {
-      case '(':
-        return group();
-      case '[':
-        return characters(bracketed());
+      case '(': return group();
+      case '[': return characters(bracketed());
       case '.':
         ++pos_;
         if (dot_all_)
           return characters(code_points::all());
-        return characters((dialect_.ecma ? code_points{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}} : code_points::of('\n'))
-                            .complement());
-      case '^':
-        ++pos_;
-        return {.what = kind::begin, .pure = false};
-      case '$':
-        ++pos_;
-        return {.what = kind::end, .pure = false};
+        return characters(
+          (dialect_.ecma ? code_points{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}} : code_points::of('\n'))
+            .complement());
+      case '^': ++pos_; return {.what = kind::begin, .pure = false};
+      case '$': ++pos_; return {.what = kind::end, .pure = false};
       case '*':
       case '+':
-      case '?':
-        refuse("has a quantifier with nothing to repeat");
-      case '\\':
-        return escape();
-      default:
-        return characters(code_points::of(next_char(text_, pos_)));
+      case '?': refuse("has a quantifier with nothing to repeat");
+      case '\\': return escape();
+      default: return characters(code_points::of(next_char(text_, pos_)));
     }
   }
 
@@ -206,7 +199,10 @@ private:
     char32_t c = 0;
     for (int i = 0; i < digits; ++i, ++pos_) {
       const auto d = peek();
-      const int v = d >= '0' && d <= '9' ? d - '0' : d >= 'a' && d <= 'f' ? d - 'a' + 10 : d >= 'A' && d <= 'F' ? d - 'A' + 10 : -1;
+      const int v = d >= '0' && d <= '9' ? d - '0'
+        : d >= 'a' && d <= 'f'           ? d - 'a' + 10
+        : d >= 'A' && d <= 'F'           ? d - 'A' + 10
+                                         : -1;
       if (v < 0)
         refuse("has a malformed escape");
       c = c * 16 + static_cast<char32_t>(v);
@@ -239,18 +235,12 @@ private:
   std::optional<code_points> named_set() {
     const auto& space = dialect_.ecma ? ecma_space_set : ascii_space_set;
     switch (peek()) {
-      case 'd':
-        return ++pos_, digit_set;
-      case 'D':
-        return ++pos_, digit_set.complement();
-      case 'w':
-        return ++pos_, word_set;
-      case 'W':
-        return ++pos_, word_set.complement();
-      case 's':
-        return ++pos_, space;
-      case 'S':
-        return ++pos_, space.complement();
+      case 'd': return ++pos_, digit_set;
+      case 'D': return ++pos_, digit_set.complement();
+      case 'w': return ++pos_, word_set;
+      case 'W': return ++pos_, word_set.complement();
+      case 's': return ++pos_, space;
+      case 'S': return ++pos_, space.complement();
       case 'p':
       case 'P': {
         const bool inverted = peek() == 'P';
@@ -278,32 +268,22 @@ private:
           refuse("names a property of characters that is not supported: `" + std::string(name) + "`");
         return inverted ? set.complement() : set;
       }
-      default:
-        return {};
+      default: return {};
     }
   }
 
   char32_t escaped_character() {
     const auto c = next_char(text_, pos_);
     switch (c) {
-      case 'n':
-        return '\n';
-      case 't':
-        return '\t';
-      case 'r':
-        return '\r';
-      case 'f':
-        return '\f';
-      case 'v':
-        return '\v';
-      case '0':
-        return '\0';
-      case 'x':
-        return hex(2);
-      case 'u':
-        return code_unit();
-      case 'U':
-        return hex(8);
+      case 'n': return '\n';
+      case 't': return '\t';
+      case 'r': return '\r';
+      case 'f': return '\f';
+      case 'v': return '\v';
+      case '0': return '\0';
+      case 'x': return hex(2);
+      case 'u': return code_unit();
+      case 'U': return hex(8);
       case 'c':
         if ((peek() | 32) >= 'a' && (peek() | 32) <= 'z')
           return static_cast<char32_t>(text_[pos_++] & 31);

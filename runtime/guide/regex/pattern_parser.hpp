@@ -13,7 +13,7 @@ struct pattern_node {
   enum class kind : std::uint8_t { sequence, choice, characters, repeat, begin, end, ahead, not_ahead };
   kind what = kind::sequence;
   std::vector<pattern_node> parts = {}; // of a sequence or choice; one of a repetition or lookahead
-  code_points set = {}; // characters
+  code_points set = {};                 // characters
   std::uint32_t least = 0, most = 0;
   bool pure = true; // without anchors and lookaheads: what it matches does not depend on what surrounds it
 };

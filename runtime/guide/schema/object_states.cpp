@@ -12,7 +12,7 @@ json_marks punctuation(expressions& regex, bool compact) {
   const auto mark = [&](const char* c, bool before, bool behind) {
     return regex.concat({before ? space : empty_text, regex.literal(c), behind ? space : empty_text});
   };
-  return {mark(":", true, true), mark(",", true, true),  mark("{", false, true), mark("}", true, false),
+  return {mark(":", true, true),   mark(",", true, true),  mark("{", false, true), mark("}", true, false),
           mark("}", false, false), mark("[", false, true), mark("]", true, false), mark("]", false, false)};
 }
 
@@ -115,12 +115,8 @@ rule_edges object_states::expand(grammar& g, std::span<const std::uint32_t> key)
         out.scans.push_back({marks_.close_first_object, state(g, done, {})});
       keys(g, p, out);
       break;
-    case before_key:
-      keys(g, p, out);
-      break;
-    case before_value:
-      out.calls.push_back({value, state(g, behind_value, p)});
-      break;
+    case before_key: keys(g, p, out); break;
+    case before_value: out.calls.push_back({value, state(g, behind_value, p)}); break;
     case behind_value: {
       rule_edges more;
       keys(g, p, more);
@@ -130,9 +126,7 @@ rule_edges object_states::expand(grammar& g, std::span<const std::uint32_t> key)
         out.scans.push_back({marks_.close_object, state(g, done, {})});
       break;
     }
-    case done:
-      out.ends = true;
-      break;
+    case done: out.ends = true; break;
   }
   return out;
 }
@@ -182,9 +176,7 @@ rule_edges array_states::expand(grammar& g, std::span<const std::uint32_t> key) 
       if (count >= plan_.least)
         out.scans.push_back({marks_.close_array, state(g, done, 0, 0)});
       break;
-    case done:
-      out.ends = true;
-      break;
+    case done: out.ends = true; break;
   }
   return out;
 }

@@ -42,7 +42,7 @@ private:
   bool may_close(const progress& p) const;
 
   object_plan plan_;
-  std::vector<rule_id> rules_; // of the values of members, then of extras
+  std::vector<rule_id> rules_;   // of the values of members, then of extras
   std::vector<expression> keys_; // with the colon
   json_marks marks_;
   bool any_order_, counts_;

@@ -21,9 +21,9 @@ std::vector<value_plan> schema_planner::plan() {
 
 /// References that stand alone, followed.
 demand schema_planner::simplified(demand d) const {
-  static constexpr std::array<std::string_view, 12> annotations{
-    "title", "description", "default", "examples", "$comment", "$id", "id", "$schema", "definitions", "$defs", "example",
-    "deprecated"};
+  static constexpr std::array<std::string_view, 12> annotations{"title",       "description", "default", "examples",
+                                                                "$comment",    "$id",         "id",      "$schema",
+                                                                "definitions", "$defs",       "example", "deprecated"};
   for (int i = 0; i < 100; ++i) {
     if (doc_.at(d.schema).what != kind::object || doc_.find(d.schema, "$ref") == no_schema)
       break;
@@ -100,8 +100,9 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
   plan.extras = plan_extras(s, names);
   const auto required = static_cast<std::uint32_t>(s.required.size());
   if (!plan.extras.empty() && plan.least > required + 1)
-    throw failure(errc::bad_request, "JSON Schema: `minProperties` above " + std::to_string(required + 1) +
-                                       " cannot be enforced where names are free, because they could repeat");
+    throw failure(errc::bad_request,
+                  "JSON Schema: `minProperties` above " + std::to_string(required + 1) +
+                    " cannot be enforced where names are free, because they could repeat");
   return plan;
 }
 

@@ -17,18 +17,12 @@ bool type_allows(const schema_document& doc, schema_id schema, json_type type) {
   const auto allows = [&](schema_id t) {
     const auto& name = doc.at(t).text;
     switch (type) {
-      case json_type::null:
-        return name == "null";
-      case json_type::boolean:
-        return name == "boolean";
-      case json_type::number:
-        return name == "number" || name == "integer";
-      case json_type::string:
-        return name == "string";
-      case json_type::array:
-        return name == "array";
-      case json_type::object:
-        return name == "object";
+      case json_type::null: return name == "null";
+      case json_type::boolean: return name == "boolean";
+      case json_type::number: return name == "number" || name == "integer";
+      case json_type::string: return name == "string";
+      case json_type::array: return name == "array";
+      case json_type::object: return name == "object";
     }
     return false;
   };
@@ -110,16 +104,11 @@ expression scalar_schemas::either(expression a, expression b) {
 
 expression scalar_schemas::all_of_type(json_type type) const {
   switch (type) {
-    case json_type::null:
-      return null_;
-    case json_type::boolean:
-      return booleans_;
-    case json_type::number:
-      return numbers_;
-    case json_type::string:
-      return strings_;
-    default:
-      return no_text;
+    case json_type::null: return null_;
+    case json_type::boolean: return booleans_;
+    case json_type::number: return numbers_;
+    case json_type::string: return strings_;
+    default: return no_text;
   }
 }
 
@@ -221,20 +210,16 @@ expression scalar_schemas::of_type(schema_id schema, schema_id value, bool negat
 expression scalar_schemas::constant(schema_id value) {
   const auto& n = doc_.at(value);
   switch (n.what) {
-    case kind::null:
-      return null_;
-    case kind::boolean:
-      return regex_.literal(n.truth ? "true" : "false");
-    case kind::string:
-      return quoted(n.text);
+    case kind::null: return null_;
+    case kind::boolean: return regex_.literal(n.truth ? "true" : "false");
+    case kind::string: return quoted(n.text);
     case kind::number: {
       const auto [magnitude, minus] = decimal_of(n.text);
       const auto text = (minus ? "-" : "") + magnitude.whole;
       return magnitude.fraction.empty() ? regex_.literals({text, text + ".0"})
                                         : regex_.literal(text + "." + magnitude.fraction);
     }
-    default:
-      return no_text;
+    default: return no_text;
   }
 }
 
@@ -248,8 +233,9 @@ expression scalar_schemas::of_values(const std::vector<schema_id>& values, bool 
       continue;
     if (type == json_type::number && negated)
       parts.push_back(regex_.intersection(compared(comparison::at_least, v), compared(comparison::at_most, v)));
-    else if (type == json_type::string &&
-             std::ranges::none_of(n.text, [](unsigned char c) { return c < 0x20 || c == '"' || c == '\\' || c == '/'; }))
+    else if (type == json_type::string && std::ranges::none_of(n.text, [](unsigned char c) {
+               return c < 0x20 || c == '"' || c == '\\' || c == '/';
+             }))
       simple.push_back("\"" + n.text + "\"");
     else
       parts.push_back(constant(v));
@@ -268,8 +254,8 @@ expression scalar_schemas::of_values(const std::vector<schema_id>& values, bool 
 // -- numbers --------------------------------------------------------------------
 
 expression scalar_schemas::of_bound(schema_id schema, const std::string& key, schema_id value, bool negated) {
-  auto how = key == "minimum" ? comparison::at_least
-    : key == "maximum"        ? comparison::at_most
+  auto how = key == "minimum"   ? comparison::at_least
+    : key == "maximum"          ? comparison::at_most
     : key == "exclusiveMinimum" ? comparison::greater
                                 : comparison::less;
   if (key.starts_with("exclusive") && doc_.at(value).what == kind::boolean) // draft 4: it modifies the other keyword

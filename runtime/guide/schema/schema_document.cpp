@@ -49,7 +49,10 @@ std::string resolved(const std::string& base, const std::string& reference) {
 }
 
 int hex_value(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  return c >= '0' && c <= '9' ? c - '0'
+    : c >= 'a' && c <= 'f'    ? c - 'a' + 10
+    : c >= 'A' && c <= 'F'    ? c - 'A' + 10
+                              : -1;
 }
 
 std::string percent_decoded(std::string_view text) {
@@ -71,7 +74,8 @@ std::pair<decimal, bool> decimal_of(std::string_view text) {
   if (minus)
     text.remove_prefix(1);
   const auto point = std::min(text.find('.'), text.size());
-  decimal d{std::string(text.substr(0, point)), point < text.size() ? std::string(text.substr(point + 1)) : std::string()};
+  decimal d{std::string(text.substr(0, point)),
+            point < text.size() ? std::string(text.substr(point + 1)) : std::string()};
   d.whole.erase(0, std::min(d.whole.find_first_not_of('0'), d.whole.size() - 1));
   while (!d.fraction.empty() && d.fraction.back() == '0')
     d.fraction.pop_back();
@@ -97,7 +101,8 @@ schema_id schema_document::add(schema_node n) {
 
 void schema_document::refuse(schema_id where, std::string_view what) const {
   const auto& path = nodes_[where].path;
-  throw failure(errc::bad_request, "JSON Schema" + (path.empty() ? "" : " at `" + path + "`") + ": " + std::string(what));
+  throw failure(errc::bad_request,
+                "JSON Schema" + (path.empty() ? "" : " at `" + path + "`") + ": " + std::string(what));
 }
 
 template <class Element>
@@ -108,8 +113,7 @@ schema_id schema_document::read(const Element& e, std::string path, std::size_t 
     throw failure(errc::bad_request, "the JSON Schema is nested deeper than " + std::to_string(deepest));
   const auto id = add({.path = path});
   switch (e.type()) {
-    case type::NULL_VALUE:
-      break;
+    case type::NULL_VALUE: break;
     case type::BOOL:
       nodes_[id].what = kind::boolean;
       nodes_[id].truth = bool(e);
@@ -163,16 +167,27 @@ schema_id schema_document::find(schema_id object, std::string_view key) const {
 }
 
 bool schema_document::knows(std::string_view keyword) const {
-  static constexpr std::array<std::string_view, 13> later{
-    "if", "const", "contains", "propertyNames", "prefixItems", "dependentRequired", "dependentSchemas", "minContains",
-    "maxContains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef"};
+  static constexpr std::array<std::string_view, 13> later{"if",
+                                                          "const",
+                                                          "contains",
+                                                          "propertyNames",
+                                                          "prefixItems",
+                                                          "dependentRequired",
+                                                          "dependentSchemas",
+                                                          "minContains",
+                                                          "maxContains",
+                                                          "unevaluatedProperties",
+                                                          "unevaluatedItems",
+                                                          "$dynamicRef",
+                                                          "$recursiveRef"};
   return !draft_4_ || std::ranges::find(later, keyword) == later.end();
 }
 
 bool schema_document::equal(schema_id a, schema_id b) const {
   const auto& x = nodes_[a];
   const auto& y = nodes_[b];
-  if (x.what != y.what || x.truth != y.truth || x.items.size() != y.items.size() || x.members.size() != y.members.size())
+  if (x.what != y.what || x.truth != y.truth || x.items.size() != y.items.size() ||
+      x.members.size() != y.members.size())
     return false;
   if (x.what == schema_node::kind::number)
     return decimal_of(x.text).second == decimal_of(y.text).second &&

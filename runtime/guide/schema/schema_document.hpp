@@ -21,12 +21,12 @@ inline constexpr schema_id no_schema = 0xFFFFFFFF;
 struct schema_node {
   enum class kind : std::uint8_t { null, boolean, number, string, array, object };
   kind what = kind::null;
-  bool truth = false;      // boolean
-  std::string text = {};   // string; of a number: its shortest spelling without an exponent
-  double number = 0;       // number
-  std::vector<schema_id> items = {};                             // array
+  bool truth = false;                // boolean
+  std::string text = {};             // string; of a number: its shortest spelling without an exponent
+  double number = 0;                 // number
+  std::vector<schema_id> items = {}; // array
   std::vector<std::pair<std::string, schema_id>> members = {}; // object, in order
-  std::string path = {}; // "#/properties/a", for messages
+  std::string path = {};                                       // "#/properties/a", for messages
 };
 
 class schema_document {
@@ -61,8 +61,8 @@ private:
   schema_id look_up(schema_id from, const std::string& base, const std::string& reference) const;
   schema_id follow(schema_id from, std::string_view pointer) const;
 
-  std::deque<schema_node> nodes_; // references stay valid
-  std::map<std::string, schema_id> names_;                      // absolute names: identifiers and anchors
+  std::deque<schema_node> nodes_;                             // references stay valid
+  std::map<std::string, schema_id> names_;                    // absolute names: identifiers and anchors
   std::vector<std::pair<schema_id, std::string>> references_; // objects with `$ref`, and the base there
   std::map<schema_id, schema_id> targets_;
   schema_id true_ = 0, false_ = 0;

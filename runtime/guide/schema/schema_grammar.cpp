@@ -71,7 +71,7 @@ private:
   void counting_array(rule_state open, const array_plan& plan) {
     const auto cap = std::max<std::uint32_t>(static_cast<std::uint32_t>(plan.first.size()), plan.least);
     const bool bounded = plan.most != no_bound;
-    using key = std::vector<std::uint32_t>; // items, then counts
+    using key = std::vector<std::uint32_t>;                  // items, then counts
     std::map<key, std::pair<rule_state, rule_state>> states; // before an item, behind an item
     std::vector<key> todo;
     const auto end = g_.add_state();

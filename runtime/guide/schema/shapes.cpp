@@ -183,8 +183,7 @@ void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id 
     p.made.name_demands.push_back({value});
   else if (key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") {
     for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
-      const auto absent =
-        object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
+      const auto absent = object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
       std::vector<schema_id> needed{text(name)};
       auto way = std::vector<demand>{};
       if (doc_.at(then).what == kind::array)
@@ -308,7 +307,8 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
       add({{object ? "maxProperties" : "maxItems", number(n - 1)}});
   } else if ((object && key == "maxProperties") || (array && key == "maxItems"))
     add({{object ? "minProperties" : "minItems", number(count_of(doc_, value, key) + 1)}});
-  else if (array && key == "items" && doc_.at(value).what != kind::array && doc_.find(schema, "prefixItems") == no_schema)
+  else if (array && key == "items" && doc_.at(value).what != kind::array &&
+           doc_.find(schema, "prefixItems") == no_schema)
     add({{"contains", negation_of(value)}});
   else if (array && (key == "prefixItems" || key == "items") && doc_.at(value).what == kind::array) {
     std::vector<schema_id> before;
@@ -330,16 +330,20 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
     }
   } else {
     static constexpr std::array<std::string_view, 13> refused{
-      "patternProperties", "additionalProperties", "propertyNames", "additionalItems", "uniqueItems", "items",
-      "contains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef", "minContains",
+      "patternProperties", "additionalProperties",  "propertyNames",
+      "additionalItems",   "uniqueItems",           "items",
+      "contains",          "unevaluatedProperties", "unevaluatedItems",
+      "$dynamicRef",       "$recursiveRef",         "minContains",
       "maxContains"};
     static constexpr std::array<std::string_view, 4> of_objects{"patternProperties", "additionalProperties",
                                                                 "propertyNames", "unevaluatedProperties"};
     const bool about_objects = std::ranges::find(of_objects, key) != of_objects.end();
     const bool trivial = doc_.at(value).what == kind::boolean && doc_.at(value).truth == (key != "uniqueItems");
     if (std::ranges::find(refused, key) != refused.end() && about_objects == object && !trivial)
-      doc_.refuse(schema, "`" + key + "` where it must not hold (under `not`, or in a `oneOf` whose branches may overlap) "
-                          "cannot be enforced");
+      doc_.refuse(schema,
+                  "`" + key +
+                    "` where it must not hold (under `not`, or in a `oneOf` whose branches may overlap) "
+                    "cannot be enforced");
   }
   return false;
 }

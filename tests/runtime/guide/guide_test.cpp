@@ -26,14 +26,69 @@ std::shared_ptr<const guide_vocabulary> small_vocabulary() {
     };
     for (int b = 0; b < 256; ++b)
       add(std::string(1, static_cast<char>(b)));
-    for (const char* text : {"the", " the", "name", "\"name", "\"name\":", "\": \"", "\":", " \"", "\",", "\", \"", "{\"", "}", "}]", "},",
-                             "true", "false", "null", "12", "123", " 12", "0.5", ".5", "\n", "\n  ", "  ", "   \"", "é", " é", "\xC3", "\xA9" "a", "日本",
-                             "\xE6\x97", "\xE2\x80\xA8", "a\xE2\x80\xA9", "\\n", "\\\"", "\\u00", "text\\n", "abc\"", "abc\",", "the", "foo-bar", "x_y",
-                             "ABC", "<tool>", "</tool>", "<to", "ol>", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"", "bbbb\"}", "[1", "[[", "]]", "-1", "e5", "2020-01-", "@example.com"})
+    for (const char* text : {"the",
+                             " the",
+                             "name",
+                             "\"name",
+                             "\"name\":",
+                             "\": \"",
+                             "\":",
+                             " \"",
+                             "\",",
+                             "\", \"",
+                             "{\"",
+                             "}",
+                             "}]",
+                             "},",
+                             "true",
+                             "false",
+                             "null",
+                             "12",
+                             "123",
+                             " 12",
+                             "0.5",
+                             ".5",
+                             "\n",
+                             "\n  ",
+                             "  ",
+                             "   \"",
+                             "é",
+                             " é",
+                             "\xC3",
+                             "\xA9"
+                             "a",
+                             "日本",
+                             "\xE6\x97",
+                             "\xE2\x80\xA8",
+                             "a\xE2\x80\xA9",
+                             "\\n",
+                             "\\\"",
+                             "\\u00",
+                             "text\\n",
+                             "abc\"",
+                             "abc\",",
+                             "the",
+                             "foo-bar",
+                             "x_y",
+                             "ABC",
+                             "<tool>",
+                             "</tool>",
+                             "<to",
+                             "ol>",
+                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+                             "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"",
+                             "bbbb\"}",
+                             "[1",
+                             "[[",
+                             "]]",
+                             "-1",
+                             "e5",
+                             "2020-01-",
+                             "@example.com"})
       add(text);
     const auto end = static_cast<token_id>(entries.size());
-    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector{end}, static_cast<std::size_t>(end) + 1);
+    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector{end},
+                                                    static_cast<std::size_t>(end) + 1);
   }();
   return made;
 }
@@ -273,7 +328,8 @@ TEST_CASE("an automaton that other texts filled is built anew, without a differe
 
 TEST_CASE("hostile sources are refused or bounded, with a sentence") {
   CHECK(refusal(regex(std::string(2'000'000, 'a'))).find("larger than") != std::string::npos);
-  CHECK(refusal(grammar_of("root ::= " + std::string(5000, '(') + "\"a\"" + std::string(5000, ')'))).find("nested") != std::string::npos);
+  CHECK(refusal(grammar_of("root ::= " + std::string(5000, '(') + "\"a\"" + std::string(5000, ')'))).find("nested") !=
+        std::string::npos);
   CHECK(refusal(grammar_of("root ::= \"a\" other")).find("`other`") != std::string::npos);
   CHECK(refusal(grammar_of("root ::= \"a\" root")).find("allows no text") != std::string::npos);
   CHECK(refusal(grammar_of("start: <|end|>")).find("line 1") != std::string::npos);
@@ -281,7 +337,8 @@ TEST_CASE("hostile sources are refused or bounded, with a sentence") {
   CHECK(refusal({.what = source::kind::choice}).find("allows no text") != std::string::npos);
   std::string nested = R"({"type":"string","minLength":1})";
   for (int i = 0; i < 12; ++i) // each level asks whether its branches overlap
-    nested = R"({"oneOf":[)" + nested + R"(,{"properties":{"a":)" + std::to_string(i).insert(0, "{\"const\":") + R"(}}}]})";
+    nested = R"({"oneOf":[)" + nested + R"(,{"properties":{"a":)" + std::to_string(i).insert(0, "{\"const\":") +
+      R"(}}}]})";
   CHECK_NOTHROW(refusal(schema(nested)));
   CHECK(accepts(regex("(a*)*b"), std::string(2000, 'a') + "b"));
   const auto wide = made_guide(regex("(x+x+)+y|[ab]*a[ab]{200}"));
@@ -300,33 +357,32 @@ TEST_CASE("mutated sources are refused or compiled, and their masks agree with a
   const auto* setting = std::getenv("TROUPE_FUZZ_SECONDS");
   const auto seconds = setting ? std::atoi(setting) : 0;
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  const source seeds[] = {schema(person),
-                          schema(R"({"$defs":{"t":{"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/t"},
+  const source seeds[] = {
+    schema(person),
+    schema(R"({"$defs":{"t":{"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/t"},
                             "contains":{"type":"null"},"maxContains":2}]}},"oneOf":[{"$ref":"#/$defs/t"},{"not":{"type":
                             ["array","null"]},"multipleOf":0.5,"exclusiveMaximum":7,"format":"ipv4"}]})"),
-                          schema(R"({"if":{"required":["a"]},"then":{"properties":{"b":{"const":{"c":[1,"d"]}}}},
+    schema(R"({"if":{"required":["a"]},"then":{"properties":{"b":{"const":{"c":[1,"d"]}}}},
                             "patternProperties":{"^x":{"type":"integer"}},"propertyNames":{"maxLength":3},"minProperties":1,
                             "dependentRequired":{"a":["b"]},"type":"object"})"),
-                          regex("^(?=.*[0-9])(?!x)([a-z]{2,5}|\\d+|[^\"\\s])*(?:é|\\u00e8)?$"),
-                          grammar_of(json_gbnf),
-                          grammar_of(sums),
-                          tag(tool_tag)};
-  const guide_limits limits{.expressions = 20'000, .rules = 2'000, .states = 2'000, .items = 50'000, .alternatives = 100};
+    regex("^(?=.*[0-9])(?!x)([a-z]{2,5}|\\d+|[^\"\\s])*(?:é|\\u00e8)?$"),
+    grammar_of(json_gbnf),
+    grammar_of(sums),
+    tag(tool_tag)};
+  const guide_limits limits{
+    .expressions = 20'000, .rules = 2'000, .states = 2'000, .items = 50'000, .alternatives = 100};
   std::mt19937 random(seconds > 0 ? std::random_device()() : 7);
   for (int i = 0; i < 150 || std::chrono::steady_clock::now() < until; ++i) {
     auto s = seeds[random() % std::size(seeds)];
     for (auto n = random() % 4; n > 0; --n) {
       const auto at = random() % (s.text.size() + 1);
       switch (random() % 4) {
-        case 0:
-          s.text.erase(at, random() % 8);
-          break;
+        case 0: s.text.erase(at, random() % 8); break;
         case 1:
-          s.text.insert(at, 1, static_cast<char>(random() % 5 ? "{}[]()\"\\*+?|:,^$0a"[random() % 18] : random() % 256));
+          s.text.insert(at, 1,
+                        static_cast<char>(random() % 5 ? "{}[]()\"\\*+?|:,^$0a"[random() % 18] : random() % 256));
           break;
-        case 2:
-          s.text.insert(at, s.text.substr(random() % s.text.size(), random() % 20));
-          break;
+        case 2: s.text.insert(at, s.text.substr(random() % s.text.size(), random() % 20)); break;
         default:
           if (at < s.text.size())
             s.text[at] = static_cast<char>("{}[]()\"\\*+?|:,^$0a"[random() % 18]);
