@@ -6,6 +6,7 @@
 #include "runtime/guide/regex/lexer.hpp"
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -99,7 +100,7 @@ private:
   guides::lexer lexer_;
   std::vector<rule_state> rules_; // their start
   rule_id root_ = 0;
-  std::vector<rule_edges> open_; // until finish()
+  std::deque<rule_edges> open_; // until finish(); references stay valid
   bool finished_ = false;
   std::vector<state> states_;
   std::vector<rule_state> targets_, skips_;

@@ -74,7 +74,7 @@ TEST_CASE("random regular expressions match as std::regex says") {
   std::mt19937 random(5);
   const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   const auto make = [&](auto& self, int depth) -> std::string {
-    switch (pick(depth > 3 ? 3 : 8)) {
+    switch (pick(depth > 2 ? 3 : 8)) {
       case 0: return "a";
       case 1: return "b";
       case 2: return "[ab]";
@@ -92,7 +92,7 @@ TEST_CASE("random regular expressions match as std::regex says") {
     const auto e = whole_pattern(l.regex(), pattern);
     for (int k = 0; k < 20; ++k) {
       std::string text;
-      for (int n = pick(7); n > 0; --n)
+      for (int n = pick(6); n > 0; --n)
         text += static_cast<char>('a' + pick(2));
       INFO(pattern, " ", text);
       CHECK(lexer_matches(l, e, text) == std::regex_match(text, reference));
