@@ -1,6 +1,7 @@
 #include "runtime/import/model_source.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
@@ -114,7 +115,7 @@ std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
     throw failure(errc::unsupported, model + " has no tokenizer");
   const auto path = path_of_model(model);
   const auto file = gguf_file_of(path);
-  return file ? open_gguf(*file).load_tokenizer() : tokenizer::load(path);
+  return file ? make_gguf_tokenizer(gguf_file(*file)) : tokenizer::load(path);
 }
 
 } // namespace troupe

@@ -125,6 +125,14 @@ std::string tokenizer_error(const std::function<void(entries&)>& change) {
 
 } // namespace
 
+TEST_CASE("A tokenizer is read from a file of an unknown architecture, without weights") {
+  const metadata_file file([](entries& e) {
+    e["general.architecture"] = text("mamba");
+    e.erase("llama.block_count");
+  });
+  CHECK(open_tokenizer(file.path().string())->encode("ab", false) == std::vector<token_id>{2});
+}
+
 TEST_CASE("GGUF models: logits are those of a forward pass over blocks as they are and inputs rounded to int8") {
   const auto document = json::document::load(data() / "gguf/gguf.json");
   for (const char* name : {"llama3-q8_0", "mixed"}) {

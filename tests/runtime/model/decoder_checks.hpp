@@ -41,7 +41,10 @@ inline int positions_of(const model_config& config) {
 class engine {
 public:
   engine(const model_source& source, isa target, int threads, precision precision)
-    : backend_(kernels::make_cpu_backend({threads, target})),
+    : engine(source, kernels::make_cpu_backend({threads, target}), precision) {}
+
+  engine(const model_source& source, std::unique_ptr<kernels::backend> backend, precision precision)
+    : backend_(std::move(backend)),
       weights_(load_weights(*source.tensors, source.config, *backend_, precision)),
       decoder_(weights_, *backend_, max_rows, positions_of(source.config)),
       cache_(backend_->make_kv_cache(kv_shape_of(source.config, precision.compute, pool_blocks))),

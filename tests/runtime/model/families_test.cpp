@@ -17,7 +17,78 @@ const std::vector<std::string> tiny_family_models{
   "glm4",   "gpt-neox-sequential", "gpt2-wide",  "granitemoe", "nemotron",          "olmo3",
   "phi",    "phi3-longrope",       "qwen2-moe",  "stablelm",   "stablelm-parallel", "starcoder2"};
 
+/// A backend that has only the ops which every backend has.
+class basic_backend final : public kernels::backend {
+public:
+  std::string description() const override { return "basic"; }
+  kernels::buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
+  kernels::buffer upload(std::span<const float> values) override { return cpu_->upload(values); }
+  std::unique_ptr<kernels::kv_cache> make_kv_cache(const kernels::kv_shape& shape) override {
+    return cpu_->make_kv_cache(shape);
+  }
+  std::unique_ptr<kernels::matrix> pack(std::span<const kernels::stored_matrix> stacked, dtype compute,
+                                        kernels::quantization how) override {
+    return cpu_->pack(stacked, compute, how);
+  }
+  std::unique_ptr<kernels::matrix> pack_gate_up(const kernels::stored_matrix& gate, const kernels::stored_matrix& up,
+                                                dtype compute, kernels::quantization how) override {
+    return cpu_->pack_gate_up(gate, up, compute, how);
+  }
+  std::unique_ptr<kernels::matrix> load_table(const kernels::stored_matrix& table) override {
+    return cpu_->load_table(table);
+  }
+  void embed(const kernels::tensor& out, const kernels::matrix& table, const std::int32_t* tokens) override {
+    cpu_->embed(out, table, tokens);
+  }
+  void rms_norm(const kernels::tensor& out, const kernels::tensor& x, const float* weight, float eps,
+                const std::int32_t* rows) override {
+    cpu_->rms_norm(out, x, weight, eps, rows);
+  }
+  void linear(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& w, const float* bias,
+              kernels::store how) override {
+    cpu_->linear(out, in, w, bias, how);
+  }
+  void linear_silu_gate(const kernels::tensor& out, const kernels::tensor& in, const kernels::matrix& gate_up,
+                        const float* bias) override {
+    cpu_->linear_silu_gate(out, in, gate_up, bias);
+  }
+  void rope_write_kv(const kernels::tensor& qkv, int heads, const kernels::head_norm& norm, const float* rope,
+                     kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    cpu_->rope_write_kv(qkv, heads, norm, rope, cache, layer, step);
+  }
+  void attention(const kernels::tensor& out, const kernels::tensor& qkv, int heads, float scale, int window,
+                 const kernels::kv_cache& cache, int layer, const kernels::batch& step) override {
+    cpu_->attention(out, qkv, heads, scale, window, cache, layer, step);
+  }
+  void copy_blocks(kernels::kv_cache& cache, std::span<const kernels::block_copy> copies) override {
+    cpu_->copy_blocks(cache, copies);
+  }
+  void download(float* to, const kernels::tensor& from) override { cpu_->download(to, from); }
+
+private:
+  std::unique_ptr<kernels::backend> cpu_ = kernels::make_cpu_backend({.threads = 1});
+};
+
 } // namespace
+
+TEST_CASE("Families that need no further ops run on a backend that has none, with the same bits; others are refused") {
+  for (const std::string model : {"families/phi3", "families/smollm3", "tiny_families/glm", "golden/qwen3"}) {
+    CAPTURE(model);
+    const auto source = open(model);
+    std::mt19937 random(5);
+    const auto ids = random_tokens(random, 40, source.config.vocab);
+    engine all(source, targets().back(), 1, dtype::f32), basic(source, std::make_unique<basic_backend>(), dtype::f32);
+    CHECK(all.step({{ids, 0, first_blocks(ids.size())}}) == basic.step({{ids, 0, first_blocks(ids.size())}}));
+  }
+  for (const std::string model : {"families/gemma2", "families/olmo2", "families/gpt2", "families/opt",
+                                  "families/granite", "families/mixtral", "tiny_families/stablelm"}) {
+    CAPTURE(model);
+    const auto source = open(model);
+    basic_backend backend;
+    CHECK(failure_of([&] { load_weights(*source.tensors, source.config, backend, dtype::f32); }) ==
+          "models of the family `" + source.config.family + "` do not yet run on a GPU, only on a CPU; this is basic");
+  }
+}
 
 TEST_CASE("Tiny families: transformers' logits at several positions, in f32 on every target") {
   for (const auto& model : tiny_family_models)
