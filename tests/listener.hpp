@@ -21,6 +21,7 @@ struct heard {
   std::map<std::uint32_t, std::string> text;
   std::map<std::uint32_t, std::vector<sampled_token>> tokens;
   std::map<std::uint32_t, finish_reason> finish;
+  std::vector<sampled_token> prompt; // its tokens' log-probabilities
   std::optional<done_event> done;
   std::optional<error> failed;
 };
@@ -76,6 +77,7 @@ private:
         what.text[t->index] += t->text;
         auto& tokens = what.tokens[t->index];
         tokens.insert(tokens.end(), t->logprobs.begin(), t->logprobs.end());
+        what.prompt.insert(what.prompt.end(), t->prompt.begin(), t->prompt.end());
         if (t->finish)
           what.finish[t->index] = *t->finish;
       } else {
@@ -101,6 +103,15 @@ inline bool same(const heard& a, const heard& b) {
       std::equal(x.top.begin(), x.top.end(), y.top.begin(), y.top.end(), same_top);
   };
   if (a.ids != b.ids || a.text != b.text || a.finish != b.finish || a.tokens.size() != b.tokens.size())
+    return false;
+  if (!std::equal(a.prompt.begin(), a.prompt.end(), b.prompt.begin(), b.prompt.end(), same_token))
+    return false;
+  const auto same_rank = [](const choice_summary& x, const choice_summary& y) {
+    return x.cumulative_logprob == y.cumulative_logprob && x.score == y.score;
+  };
+  if (a.done && b.done &&
+      !std::equal(a.done->choices.begin(), a.done->choices.end(), b.done->choices.begin(), b.done->choices.end(),
+                  same_rank))
     return false;
   for (auto& [index, tokens] : a.tokens) {
     auto other = b.tokens.find(index);

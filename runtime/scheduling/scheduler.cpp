@@ -269,13 +269,16 @@ void scheduler::preempt(sequence& s, block_request& request) {
   ++counters_.preemptions;
 }
 
-// A group that is alone and still lacks blocks could never go on; nor one that loses its blocks again and again before
-// its next step.
+// A group that is alone and still lacks blocks could never go on; nor the oldest one, if it loses its blocks again and
+// again before its next step.
 void scheduler::preempt_group(std::uint64_t id, block_request& request) {
-  const bool alone = std::ranges::all_of(running_, [id](auto& entry) { return entry.second->id.request == id; });
+  const auto member = [id](const auto& entry) { return entry.second->id.request == id; };
+  const bool alone = std::ranges::all_of(running_, member);
   auto& g = groups_.at(id);
   constexpr int most_losses = 16;
-  const bool fits = !(alone && later_.releases.empty() && request.releases.empty()) && ++g.losses < most_losses;
+  if (member(*running_.begin()))
+    ++g.losses;
+  const bool fits = !(alone && later_.releases.empty() && request.releases.empty()) && g.losses < most_losses;
   if (!fits && g.members.size() > 1) {
     failed_.push_back(
       {id,
@@ -283,8 +286,8 @@ void scheduler::preempt_group(std::uint64_t id, block_request& request) {
         "num_beams"}});
     return cancel(id);
   }
-  for (const auto member : g.members) {
-    auto& s = sequences_.at(member);
+  for (const auto each : g.members) {
+    auto& s = sequences_.at(each);
     if (!s.running())
       continue;
     leave(s, request);

@@ -80,6 +80,49 @@ generation random_generation(std::mt19937& rng) {
     s.presence_penalty = 0.5f;
   if (pick(0, 3) == 0)
     s.stop = {"e", "the"};
+  if (pick(0, 3) == 0)
+    s.prompt_logprobs = pick(0, 2);
+  switch (pick(0, 9)) {
+    case 0: { // beams, of a request that fits into few blocks
+      sampling_params beams;
+      beams.temperature = s.temperature == 0 ? 0 : 1;
+      beams.max_tokens = std::min(s.max_tokens, 20);
+      beams.num_beams = pick(1, 3);
+      beams.n = pick(1, beams.num_beams);
+      beams.logprobs = s.logprobs;
+      beams.ignore_eos = s.ignore_eos;
+      beams.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
+      if (pick(0, 2) == 0) {
+        beams.stochastic_beams = true;
+        beams.temperature = 1;
+        beams.length_penalty = 1;
+        beams.seed = s.seed;
+      } else {
+        beams.stopping = static_cast<early_stopping>(pick(0, 2));
+      }
+      s = beams;
+      g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 40));
+      break;
+    }
+    case 1:
+      s.n = pick(1, 2);
+      s.best_of = s.n + pick(0, 1);
+      s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
+      break;
+    default: break;
+  }
+  return g;
+}
+
+/// How it is to be run in a crowd: with guesses of any kind, and with a prediction that is partly right.
+generation with_guesses(generation g, const heard& alone, std::mt19937& rng) {
+  g.sampling.speculate = std::vector{speculation::automatic, speculation::off, speculation::ngram,
+                                     speculation::lookahead}[rng() % 4];
+  if (rng() % 2 == 0 && alone.ids.contains(0)) {
+    g.prediction = alone.ids.at(0);
+    for (auto& id : g.prediction)
+      id = rng() % 8 == 0 ? token_id(7) : id;
+  }
   return g;
 }
 
@@ -118,9 +161,10 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
   alone.compute.kv_dtype = types.kv_dtype;
   alone.compute.device = device;
   alone.prefix_cache = false;
+  alone.speculate = speculation::off;
   auto reference = engine::start(alone);
   reference.wait_until_ready();
-  std::uint64_t preemptions = 0, cached_tokens = 0;
+  std::uint64_t preemptions = 0, cached_tokens = 0, accepted = 0;
   for (unsigned seed = 1; seed <= 4; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
@@ -132,8 +176,9 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
       expected.push_back(run(reference, work.back()));
     }
     auto options = alone;
+    options.speculate = speculation::automatic;
     options.compute.threads = pick(1, 3);
-    options.step_tokens = pick(0, 1) ? pick(1, 40) : 512;
+    options.step_tokens = pick(0, 1) ? pick(3, 40) : 512; // three beams must fit
     options.max_sequences = pick(3, 12);
     options.prefix_cache = seed % 2 == 0;
     if (seed % 2 == 1) { // so few blocks that sequences preempt each other
@@ -148,7 +193,7 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
       std::shuffle(order.begin(), order.end(), rng);
       std::vector<listener> listeners(work.size());
       for (auto i : order) {
-        auto handle = crowd.submit(work[i], listeners[i].sink());
+        auto handle = crowd.submit(with_guesses(work[i], expected[i], rng), listeners[i].sink());
         if (pick(0, 3) == 0) {
           handle.pause();
           handle.resume();
@@ -162,10 +207,12 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
     }
     CHECK(idle(crowd));
     preemptions += crowd.stats().preemptions;
+    accepted += crowd.stats().accepted_tokens;
     cached_tokens += crowd.stats().cached_tokens;
   }
   CHECK(preemptions > 0);
   CHECK(cached_tokens > 0);
+  CHECK(accepted > 0);
 }
 
 } // namespace
