@@ -61,7 +61,19 @@ TEST_CASE("on a GPU whose streams run late and in any order, requests get the sa
         work.push_back(random_generation(rng));
         if (i == 0)
           work.back().sampling.n = 2;
+        if (i == 1)
+          work.back().sampling.prompt_logprobs = 1;
+        if (i == 2) {
+          sampling_params beams;
+          beams.temperature = 0;
+          beams.max_tokens = 5;
+          beams.num_beams = beams.n = 2;
+          work.back().sampling = beams;
+          work.back().prompt.resize(std::min<std::size_t>(work.back().prompt.size(), 20));
+        }
         expected.push_back(reference.run(work.back()));
+        if (i > 2) // guesses, some of them right
+          work.back().prediction = expected.back().ids[0];
         if (expected.back().failed)
           FAIL(expected.back().failed->message);
       }

@@ -197,3 +197,102 @@ TEST_CASE("EOS ids outside the vocabulary are ignored, and sampling allocates no
   CHECK(cuda::emulated::counted().allocations == before);
   cuda::emulated::check_memory();
 }
+
+TEST_CASE("guesses, groups and scored prompts are judged as by the host's sampler") {
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal(0, 2);
+  cuda::emulated::deferred_work later(5);
+  counter sampled;
+  gpu_step_sampler on_device(eos, vocab, max_sequences, [&] { sampled.add(); });
+  cpu_step_sampler on_host(eos);
+  const cuda::stream compute;
+  const auto prompt = std::make_shared<const std::vector<token_id>>(std::vector<token_id>{1, 2, 3, 2, 8, 30});
+  const auto start_with = [&](const sampling_params& p) {
+    return std::make_shared<const sampling_start>(
+      sampling_start{std::make_shared<const sampling_params>(p), prompt, {}});
+  };
+  sampling_params beams;
+  beams.num_beams = 3;
+  beams.max_tokens = 30;
+  beams.ignore_eos = true;
+  std::size_t members = 1;
+  int accepted = 0;
+  std::vector<std::int32_t> running{0, 1, 2};
+  for (int step = 0; step < 12; ++step) {
+    CAPTURE(step);
+    auto plan = std::make_shared<step_plan>();
+    plan->step = static_cast<std::uint64_t>(step + 1);
+    const auto add_row = [&](token_id token) {
+      plan->logit_rows.push_back(static_cast<std::int32_t>(plan->tokens.size()));
+      plan->tokens.push_back(token);
+      return plan->logit_rows.back();
+    };
+    std::vector<std::pair<std::int32_t, token_id>> certain; // rows in which this token will be chosen
+    for (const auto slot : running) {
+      sample_demand d{{static_cast<std::uint64_t>(slot), 0}, slot, add_row(0), nullptr};
+      if (step == 0) {
+        auto p = random_params(rng);
+        p.max_tokens = 60;
+        p.min_tokens = 0;
+        d.start = start_with(p);
+      }
+      d.guesses = static_cast<std::int32_t>(rng() % 5);
+      for (auto row = d.logit_row; row < d.logit_row + d.guesses; ++row) {
+        const auto guess = static_cast<token_id>(20 + rng() % 5); // repeated ones are penalised
+        add_row(guess);
+        if (rng() % 4 > 0)
+          certain.emplace_back(row, guess);
+      }
+      plan->samples.push_back(std::move(d));
+    }
+    group_demand group{100, {}, step == 0 ? start_with(beams) : nullptr};
+    for (std::size_t i = 0; i < members; ++i)
+      group.logit_rows.push_back(add_row(0));
+    plan->groups.push_back(std::move(group));
+    plan->scores.push_back({200, 1, add_row(0), 2, 3, prompt});
+    add_row(0);
+    std::vector<float> logits(plan->tokens.size() * vocab);
+    for (auto& x : logits)
+      x = normal(rng);
+    for (const auto& [row, token] : certain)
+      logits[static_cast<std::size_t>(row * vocab + token)] = 80;
+
+    const auto want = on_host.sample(*plan, logits);
+    std::shared_ptr<float> memory = std::static_pointer_cast<float>(cuda::allocate(logits.size() * sizeof(float)));
+    cuda::copy_to_device(compute, memory.get(), logits.data(), logits.size() * sizeof(float));
+    auto ready = std::make_shared<cuda::event>();
+    ready->record(compute);
+    on_device.sample(plan, {memory, vocab, ready});
+    sampled.wait_for(step + 1);
+    const auto got = on_device.collect();
+
+    REQUIRE(got.sampled.size() == want.sampled.size());
+    running.clear();
+    for (std::size_t i = 0; i < got.sampled.size(); ++i) {
+      CHECK(got.sampled[i].sequence == want.sampled[i].sequence);
+      CHECK(got.sampled[i].more == want.sampled[i].more);
+      CHECK(same(got.sampled[i].token, want.sampled[i].token));
+      if (!got.sampled[i].more && got.sampled[i].token.finish == sampled_token::finish::none)
+        running.push_back(got.sampled[i].slot);
+    }
+    REQUIRE(got.judged.size() == want.judged.size());
+    for (std::size_t i = 0; i < got.judged.size(); ++i) {
+      CHECK(got.judged[i].accepted == want.judged[i].accepted);
+      CHECK(got.judged[i].choices.size() == static_cast<std::size_t>(got.judged[i].guesses + 1));
+      accepted += got.judged[i].accepted;
+    }
+    REQUIRE(got.groups.size() == 1);
+    REQUIRE(got.groups[0].children.size() == want.groups[0].children.size());
+    members = got.groups[0].children.size();
+    for (std::size_t i = 0; i < members; ++i) {
+      CHECK(got.groups[0].children[i].parent == want.groups[0].children[i].parent);
+      CHECK(got.groups[0].children[i].token == want.groups[0].children[i].token);
+    }
+    REQUIRE(got.scores.size() == 1);
+    REQUIRE(got.scores[0].tokens.size() == 2);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK(same(got.scores[0].tokens[i], want.scores[0].tokens[i]));
+  }
+  CHECK(members == 3);
+  CHECK(accepted > 20);
+}
