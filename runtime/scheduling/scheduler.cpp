@@ -59,10 +59,16 @@ scheduler::sequence& scheduler::add(sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
   queue_of(stored).emplace(order(stored), &stored);
   paused_count_ += stored.paused();
-  if (proposer_ && !stored.grouped())
-    proposer_->begin(stored.id, stored.params, stored.tokens, stored.prompt->size(),
-                     stored.prediction ? std::span<const token_id>(*stored.prediction) : std::span<const token_id>());
+  if (stored.running())
+    start_guessing(stored);
   return stored;
+}
+
+// While a sequence runs, it can have guesses.
+void scheduler::start_guessing(const sequence& s) {
+  if (proposer_ && !s.grouped())
+    proposer_->begin(s.id, s.params, s.tokens, s.prompt->size(),
+                     s.prediction ? std::span<const token_id>(*s.prediction) : std::span<const token_id>());
 }
 
 void scheduler::cancel(std::uint64_t request) {
@@ -221,6 +227,7 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
   queue_of(s).erase(order(s));
   s.slot = acquire_slot();
   running_.emplace(order(s), &s);
+  start_guessing(s);
   auto& reserved = s.grouped() ? groups_.at(s.id.request).spare_slots : s.sibling_slots;
   for (std::int32_t i = 0; i < s.siblings; ++i)
     reserved.push_back(acquire_slot());
@@ -311,6 +318,8 @@ void scheduler::leave(sequence& s, block_request& request) {
   add_commit(request, s);
   request.releases.push_back(s.id);
   running_.erase(order(s));
+  if (proposer_ && !s.grouped())
+    proposer_->end(s.id);
   free_slots_.push_back(std::exchange(s.slot, -1));
   free_slots_.insert(free_slots_.end(), s.sibling_slots.begin(), s.sibling_slots.end());
   s.sibling_slots.clear();
@@ -328,8 +337,6 @@ void scheduler::end(sequence_id id) {
   const auto g = groups_.find(id.request);
   if (g != groups_.end() ? g->second.sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens())
     ended_.push_back(id); // else the sampler does not know it
-  if (proposer_ && !s->grouped())
-    proposer_->end(id);
   const auto since = s->paused_since;
   sequences_.erase(id);
   if (since != 0) {
@@ -348,7 +355,7 @@ void scheduler::finished(const step_result& result, double ms) {
   for (auto& outcome : result.judged) {
     counters_.accepted_tokens += static_cast<std::uint64_t>(outcome.accepted);
     with_guesses.insert(outcome.sequence);
-    if (proposer_ && find(outcome.sequence))
+    if (const auto* s = find(outcome.sequence); proposer_ && s && s->running())
       proposer_->judged(outcome.sequence, outcome.choices);
   }
   for (auto& sampled : result.sampled) {
@@ -359,7 +366,7 @@ void scheduler::finished(const step_result& result, double ms) {
     }
     s->tokens.push_back(sampled.token.id);
     ++counters_.generated_tokens;
-    if (proposer_ && !with_guesses.contains(s->id))
+    if (proposer_ && s->running() && !with_guesses.contains(s->id))
       proposer_->append(s->id, std::span(&sampled.token.id, 1));
     if (sampled.more)
       continue;

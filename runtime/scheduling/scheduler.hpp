@@ -173,6 +173,7 @@ private:
   using queue = std::map<key, sequence*>;
 
   sequence& add(sequence s);
+  void start_guessing(const sequence& s);
   queue& queue_of(const sequence& s) { return s.running() ? running_ : s.paused() ? paused_ : waiting_; }
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }
   sequence* find(sequence_id id);
