@@ -14,7 +14,7 @@ namespace {
 const strings few{"--threads",  "1",    "--device",        "cpu", "--max-context", "256",
                   "--kv-cache", "4MiB", "--max-sequences", "4"};
 
-std::string last_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
+std::string last_error_line(const std::string& text) { return text.substr(text.rfind('\n', text.size() - 2) + 1); }
 
 } // namespace
 
@@ -23,7 +23,7 @@ TEST_CASE("a draft model of another vocabulary, or none at all, is refused in on
     const auto result = run_troupe(
       strings{"run", "hi", "--raw", "--max-tokens", "2", "--model", golden("llama-gqa"), "--draft", draft} + few);
     CHECK(result.status == 1);
-    return last_line(result.err);
+    return last_error_line(result.err);
   };
   CHECK(told(golden("qwen2")).starts_with("troupe: the draft model qwen2 has another vocabulary than llama-gqa: "));
   CHECK(told("/nowhere/at/all").starts_with("troupe: /nowhere/at/all"));
