@@ -2,8 +2,9 @@
 // of one text that follows it. Matching is over bytes: it does not depend on how a text is cut into tokens.
 //
 // A guide is immutable to its users and shared between threads. Its automaton is built while it is used, belongs to the
-// guide, and is guarded by its lock; it is dropped and built anew when it has grown to the limits. A guide_state belongs
-// to one thread at a time. It is a function of the bytes that it has taken, never of what the automaton already holds.
+// guide, and is guarded by its lock; it is dropped and built anew when it has grown to the limits. A guide_state
+// belongs to one thread at a time. It is a function of the bytes that it has taken, never of what the automaton
+// already holds.
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"

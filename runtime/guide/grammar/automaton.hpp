@@ -1,7 +1,7 @@
 // The automaton of a grammar over bytes, built while it is used. A state is an Earley set: every position in every rule
-// that the text so far may have reached, with the states in which those rules began. Sets are shared by content, so that
-// texts that allow the same continuations are in the same state, and what is known of a state (its transitions, its
-// masks) serves all of them. Work is bounded by the limits on states and items. Not for concurrent use.
+// that the text so far may have reached, with the states in which those rules began. Sets are shared by content, so
+// that texts that allow the same continuations are in the same state, and what is known of a state (its transitions,
+// its masks) serves all of them. Work is bounded by the limits on states and items. Not for concurrent use.
 #pragma once
 
 #include "runtime/guide/grammar/grammar.hpp"

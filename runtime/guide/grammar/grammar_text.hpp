@@ -7,8 +7,8 @@
 
 namespace troupe::guides {
 
-/// Adds the rules of a grammar in GBNF (with `::=`) or Lark; the rule of the whole text. Throws failure(bad_request) with
-/// the line of what is malformed or not supported.
+/// Adds the rules of a grammar in GBNF (with `::=`) or Lark; the rule of the whole text. Throws failure(bad_request)
+/// with the line of what is malformed or not supported.
 rule_id add_grammar(grammar& g, std::string_view text);
 
 rule_id add_gbnf(grammar& g, std::string_view text); // starts at `root`

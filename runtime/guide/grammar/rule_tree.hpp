@@ -1,5 +1,5 @@
-// Grammars as people write them, parsed: named rules of sequences, choices and repetitions. Turned into a grammar, where
-// whatever is regular becomes one terminal, however many rules it was written in.
+// Grammars as people write them, parsed: named rules of sequences, choices and repetitions. Turned into a grammar,
+// where whatever is regular becomes one terminal, however many rules it was written in.
 #pragma once
 
 #include "runtime/guide/grammar/grammar.hpp"

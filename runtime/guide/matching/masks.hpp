@@ -1,5 +1,5 @@
-// Which tokens may follow in a state of the automaton. Masks are kept by state, so that a state's mask is computed once;
-// the work for a new one grows with the tokens whose fate the state decides, hardly with the vocabulary:
+// Which tokens may follow in a state of the automaton. Masks are kept by state, so that a state's mask is computed
+// once; the work for a new one grows with the tokens whose fate the state decides, hardly with the vocabulary:
 //   - where plain characters change nothing (inside a string), or only count, plain tokens are decided at once and the
 //     others by what stands behind their plain characters;
 //   - where most characters lead to such a state (the first byte of a key), its mask is corrected where they do not;

@@ -1,6 +1,6 @@
 // The tokens of a tokenizer as bytes, arranged for masks: a prefix tree, and the same tokens cut
-// behind their leading characters of an alphabet (lexer.hpp), because most tokens are nothing else and most text of JSON
-// lies in strings. Built once per tokenizer, immutable, shared by all threads and guides.
+// behind their leading characters of an alphabet (lexer.hpp), because most tokens are nothing else and most text of
+// JSON lies in strings. Built once per tokenizer, immutable, shared by all threads and guides.
 #pragma once
 
 #include "runtime/guide/regex/lexer.hpp"
@@ -20,8 +20,8 @@ class tokenizer;
 
 namespace troupe::guides {
 
-/// Texts and the tokens that they are. Node 0 is the root. The children of a node lie together, sorted by their byte, so
-/// that those which a state allows are found without touching the others.
+/// Texts and the tokens that they are. Node 0 is the root. The children of a node lie together, sorted by their byte,
+/// so that those which a state allows are found without touching the others.
 struct token_tree {
   struct node {
     std::uint32_t children; // the first

@@ -52,8 +52,8 @@ private:
 /// How characters become bytes.
 enum class text_encoding : std::uint8_t {
   utf8,
-  /// Inside a JSON string. Characters that need no escape stand for themselves, the others are escaped in every way that
-  /// JSON allows; so that each string has few spellings, and all of them are here.
+  /// Inside a JSON string. Characters that need no escape stand for themselves, the others are escaped in every way
+  /// that JSON allows; so that each string has few spellings, and all of them are here.
   json_string,
 };
 

@@ -45,8 +45,8 @@ public:
   expressions& regex() { return expressions_; }
   const expressions& regex() const { return expressions_; }
 
-  /// Before the first byte. Sorted by tag; a tag may have several expressions. Dead ones are left out, so the result may
-  /// be `dead_lexer`.
+  /// Before the first byte. Sorted by tag; a tag may have several expressions. Dead ones are left out, so the result
+  /// may be `dead_lexer`.
   lexer_state start(std::span<const tagged_expression> alternatives);
 
   lexer_state next(lexer_state s, unsigned char byte) {
@@ -70,12 +70,12 @@ public:
     return {accepts_.data() + states_[s].accepts, states_[s].accept_count};
   }
 
-  /// The state that every character of the alphabet leads to, which may be dead, or `not_uniform`; also that if there is
-  /// a match within a character.
+  /// The state that every character of the alphabet leads to, which may be dead, or `not_uniform`; also that if there
+  /// is a match within a character.
   static constexpr lexer_state not_uniform = 0xFFFFFFFF;
   lexer_state after(lexer_state s, alphabet a);
-  /// How many characters of the alphabet can follow, whichever they are, without a match behind any of them; `most` if it is more;
-  /// `not_uniform` if at some point before that it matters which.
+  /// How many characters of the alphabet can follow, whichever they are, without a match behind any of them; `most` if
+  /// it is more; `not_uniform` if at some point before that it matters which.
   std::uint32_t characters(lexer_state s, alphabet a, std::uint32_t most);
 
   std::size_t size() const { return states_.size(); }

@@ -1,6 +1,6 @@
 // Regular expressions as people write them, after ECMAScript: parsed, and turned into `expressions`. Lookaheads are
-// supported outside of repetitions; what is not regular (backreferences) or not supported (lookbehinds, word boundaries)
-// is refused by name. `\d` and `\w` are ASCII's.
+// supported outside of repetitions; what is not regular (backreferences) or not supported (lookbehinds, word
+// boundaries) is refused by name. `\d` and `\w` are ASCII's.
 #pragma once
 
 #include "runtime/guide/regex/code_points.hpp"

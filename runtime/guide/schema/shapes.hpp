@@ -14,8 +14,8 @@ namespace troupe::guides {
 
 inline constexpr std::uint32_t no_bound = 0xFFFFFFFF;
 
-/// One schema's view of the names of an object: members that it does not name fall to its patterns, and those that match
-/// none to `rest`.
+/// One schema's view of the names of an object: members that it does not name fall to its patterns, and those that
+/// match none to `rest`.
 struct object_facet {
   std::vector<std::pair<std::string, demand>> names;
   std::vector<std::pair<expression, demand>> patterns; // of the inside of the name's JSON string
@@ -49,7 +49,8 @@ public:
   schema_shapes(schema_document& doc, scalar_schemas& scalars, const guide_limits& limits)
     : doc_(doc), scalars_(scalars), limits_(limits) {}
 
-  /// The alternatives of the values of `type` (object or array) that meet all demands; none if there are no such values.
+  /// The alternatives of the values of `type` (object or array) that meet all demands; none if there are no such
+  /// values.
   std::vector<shape> of(const std::vector<demand>& all, json_type type);
 
   /// Whether no value meets both; false if that is not found out.

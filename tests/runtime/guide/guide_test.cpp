@@ -17,7 +17,8 @@ namespace {
 
 using source = guide_source;
 
-/// All bytes, words with and without spaces, pieces of JSON, parts of characters, the same text twice. The last id ends.
+/// All bytes, words with and without spaces, pieces of JSON, parts of characters, the same text twice. The last id
+/// ends.
 std::shared_ptr<const guide_vocabulary> small_vocabulary() {
   static const auto made = [] {
     std::vector<guide_vocabulary::entry> entries;
@@ -152,7 +153,8 @@ void walk(const std::shared_ptr<const guide>& g, unsigned seed, int steps) {
 
 const char* const person = R"({"type":"object","properties":{"name":{"type":"string","maxLength":40},
   "age":{"type":"integer","minimum":0,"maximum":150},"tags":{"type":"array","items":{"enum":["a","b"]},"minItems":1},
-  "mail":{"type":"string","pattern":"^[a-z]+@[a-z.]+$"}},"required":["name"],"additionalProperties":{"type":"boolean"}})";
+  "mail":{"type":"string","pattern":"^[a-z]+@[a-z.]+$"}},"required":["name"],
+  "additionalProperties":{"type":"boolean"}})";
 
 const char* const json_gbnf = R"gbnf(
 # JSON without numbers
@@ -363,7 +365,8 @@ TEST_CASE("mutated sources are refused or compiled, and their masks agree with a
                             "contains":{"type":"null"},"maxContains":2}]}},"oneOf":[{"$ref":"#/$defs/t"},{"not":{"type":
                             ["array","null"]},"multipleOf":0.5,"exclusiveMaximum":7,"format":"ipv4"}]})"),
     schema(R"({"if":{"required":["a"]},"then":{"properties":{"b":{"const":{"c":[1,"d"]}}}},
-                            "patternProperties":{"^x":{"type":"integer"}},"propertyNames":{"maxLength":3},"minProperties":1,
+                            "patternProperties":{"^x":{"type":"integer"}},"propertyNames":{"maxLength":3},
+                            "minProperties":1,
                             "dependentRequired":{"a":["b"]},"type":"object"})"),
     regex("^(?=.*[0-9])(?!x)([a-z]{2,5}|\\d+|[^\"\\s])*(?:é|\\u00e8)?$"),
     grammar_of(json_gbnf),
