@@ -8,7 +8,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t longest_id = 256;
+constexpr std::size_t longest_frame_id = 256;
 
 bad_frame bad(std::string id, const std::string& message, std::string param) {
   return {std::move(id), {errc::bad_request, message, std::move(param)}};
@@ -33,8 +33,8 @@ client_frame parse_frame(std::string_view text) {
     throw bad({}, "a frame must be a JSON object, not " + std::string(json::kind_of(root)), {});
   std::string_view id, type;
   const auto given_id = json::find(root, "id");
-  if (!given_id || given_id->get(id) || id.empty() || id.size() > longest_id)
-    throw bad({}, "`id` must be a string of 1 to " + std::to_string(longest_id) + " bytes", "id");
+  if (!given_id || given_id->get(id) || id.empty() || id.size() > longest_frame_id)
+    throw bad({}, "`id` must be a string of 1 to " + std::to_string(longest_frame_id) + " bytes", "id");
   result.id = id;
   const auto given_type = json::find(root, "type");
   if (!given_type || given_type->get(type) || (type != "generate" && type != "cancel"))

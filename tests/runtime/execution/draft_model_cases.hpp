@@ -124,7 +124,7 @@ inline drafted_sequence drafted(std::uint64_t number, ids prompt, const sampling
   return {{number, 0}, std::move(prompt), {}, std::make_shared<const sampling_params>(params)};
 }
 
-inline void guesses_of_an_equal_model(const engine_options& options) {
+inline void guesses_of_an_equal_model(const engine_options& options, int rounds = 6) {
   const auto model = load_model(options, {});
   lone_target target(*model);
   draft_model draft(*model->device, spec_of(*model, 128, 64));
@@ -133,7 +133,7 @@ inline void guesses_of_an_equal_model(const engine_options& options) {
   sequences.push_back(drafted(2, some_prompt(*model, 30, 5), sampled()));
   sequences.push_back(drafted(3, some_prompt(*model, 17, 8), sampled()));
   sequences[2].id.index = 2;
-  for (int round = 0; round < 6; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     draft_request request{.number = static_cast<std::uint64_t>(round + 1)};
     for (auto& s : sequences)
       request.demands.push_back(s.demand(4));
