@@ -86,7 +86,7 @@ int check(const check_options& options) {
   return 0;
 }
 
-struct bench_options : guide_bench_options {
+struct schema_bench_options : guide_bench_options {
   std::string model;
   bool json = false, verbose = false;
 };
@@ -103,7 +103,7 @@ std::string times_text(const time_summary& t) {
   return text;
 }
 
-int bench(const bench_options& options) {
+int bench(const schema_bench_options& options) {
   require_model(options.model);
   const auto tokens = open_tokenizer(options.model);
   const auto vocabulary = guides::guide_vocabulary::of(*tokens);
@@ -155,7 +155,7 @@ command add_guide_check(CLI::App& guide) {
 }
 
 command add_guide_bench(CLI::App& guide) {
-  const auto options = std::make_shared<bench_options>();
+  const auto options = std::make_shared<schema_bench_options>();
   auto* app = guide.add_subcommand("bench", "Measure guides over JSON Schemas with documents");
   app->add_option("--schemas", options->schemas, "JSON Lines: {name, schema, tests: [{valid, data}]}")->required();
   add_style_options(*app, options->any_order, options->compact);
