@@ -12,8 +12,12 @@ constexpr double prior_weight = 2;      // judged guesses that an expectation co
 constexpr double sequence_decay = 0.96; // of a judged guess per later one
 constexpr double overall_decay = 0.98;
 constexpr int least_patience = 8, most_patience = 256; // tokens
-constexpr double time_decay = 0.97;                    // of a measured step per later one
-constexpr double most_loss = 4;                        // of one step, in steps without guesses: more is an accident
+constexpr double fixed_inertia = 0.5,
+                 slope_inertia = 0.02; // how much evidence moves a prolongation from what is expected
+constexpr double least_slope = 0.02, most_slope = 32;
+constexpr double most_retry_stake = 0.5; // of a step without guesses: what one more row is believed to take at most
+constexpr double time_decay = 0.97;      // of a measured step per later one
+constexpr double most_loss = 4;          // of one step, in steps without guesses: more is an accident
 constexpr double most_allowance = 8, least_allowance = -1;
 constexpr double most_staked = 0.5;        // of the allowance, on one step
 constexpr double least_probability = 0.02; // a guess less likely to matter is not considered
@@ -46,8 +50,28 @@ bool speculation_policy::due(sequence_id id) const {
   return s != sequences_.end() && s->second.idle >= s->second.patience;
 }
 
-double speculation_policy::overhead_ms() const {
-  return guessed_excess_.weight > 0 ? std::max(guessed_excess_.ms - plain_excess_.ms, 0.0) : 0;
+void speculation_policy::prolongation::add(double expected, double measured) {
+  for (auto* sum : {&n_, &x_, &xx_, &y_, &xy_})
+    *sum *= time_decay;
+  n_ += 1, x_ += expected, xx_ += expected * expected, y_ += measured, xy_ += expected * measured;
+  // Ridge regression towards (0, 1).
+  const auto a = n_ + fixed_inertia, b = x_, d = xx_ + slope_inertia;
+  const auto p = y_, q = xy_ + slope_inertia;
+  slope_ = std::clamp((a * q - b * p) / (a * d - b * b), least_slope, most_slope);
+  fixed_ = (p - b * slope_) / a;
+  if (fixed_ < 0) {
+    fixed_ = 0;
+    slope_ = std::clamp(q / d, least_slope, most_slope);
+  }
+}
+
+double speculation_policy::overhead_ms(const plain_step& step, const step_cost_fn& cost) const {
+  return prolongation_.fixed() * unit_ms(step, cost);
+}
+
+// What the rows of guesses are expected to take: never more than in a step of their own.
+double speculation_policy::added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const {
+  return std::clamp(cost(step.rows + guesses) - cost(step.rows), 0.0, guesses * unit_ms(step, cost));
 }
 
 double speculation_policy::unit_ms(const plain_step& step, const step_cost_fn& cost) const {
@@ -72,11 +96,11 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     if (options[i].most > 0)
       next.push({std::min(options[i].acceptance, 0.99), i, 1});
   // Rows of prompts are worth what they cost: the step counts as one of its decoding rows, to which guesses add.
-  const double rows_ms = cost(step.rows);
   const double base_ms = unit_ms(step, cost);
   double best_rate = step.sequences / base_ms * (1 + settings_.least_gain);
   double tokens = step.sequences;
-  double added_ms = 0; // monotonous, though estimates may not be
+  const double overhead = overhead_ms(step, cost);
+  double rows_ms = 0; // monotonous, though estimates may not be
   double pass_ms = 0;
   std::vector<std::size_t> order;
   std::size_t best = 0;
@@ -88,9 +112,9 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     const auto& option = options[c.option];
     order.push_back(c.option);
     tokens += c.probability;
-    added_ms = std::max(added_ms, cost(step.rows + static_cast<int>(order.size())) - rows_ms);
+    rows_ms = std::max(rows_ms, prolongation_.slope() * added_ms(step, cost, static_cast<int>(order.size())));
     pass_ms = std::max(pass_ms, option.pass_ms * c.depth);
-    const auto stake = overhead_ms() + added_ms + pass_ms;
+    const auto stake = overhead + rows_ms + pass_ms;
     if (stake > most_staked * allowance_ * base_ms)
       break;
     const auto rate = tokens / (base_ms + stake);
@@ -105,16 +129,15 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     ++counts[order[i]];
   // Retries, of as few sequences as cost little beside the others, if the allowance pays for them.
   auto left = std::min<std::ptrdiff_t>(room - static_cast<std::ptrdiff_t>(best), 1 + step.sequences / 16);
-  int rows = step.rows + static_cast<int>(best);
-  double staked = best > 0 ? 0 : overhead_ms();
+  double staked = best > 0 ? 0 : overhead;
   for (std::size_t i = 0; i < options.size() && left > 0; ++i) {
     if (counts[i] > 0 || options[i].most == 0 || !due(options[i].sequence))
       continue;
-    staked += std::max(cost(rows + 1) - cost(rows), 0.0) + options[i].pass_ms;
+    staked += std::min(prolongation_.slope() * added_ms(step, cost, 1), most_retry_stake * base_ms) +
+      options[i].pass_ms;
     if (staked > allowance_ * base_ms)
       break;
     counts[i] = 1;
-    ++rows;
     --left;
   }
   return counts;
@@ -144,12 +167,11 @@ void speculation_policy::finished(const measured_step& step, const step_cost_fn&
   const auto unit = unit_ms(step.plain, cost);
   const auto plain_ms = expected + plain_excess_.ms;
   const auto ms = std::min(step.ms, plain_ms + most_loss * unit); // beyond: an accident
-  const auto unexplained = ms - step.drawing_ms - std::max(cost(step.plain.rows + step.guesses), expected);
   if (step.guesses > 0 || step.held || step.drawing_ms > 0) {
-    guessed_excess_.add(unexplained);
+    prolongation_.add(added_ms(step.plain, cost, step.guesses) / unit, (ms - step.drawing_ms - plain_ms) / unit);
     allowance_ += static_cast<double>(step.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
   } else {
-    plain_excess_.add(unexplained);
+    plain_excess_.add(ms - expected);
   }
   if (allowance_ < settings_.allowance)
     allowance_ = std::min(allowance_ + settings_.share * ms / unit, settings_.allowance);

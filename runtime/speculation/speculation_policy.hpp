@@ -81,7 +81,7 @@ public:
 
   /// Milliseconds by which a step with guesses takes longer than its rows, compared with one without: it cannot be
   /// planned before the step before it is judged.
-  double overhead_ms() const;
+  double overhead_ms(const plain_step& step, const step_cost_fn& cost) const;
 
   /// Milliseconds of a step of the decoding rows alone.
   double unit_ms(const plain_step& step, const step_cost_fn& cost) const;
@@ -106,17 +106,35 @@ private:
     int patience = 8;                                              // it is tried again when idle for so many tokens
   };
 
+  /// Mean by which plain steps take longer than expected, recent ones counting more.
   struct excess {
     double ms = 0, weight = 0;
     void add(double value);
   };
+
+  /// How long guesses really prolong steps: a fixed part, and a part of what their rows are expected to take. Least
+  /// squares over recent steps, in units of plain steps, that start from the expectation: the model of costs may know
+  /// nothing of such steps yet.
+  class prolongation {
+  public:
+    void add(double expected, double measured);
+    double fixed() const { return fixed_; }
+    double slope() const { return slope_; }
+
+  private:
+    double fixed_ = 0, slope_ = 1;
+    double n_ = 0, x_ = 0, xx_ = 0, y_ = 0, xy_ = 0; // decayed sums
+  };
+
+  double added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const;
 
   settings settings_;
   double allowance_;
   tallies overall_{};
   std::array<std::array<double, drafter::grades>, sources> priors_;
   std::map<sequence_id, sequence> sequences_;
-  excess plain_excess_, guessed_excess_; // of measured over expected times
+  excess plain_excess_;
+  prolongation prolongation_;
 };
 
 } // namespace troupe
