@@ -167,10 +167,10 @@ TEST_CASE("combinations are exact") {
   check_schema({R"({"oneOf":[{"required":["a"]},{"required":["b"]}],"properties":{"a":{},"b":{}},"type":"object"})",
                 {R"({"a":1})", R"({"b":1})", R"({"a":1,"c":2})"},
                 {R"({"a":1,"b":1})", "{}"}});
-  check_schema(
-    {R"({"allOf":[{"properties":{"a":{"minimum":2}}},{"properties":{"a":{"maximum":4}},"required":["a"]}],"type":"object"})",
-     {R"({"a":3})", R"({"a":"s","b":0})"},
-     {R"({"a":1})", R"({"a":5})", "{}"}});
+  check_schema({R"({"allOf":[{"properties":{"a":{"minimum":2}}},{"properties":{"a":{"maximum":4}},
+                    "required":["a"]}],"type":"object"})",
+                {R"({"a":3})", R"({"a":"s","b":0})"},
+                {R"({"a":1})", R"({"a":5})", "{}"}});
   check_schema(
     {R"({"if":{"properties":{"t":{"const":1}},"required":["t"]},"then":{"required":["u"]},"else":{"properties":
                    {"u":false}},"type":"object","properties":{"t":{},"u":{}}})",
