@@ -71,5 +71,10 @@ TEST_CASE("A load takes the memory of the packed weights, not the file's in addi
   CHECK(weights > 70'000'000);
   const auto taken = peak_memory(file.string()) - peak_memory(golden("llama-gqa"));
   CHECK(taken > weights * 9 / 10); // or the measurement is wrong
-  CHECK(taken < weights * 135 / 100);
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr int most = 175; // percent; what was freed stays in quarantine for a while
+#else
+  constexpr int most = 135;
+#endif
+  CHECK(taken < weights * most / 100);
 }
