@@ -1,6 +1,7 @@
 // A client's request and the events that answer it: plain data shared by the engine, its actors and the servers.
 #pragma once
 
+#include "runtime/guide/guide_source.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/error.hpp"
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,10 +22,11 @@ namespace troupe {
 struct generation {
   std::vector<token_id> prompt;
   sampling_params sampling;
-  int priority = 0;                      // higher runs first
-  bool skip_special_tokens = true;       // in the text; the ids are always complete
-  std::chrono::milliseconds timeout{0};  // from submission to the last token; 0: the engine's limit
-  std::vector<token_id> prediction = {}; // of the answer: a source of guesses (OpenAI's `prediction`)
+  int priority = 0;                                       // higher runs first
+  bool skip_special_tokens = true;                        // in the text; the ids are always complete
+  std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
+  std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
+  std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
