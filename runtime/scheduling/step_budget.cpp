@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int32_t fewest_rows = 32; // also before any step was measured
 constexpr std::int32_t steps_between_trials = 50;
+constexpr double errors_of_margin = 2.5; // below the target: so many times the mean relative error of expected times
 constexpr std::int32_t steps_between_news = 512;
 
 bool differs_by_half(double a, double b) { return a > 1.5 * b || b > 1.5 * a; }
@@ -61,8 +62,9 @@ std::int32_t step_budget::room(const step_cost& cost, std::int32_t position, std
   if (limits_.target_ms > 0 && !cost.known())
     most = std::min(most, least_prompt_rows);
   else if (limits_.target_ms > 0) {
+    const auto target = limits_.target_ms / (1 + errors_of_margin * cost.summary().error);
     const auto in_time = [&](std::int32_t rows) {
-      return cost.cautious_ms(demanded_.shape + shape_of(position, rows, 1)) <= limits_.target_ms;
+      return cost.cautious_ms(demanded_.shape + shape_of(position, rows, 1)) <= target;
     };
     auto fits = 0; // and `most` + 1 does not, or is not asked for
     while (fits < most) {

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <random>
 
 using namespace troupe;
 
@@ -92,6 +93,29 @@ TEST_CASE("prompts get the rows that end within the target, after those that dec
   step_budget late({1024, false, 60});
   late.begin(cost);
   CHECK(late.room(cost, 2000, 1000) < late.room(cost, 0, 1000)); // context takes time as well
+}
+
+TEST_CASE("a noisy machine keeps the target, too") {
+  step_budget budget({1024, true, 100});
+  step_cost cost;
+  std::mt19937 random(1);
+  std::normal_distribution<double> noise(1, 0.15);
+  int late = 0, rows = 0;
+  for (int i = 0; i < 1000; ++i) {
+    budget.begin(cost);
+    budget.grant(100, 1, false);
+    budget.settle();
+    const auto room = budget.room(cost, 0, 1000);
+    const auto shape = shape_of(100, 1, 1) + shape_of(0, room, 1);
+    const auto ms = time_on_knee(shape) * std::max(0.5, noise(random));
+    cost.observe(shape, ms);
+    if (i >= 100) {
+      late += ms > 100;
+      rows += room;
+    }
+  }
+  CHECK(late < 0.05 * 900);      // more than half of them, if it aimed at the target itself
+  CHECK(rows > 900 * 200 * 0.5); // of 200 that would just end in time
 }
 
 TEST_CASE("prompts get some rows even if the step is too long already, but once a step") {
