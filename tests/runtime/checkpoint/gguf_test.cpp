@@ -1,4 +1,5 @@
 #include "kernels/formats/weight_groups.hpp"
+#include "tests/rounds.hpp"
 #include "tests/runtime/checkpoint/gguf_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -172,7 +173,7 @@ TEST_CASE("GGUF: a file with any bytes changed is read or refused") {
   for (const char* name : {"spm-vocab.gguf", "blocks.gguf", "mixed.gguf"}) {
     const auto original = content(data() / "gguf" / name);
     const auto header = std::min<std::size_t>(original.size(), 20'000);
-    for (int round = 0; round < 300; ++round) {
+    for (int round = 0; round < rounds(1000); ++round) {
       auto text = original;
       // Mostly numbers near the start, which is dense with them; sometimes the file ends early.
       for (int changes = 1 + static_cast<int>(random() % 4); changes > 0; --changes) {

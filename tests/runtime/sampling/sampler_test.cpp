@@ -1,6 +1,7 @@
 #include "runtime/sampling/philox.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/support/error.hpp"
+#include "tests/rounds.hpp"
 #include "tests/runtime/sampling/sampling_reference.hpp"
 
 #include <doctest/doctest.h>
@@ -73,7 +74,7 @@ TEST_CASE("the sampler agrees with the sorting reference under random parameters
   const auto maybe = [&](auto on, auto off) { return random() % 2 ? on : off; };
   const auto uniform = [&](float low, float high) { return std::uniform_real_distribution<float>(low, high)(random); };
   sampling_scratch scratch;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < rounds(3000); ++round) {
     const std::size_t vocab = random() % 5 == 0 ? 1 + random() % 20 : 1 + random() % 3000;
     const auto any_id = [&] { return static_cast<token_id>(random() % vocab); };
     const auto ids = [&](std::size_t n) {

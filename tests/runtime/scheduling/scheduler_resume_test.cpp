@@ -1,4 +1,5 @@
 // Requests that are resumed by another scheduler.
+#include "tests/rounds.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;
@@ -6,9 +7,9 @@ using namespace troupe::testing;
 
 TEST_CASE("requests begun by one scheduler finish on another with the same tokens") {
   std::uint64_t resumed = 0, restarted = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (int seed = 0; seed < rounds(300); ++seed) {
     CAPTURE(seed);
-    std::mt19937 rng(seed);
+    std::mt19937 rng(static_cast<unsigned>(seed));
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     const scheduler_limits limits{pick(1, 100), pick(4, 12), 1000, pick(1, 3)};
     const int blocks = 10 + pick(0, 30);

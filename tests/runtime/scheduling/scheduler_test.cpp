@@ -1,3 +1,4 @@
+#include "tests/rounds.hpp"
 #include "tests/runtime/scheduling/scheduler_machine.hpp"
 
 using namespace troupe;
@@ -22,14 +23,15 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 } // namespace
 
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
-  std::uint64_t swapped_out = 0, swapped_in = 0;
+  int swapped_out = 0, swapped_in = 0;
   int accepted = 0, rejected = 0, groups = 0, groups_failed = 0;
-  for (unsigned seed = 0; seed < 1000; ++seed) {
+  for (int seed = 0; seed < rounds(1000); ++seed) {
     CAPTURE(seed);
-    std::mt19937 rng(seed);
+    std::mt19937 rng(static_cast<unsigned>(seed));
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
-    const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(seed, 0.25 * pick(0, 4)) : nullptr;
+    const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(static_cast<unsigned>(seed), 0.25 * pick(0, 4))
+                                    : nullptr;
     limits.measured_budget = pick(0, 1);
     limits.step_target_ms = pick(0, 2) * 10.0;
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
@@ -37,7 +39,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
               limits, pick(0, 1) * pick(1, 40), guesses);
     if (pick(0, 1))
       m.swap = [&] { return swap_decision{pick(0, 3) > 0, pick(0, 3) > 0}; };
-    std::mt19937 speed(seed);
+    std::mt19937 speed(static_cast<unsigned>(seed));
     m.time = [&](const step_plan& p) {
       return std::exp(std::normal_distribution<>()(speed)) * (5.0 + double(p.tokens.size()));
     };
@@ -155,14 +157,14 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     auto c = m.sched.counters();
     CHECK(c.running + c.waiting + c.paused == 0);
     CHECK(m.manager.counters().in_use == 0);
-    swapped_out += m.manager.counters().swapped_out;
-    swapped_in += m.manager.counters().swapped_in;
+    swapped_out += static_cast<int>(m.manager.counters().swapped_out);
+    swapped_in += static_cast<int>(m.manager.counters().swapped_in);
   }
-  CHECK(swapped_out > 1000);
-  CHECK(swapped_in > 1000);
-  CHECK(accepted > 1000);
-  CHECK(rejected > 1000);
-  CHECK(groups > 100);
+  CHECK(swapped_out > rounds(1000));
+  CHECK(swapped_in > rounds(1000));
+  CHECK(accepted > rounds(1000));
+  CHECK(rejected > rounds(1000));
+  CHECK(groups > rounds(100));
   CHECK(groups_failed < groups / 10);
 }
 
