@@ -15,9 +15,9 @@ TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time bet
   o.device = "cuda:0";
   o.deterministic = true;
   o.dtype = "f32";
-  o.prompt = 20;
+  o.prompt = 4;
   o.generate = 3;
-  o.repeat = 2;
+  o.repeat = 1;
   o.peaks = true;
   std::vector<std::string> logged;
   cli::model_bench bench(o, open_gpu, {}, [&](std::string line) { logged.push_back(std::move(line)); });
@@ -31,10 +31,10 @@ TEST_CASE("bench model on a GPU measures peaks, shares of them, and the time bet
 
   const auto r = bench.measure(2);
   const auto c = open_model(o.model).config;
-  // Contexts of 21, 22 and 23 tokens, K and V in f32.
+  // Contexts of 5, 6 and 7 tokens, K and V in f32.
   const double kv = 2.0 * c.layers * c.kv_heads * c.head_dim * 4;
-  CHECK(r.decode_bytes_per_step == static_cast<double>(bench.work_per_token().bytes) + 2 * 22 * kv);
-  CHECK(r.prefill_operations == 2 * prefill_operations(c, 20));
+  CHECK(r.decode_bytes_per_step == static_cast<double>(bench.work_per_token().bytes) + 2 * 6 * kv);
+  CHECK(r.prefill_operations == 2 * prefill_operations(c, 4));
   const double seconds = 2 * 3 / r.decode_tps; // three steps
   CHECK(r.decode_bandwidth_share == doctest::Approx(3 * r.decode_bytes_per_step / seconds / bench.peaks().bandwidth));
   CHECK(r.prefill_peak_share ==
