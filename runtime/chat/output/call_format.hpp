@@ -1,5 +1,5 @@
 // The formats in which models write calls of tools. A format is a class in formats/ and a line of the registry in
-// call_formats.cpp. Immutable, without state: `reader` makes what reads one answer.
+// call_format.cpp. Immutable, without state: `reader` makes what reads one answer.
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"

@@ -46,12 +46,18 @@ chat_format find_chat_format(std::string_view chat_template, const format_names&
   return result;
 }
 
-std::vector<std::string_view> markers_of(const chat_format& format) {
-  std::vector<std::string_view> result;
+std::vector<token_id> special_markers(const chat_format& format, const tokenizer& tokens) {
+  std::vector<std::string_view> texts;
   if (format.calls)
-    result = format.calls->markers();
+    texts = format.calls->markers();
   if (format.reasoning)
-    result.insert(result.end(), {format.reasoning->begin(), format.reasoning->end()});
+    texts.insert(texts.end(), {format.reasoning->begin(), format.reasoning->end()});
+  std::vector<token_id> result;
+  for (const auto text : texts)
+    if (const auto id = tokens.id_of(text); id && tokens.is_special(*id))
+      result.push_back(*id);
+  std::ranges::sort(result);
+  result.erase(std::ranges::unique(result).begin(), result.end());
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/chat/output/chat_output.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
 
 #include <string>
 #include <string_view>
@@ -18,8 +19,8 @@ struct format_names {
 /// failure(bad_request) naming the parser that does not exist.
 chat_format find_chat_format(std::string_view chat_template, const format_names& names = {});
 
-/// All texts of the format that may be special tokens.
-std::vector<std::string_view> markers_of(const chat_format& format);
+/// The special tokens whose texts the format is made of, sorted. They must be left in the text for the parser.
+std::vector<token_id> special_markers(const chat_format& format, const tokenizer& tokens);
 
 /// "auto", "none", and the names of all formats.
 std::vector<std::string> call_format_names();

@@ -1,4 +1,4 @@
-// The formats of calls, one file each; call_formats.cpp lists them.
+// The formats of calls, one file each; call_format.cpp lists them.
 #pragma once
 
 #include "runtime/chat/output/call_format.hpp"
