@@ -25,6 +25,9 @@ void delta_sink::append(output_delta::kind kind, std::string_view text) {
 
 void delta_sink::content(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
+    if (is_space(text[i]) && behind_call_)
+      continue;
+    behind_call_ = false;
     space_ += text[i];
     if (is_space(text[i]) && space_.size() < most_space)
       continue;
@@ -44,7 +47,7 @@ bool delta_sink::begin_call(std::string_view name) {
     return false;
   space_.clear();
   called_ = tool;
-  in_call_ = true;
+  in_call_ = behind_call_ = true;
   auto id = what_->format.calls->call_id(entropy_, name, calls_);
   deltas_.push_back({output_delta::kind::call_begin, tool->name, calls_++, std::move(id)});
   return true;

@@ -42,6 +42,7 @@ private:
   const offered_tool* called_ = nullptr;
   std::size_t calls_ = 0;
   bool in_call_ = false;
+  bool behind_call_ = false; // without content since
 };
 
 } // namespace troupe

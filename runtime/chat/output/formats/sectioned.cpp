@@ -92,7 +92,7 @@ private:
       return reading::more;
     const auto found = expected_.found();
     if (found == tags_.section_end)
-      return reading::done;
+      return called_ ? reading::done : reading::failed; // an empty section is none
     if (found == fence)
       return go_on(at::behind, {tags_.call_end});
     if (found == tags_.call_end) {

@@ -143,7 +143,7 @@ const std::pair<const char*, const char*> look_alikes[] = {
   {"json", "\n \n"},
   {"mistral", "[TOOL_CALLS] are what it is about"},
   {"mistral", "[TOOL_CALLS][]"},
-  {"mistral_args", "[TOOL_CALLS]f[ARGS] {"},
+  {"mistral_args", "[TOOL_CALLS]f[ARGS] "},
   {"mistral_args", "[TOOL_CALLS]f[NO]{}"},
   {"granite", "<|tool_call|>[{\"name\""},
   {"deepseek_v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n{}"},
