@@ -1,7 +1,7 @@
 #include "api/openai/output_fields.hpp"
 
-#include "runtime/chat/output/answer_guide.hpp"
 #include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_v
   }
   if (!what.is_needed())
     return nullptr;
-  auto guide = answer_guide(what, to.guide);
+  auto guide = output_guide(what, to.guide);
   to.guide = std::move(guide);
   to.shown_tokens = model.markers;
   return std::make_shared<const chat_output>(std::move(what));

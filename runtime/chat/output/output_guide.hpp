@@ -16,7 +16,7 @@ namespace troupe {
 /// enforced and is not `strict`, arguments may be any JSON object. Throws failure(bad_request) naming
 /// `tools[i].function.parameters` where a schema that must be enforced cannot be; failure(unsupported) naming `tools`
 /// where `content` is of a kind that cannot stand beside calls.
-std::shared_ptr<const guides::guide_source> answer_guide(const chat_output& what,
+std::shared_ptr<const guides::guide_source> output_guide(const chat_output& what,
                                                          std::shared_ptr<const guides::guide_source> content,
                                                          const guides::guide_limits& limits = {});
 

@@ -1,6 +1,6 @@
 // Guides of answers with calls: every format's guide accepts what its parser reads as calls that follow their schemas, and
 // nothing else; free text around calls; reasoning ahead of them; schemas that cannot be enforced.
-#include "runtime/chat/output/answer_guide.hpp"
+#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/support/error.hpp"
 #include "tests/runtime/chat/output/parsed_output.hpp"
@@ -127,18 +127,18 @@ const forced_call forced_calls[] = {
 TEST_CASE("forced calls follow their schema, in the format of the family") {
   for (const auto& [format, call, wrong, two] : forced_calls) {
     CAPTURE(format);
-    const auto named = answer_guide(*weather(format, call_choice::named), nullptr);
+    const auto named = output_guide(*weather(format, call_choice::named), nullptr);
     CHECK(follows(named, call));
     CHECK_FALSE(follows(named, wrong));
     CHECK_FALSE(follows(named, two));
     CHECK_FALSE(begins(named, "Hello"));
-    const auto required = answer_guide(*weather(format, call_choice::required), nullptr);
+    const auto required = output_guide(*weather(format, call_choice::required), nullptr);
     CHECK(follows(required, call));
     CHECK(follows(required, two));
     CHECK_FALSE(follows(required, ""));
     auto single = weather(format, call_choice::required);
     single->parallel = false;
-    CHECK_FALSE(follows(answer_guide(*single, nullptr), two));
+    CHECK_FALSE(follows(output_guide(*single, nullptr), two));
     const auto parsed = parse_output(weather(format, call_choice::required), two);
     CHECK(parsed.calls ==
           std::vector<std::pair<std::string, std::string>>{{"get_weather", R"({"city": "a"})"},
@@ -153,7 +153,7 @@ TEST_CASE("what a forced guide leads to is read as the call") {
       continue; // whose strings are free text
     CAPTURE(format->name());
     const auto what = weather(format->name(), call_choice::named);
-    const auto text = walk(answer_guide(*what, nullptr), "\"}{:0<c\n");
+    const auto text = walk(output_guide(*what, nullptr), "\"}{:0<c\n");
     CAPTURE(text);
     const auto parsed = parse_output(what, text);
     REQUIRE(parsed.calls.size() == 1);
@@ -166,7 +166,7 @@ TEST_CASE("what a forced guide leads to is read as the call") {
 TEST_CASE("of themselves, calls begin anywhere in free text and then follow their schema") {
   for (const auto& [format, call, wrong, two] : forced_calls) {
     CAPTURE(format);
-    const auto guide = answer_guide(*weather(format, call_choice::automatic), nullptr);
+    const auto guide = output_guide(*weather(format, call_choice::automatic), nullptr);
     CHECK(follows(guide, "Hello, < there > [and] {here}"));
     CHECK(follows(guide, ""));
     CHECK(follows(guide, call));
@@ -176,52 +176,52 @@ TEST_CASE("of themselves, calls begin anywhere in free text and then follow thei
       CHECK(follows(guide, std::string("I look.\n") + call));
     auto single = weather(format, call_choice::automatic);
     single->parallel = false;
-    CHECK_FALSE(follows(answer_guide(*single, nullptr), two));
+    CHECK_FALSE(follows(output_guide(*single, nullptr), two));
   }
 }
 
 TEST_CASE("content that follows a guide stands beside calls, unless they are forced") {
   const auto schema = std::make_shared<const guides::guide_source>(
     guides::guide_source{.what = guides::guide_source::kind::json_schema, .text = R"({"type":"integer"})"});
-  const auto guide = answer_guide(*weather("hermes", call_choice::automatic), schema);
+  const auto guide = output_guide(*weather("hermes", call_choice::automatic), schema);
   CHECK(follows(guide, "12"));
   CHECK(follows(guide, forced_calls[0].call));
   CHECK_FALSE(begins(guide, "text"));
-  CHECK_FALSE(begins(answer_guide(*weather("hermes", call_choice::required), schema), "12"));
+  CHECK_FALSE(begins(output_guide(*weather("hermes", call_choice::required), schema), "12"));
   auto compact = *schema;
   compact.compact = true;
   CHECK_THROWS_AS(
-    answer_guide(*weather("hermes", call_choice::automatic), std::make_shared<const guides::guide_source>(compact)),
+    output_guide(*weather("hermes", call_choice::automatic), std::make_shared<const guides::guide_source>(compact)),
     failure);
   const auto regex = std::make_shared<const guides::guide_source>(
     guides::guide_source{.what = guides::guide_source::kind::regex, .text = "a+"});
-  CHECK(follows(answer_guide(*weather("hermes", call_choice::automatic), regex), "aa"));
+  CHECK(follows(output_guide(*weather("hermes", call_choice::automatic), regex), "aa"));
 }
 
 TEST_CASE("guides begin behind the reasoning") {
   auto what = weather("hermes", call_choice::named);
   what->format.reasoning = find_reasoning_format("think");
   const std::string call = forced_calls[0].call;
-  const auto optional = answer_guide(*what, nullptr);
+  const auto optional = output_guide(*what, nullptr);
   CHECK(follows(optional, call));
   CHECK(follows(optional, "<think>\nHm, <tool_call> or not?\n</think>\n\n" + call));
   CHECK_FALSE(begins(optional, "<think>Hm</think>Hello"));
   CHECK_FALSE(follows(optional, "<think>Hm"));
   what->opens_reasoning = true;
-  const auto open = answer_guide(*what, nullptr);
+  const auto open = output_guide(*what, nullptr);
   CHECK(open->after == "</think>");
   CHECK(follows(open, "\n\n" + call)); // what is behind it
-  const auto harmony = answer_guide(*weather("harmony", call_choice::named), nullptr);
+  const auto harmony = output_guide(*weather("harmony", call_choice::named), nullptr);
   CHECK(follows(harmony,
                 "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
                 "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"));
 
   auto plain = weather("hermes", call_choice::none);
-  CHECK(answer_guide(*plain, nullptr) == nullptr);
+  CHECK(output_guide(*plain, nullptr) == nullptr);
   plain->format.reasoning = find_reasoning_format("think");
   const auto schema = std::make_shared<const guides::guide_source>(
     guides::guide_source{.what = guides::guide_source::kind::json_schema, .text = R"({"type":"integer"})"});
-  const auto behind = answer_guide(*plain, schema);
+  const auto behind = output_guide(*plain, schema);
   CHECK(follows(behind, "<think>1 or 2?</think>\n\n2"));
   CHECK(follows(behind, "2"));
   CHECK_FALSE(follows(behind, "<think>1 or 2?</think>"));
@@ -232,13 +232,13 @@ TEST_CASE("a schema that cannot be enforced is refused by its tool, or any objec
   what->tools.emplace_back("odd", R"({"type":"object","properties":{"a":{"$dynamicRef":"#x"}}})");
   what->tools.back().position = 5;
   const std::string call = "<tool_call>\n{\"name\": \"odd\", \"arguments\": {\"b\": [1]}}\n</tool_call>";
-  const auto guide = answer_guide(*what, nullptr);
+  const auto guide = output_guide(*what, nullptr);
   CHECK(follows(guide, call));
   CHECK(follows(guide, forced_calls[0].call));
   CHECK_FALSE(follows(guide, forced_calls[0].wrong));
   const auto param_of = [&] {
     try {
-      answer_guide(*what, nullptr);
+      output_guide(*what, nullptr);
     } catch (const failure& f) {
       CHECK(f.what_failed().code == errc::bad_request);
       return f.what_failed().param;
@@ -261,7 +261,7 @@ TEST_CASE("parameters that the schema does not name are not made up, unless it s
     auto what = output_of("json");
     what->tools = {offered_tool("f", schema)};
     what->choice = call_choice::named;
-    return answer_guide(*what, nullptr);
+    return output_guide(*what, nullptr);
   };
   const std::string call = "{\"name\": \"f\", \"arguments\": {\"b\": 1}}";
   CHECK_FALSE(follows(guide_of(R"({"properties":{"a":{"type":"integer"}}})"), call));

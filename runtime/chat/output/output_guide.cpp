@@ -1,4 +1,4 @@
-#include "runtime/chat/output/answer_guide.hpp"
+#include "runtime/chat/output/output_guide.hpp"
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
@@ -167,7 +167,7 @@ void add_reasoning(guide_source& guide, const chat_output& what, bool has_calls,
 
 } // namespace
 
-std::shared_ptr<const guide_source> answer_guide(const chat_output& what, std::shared_ptr<const guide_source> content,
+std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::shared_ptr<const guide_source> content,
                                                  const guides::guide_limits& limits) {
   const bool has_calls = what.reads_calls();
   const bool is_forced = has_calls && what.choice != call_choice::automatic;
