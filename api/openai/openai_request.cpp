@@ -2,6 +2,7 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
+#include "api/openai/guide_fields.hpp"
 #include "api/openai/prediction.hpp"
 #include "api/openai/sampling_fields.hpp"
 #include "runtime/engine/checked_generation.hpp"
@@ -217,6 +218,10 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   const auto seconds = body.number("timeout", {0, 86'400, true});
   if (seconds)
     result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+  result.guide = read_guide(body);
+  if (result.guide && !model.decode)
+    throw failure(errc::bad_request, "`" + result.guide->field + "` needs a tokenizer, and this model has none",
+                  result.guide->field);
   if (!model.decode && !result.sampling.stop.empty())
     body.refuse("stop", "needs a tokenizer, and this model has none");
   return result;

@@ -27,6 +27,9 @@ struct guide_source {
   // The guide begins behind the first occurrence of this text in the answer (the end of a model's reasoning); until then
   // anything is allowed but an end. Empty: it begins at once.
   std::string after = {};
+
+  // What the request calls it, for errors; empty: "guide".
+  std::string field = {};
 };
 
 } // namespace troupe::guides

@@ -143,12 +143,21 @@ std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& to
   std::vector<token_id> ends(end.begin(), end.end());
   if (const auto eos = tokens.eos())
     ends.push_back(*eos);
-  return std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+  auto result = std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+  for (std::size_t i = 0; i < tokens.vocab_size(); ++i)
+    if (const auto id = static_cast<token_id>(i); tokens.is_special(id) && !tokens.token(id).empty())
+      result->special_.emplace(id, tokens.token_bytes(id));
+  return result;
 }
 
 std::string_view guide_vocabulary::bytes(token_id id) const {
   return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)]
                                                                  : std::string_view();
+}
+
+std::string_view guide_vocabulary::any_bytes(token_id id) const {
+  const auto special = special_.find(id);
+  return special == special_.end() ? bytes(id) : special->second;
 }
 
 bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }
