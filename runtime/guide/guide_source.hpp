@@ -31,6 +31,9 @@ struct guide_source {
   // The answer may begin, behind white space, with a part from the one text to the first occurrence of the other (a
   // model's reasoning that it may leave out), which is free. A little white space may follow. Both empty: it does not.
   std::string preface_begin = {}, preface_end = {};
+
+  // What the request calls it, for errors; empty: "guide".
+  std::string field = {};
 };
 
 } // namespace troupe::guides

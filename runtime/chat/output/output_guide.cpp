@@ -189,6 +189,10 @@ std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::s
     else
       result = structural(content ? either({content_format(*content), calls.section()}) : calls.free_or_calls());
   }
+  if (content)
+    result.field = content->field;
+  if (has_calls)
+    result.field = "tools";
   add_reasoning(result, what, has_calls, is_forced);
   return std::make_shared<const guide_source>(std::move(result));
 }
