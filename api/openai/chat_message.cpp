@@ -9,9 +9,9 @@ namespace troupe {
 
 namespace {
 
-using kind = output_delta::kind;
+using delta_kind = output_delta::kind;
 
-std::string random_letters() {
+std::string call_entropy() {
   thread_local std::random_device device;
   constexpr std::string_view letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
   std::string result;
@@ -20,7 +20,7 @@ std::string random_letters() {
   return result;
 }
 
-std::string call_object(const std::string& id, const std::string& name, const std::string& arguments) {
+std::string call_json(const std::string& id, const std::string& name, const std::string& arguments) {
   return "\"id\":" + json_text(id) + ",\"type\":\"function\",\"function\":{\"name\":" + json_text(name) +
     ",\"arguments\":" + json_text(arguments) + '}';
 }
@@ -29,10 +29,10 @@ std::string call_object(const std::string& id, const std::string& name, const st
 
 void chat_message::add(const output_delta& delta) {
   switch (delta.what) {
-    case kind::content: content_ += delta.text; break;
-    case kind::reasoning: reasoning_ += delta.text; break;
-    case kind::call_begin: calls_.push_back({delta.id, delta.text, {}}); break;
-    case kind::call_arguments: calls_.at(delta.call).arguments += delta.text; break;
+    case delta_kind::content: content_ += delta.text; break;
+    case delta_kind::reasoning: reasoning_ += delta.text; break;
+    case delta_kind::call_begin: calls_.push_back({delta.id, delta.text, {}}); break;
+    case delta_kind::call_arguments: calls_.at(delta.call).arguments += delta.text; break;
   }
 }
 
@@ -43,27 +43,26 @@ std::string chat_message::json() const {
   result += ",\"content\":" + (content_.empty() && !calls_.empty() ? "null" : json_text(content_));
   result += ",\"refusal\":null";
   for (const auto& one : calls_)
-    result += (&one == calls_.data() ? ",\"tool_calls\":[{" : ",{") + call_object(one.id, one.name, one.arguments) +
-      '}';
+    result += (&one == calls_.data() ? ",\"tool_calls\":[{" : ",{") + call_json(one.id, one.name, one.arguments) + '}';
   return result += calls_.empty() ? "}" : "]}";
 }
 
 std::string call_delta(const output_delta& delta) {
   const auto index = "{\"index\":" + std::to_string(delta.call) + ',';
-  if (delta.what == kind::call_begin)
-    return index + call_object(delta.id, delta.text, {}) + '}';
+  if (delta.what == delta_kind::call_begin)
+    return index + call_json(delta.id, delta.text, {}) + '}';
   return index + "\"function\":{\"arguments\":" + json_text(delta.text) + "}}";
 }
 
 std::string delta_members(const output_delta& delta) {
   switch (delta.what) {
-    case kind::content: return "\"content\":" + json_text(delta.text);
-    case kind::reasoning: return "\"reasoning_content\":" + json_text(delta.text);
+    case delta_kind::content: return "\"content\":" + json_text(delta.text);
+    case delta_kind::reasoning: return "\"reasoning_content\":" + json_text(delta.text);
     default: return "\"tool_calls\":[" + call_delta(delta) + ']';
   }
 }
 
-choice_parser::choice_parser(std::shared_ptr<const chat_output> what) : parser_(std::move(what), random_letters()) {}
+choice_parser::choice_parser(std::shared_ptr<const chat_output> what) : parser_(std::move(what), call_entropy()) {}
 
 output_deltas choice_parser::feed(std::string_view text, bool last) {
   if (ended_)
@@ -73,7 +72,7 @@ output_deltas choice_parser::feed(std::string_view text, bool last) {
     return result;
   ended_ = true;
   for (auto& delta : parser_.finish()) {
-    if (!result.empty() && result.back().what == delta.what && delta.what != kind::call_begin)
+    if (!result.empty() && result.back().what == delta.what && delta.what != delta_kind::call_begin)
       result.back().text += delta.text;
     else
       result.push_back(std::move(delta));

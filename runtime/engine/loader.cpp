@@ -184,7 +184,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     status.line = "loading " + info.draft;
     model->draft = draft->load(options, *backend, show, log);
   }
-  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops, info.markers);
+  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops,
+                                                        guides::guide_cache::limits(), info.markers);
   model->speculation = {options.speculate, model->draft != nullptr, most_guesses, options.drafter_for_bench};
   return model;
 }

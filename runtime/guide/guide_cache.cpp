@@ -29,8 +29,8 @@ std::string key_of(const guide_source& s) {
 
 } // namespace
 
-guide_cache::guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends,
-                         std::vector<token_id> markers, const limits& l)
+guide_cache::guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
+                         std::vector<token_id> markers)
   : tokens_(std::move(tokens)), ends_(std::move(ends)), markers_(std::move(markers)), limits_(l) {}
 
 std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops) {

@@ -25,10 +25,9 @@ public:
 
   /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be null:
   /// every guide is refused then.
-  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, std::vector<token_id> markers = {})
-    : guide_cache(tokens, ends, markers, limits()) {}
-  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, std::vector<token_id> markers,
-              const limits& l);
+  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends) : guide_cache(tokens, ends, {}) {}
+  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
+              std::vector<token_id> markers = {});
 
   /// `stops`: the request has token ids of its own that end an answer. Throws failure, naming the source's field:
   /// bad_request if the guide is malformed, unsupported or too complex, or the model cannot follow guides; overloaded if

@@ -10,7 +10,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t most_space = 4096; // bytes held back
+constexpr std::size_t most_reasoning_space = 4096; // bytes held back
 
 } // namespace
 
@@ -54,7 +54,7 @@ struct chat_output_parser::state {
   void open(char c) {
     opening += c;
     const auto how = begin.take(c);
-    if (how == expected_text::match::more && opening.size() < most_space)
+    if (how == expected_text::match::more && opening.size() < most_reasoning_space)
       return;
     const auto text = std::exchange(opening, {});
     now = how == expected_text::match::found || what->opens_reasoning ? in::reasoning : in::answer;
@@ -64,7 +64,7 @@ struct chat_output_parser::state {
   }
 
   void think(char c) {
-    if (is_space(c) && (!thinks || space.size() < most_space)) {
+    if (is_space(c) && (!thinks || space.size() < most_reasoning_space)) {
       if (thinks)
         space += c;
       return;

@@ -9,7 +9,7 @@ namespace troupe {
 
 namespace {
 
-constexpr auto formats = std::to_array<reasoning_format>({
+constexpr auto known_marks = std::to_array<reasoning_format>({
   {"think", "<think>", "</think>"}, // Qwen, DeepSeek, GLM, SmolLM, ...
   {"thinking", "<thinking>", "</thinking>"},
   {"mistral", "[THINK]", "[/THINK]"},
@@ -34,11 +34,11 @@ bool reasoning_format::is_used_by(std::string_view chat_template) const {
 bool reasoning_format::is_opened_by(std::string_view prompt) const { return ends_with(prompt, begin_); }
 bool reasoning_format::is_closed_by(std::string_view prompt) const { return ends_with(prompt, end_); }
 
-std::span<const reasoning_format> reasoning_formats() { return formats; }
+std::span<const reasoning_format> reasoning_formats() { return known_marks; }
 
 const reasoning_format* find_reasoning_format(std::string_view name) {
-  const auto found = std::ranges::find(formats, name, &reasoning_format::name);
-  return found == formats.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(known_marks, name, &reasoning_format::name);
+  return found == known_marks.end() ? nullptr : &*found;
 }
 
 } // namespace troupe

@@ -11,14 +11,18 @@ namespace troupe {
 
 namespace {
 
-constexpr std::string_view start = "<|start|>", channel = "<|channel|>", constrain = "<|constrain|>",
-                           message = "<|message|>", end = "<|end|>", call = "<|call|>", give_back = "<|return|>";
+constexpr std::string_view start_mark = "<|start|>", channel_mark = "<|channel|>", constrain_mark = "<|constrain|>",
+                           message_mark = "<|message|>", end_mark = "<|end|>", call_mark = "<|call|>",
+                           return_mark = "<|return|>";
 constexpr std::string_view recipient = "to=functions.";
-const std::vector<std::string_view> channel_markers{start, channel, constrain, message, end, call, give_back};
+
+std::vector<std::string_view> channel_marks() {
+  return {start_mark, channel_mark, constrain_mark, message_mark, end_mark, call_mark, return_mark};
+}
 
 class harmony_reader : public call_reader {
 public:
-  explicit harmony_reader(delta_sink& out) : out_(out), search_(channel_markers) {}
+  explicit harmony_reader(delta_sink& out) : out_(out), search_(channel_marks()) {}
 
   void take(char c) override {
     const auto marker = search_.take(c, [this](char other) { text(other); });
@@ -62,21 +66,21 @@ private:
   }
 
   void found(std::string_view marker) {
-    if (marker == message && in_ == in::header)
+    if (marker == message_mark && in_ == in::header)
       return open();
     if (in_ == in::header) {
-      if (marker == end || marker == call || marker == give_back)
+      if (marker == end_mark || marker == call_mark || marker == return_mark)
         release_header();
       else
         header_ += marker;
       return;
     }
-    if (marker == message || marker == constrain)
+    if (marker == message_mark || marker == constrain_mark)
       return out_.content(marker); // not where it belongs
     out_.end_call();
     in_ = in::header;
     first_ = false;
-    header_ = marker == start || marker == channel ? marker : std::string_view();
+    header_ = marker == start_mark || marker == channel_mark ? marker : std::string_view();
   }
 
   /// Begins a message, of the kind that its header tells.
@@ -90,7 +94,7 @@ private:
       if (out_.begin_call(name))
         in_ = in::call;
       else
-        out_.content(header_ + std::string(message));
+        out_.content(header_ + std::string(message_mark));
     } else if (all.find("analysis") != all.npos) {
       in_ = in::reasoning;
     }
@@ -110,9 +114,10 @@ class harmony : public call_format {
 public:
   std::string_view name() const override { return "harmony"; }
   bool is_used_by(std::string_view chat_template) const override {
-    return chat_template.find(channel) != chat_template.npos && chat_template.find(message) != chat_template.npos;
+    return chat_template.find(channel_mark) != chat_template.npos &&
+      chat_template.find(message_mark) != chat_template.npos;
   }
-  std::vector<std::string_view> markers() const override { return channel_markers; }
+  std::vector<std::string_view> markers() const override { return channel_marks(); }
   std::unique_ptr<call_reader> reader(delta_sink& out) const override { return std::make_unique<harmony_reader>(out); }
   const channel_texts* channels() const override {
     static const channel_texts texts{"<|channel|>analysis<|message|>", "<|end|><|start|>assistant",
