@@ -3,6 +3,7 @@
 #include "actors/drafter.hpp"
 #include "actors/executor.hpp"
 #include "actors/faults.hpp"
+#include "actors/guide_compiler.hpp"
 #include "actors/kv_block_manager.hpp"
 #include "actors/request.hpp"
 #include "actors/sampler.hpp"
@@ -29,6 +30,7 @@ struct worker_group {
   sampler_actor sampler;
   executor_actor executor;
   scheduler_actor scheduler;
+  guide_compiler_actor guides;
 };
 
 /// A request that the engine has admitted, to a worker group or to the wait for the next one.
@@ -195,6 +197,7 @@ private:
     admit_reply reply{.model = model_, .arrival = pending.arrival};
     if (workers_) {
       reply.scheduler = workers_->scheduler;
+      reply.guides = workers_->guides;
       reply.number = ++last_number_;
     }
     pending.waiting = !workers_;
@@ -263,6 +266,7 @@ private:
     watch(g.blocks = spawn_kv_block_manager(system, model_->blocks, model_->prefix_cache, model_->host_blocks));
     watch(g.sampler = spawn_sampler(system, model_));
     watch(g.executor = spawn_executor(system, model_, g.sampler));
+    watch(g.guides = spawn_guide_compiler(system, model_));
     drafter_actor drafter;
     if (model_->draft)
       watch(drafter = spawn_drafter(system, model_));

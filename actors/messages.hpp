@@ -11,11 +11,12 @@
 //                          │                    └────── step_tokens ─────┘ │
 //                          └────────────────────── sampled_token ──────────┘
 //
-// Every part below the engine forms one worker group: scheduler, block manager, executor, sampler. They live and die
-// together; requests outlive them.
+// Every part below the engine forms one worker group: scheduler, block manager, executor, sampler, guide compiler. They
+// live and die together; requests outlive them.
 //
 // - A client submits by submit_atom or engine::submit (api/embed); either way spawn_request makes the request actor.
 // - A request asks the engine for admission and receives an admit_reply: the scheduler to go to, or why there is none.
+//   If it has a guide, the guide_compiler compiles it before the scheduler hears of the request.
 //   When that scheduler dies, the request asks again; the engine ends the whole group, starts another one, and requests
 //   bring it their transcripts.
 // - Request numbers are per worker group, so stale messages are recognised.
@@ -66,6 +67,7 @@ using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
+using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
 using admit_atom = caf::atom_constant<caf::atom("admit")>;
@@ -80,6 +82,7 @@ using check_atom = caf::atom_constant<caf::atom("check")>;
 using stats_atom = caf::atom_constant<caf::atom("stats")>;
 using news_atom = caf::atom_constant<caf::atom("news")>;
 using loaded_atom = caf::atom_constant<caf::atom("loaded")>;
+using late_atom = caf::atom_constant<caf::atom("late")>;
 
 // clang-format off
 
@@ -99,6 +102,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<std::uint64_t, hypotheses_ptr>,             // sampler: its group of sequences has ended
   caf::reacts_to<std::uint64_t, std::int32_t, std::int32_t>, // sampler: guesses in one step, and right ones of them
   caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
+  caf::reacts_to<std::uint64_t, answer_guide_ptr>,           // guide_compiler: the request's guide
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
   caf::reacts_to<timeout_atom>>;                             // itself
@@ -112,6 +116,7 @@ using scheduler_actor = caf::typed_actor<
   caf::reacts_to<pause_atom, std::uint64_t, bool>,            // request
   caf::reacts_to<block_grant_ptr>,                            // kv_block_manager: answers each block_request
   caf::reacts_to<step_result_ptr>,                            // sampler: the tokens of a step
+  caf::reacts_to<late_atom, step_result_ptr>,                 // sampler: tokens that earlier steps deferred
   caf::reacts_to<draft_reply_ptr>,                            // drafter: answers a draft_request
   caf::replies_to<stats_atom>::with<scheduler_counters>>;     // engine
 
@@ -132,7 +137,9 @@ using executor_actor = caf::typed_actor<
 using sampler_actor = caf::typed_actor<
   caf::reacts_to<attach_atom, scheduler_actor>,              // engine, once: receives step results
   caf::reacts_to<attach_atom, std::uint64_t, request_actor>, // scheduler: receives this request's tokens
+  caf::reacts_to<step_plan_ptr>,                             // scheduler: these guides will be followed in a step
   caf::reacts_to<step_logits_ptr, executor_actor>,           // executor: sample
+  caf::reacts_to<late_atom>,                                 // thread that makes masks: a deferred one is ready
   caf::reacts_to<sampled_atom>,                              // device: the oldest sample is done
   caf::reacts_to<check_atom>>;                               // itself: has the device failed?
 // Sends tokens to the executor first, which may be waiting for them, then to the scheduler, then to each request.
@@ -144,12 +151,18 @@ using draft_reply_actor = caf::typed_actor<caf::reacts_to<draft_reply_ptr>>; // 
 using drafter_actor = caf::typed_actor<
   caf::reacts_to<draft_request_ptr, draft_reply_actor>>;   // scheduler: draft_reply follows; one at a time
 
+// -- guide_compiler: compiles the guides of requests -------------------------------------------------------------------
+
+using guide_compiler_actor = caf::typed_actor<
+  caf::reacts_to<generation_ptr, std::uint64_t, request_actor>>; // request: its guide, or an error, follows by this number
+
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
 
 /// The engine's answer to admit.
 struct admit_reply {
   loaded_model_ptr model = {};
   scheduler_actor scheduler = {}; // null while the worker group restarts: another reply follows
+  guide_compiler_actor guides = {}; // of the same group
   std::uint64_t number = 0;       // of the request, within this worker group
   std::uint64_t arrival = 0;      // of the request, at this engine
   error why = {};                 // if model is null: refused
@@ -188,3 +201,4 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)

@@ -44,6 +44,7 @@ public:
       [this](std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
       [this](std::uint64_t number, std::int32_t guesses, std::int32_t right) { count_guesses(number, guesses, right); },
       [this](std::uint64_t number, const error& why) { fail(number, why); },
+      [this](std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
       [this](timeout_atom) { check_deadline(); },
@@ -66,7 +67,22 @@ private:
       return;
     scheduler_ = reply.scheduler;
     number_ = reply.number;
+    arrival_ = reply.arrival;
     self_->monitor(scheduler_);
+    if (what_->guide && !guide_)
+      self_->send(reply.guides, what_, number_, self_handle_);
+    else
+      submit();
+  }
+
+  void follow(std::uint64_t number, const answer_guide_ptr& guide) {
+    if (ended_ || number != number_)
+      return;
+    guide_ = guide;
+    submit();
+  }
+
+  void submit() {
     admission a;
     a.request = number_;
     a.prompt = token_list(what_, &what_->prompt);
@@ -74,7 +90,8 @@ private:
     if (!what_->prediction.empty())
       a.prediction = token_list(what_, &what_->prediction);
     a.priority = what_->priority;
-    a.arrival = reply.arrival;
+    a.arrival = arrival_;
+    a.guide = guide_;
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -329,6 +346,8 @@ private:
   client client_;
   scheduler_actor scheduler_; // null between two worker groups
   std::uint64_t number_ = 0;  // of this request in the worker group; 0: in none
+  std::uint64_t arrival_ = 0; // at the engine
+  answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
   std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;

@@ -19,8 +19,8 @@ public:
   sampler_state(sampler_actor::pointer self, const loaded_model_ptr& model)
     : self_(self),
       self_handle_(self),
-      sampler_(
-        model->device->make_sampler(model->sampler(), [me = caf::actor_cast<sampler_addr>(self)] { notify(me); })) {
+      sampler_(model->device->make_sampler(
+        spec_of(*model, self), [me = caf::actor_cast<sampler_addr>(self)] { notify(me, sampled_atom::value); })) {
     self_->set_down_handler([this](caf::down_msg& down) { detach(down.source); });
   }
 
@@ -28,7 +28,9 @@ public:
     return {
       [this](attach_atom, const scheduler_actor& scheduler) { scheduler_ = scheduler; },
       [this](attach_atom, std::uint64_t request, const request_actor& client) { attach(request, client); },
+      [this](const step_plan_ptr& plan) { sampler_->prepare(*plan); },
       [this](const step_logits_ptr& logits, const executor_actor& executor) { sample(*logits, executor); },
+      [this](late_atom) { deliver_late(); },
       [this](sampled_atom) { --on_device_, deliver(std::make_shared<const step_result>(sampler_->collect())); },
       [this](check_atom) { check(); },
     };
@@ -37,10 +39,17 @@ public:
 private:
   using sampler_addr = caf::weak_actor_ptr;
 
-  // Called on a thread of the device, possibly after the end of this actor.
-  static void notify(const sampler_addr& me) {
+  // Called on a thread of the device, or one that makes masks, possibly after the end of this actor.
+  template <class Atom>
+  static void notify(const sampler_addr& me, Atom what) {
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(me))
-      caf::anon_send(caf::actor_cast<sampler_actor>(alive), sampled_atom::value);
+      caf::anon_send(caf::actor_cast<sampler_actor>(alive), what);
+  }
+
+  static sampler_spec spec_of(const loaded_model& model, sampler_actor::pointer self) {
+    auto spec = model.sampler();
+    spec.guided.late = [me = caf::actor_cast<sampler_addr>(self)] { notify(me, late_atom::value); };
+    return spec;
   }
 
   void attach(std::uint64_t request, const request_actor& client) {
@@ -75,6 +84,16 @@ private:
 
   void deliver(const step_result_ptr& result) {
     self_->send(scheduler_, result);
+    tell_clients(result);
+  }
+
+  void deliver_late() {
+    const auto result = std::make_shared<const step_result>(sampler_->collect_late());
+    self_->send(scheduler_, late_atom::value, result);
+    tell_clients(result);
+  }
+
+  void tell_clients(const step_result_ptr& result) {
     for (auto& scores : result->scores)
       if (auto client = clients_.find(scores.request); client != clients_.end())
         self_->send(client->second, std::make_shared<const prompt_scores>(scores));

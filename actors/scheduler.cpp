@@ -34,6 +34,7 @@ public:
       [this](pause_atom, std::uint64_t request, bool paused) { pause(request, paused); },
       [this](const block_grant_ptr& grant) { apply_grant(*grant); },
       [this](const step_result_ptr& result) { finish_step(*result); },
+      [this](late_atom, const step_result_ptr& result) { scheduler_.finished_late(*result), plan_step(); },
       [this](const draft_reply_ptr& reply) { take_drafts(*reply); },
       [this](stats_atom) { return scheduler_.counters(); },
     };
@@ -125,6 +126,8 @@ private:
       times_.planned(**plan, now);
       if (!busy_since_)
         busy_since_ = now;
+      if (scheduler::follows_guides(**plan))
+        self_->send(peers_.sampler, *plan);
       self_->send(peers_.executor, *plan);
     }
     plan_step();

@@ -13,6 +13,8 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->max_context = model->max_context;
   served->schedule_invariant = model->schedule_invariant;
   served->defaults = model->defaults.sampling;
+  served->format = model->format;
+  served->markers = model->markers;
   if (const auto tokens = model->tokenizer) {
     served->most_bytes_per_token = tokens->most_bytes_per_token();
     const auto written = [&](std::optional<token_id> id) {

@@ -40,14 +40,8 @@ struct unsupported_field {
 
 constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"suffix", neutral::empty},
-  {"guided_json", neutral::none},
-  {"guided_regex", neutral::none},
-  {"guided_choice", neutral::none},
-  {"guided_grammar", neutral::none},
-  {"structured_outputs", neutral::none},
+  {"guided_whitespace_pattern", neutral::none},
   {"structural_tag", neutral::none},
-  {"grammar", neutral::empty},
-  {"json_schema", neutral::none},
   {"function_call", neutral::none},
   {"functions", neutral::empty},
   {"audio", neutral::none},
@@ -74,13 +68,6 @@ void refuse_other_modalities(const field_reader& body) {
     if (item.get(text) || text != "text")
       throw failure(errc::unsupported, "`modalities` may only be [\"text\"]", "modalities");
   }
-}
-
-void refuse_response_format(const field_reader& body) {
-  const auto format = body.object("response_format");
-  if (format && format->text("type") != "text")
-    throw failure(errc::unsupported, "`response_format` other than {\"type\": \"text\"} is not supported",
-                  "response_format");
 }
 
 std::uint64_t random_seed() {
@@ -166,7 +153,6 @@ void refuse_unsupported(const field_reader& body) {
       throw failure(errc::unsupported, "`" + std::string(name) + "` is not supported", std::string(name));
   }
   refuse_other_modalities(body);
-  refuse_response_format(body);
 }
 
 sampling_params read_sampling(const field_reader& body, const served_model& model) {

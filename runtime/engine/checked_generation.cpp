@@ -47,6 +47,10 @@ checked_generation check(const generation& asked, const generation_limits& limit
   if (sampling.speculate == speculation::draft && !limits.has_draft)
     throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model: it is named by --draft",
                   "speculate");
+  if (asked.guide && sampling.scores_only()) {
+    const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
+    throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);
+  }
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
   const auto timeout = timeout_of(asked.timeout, limits.timeout);

@@ -4,6 +4,7 @@
 #include "runtime/engine/draft_loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/execution/device.hpp"
+#include "runtime/guide/guide_cache.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/available_memory.hpp"
@@ -22,6 +23,7 @@ void check_at_least(int value, int least, const char* name) {
 }
 
 constexpr int most_guesses = 16; // of a sequence in one step
+constexpr int mask_threads = 3;  // for guides; they sleep unless there are any
 
 /// fp8 needs a GPU.
 void check_fp8(const char* field, bool fp8, const char* instead) {
@@ -63,7 +65,9 @@ runner_spec loaded_model::runner() const {
   return {weights, precision, {limits.step_tokens, limits.max_sequences, info.max_context}, blocks, host_blocks};
 }
 
-sampler_spec loaded_model::sampler() const { return {info.defaults.stops, info.vocab_size, limits.max_sequences}; }
+sampler_spec loaded_model::sampler() const {
+  return {info.defaults.stops, info.vocab_size, limits.max_sequences, {mask_threads, {}}};
+}
 
 draft_spec loaded_model::drafting() const {
   return {{draft->weights, draft->precision, draft->sizes, blocks, 0},
@@ -125,6 +129,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     info.tokenizer = source.load_tokenizer();
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
+  info.format = find_chat_format(info.chat ? info.chat->text() : std::string_view(), options.formats);
+  if (info.tokenizer)
+    info.markers = special_markers(info.format, *info.tokenizer);
 
   const auto& device = *model->device;
   const auto capabilities = device.capabilities();
@@ -177,6 +184,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     status.line = "loading " + info.draft;
     model->draft = draft->load(options, *backend, show, log);
   }
+  model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops,
+                                                        guides::guide_cache::limits(), info.markers);
   model->speculation = {options.speculate, model->draft != nullptr, most_guesses, options.drafter_for_bench};
   return model;
 }

@@ -18,6 +18,10 @@ namespace troupe {
 
 class device; // runtime/execution/device.hpp
 
+namespace guides {
+class guide_cache; // runtime/guide/guide_cache.hpp
+}
+
 /// A second model that guesses for the first.
 struct loaded_draft {
   std::shared_ptr<const model_weights> weights;
@@ -40,6 +44,7 @@ struct loaded_model {
   std::chrono::milliseconds request_timeout{0};
   std::shared_ptr<const loaded_draft> draft; // null: none
   speculation_settings speculation;
+  std::shared_ptr<guides::guide_cache> guides; // compiles those of requests; the only part that changes
 
   /// For the device's runners and samplers.
   runner_spec runner() const;

@@ -36,27 +36,97 @@ void host_judge::judge(const step_plan& plan, const logits_fn& logits, sampling_
   }
 }
 
+void host_judge::prepare(const step_plan& plan) {
+  for (const auto& demand : plan.groups) {
+    const auto& start = demand.start;
+    if (!start)
+      continue;
+    if (const auto known = groups_.find(demand.request); known != groups_.end() && known->second.start == start)
+      continue;
+    group g{start,
+            make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
+                                start->prompt->size())};
+    if (start->guide)
+      g.texts.emplace_back(how_->workers, *start, how_->eos_ids);
+    groups_.insert_or_assign(demand.request, std::move(g));
+  }
+}
+
 void host_judge::judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch,
                        step_result& result) {
-  if (const auto& start = demand.start)
-    groups_.insert_or_assign(demand.request, make_group_strategy(start->params, eos_ids_, start->prompt->size()));
   const auto found = groups_.find(demand.request);
   if (found == groups_.end())
     return; // it has ended
+  auto& g = found->second;
+  std::vector<std::span<const float>> members;
+  for (const auto row : demand.logit_rows)
+    members.push_back(logits(row));
+  if (const auto* text = unmade(g)) {
+    for (const auto row : members)
+      g.rows.emplace_back(row.begin(), row.end());
+    result.deferred.push_back({demand.request, 0});
+    return text->when_made(how_->late);
+  }
+  decide(found, members, scratch, result);
+}
+
+const guided_text* host_judge::unmade(const group& g) const {
+  const auto made = [&](const guided_text& t) { return t.next(how_->until) != nullptr; };
+  const auto found = std::ranges::find_if_not(g.texts, made);
+  return found == g.texts.end() ? nullptr : &*found;
+}
+
+void host_judge::decide(group_map::iterator found, std::span<const std::span<const float>> logits,
+                        sampling_scratch& scratch, step_result& result) {
+  const auto request = found->first;
+  auto& g = found->second;
   try {
-    std::vector<std::span<const float>> members;
-    for (const auto row : demand.logit_rows)
-      members.push_back(logits(row));
-    auto children = found->second->judge(members, scratch);
-    if (children.empty())
-      result.hypotheses.emplace_back(demand.request, found->second->results());
+    auto children = g.strategy->judge(logits, masked(g, logits), scratch);
+    if (!g.texts.empty()) {
+      std::vector<guided_text> texts;
+      for (const auto& child : children)
+        texts.push_back(g.texts[child.parent].fork(child.token));
+      g.texts = std::move(texts);
+    }
     const bool ended = children.empty();
-    result.groups.push_back({demand.request, std::move(children)});
+    if (ended)
+      result.hypotheses.emplace_back(request, g.strategy->results());
+    result.groups.push_back({request, std::move(children)});
     if (ended)
       groups_.erase(found);
   } catch (const failure& f) {
-    result.failed.push_back({{demand.request, 0}, f.what_failed()});
+    result.failed.push_back({{request, 0}, f.what_failed()});
     groups_.erase(found);
+  }
+}
+
+// The rows with what the guides forbid at minus infinity; the rows themselves without guides.
+std::vector<std::span<const float>> host_judge::masked(const group& g, std::span<const std::span<const float>> logits) {
+  if (g.texts.empty())
+    return {logits.begin(), logits.end()};
+  std::vector<std::span<const float>> rows;
+  masked_.resize(std::max(masked_.size(), logits.size()));
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const auto& next = *g.texts[i].next(how_->until);
+    if (next.why)
+      throw failure(next.why->code, next.why->message, next.why->param);
+    next.apply(logits[i], masked_[i]);
+    rows.emplace_back(masked_[i]);
+  }
+  return rows;
+}
+
+void host_judge::collect_late(sampling_scratch& scratch, step_result& result) {
+  for (auto g = groups_.begin(); g != groups_.end();) {
+    const auto found = g++;
+    if (found->second.rows.empty())
+      continue;
+    if (const auto* text = unmade(found->second)) {
+      text->when_made(how_->late);
+      continue;
+    }
+    const auto rows = std::exchange(found->second.rows, {});
+    decide(found, std::vector<std::span<const float>>(rows.begin(), rows.end()), scratch, result);
   }
 }
 

@@ -1,7 +1,9 @@
 // What samplers of every device do on the host: judging groups of sequences, scoring prompts, and walking along guesses
-// as long as they are right. Owned by one step_sampler; single-threaded.
+// as long as they are right. A group whose masks are not ready is deferred, as guided_sampler does it. Owned by one
+// step_sampler; single-threaded.
 #pragma once
 
+#include "runtime/execution/guided_sampler.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/scheduling/step.hpp"
@@ -35,10 +37,13 @@ bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, 
 
 class host_judge {
 public:
-  explicit host_judge(std::vector<token_id> eos_ids) : eos_ids_(std::move(eos_ids)) {}
+  explicit host_judge(std::shared_ptr<guiding> how) : how_(std::move(how)) {}
 
   /// Whether a plan has groups or prompts, and so `judge` has anything to do.
   static bool concerns(const step_plan& plan) { return !plan.groups.empty() || !plan.scores.empty(); }
+
+  /// Begins to make the masks of new groups. Before `judge`.
+  void prepare(const step_plan& plan);
 
   /// The rows of logits that `judge` reads, indices into plan.logit_rows.
   static std::vector<std::int32_t> rows(const step_plan& plan);
@@ -47,16 +52,32 @@ public:
   using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
   void judge(const step_plan& plan, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
 
+  /// The outcomes of deferred groups whose masks have been made.
+  void collect_late(sampling_scratch& scratch, step_result& result);
+
   /// The group that had this sequence has ended.
   void forget(sequence_id id) { groups_.erase(id.request); }
 
   std::size_t groups() const { return groups_.size(); }
 
 private:
-  void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+  struct group {
+    std::shared_ptr<const sampling_start> start; // what it was made from
+    std::unique_ptr<group_strategy> strategy;
+    std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide
+    std::vector<std::vector<float>> rows = {}; // [vocab] each, kept while their masks are being made
+  };
+  using group_map = std::map<std::uint64_t, group>; // by request
 
-  std::vector<token_id> eos_ids_;
-  std::map<std::uint64_t, std::unique_ptr<group_strategy>> groups_; // by request
+  void judge(const group_demand& demand, const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+  const guided_text* unmade(const group& g) const;
+  void decide(group_map::iterator g, std::span<const std::span<const float>> logits, sampling_scratch& scratch,
+              step_result& result);
+  std::vector<std::span<const float>> masked(const group& g, std::span<const std::span<const float>> logits);
+
+  std::shared_ptr<guiding> how_;
+  group_map groups_;
+  std::vector<std::vector<float>> masked_; // [vocab] each
 };
 
 } // namespace troupe

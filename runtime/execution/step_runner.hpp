@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,11 +36,18 @@ struct runner_spec {
   std::int32_t host_blocks = 0; // of the host block pool; 0: no swapping
 };
 
+/// How a sampler follows guides.
+struct guided_settings {
+  int threads = 0;                 // that make masks; 0: the sampler's own
+  std::function<void()> late = {}; // called on any thread when there is something for step_sampler::collect_late
+};
+
 /// Everything that a sampler needs to know of its model.
 struct sampler_spec {
   std::vector<token_id> eos_ids;
   int vocab = 0;
   int max_sequences = 0;
+  guided_settings guided = {};
 };
 
 /// Logits that a runner lends; dropping them returns them.
@@ -77,10 +85,17 @@ class step_sampler {
 public:
   virtual ~step_sampler() = default;
 
+  /// Begins what can be done for a plan before its logits are there: masks of sequences that follow guides. Optional.
+  virtual void prepare(const step_plan& plan) { static_cast<void>(plan); }
+
   virtual step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) = 0;
 
   /// The result of the oldest sample whose tokens were left on the device, once the device has reported them sampled.
   virtual step_result collect() = 0;
+
+  /// What earlier steps have deferred (step_result::deferred) and can be sampled now, after guided_settings::late was
+  /// called; perhaps nothing.
+  virtual step_result collect_late() { return {}; }
 
   /// Throws device_error if the device has failed, and would never report.
   virtual void check() const = 0;

@@ -4,6 +4,7 @@
 #include "runtime/guide/grammar/automaton.hpp"
 #include "runtime/guide/matching/masks.hpp"
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 
@@ -18,6 +19,8 @@ struct guide::parts {
   std::optional<token_masks> masks;
   std::uint64_t generation = 0;
 
+  std::atomic<std::size_t> memory = 0; // bytes
+
   void renew() {
     masks.reset();
     states.reset();
@@ -30,12 +33,15 @@ struct guide::parts {
 guide::guide(std::unique_ptr<parts> p) : parts_(std::move(p)) {}
 guide::~guide() = default;
 const guide_vocabulary& guide::vocabulary() const { return *parts_->vocabulary; }
+std::size_t guide::memory() const { return parts_->memory; }
 
 std::shared_ptr<const guide> compile_guide(const guide_source& source,
                                            std::shared_ptr<const guide_vocabulary> vocabulary,
                                            const guide_limits& limits) {
-  return std::make_shared<guide>(std::unique_ptr<guide::parts>(
-    new guide::parts{compile_grammar(source, limits), std::move(vocabulary), {}, {}, {}, 0}));
+  auto parts = std::unique_ptr<guide::parts>(
+    new guide::parts{compile_grammar(source, limits), std::move(vocabulary), {}, {}, {}, 0, 0});
+  parts->memory = parts->rules.memory();
+  return std::make_shared<guide>(std::move(parts));
 }
 
 guide_state::guide_state(std::shared_ptr<const guide> g) : guide_(std::move(g)) {}
@@ -52,7 +58,9 @@ auto guide_state::with_automaton(F use) {
       state_ = s;
       generation_ = parts.generation;
     }
-    return use(*parts.states, *parts.masks);
+    const auto result = use(*parts.states, *parts.masks);
+    parts.memory = parts.states->memory() + parts.masks->memory();
+    return result;
   };
   bool empty = false;
   if (!parts.states || parts.masks->memory() > parts.rules.limits().memory) {
@@ -131,12 +139,12 @@ void guide_state::mask(std::span<std::uint64_t> out) {
   });
 }
 
-std::string guide_state::forced() {
+std::string guide_state::forced(std::size_t most) {
   if (ended_)
     return {};
   return with_automaton([&](automaton& states, token_masks&) {
     std::string result;
-    for (auto s = state_; result.size() < longest_forced && !states.can_end(s);) {
+    for (auto s = state_; result.size() < most && !states.can_end(s);) {
       const auto& live = states.live(s);
       if (live.count() != 1)
         break;

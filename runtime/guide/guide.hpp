@@ -26,6 +26,8 @@ public:
   ~guide();
 
   const guide_vocabulary& vocabulary() const;
+  /// Bytes, about, of grammar, automaton and masks, when a state was last asked for anything.
+  std::size_t memory() const;
 
 private:
   friend class guide_state;
@@ -57,9 +59,8 @@ public:
   /// The allowed tokens, one bit per id, `vocabulary().words()` words. The tokens that end a text are allowed where
   /// `can_end()`; after one of them, none is.
   void mask(std::span<std::uint64_t> out);
-  /// The bytes that must follow, up to the first choice; empty if there is one, or if the text may end. At most
-  /// `longest_forced` bytes.
-  std::string forced();
+  /// The bytes that must follow, up to the first choice; empty if there is one, or if the text may end. At most `most`.
+  std::string forced(std::size_t most = longest_forced);
   static constexpr std::size_t longest_forced = 4096;
 
   /// What has been taken, without the token that ended it.

@@ -32,10 +32,14 @@ class group_strategy {
 public:
   virtual ~group_strategy() = default;
 
+  using rows = std::span<const std::span<const float>>;
+
   /// The next position. `logits[i]` [vocab] follow the i-th sequence, in the order of the children of the last call; at
-  /// first the prompt is the only sequence. Returns the sequences that go on, at most sampling_params::width(); none:
-  /// the group has ended. Throws failure(internal) if no token can be chosen.
-  virtual std::vector<group_child> judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) = 0;
+  /// first the prompt is the only sequence. `allowed[i]` is the same row with minus infinity for the tokens that must not
+  /// be chosen. Returns the sequences that go on, at most sampling_params::width(); none: the group has ended. Throws
+  /// failure(internal) if no token can be chosen.
+  virtual std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) = 0;
+  std::vector<group_child> judge(rows logits, sampling_scratch& scratch) { return judge(logits, logits, scratch); }
 
   /// After the end: the n best hypotheses, best first.
   virtual std::vector<hypothesis> results() const = 0;

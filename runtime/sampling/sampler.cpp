@@ -113,8 +113,17 @@ token_id sequence_sampler::choose(std::span<const float> logits, std::uint64_t p
 }
 
 sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
+  return sample(logits, logits, scratch);
+}
+
+sampled_token sequence_sampler::sample(std::span<const float> logits, std::span<const float> allowed,
+                                       sampling_scratch& scratch) {
+  return take(choose(allowed, state_.position(), scratch), logits, scratch);
+}
+
+sampled_token sequence_sampler::take(token_id id, std::span<const float> logits, sampling_scratch& scratch) {
   sampled_token chosen;
-  chosen.id = choose(logits, state_.position(), scratch);
+  chosen.id = id;
   if (state_.params().wants_logprobs())
     describe(logits, static_cast<std::size_t>(std::max(state_.params().logprobs, 0)), scratch.tokens, chosen);
   chosen.finish = state_.append(chosen.id);

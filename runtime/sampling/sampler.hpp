@@ -87,6 +87,14 @@ public:
   /// transcript unchanged, if every token is masked, NaN or minus infinity.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
+  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids.
+  sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch);
+
+  /// Appends `id` without a choice; `logits` [vocab] are read for log-probabilities alone.
+  sampled_token take(token_id id, std::span<const float> logits, sampling_scratch& scratch);
+
+  const sampling_params& params() const { return state_.params(); }
+
   /// What it would choose from `logits`, `ahead` tokens after the transcript (penalties count the transcript alone).
   /// Throws as `sample`.
   token_id guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const;

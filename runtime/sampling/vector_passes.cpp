@@ -38,6 +38,22 @@ void scale(const float* x, std::size_t n, float factor, float* y) {
 }
 
 TROUPE_VECTOR_CLONES
+void keep_allowed(const float* x, std::size_t n, const std::uint64_t* bits, std::size_t words, float* y) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  for (std::size_t start = 0; start < n; start += 64) {
+    const auto word = start / 64 < words ? bits[start / 64] : 0;
+    const auto end = start + 64 < n ? start + 64 : n;
+    if (word == 0 || end - start < 64) {
+      for (auto i = start; i < end; ++i)
+        y[i] = (word >> (i - start) & 1) != 0 ? x[i] : never;
+    } else {
+      for (std::size_t i = 0; i < 64; ++i)
+        y[start + i] = (word >> i & 1) != 0 ? x[start + i] : never;
+    }
+  }
+}
+
+TROUPE_VECTOR_CLONES
 void block_maxima(const float* x, std::size_t n, float* maxima) {
   std::size_t start = 0;
   for (; start + block <= n; start += block) {

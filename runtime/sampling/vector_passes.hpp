@@ -49,6 +49,9 @@ inline std::uint64_t weight(float logit, float max) {
 /// y = x * factor.
 void scale(const float* x, std::size_t n, float factor, float* y);
 
+/// y[i] = x[i] where bit i % 64 of bits[i / 64] is set, else minus infinity; bits beyond `words` are not set.
+void keep_allowed(const float* x, std::size_t n, const std::uint64_t* bits, std::size_t words, float* y);
+
 /// maxima[i] = the largest of elements [i * block, (i + 1) * block), ignoring NaNs; minus infinity for a block of NaNs.
 void block_maxima(const float* x, std::size_t n, float* maxima);
 

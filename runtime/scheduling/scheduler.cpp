@@ -43,6 +43,7 @@ std::optional<error> scheduler::submit(admission a) {
   if (s.grouped())
     groups_[a.request].members = {s.id};
   s.prediction = std::move(a.prediction);
+  s.guide = std::move(a.guide);
   for (auto& r : a.resumed) {
     auto one = s;
     one.id.index = r.index;
@@ -128,7 +129,7 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
   if (s.planned < end)
     return end - s.planned;
   // One row ahead of the known tokens, while its token is being sampled.
-  return s.planned == s.known() && s.samples_in_flight > 0 && s.planned < s.last_row ? 1 : 0;
+  return s.planned == s.known() && s.samples_in_flight > 0 && !s.guide && s.planned < s.last_row ? 1 : 0;
 }
 
 // Rows whose logits are all wanted are limited.
@@ -167,7 +168,11 @@ bool scheduler::held_back() {
     return *held_back_;
   const auto unpredictable = [this](auto& entry) {
     const auto& s = *entry.second;
-    return s.guesses > 0 || (s.grouped() && groups_.at(s.id.request).judging);
+    if (s.grouped()) {
+      const auto& g = groups_.at(s.id.request);
+      return g.judging && !g.deferred;
+    }
+    return s.guesses > 0 || (s.guide && s.samples_in_flight > 0 && !s.deferred);
   };
   bool hold = std::ranges::any_of(running_, unpredictable);
   if (!hold && proposer_)
@@ -350,6 +355,43 @@ void scheduler::end(sequence_id id) {
 
 void scheduler::finished(const step_result& result, double ms) {
   --steps_in_flight_;
+  book(result);
+  if (proposer_ && !plain_steps_.empty()) {
+    proposer_->finished(plain_steps_.front(), ms);
+    plain_steps_.pop_front();
+  }
+  for (auto& failed : result.failed)
+    if (groups_.contains(failed.sequence.request))
+      cancel(failed.sequence.request);
+    else
+      end(failed.sequence);
+  for (const auto id : result.deferred)
+    defer(id);
+}
+
+void scheduler::finished_late(const step_result& result) {
+  book(result);
+  for (auto& failed : result.failed)
+    if (groups_.contains(failed.sequence.request))
+      cancel(failed.sequence.request);
+    else
+      end(failed.sequence);
+}
+
+// What was computed for guesses is lost: the rows behind the known tokens will be overwritten.
+void scheduler::defer(sequence_id id) {
+  changed();
+  if (const auto g = groups_.find(id.request); g != groups_.end()) {
+    g->second.deferred = true;
+  } else if (auto* s = find(id)) {
+    s->deferred = true;
+    if (std::exchange(s->guesses, 0) > 0 && s->running())
+      s->planned = s->known();
+  }
+}
+
+// The tokens of a result, and what became of guesses and groups.
+void scheduler::book(const step_result& result) {
   changed();
   std::set<sequence_id> with_guesses;
   for (auto& outcome : result.judged) {
@@ -371,22 +413,19 @@ void scheduler::finished(const step_result& result, double ms) {
     if (sampled.more)
       continue;
     --s->samples_in_flight;
+    s->deferred = false;
     if (std::exchange(s->guesses, 0) > 0 && s->running())
       s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
   }
-  if (proposer_ && !plain_steps_.empty()) {
-    proposer_->finished(plain_steps_.front(), ms);
-    plain_steps_.pop_front();
-  }
   for (auto& outcome : result.groups)
     book(outcome);
-  for (auto& failed : result.failed)
-    if (groups_.contains(failed.sequence.request))
-      cancel(failed.sequence.request);
-    else
-      end(failed.sequence);
+}
+
+bool scheduler::follows_guides(const step_plan& plan) {
+  return std::ranges::any_of(plan.samples, &sample_demand::guided) ||
+    std::ranges::any_of(plan.groups, [](const group_demand& d) { return d.start && d.start->guide; });
 }
 
 // The first child of each parent goes on in its place, with its blocks; others are forked from it.
@@ -400,7 +439,7 @@ void scheduler::book(const group_outcome& outcome) {
     return cancel(outcome.request);
   auto& g = found->second;
   const auto parents = std::exchange(g.members, {});
-  g.judging = false;
+  g.judging = g.deferred = false;
   g.losses = 0;
   std::vector<bool> goes_on(parents.size());
   for (auto& child : outcome.children)

@@ -4,8 +4,9 @@
 // A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting
 // ones, first come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked
 // prefill). Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
-// will sample. What cannot be planned ahead, because its positions depend on what is accepted (guesses) or on the others
-// of its group, holds the next step back until it is known.
+// will sample. What cannot be planned ahead, because its positions depend on what is accepted (guesses), on a guide, which
+// may force several tokens, or on the others of its group, holds the next step back until it is known. A sequence whose
+// mask is late (deferred) holds nothing back; it has rows again once its token is known.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
@@ -48,9 +49,10 @@ struct admission {
   token_list prompt;
   std::shared_ptr<const sampling_params> params;
   int priority = 0;
-  std::uint64_t arrival = 0;             // first come, first served within a priority; ties by `request`
-  bool again = false;                    // readmitted: the queue is never too full for it
-  token_list prediction = {};            // of the answer, for guesses; null: none
+  std::uint64_t arrival = 0;  // first come, first served within a priority; ties by `request`
+  bool again = false;         // readmitted: the queue is never too full for it
+  token_list prediction = {}; // of the answer, for guesses; null: none
+  std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
 };
 
@@ -93,8 +95,14 @@ public:
   using next = std::variant<std::monostate, block_request, std::shared_ptr<const step_plan>>;
   next granted(const block_grant& grant);
 
+  /// Whether any sequence or group of a step follows a guide: its sampler should prepare.
+  static bool follows_guides(const step_plan& plan);
+
   /// Appends the tokens that a step has sampled. `ms`: since the end of the step before it, or since it could begin.
   void finished(const step_result& result, double ms = 0);
+
+  /// The same of a late result: of sequences and groups that steps have deferred.
+  void finished_late(const step_result& result);
 
   /// What to ask the draft model before the next step is planned; `replied` once the proposer has its reply.
   std::optional<draft_request> collect_draft_request();
@@ -136,19 +144,21 @@ private:
     std::uint64_t arrival = 0;
     std::shared_ptr<const sampling_params> params;
     token_list prompt, prediction;
-    std::vector<token_id> tokens;            // known ones: prompt and sampled
-    std::int32_t planned = 0;                // positions computed or in flight
-    std::int32_t committed = 0;              // tokens that the block manager may index
-    std::int32_t last_row = 0;               // rows are planned for positions below this
-    std::int32_t samples_in_flight = 0;      // steps that will sample it
-    std::int32_t guesses = 0;                // in flight, in the rows behind the known tokens
-    std::int32_t scored = all;               // prompt tokens up to this position have their log-probabilities, or will
-    std::int32_t slot = -1;                  // while running
-    std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
-    bool announced = false;                  // its request was told that it started
-    bool sampler_knows = false;              // its sampling state was sent since its admission
-    std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
-    std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs
+    std::vector<token_id> tokens;       // known ones: prompt and sampled
+    std::int32_t planned = 0;           // positions computed or in flight
+    std::int32_t committed = 0;         // tokens that the block manager may index
+    std::int32_t last_row = 0;          // rows are planned for positions below this
+    std::int32_t samples_in_flight = 0; // steps that will sample it
+    std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
+    std::int32_t scored = all;          // prompt tokens up to this position have their log-probabilities, or will
+    std::int32_t slot = -1;             // while running
+    std::uint64_t paused_since = 0;     // number of the pause() that paused it; 0: not paused
+    bool announced = false;             // its request was told that it started
+    bool sampler_knows = false;         // its sampling state was sent since its admission
+    std::shared_ptr<const guides::answer_guide> guide; // null: none
+    bool deferred = false;                             // its sample is late
+    std::int32_t siblings = 0;                         // to be forked when the prompt is computed (n > 1)
+    std::vector<std::int32_t> sibling_slots;           // of the siblings, while this one runs
 
     bool running() const { return slot >= 0; }
     bool decodes() const { return planned >= known() - 1; }
@@ -164,8 +174,9 @@ private:
     std::vector<sequence_id> members; // in the strategy's order
     std::vector<std::int32_t> spare_slots;
     std::uint32_t next_index = 1;
-    int losses = 0;       // preemptions since it was last judged
-    bool judging = false; // its rows are in flight
+    int losses = 0;        // preemptions since it was last judged
+    bool judging = false;  // its rows are in flight
+    bool deferred = false; // its outcome is late
     bool sampler_knows = false;
   };
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
@@ -221,6 +232,8 @@ private:
   void preempt_group(std::uint64_t id, block_request& request);
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);
+  void book(const step_result& result);
+  void defer(sequence_id id);
   void book(const group_outcome& outcome);
   void leave(sequence& s, block_request& request);
   void end(sequence_id id);

@@ -17,6 +17,10 @@
 
 namespace troupe {
 
+namespace guides {
+class answer_guide; // runtime/guide/answer_guide.hpp
+}
+
 using token_list = std::shared_ptr<const std::vector<token_id>>;
 
 // -- scheduler → block manager ----------------------------------------------------------------------------------------
@@ -96,6 +100,7 @@ struct sampling_start {
   std::shared_ptr<const sampling_params> params;
   token_list prompt;
   std::vector<token_id> emitted;
+  std::shared_ptr<const guides::answer_guide> guide = {}; // that the answer follows; null: none
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
@@ -106,6 +111,7 @@ struct sample_demand {
   std::int32_t logit_row = 0;                  // index into step_plan::logit_rows
   std::shared_ptr<const sampling_start> start; // on the first sample since the sequence was (re)admitted; else null
   std::int32_t guesses = 0;                    // rows that follow, each the guess of the token sampled before
+  bool guided = false;                         // the sequence follows a guide
 };
 
 /// The sequences of a group, judged together.
@@ -155,7 +161,7 @@ struct sequence_sample {
   sequence_id sequence;
   std::int32_t slot = 0;
   sampled_token token;
-  bool more = false; // it was a right guess: the next sample is of the same sequence
+  bool more = false; // the next sample is of the same sequence: it was a right guess, or a guide forces the next token
 };
 
 /// How right a sequence's guesses were.
@@ -183,11 +189,13 @@ struct failed_sample {
 };
 
 struct step_result {
-  std::uint64_t step = 0;
+  std::uint64_t step = 0; // 0: a late result, of sequences that earlier steps deferred
   std::vector<sequence_sample> sampled;
   std::vector<judged_guesses> judged;
   std::vector<group_outcome> groups;
   std::vector<failed_sample> failed; // these sequences, or their groups, end
+  // Sequences, or groups (by their first sequence), whose masks are not made yet: their tokens follow in a late result.
+  std::vector<sequence_id> deferred;
   // For clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;

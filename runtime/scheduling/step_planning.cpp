@@ -362,6 +362,7 @@ void scheduler::add_samples(sequence& s, std::int32_t guesses) {
 
 sample_demand& scheduler::add_sample(sequence& s, std::int32_t logit_row) {
   sample_demand d{s.id, s.slot, logit_row, nullptr};
+  d.guided = s.guide != nullptr;
   if (!s.sampler_knows)
     d.start = start_of(s);
   s.sampler_knows = true;
@@ -380,8 +381,8 @@ void scheduler::add_prompt_of_group(sequence& s, group& g) {
 }
 
 std::shared_ptr<const sampling_start> scheduler::start_of(const sequence& s) const {
-  return std::make_shared<const sampling_start>(
-    sampling_start{s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end())});
+  return std::make_shared<const sampling_start>(sampling_start{
+    s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end()), s.guide});
 }
 
 // Nothing could be planned and nothing in flight will change that: preempts the least important sequence.

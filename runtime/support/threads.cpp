@@ -4,6 +4,12 @@
 #include <thread>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace troupe {
 
 void expect_threads(int count) {
@@ -15,6 +21,12 @@ void expect_threads(int count) {
   } const at_end{all};
   for (int i = 0; i < count; ++i)
     threads.emplace_back([&all] { all.wait(); });
+}
+
+void give_way() {
+#if defined(__linux__) // where a thread has a priority of its own
+  static_cast<void>(setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 5));
+#endif
 }
 
 } // namespace troupe

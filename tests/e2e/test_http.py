@@ -98,7 +98,8 @@ def test_errors_name_the_bad_field_of_a_completion(server, change, param):
     ({"logprobs": 3}, "logprobs"),
     ({"top_logprobs": 2}, "top_logprobs"),
     ({"temperature": -1}, "temperature"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    ({"guided_regex": "("}, "guided_regex"),
 ])
 def test_errors_name_the_bad_field_of_a_chat(server, change, param):
     expect_error(server.post("/v1/chat/completions", {**CHAT, **change}), 400, param)

@@ -1,9 +1,9 @@
 #include "api/cli/command.hpp"
 #include "api/cli/commands/guide_bench.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/guide_options.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "runtime/import/model_source.hpp"
-#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_reader.hpp"
 #include "runtime/support/json_text.hpp"
 
@@ -19,35 +19,8 @@ using source_kind = guides::guide_source::kind;
 
 struct check_options {
   std::string model;
-  std::string json_schema, regex, grammar, structural_tag;
-  std::vector<std::string> choices;
-  bool json_object = false, any_order = false, compact = false;
+  guide_options guide;
 };
-
-guides::guide_source source_of(const check_options& o) {
-  guides::guide_source source{.any_order = o.any_order, .compact = o.compact};
-  int given = 0;
-  const auto take = [&](bool is_given, source_kind kind, std::string text) {
-    if (!is_given)
-      return;
-    source.what = kind;
-    source.text = std::move(text);
-    ++given;
-  };
-  const auto file = [](const std::string& name) { return name.empty() ? std::string() : read_file(name, files::text); };
-  take(o.json_object, source_kind::json_object, {});
-  take(!o.json_schema.empty(), source_kind::json_schema, file(o.json_schema));
-  take(!o.regex.empty(), source_kind::regex, o.regex);
-  take(!o.grammar.empty(), source_kind::grammar, file(o.grammar));
-  take(!o.structural_tag.empty(), source_kind::structural_tag, file(o.structural_tag));
-  take(!o.choices.empty(), source_kind::choice, {});
-  source.choices = o.choices;
-  if (given != 1)
-    throw failure(errc::bad_request,
-                  "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or "
-                  "--structural-tag");
-  return source;
-}
 
 int report_refusal(const failure& f) {
   std::cerr << "troupe: " << f.what() << std::endl;
@@ -61,9 +34,12 @@ int check(const check_options& options) {
   std::shared_ptr<const guides::guide> guide;
   bool is_json = false;
   try {
-    const auto source = source_of(options);
-    is_json = source.what == source_kind::json_object || source.what == source_kind::json_schema;
-    guide = guides::compile_guide(source, vocabulary);
+    const auto source = options.guide.source();
+    if (!source)
+      throw failure(errc::bad_request,
+                    "name one guide: --json-schema, --json-object, --regex, --grammar, --choice or --structural-tag");
+    is_json = source->what == source_kind::json_object || source->what == source_kind::json_schema;
+    guide = guides::compile_guide(*source, vocabulary);
   } catch (const failure& f) {
     return report_refusal(f);
   }
@@ -128,23 +104,12 @@ int bench(const schema_bench_options& options) {
   return 0;
 }
 
-void add_style_options(CLI::App& app, bool& any_order, bool& compact) {
-  app.add_flag("--any-order", any_order, "Properties in any order, rather than the schema's");
-  app.add_flag("--compact", compact, "JSON without white space");
-}
-
 } // namespace
 
 command add_guide_check(CLI::App& guide) {
   const auto options = std::make_shared<check_options>();
   auto* app = guide.add_subcommand("check", "Say which documents on stdin a guide accepts");
-  app->add_option("--json-schema", options->json_schema, "A file with a JSON Schema");
-  app->add_flag("--json-object", options->json_object, "Any JSON object");
-  app->add_option("--regex", options->regex, "A regular expression");
-  app->add_option("--grammar", options->grammar, "A file with a grammar: GBNF or Lark");
-  app->add_option("--choice", options->choices, "One of these texts; may be repeated")->take_all();
-  app->add_option("--structural-tag", options->structural_tag, "A file with a structural tag");
-  add_style_options(*app, options->any_order, options->compact);
+  add_guide_options(*app, options->guide);
   add_model_option(*app, options->model);
   add_common_options(*app);
   app->footer(
@@ -158,7 +123,7 @@ command add_guide_bench(CLI::App& guide) {
   const auto options = std::make_shared<schema_bench_options>();
   auto* app = guide.add_subcommand("bench", "Measure guides over JSON Schemas with documents");
   app->add_option("--schemas", options->schemas, "JSON Lines: {name, schema, tests: [{valid, data}]}")->required();
-  add_style_options(*app, options->any_order, options->compact);
+  add_json_style_options(*app, options->any_order, options->compact);
   app->add_flag("--verbose", options->verbose, "Tell why a schema does not pass");
   app->add_flag("--json", options->json, "Print one JSON object")->group(output_group);
   add_model_option(*app, options->model);

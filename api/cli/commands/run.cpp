@@ -1,5 +1,6 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
+#include "api/cli/guide_options.hpp"
 #include "api/cli/sampling_options.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/terminal/progress.hpp"
@@ -25,6 +26,7 @@ struct run_options {
   int answers = 1;
   engine_options engine;
   sampling_options sampling;
+  guide_options guide;
 };
 
 /// The scores of beams and best_of.
@@ -36,6 +38,7 @@ std::string scores(const answer& of) {
 }
 
 int run(const run_options& options) {
+  const auto guide = options.guide.source();
   console terminal; // outlives the engine, which posts to it
   const auto engine = start_engine(options.engine, options.quiet);
   const auto model = engine.model();
@@ -53,6 +56,7 @@ int run(const run_options& options) {
     request.prompt = chat_prompt(*model, messages);
   }
   request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
+  request.guide = guide;
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();
 
@@ -76,6 +80,7 @@ command add_run(CLI::App& troupe) {
     ->type_name("INT")
     ->capture_default_str();
   add_sampling_options(*app, options->sampling);
+  add_guide_options(*app, options->guide, "Guide");
   add_engine_options(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print times, rates and the seed on stderr")->group(output_group);
   app->add_flag("--quiet", options->quiet, "Do not show the progress of loading")->group(output_group);
@@ -83,6 +88,7 @@ command add_run(CLI::App& troupe) {
   app->footer("Examples:\n"
               "  troupe run \"Tell me a story about a fox\"\n"
               "  troupe run --temperature 0 --max-tokens 64 --raw \"Once upon a time\"\n"
+              "  troupe run --json-schema book.json \"Name a book and its author\"\n"
               "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
               "Exit status: 0; 1 where something failed; 2 for a wrong command line; 130 after Ctrl-C.");
   return {app, [app, options] {

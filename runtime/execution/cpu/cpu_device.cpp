@@ -37,7 +37,7 @@ public:
   }
 
   std::unique_ptr<step_sampler> make_sampler(sampler_spec spec, std::function<void()>) const override {
-    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids));
+    return std::make_unique<cpu_step_sampler>(std::move(spec.eos_ids), std::move(spec.guided));
   }
 
 private:

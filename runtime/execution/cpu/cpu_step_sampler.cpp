@@ -6,6 +6,7 @@ namespace troupe {
 
 step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   const auto began = std::chrono::steady_clock::now();
+  how_->until = began + patience(logits.ms);
   const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
   auto result = std::make_shared<step_result>(sample(*plan, values));
   if (logits.ms > 0) { // the next step waits for these tokens, so choosing them is part of this one
@@ -15,6 +16,19 @@ step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   return {plan->step, std::move(result), nullptr, nullptr};
 }
 
+void cpu_step_sampler::prepare(const step_plan& plan) {
+  guided_.prepare(plan);
+  judge_.prepare(plan);
+}
+
+step_result cpu_step_sampler::collect_late() {
+  step_result result;
+  how_->until = {};
+  guided_.collect_late(scratch_, result);
+  judge_.collect_late(scratch_, result);
+  return result;
+}
+
 step_result cpu_step_sampler::collect() { throw failure(errc::internal, "there is no sample to collect"); }
 
 step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const float> logits) {
@@ -22,11 +36,16 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   result.step = plan.step;
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
   const auto row = [&](std::int32_t i) { return logits.subspan(static_cast<std::size_t>(i) * vocab, vocab); };
+  prepare(plan);
   for (auto& demand : plan.samples) {
+    if (demand.guided) {
+      guided_.sample(plan, demand, row, scratch_, result);
+      continue;
+    }
     if (auto& start = demand.start)
       sequences_.insert_or_assign(
         demand.sequence,
-        sequence_sampler(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index));
+        sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted, demand.sequence.index));
     auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue;
@@ -45,6 +64,7 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   judge_.judge(plan, row, scratch_, result);
   for (auto id : plan.ended) {
     sequences_.erase(id);
+    guided_.forget(id);
     judge_.forget(id);
   }
   return result;

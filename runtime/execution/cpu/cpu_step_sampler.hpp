@@ -2,6 +2,7 @@
 // whenever a plan brings the sequence's transcript. Owned by the sampler actor; single-threaded.
 #pragma once
 
+#include "runtime/execution/guided_sampler.hpp"
 #include "runtime/execution/host_judge.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -13,7 +14,11 @@ namespace troupe {
 
 class cpu_step_sampler final : public step_sampler {
 public:
-  explicit cpu_step_sampler(std::vector<token_id> eos_ids) : eos_ids_(eos_ids), judge_(std::move(eos_ids)) {}
+  explicit cpu_step_sampler(std::vector<token_id> eos_ids, guided_settings settings = {})
+    : how_(std::make_shared<guiding>(std::move(eos_ids), std::move(settings))), guided_(how_), judge_(how_) {}
+
+  void prepare(const step_plan& plan) override;
+  step_result collect_late() override;
 
   /// Returns the result at once, so there is never anything to collect.
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
@@ -29,8 +34,9 @@ private:
   void report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
                       step_result& result);
 
-  std::vector<token_id> eos_ids_;
-  std::map<sequence_id, sequence_sampler> sequences_;
+  std::shared_ptr<guiding> how_;
+  std::map<sequence_id, sequence_sampler> sequences_; // those without guides
+  guided_sampler guided_;
   host_judge judge_;
   sampling_scratch scratch_;
 };

@@ -35,7 +35,7 @@ std::size_t gpu_step_sampler::memory(const step_sizes& sizes, int vocab) {
 }
 
 gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences,
-                                   std::function<void()> sampled)
+                                   std::function<void()> sampled, guided_settings guided)
   : eos_ids_(std::move(eos_ids)),
     vocab_(static_cast<std::size_t>(vocab)),
     max_sequences_(static_cast<std::size_t>(max_sequences)),
@@ -44,7 +44,9 @@ gpu_step_sampler::gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int
     slots_(std::static_pointer_cast<std::int32_t>(cuda::allocate(max_sequences_ * sizeof(std::int32_t)))),
     results_(cuda::allocate(max_rows_ * sizeof(cuda::sampled_row))),
     edited_(cuda::allocate(max_rows_ * vocab_ * sizeof(float))),
-    judge_(eos_ids_) {
+    how_(std::make_shared<guiding>(eos_ids_, std::move(guided))),
+    guided_(how_),
+    judge_(how_) {
   std::erase_if(eos_ids_, [&](token_id id) { return !is_known(id); });
   const auto bytes = max_rows_ * (sizeof(cuda::sampling_row) + usual_list_bytes);
   inputs_.reserve(bytes);
@@ -62,12 +64,28 @@ gpu_step_sampler::~gpu_step_sampler() {
   }
 }
 
+void gpu_step_sampler::prepare(const step_plan& plan) {
+  guided_.prepare(plan);
+  judge_.prepare(plan);
+}
+
+step_result gpu_step_sampler::collect_late() {
+  step_result result;
+  how_->until = {};
+  guided_.collect_late(scratch_, result);
+  judge_.collect_late(scratch_, result);
+  return result;
+}
+
 step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
+  prepare(*plan);
   sample_in_flight d{plan, logits.logits, {}, nullptr, nullptr, {}, nullptr, std::make_shared<cuda::event>()};
   image inputs;
   if (plan->samples.size() > max_sequences_)
     throw failure(errc::internal, "a step samples more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
+    if (demand.guided)
+      continue; // by collect
     if (auto& start = demand.start)
       sequences_.insert_or_assign(
         demand.sequence,
@@ -90,7 +108,7 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     d.results = lend(pinned_results_, bytes);
     cuda::copy_to_host(stream_, d.results.get(), results_.get(), bytes);
   }
-  if (host_judge::concerns(*plan))
+  if (host_judge::concerns(*plan) || std::ranges::any_of(plan->samples, &sample_demand::guided))
     fetch_logits(*plan, logits, d);
   cuda::call_on_host(stream_, sampled_);
   d.done->record(stream_);
@@ -148,6 +166,9 @@ void gpu_step_sampler::add_row(image& to, const sample_demand& demand, const ste
 
 void gpu_step_sampler::fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d) {
   d.judged_rows = host_judge::rows(plan);
+  for (const auto& demand : plan.samples)
+    for (std::int32_t i = 0; demand.guided && i <= demand.guesses; ++i)
+      d.judged_rows.push_back(demand.logit_row + i);
   d.judged_logits = lend(pinned_logits_, std::max<std::size_t>(d.judged_rows.size() * vocab_ * sizeof(float), 1));
   auto* to = static_cast<float*>(d.judged_logits.get());
   for (const auto row : d.judged_rows) {
@@ -222,22 +243,26 @@ step_result gpu_step_sampler::collect() {
       sequences_.erase(found);
     }
   }
+  how_->until = guided_text::clock::now() + patience(0);
+  for (const auto& demand : d.plan->samples)
+    if (demand.guided)
+      guided_.sample(*d.plan, demand, host_logits(d), scratch_, result);
   if (host_judge::concerns(*d.plan))
-    judge(d, result);
+    judge_.judge(*d.plan, host_logits(d), scratch_, result);
   for (auto id : d.plan->ended) {
     sequences_.erase(id);
+    guided_.forget(id);
     judge_.forget(id);
   }
   return result;
 }
 
-void gpu_step_sampler::judge(const sample_in_flight& d, step_result& result) {
-  const auto logits = [&](std::int32_t row) {
+host_judge::logits_fn gpu_step_sampler::host_logits(const sample_in_flight& d) const {
+  return [this, &d](std::int32_t row) {
     const auto place = std::ranges::find(d.judged_rows, row) - d.judged_rows.begin();
     return std::span(static_cast<const float*>(d.judged_logits.get()) + static_cast<std::size_t>(place) * vocab_,
                      vocab_);
   };
-  judge_.judge(*d.plan, logits, scratch_, result);
 }
 
 sampled_token gpu_step_sampler::finish(const cuda::sampled_row& row, sequence_state& state) const {

@@ -2,7 +2,7 @@
 // leaves the tokens on the device for the next step, and copies them to the host, where `collect` appends them to their
 // sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
 // yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. The logits of
-// groups and of scored prompts are copied to the host. Samples the same tokens as cpu_step_sampler.
+// groups, of sequences that follow guides and of scored prompts are copied to the host. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
@@ -23,9 +23,12 @@ public:
   /// For at most two samples in flight, of at most `max_sequences` sequences and extra_logit_rows guesses. Allocates all memory, except for
   /// unusually long lists of penalties, biases and masks. EOS ids outside the vocabulary cannot be sampled and are
   /// ignored.
-  gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled);
+  gpu_step_sampler(std::vector<token_id> eos_ids, int vocab, int max_sequences, std::function<void()> sampled,
+                   guided_settings guided = {});
   ~gpu_step_sampler() override;
 
+  void prepare(const step_plan& plan) override;
+  step_result collect_late() override;
   step_tokens sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) override;
   step_result collect() override;
   void check() const override;
@@ -63,7 +66,7 @@ private:
   void add_row(image& to, const sample_demand& demand, const step_plan& plan, const sequence& s,
                std::int32_t ahead) const;
   void fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d);
-  void judge(const sample_in_flight& d, step_result& result);
+  host_judge::logits_fn host_logits(const sample_in_flight& d) const;
   void run(const image& inputs, sample_in_flight& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
 
@@ -83,6 +86,8 @@ private:
   std::vector<pinned_buffer> pinned_inputs_, pinned_results_, pinned_logits_; // lent while their use_count exceeds 1
   std::map<sequence_id, sequence> sequences_;
   std::deque<sample_in_flight> in_flight_;
+  std::shared_ptr<guiding> how_;
+  guided_sampler guided_;
   host_judge judge_;
   sampling_scratch scratch_;
 };

@@ -133,22 +133,33 @@ guide_vocabulary::guide_vocabulary(std::vector<entry> entries, std::vector<token
   all_ = tree_of(std::move(all));
 }
 
-std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& tokens, std::span<const token_id> end) {
+std::shared_ptr<const guide_vocabulary> guide_vocabulary::of(const tokenizer& tokens, std::span<const token_id> end,
+                                                             std::span<const token_id> markers) {
+  const auto is_text = [&](token_id id) { return !tokens.is_special(id) || std::ranges::binary_search(markers, id); };
   std::vector<entry> entries;
   for (std::size_t i = 0; i < tokens.vocab_size(); ++i) {
     const auto id = static_cast<token_id>(i);
-    if (!tokens.is_special(id) && !tokens.token(id).empty())
+    if (is_text(id) && !tokens.token(id).empty())
       entries.push_back({id, tokens.token_bytes(id)});
   }
   std::vector<token_id> ends(end.begin(), end.end());
   if (const auto eos = tokens.eos())
     ends.push_back(*eos);
-  return std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+  auto result = std::make_shared<guide_vocabulary>(std::move(entries), std::move(ends), tokens.vocab_size());
+  for (std::size_t i = 0; i < tokens.vocab_size(); ++i)
+    if (const auto id = static_cast<token_id>(i); tokens.is_special(id) && !tokens.token(id).empty())
+      result->special_.emplace(id, tokens.token_bytes(id));
+  return result;
 }
 
 std::string_view guide_vocabulary::bytes(token_id id) const {
   return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)]
                                                                  : std::string_view();
+}
+
+std::string_view guide_vocabulary::any_bytes(token_id id) const {
+  const auto special = special_.find(id);
+  return special == special_.end() ? bytes(id) : special->second;
 }
 
 bool guide_vocabulary::is_end(token_id id) const { return std::ranges::binary_search(end_, id); }

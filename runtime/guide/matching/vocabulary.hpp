@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,13 +59,16 @@ public:
   };
   /// All tokens except special ones; `end` are the tokens that end a text. `size`: the highest id + 1.
   guide_vocabulary(std::vector<entry> entries, std::vector<token_id> end, std::size_t size);
-  /// `end`: beside the tokenizer's own EOS.
-  static std::shared_ptr<const guide_vocabulary> of(const tokenizer& tokens, std::span<const token_id> end = {});
+  /// `end`: beside the tokenizer's own EOS. `markers`: special tokens that are text all the same, sorted.
+  static std::shared_ptr<const guide_vocabulary> of(const tokenizer& tokens, std::span<const token_id> end = {},
+                                                    std::span<const token_id> markers = {});
 
   std::size_t size() const { return bytes_.size(); }
   std::size_t words() const { return (size() + 63) / 64; } // 64-bit words of a mask
   /// Empty for special and unused ids, which no guide allows.
   std::string_view bytes(token_id id) const;
+  /// The same with the spelling of special tokens: for text that no guide restricts.
+  std::string_view any_bytes(token_id id) const;
   bool is_end(token_id id) const;
   std::span<const token_id> end_tokens() const { return end_; }
 
@@ -75,6 +79,7 @@ public:
 
 private:
   std::vector<std::string> bytes_; // by id
+  std::map<token_id, std::string> special_;
   std::vector<token_id> end_;
   token_tree all_;
   std::array<alphabet_tokens, alphabets> by_alphabet_;

@@ -34,22 +34,22 @@ beam_search::beam_search(std::shared_ptr<const sampling_params> params, std::vec
   groups_.assign(groups, beam_group(rules));
 }
 
-judged_rows beam_search::read(std::span<const std::span<const float>> logits, sampling_scratch& scratch) {
+judged_rows beam_search::read(rows logits, rows allowed, sampling_scratch& scratch) {
   judged_rows result;
   result.emitted = emitted_;
   const auto reported = static_cast<std::size_t>(std::max(params_->logprobs, 0));
   // Of the extensions of a beam, a group needs the best `width` that do not end and that no other group penalises.
   const auto count = std::max(static_cast<std::size_t>(params_->num_beams) + endings_.ids().size(), reported);
-  for (const auto& row : logits) {
-    row_likelihoods tokens(row, count, scratch.tokens);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    row_likelihoods tokens(logits[i], allowed[i], count, scratch.tokens);
     const auto place = tree_.add_row(tokens.top(reported));
     result.rows.push_back({std::move(tokens), place});
   }
   return result;
 }
 
-std::vector<group_child> beam_search::judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) {
-  const auto judged = read(logits, scratch);
+std::vector<group_child> beam_search::judge(rows logits, rows allowed, sampling_scratch& scratch) {
+  const auto judged = read(logits, allowed, scratch);
   std::vector<token_penalty> penalties;
   std::vector<group_child> children;
   std::size_t next = 0; // judged row; at first all groups follow the prompt

@@ -15,13 +15,14 @@ class beam_search final : public group_strategy {
 public:
   beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids);
 
-  std::vector<group_child> judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) override;
+  using group_strategy::judge;
+  std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) override;
 
   /// The score is (log-probability - penalties) / tokens ^ length_penalty.
   std::vector<hypothesis> results() const override;
 
 private:
-  judged_rows read(std::span<const std::span<const float>> logits, sampling_scratch& scratch);
+  judged_rows read(rows logits, rows allowed, sampling_scratch& scratch);
 
   std::shared_ptr<const sampling_params> params_;
   group_endings endings_;

@@ -5,12 +5,15 @@
 
 namespace troupe {
 
-row_likelihoods::row_likelihoods(std::span<const float> logits, std::size_t count, candidates& tokens) {
+row_likelihoods::row_likelihoods(std::span<const float> logits, std::span<const float> allowed, std::size_t count,
+                                 candidates& tokens) {
   tokens.reset(logits);
   max_ = tokens.max();
   log_total_ = tokens.log_total();
   if (count == 0)
     return;
+  if (allowed.data() != logits.data())
+    tokens.reset(allowed);
   tokens.narrow(std::max(tokens.kth_largest(count), std::numeric_limits<float>::lowest()));
   std::vector<std::pair<float, token_id>> order;
   order.reserve(tokens.size());

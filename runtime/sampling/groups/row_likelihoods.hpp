@@ -21,7 +21,10 @@ public:
 
   /// Reads `logits` [vocab] with the help of `tokens`; keeps the `count` likeliest tokens, fewer if only so many are
   /// above minus infinity. Throws failure(internal) if none is.
-  row_likelihoods(std::span<const float> logits, std::size_t count, candidates& tokens);
+  row_likelihoods(std::span<const float> logits, std::size_t count, candidates& tokens)
+    : row_likelihoods(logits, logits, count, tokens) {}
+  /// Of the tokens that are above minus infinity in `allowed` [vocab]; the others are part of the distribution.
+  row_likelihoods(std::span<const float> logits, std::span<const float> allowed, std::size_t count, candidates& tokens);
 
   /// Likeliest first, ties by lower id.
   std::span<const token> likeliest() const { return likeliest_; }

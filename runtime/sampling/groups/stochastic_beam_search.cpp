@@ -50,8 +50,7 @@ stochastic_beam_search::stochastic_beam_search(std::shared_ptr<const sampling_pa
   samples_.push_back({.perturbed = -std::log(-std::log(uniform))});
 }
 
-std::vector<group_child> stochastic_beam_search::judge(std::span<const std::span<const float>> logits,
-                                                       sampling_scratch& scratch) {
+std::vector<group_child> stochastic_beam_search::judge(rows logits, rows allowed, sampling_scratch& scratch) {
   std::vector<sample> kept;
   for (const auto& one : samples_)
     if (one.why != sampled_token::finish::none)
@@ -59,7 +58,7 @@ std::vector<group_child> stochastic_beam_search::judge(std::span<const std::span
   std::uint32_t row = 0;
   for (const auto& one : samples_)
     if (one.why == sampled_token::finish::none) {
-      extend(one, row, logits[row], scratch, kept);
+      extend(one, row, allowed[row], scratch, kept);
       ++row;
     }
   samples_ = std::move(kept);

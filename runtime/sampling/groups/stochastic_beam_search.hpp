@@ -8,7 +8,7 @@
 // every token of the vocabulary and sorting, for a few draws instead of a random number per token. Draws are integers
 // over candidates' weights, so what is drawn is as exact as in sampler.hpp.
 //
-// The distribution is the softmax of logits / temperature over the tokens that min_tokens allows.
+// The distribution is the softmax of logits / temperature over the tokens that min_tokens and a guide allow.
 #pragma once
 
 #include "runtime/sampling/group_strategy.hpp"
@@ -29,7 +29,8 @@ public:
   stochastic_beam_search(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                          std::size_t prompt_tokens);
 
-  std::vector<group_child> judge(std::span<const std::span<const float>> logits, sampling_scratch& scratch) override;
+  using group_strategy::judge;
+  std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) override;
 
   /// The score is the perturbed log-probability; cumulative_logprob that of the distribution that was sampled, which
   /// at a temperature other than 1 is not the sum over the tokens.

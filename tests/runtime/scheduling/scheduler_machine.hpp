@@ -28,6 +28,22 @@ inline token_id sample(std::uint64_t history, std::uint32_t index) {
   return static_cast<token_id>(mix(history, index) % 1000);
 }
 
+/// A guide that forces tokens behind some others. Marked in the parameters, too, for those who see nothing else.
+inline std::shared_ptr<const guides::answer_guide> forcing_guide() {
+  static const int any = 0;
+  return {std::shared_ptr<void>(), reinterpret_cast<const guides::answer_guide*>(&any)}; // never looked into
+}
+
+inline bool is_forcing(token_id t) { return t >= 10 && t % 5 == 0; }
+inline token_id forced_after(token_id t) { return 10 + t * 7 % 950; }
+
+/// The token behind those generated so far.
+inline token_id choose(std::uint64_t history, std::uint32_t index, const std::vector<token_id>& generated,
+                       bool guided) {
+  return guided && !generated.empty() && is_forcing(generated.back()) ? forced_after(generated.back())
+                                                                      : sample(history, index);
+}
+
 inline std::uint64_t attended(std::uint64_t entry, int position) {
   return mix(entry, static_cast<std::uint64_t>(position));
 }
@@ -43,7 +59,7 @@ inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
     compute(t);
   std::vector<token_id> out;
   for (int i = 0; i < a.params->max_tokens; ++i) {
-    out.push_back(sample(h, index));
+    out.push_back(choose(h, index, out, a.params->ignore_eos));
     if (out.back() < 10)
       break; // ids below 10 act as EOS
     compute(out.back());
@@ -261,21 +277,18 @@ public:
         emitted_[d.sequence] = d.start->emitted.size();
       else if (!emitted_.contains(d.sequence))
         continue;
-      const auto draw = [&](std::int32_t i) {
-        sampled_token token;
-        token.id = sample(history(d.logit_row + i), d.sequence.index);
-        auto& out = transcripts[d.sequence];
-        auto position = emitted_[d.sequence]++;
-        REQUIRE(position == out.size());
-        out.push_back(token.id);
-        slots_[static_cast<std::size_t>(d.slot)] = token.id;
-        if (token.id < 10)
-          token.finish = sampled_token::finish::eos;
-        else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
-          token.finish = sampled_token::finish::length;
-        return token;
-      };
+      REQUIRE(d.guided == (guided.contains(d.sequence.request)));
+      if (d.guided && rng_() % 4 == 0) {
+        late_.push_back({d, history(d.logit_row)});
+        result.deferred.push_back(d.sequence);
+        continue;
+      }
       const auto first = result.sampled.size();
+      if (d.guided && d.guesses == 0) {
+        take_forced(d, history(d.logit_row), result);
+        continue;
+      }
+      const auto draw = [&](std::int32_t i) { return this->draw(d, history(d.logit_row + i)); };
       if (!take_tokens(*plan, d, draw, result))
         emitted_.erase(d.sequence);
       if (d.guesses > 0) {
@@ -294,11 +307,12 @@ public:
       std::vector<std::uint64_t> histories;
       for (auto row : d.logit_rows)
         histories.push_back(history(row));
-      result.groups.push_back({d.request, found->second.judge(histories)});
-      if (result.groups.back().children.empty()) {
-        group_results[d.request] = found->second.tokens;
-        groups_.erase(found);
+      if (guided.contains(d.request) && rng_() % 4 == 0) {
+        late_groups_.emplace_back(d.request, std::move(histories));
+        result.deferred.push_back({d.request, 0});
+        continue;
       }
+      judge(d.request, histories, result);
     }
     CHECK(plan->logit_rows.size() <= slots_.size() + extra_logit_rows);
     for (auto& d : plan->scores)
@@ -322,11 +336,34 @@ public:
     return true;
   }
 
+  /// What was deferred first.
+  bool late() {
+    if (!results_.empty()) // which may defer it
+      return false;
+    step_result result;
+    if (!late_.empty()) {
+      const auto [d, history] = late_.front();
+      late_.pop_front();
+      if (emitted_.contains(d.sequence))
+        take_forced(d, history, result);
+    } else if (!late_groups_.empty()) {
+      const auto [request, histories] = late_groups_.front();
+      late_groups_.pop_front();
+      if (groups_.contains(request))
+        judge(request, histories, result);
+    } else {
+      return false;
+    }
+    sched.finished_late(result);
+    return true;
+  }
+
   void drain() {
     for (int i = 0; i < 200000; ++i) {
       bool busy = plan();
       busy = execute() || busy;
       busy = book() || busy;
+      busy = (rng_() % 3 > 0 && !late_.empty()) || (busy && !late_groups_.empty()) || late() || busy;
       if (!busy)
         return;
     }
@@ -341,11 +378,50 @@ public:
   std::map<std::uint64_t, std::vector<std::vector<token_id>>> group_results;
   std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores; // request, position -> history before it
   std::map<std::uint64_t, int> max_tokens;
+  std::set<std::uint64_t> guided; // requests
   std::function<void()> on_round;
   std::function<swap_decision()> swap;
   std::function<double(const step_plan&)> time; // that a step takes, in ms
 
 private:
+  sampled_token draw(const sample_demand& d, std::uint64_t history) {
+    auto& out = transcripts[d.sequence];
+    sampled_token token;
+    token.id = choose(history, d.sequence.index, out, d.guided);
+    const auto position = emitted_[d.sequence]++;
+    REQUIRE(position == out.size());
+    out.push_back(token.id);
+    slots_[static_cast<std::size_t>(d.slot)] = token.id;
+    if (token.id < 10)
+      token.finish = sampled_token::finish::eos;
+    else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
+      token.finish = sampled_token::finish::length;
+    return token;
+  }
+
+  // A token, and those that it forces.
+  void take_forced(const sample_demand& d, std::uint64_t history, step_result& result) {
+    for (;;) {
+      const auto token = draw(d, history);
+      const bool goes_on = token.finish == sampled_token::finish::none;
+      const bool more = goes_on && is_forcing(token.id) && rng_() % 8 > 0;
+      result.sampled.push_back({d.sequence, d.slot, token, more});
+      if (!goes_on)
+        emitted_.erase(d.sequence);
+      if (!more)
+        return;
+    }
+  }
+
+  void judge(std::uint64_t request, const std::vector<std::uint64_t>& histories, step_result& result) {
+    const auto found = groups_.find(request);
+    result.groups.push_back({request, found->second.judge(histories)});
+    if (result.groups.back().children.empty()) {
+      group_results[request] = found->second.tokens;
+      groups_.erase(found);
+    }
+  }
+
   void send(const std::shared_ptr<const step_plan>& plan) {
     step_times_.planned(*plan, {});
     plans_.push_back(plan);
@@ -364,6 +440,9 @@ private:
   std::map<std::uint64_t, test_group> groups_;
   std::deque<std::shared_ptr<const step_plan>> plans_;
   std::deque<step_result> results_;
+  std::deque<std::pair<sample_demand, std::uint64_t>> late_; // deferred, with their histories
+  std::deque<std::pair<std::uint64_t, std::vector<std::uint64_t>>> late_groups_;
+  std::mt19937 rng_{1};
   step_times step_times_;
 };
 
@@ -381,6 +460,8 @@ inline admission make(std::uint64_t id, std::vector<token_id> prompt, int max_to
 
 inline void submit(machine& m, const admission& a) {
   m.max_tokens[a.request] = a.params->max_tokens;
+  if (a.guide)
+    m.guided.insert(a.request);
   REQUIRE_FALSE(m.sched.submit(a).has_value());
 }
 

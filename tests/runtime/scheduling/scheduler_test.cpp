@@ -96,6 +96,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
       }
       if (pick(0, 4) == 0)
         changed.prompt_logprobs = 0;
+      if (pick(0, 2) == 0) {
+        changed.ignore_eos = true; // tells the machine
+        all.back().guide = forcing_guide();
+      }
       all.back().params = std::make_shared<const sampling_params>(changed);
     }
     for (int i = 0; submitted < all.size() || i < 500; ++i) {
@@ -107,7 +111,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         case 1: m.plan(); break;
         case 2: m.plan(); [[fallthrough]];
         case 3: m.execute(); break;
-        case 4: m.book(); break;
+        case 4: pick(0, 1) ? m.book() : m.late(); break;
         case 5: client(); break;
         default: m.execute(); m.book();
       }

@@ -1,0 +1,64 @@
+// What is asked of one request's output: how its model marks reasoning and calls, and the tools that it may call. Shared
+// by the parsers of all its choices. Immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class call_format;
+class reasoning_format;
+
+/// How a model writes what is not content. Found from its chat template (find_chat_format); null: it does not.
+struct chat_format {
+  const reasoning_format* reasoning = nullptr;
+  const call_format* calls = nullptr;
+};
+
+/// A function that the model may call.
+struct offered_tool {
+  /// Throws failure(bad_request) if `parameters` is no JSON.
+  offered_tool(std::string name, std::string parameters, bool strict = false);
+
+  std::string name;
+  std::string parameters;   // a JSON Schema as text; empty: any object
+  bool strict;              // its schema must be enforced, or the request refused
+  std::size_t position = 0; // in the request's `tools`
+
+  /// Whether a parameter's value is a string where it is written as plain text. False if the schema does not say.
+  bool is_string(std::string_view parameter) const;
+
+private:
+  std::vector<std::string> strings_; // parameters
+};
+
+/// Which calls an answer has.
+enum class call_choice : std::uint8_t {
+  none,      // the tools are not shown
+  automatic, // any number of them, as the model likes
+  required,  // one at least, and nothing else
+  named,     // one, of `tools.front()`
+};
+
+struct chat_output {
+  chat_format format;
+  std::vector<offered_tool> tools; // none: no text is a call
+  call_choice choice = call_choice::automatic;
+  bool parallel = true;         // several calls in one answer
+  bool with_reasoning = true;   // false: reasoning is left out of the answer
+  bool opens_reasoning = false; // the prompt ends inside of the model's reasoning
+
+  static constexpr std::size_t most_calls = 128; // further ones are content
+  const offered_tool* find(std::string_view name) const;
+  /// Whether parts of the text can be calls.
+  bool reads_calls() const;
+  /// Whether the text must be taken apart at all.
+  bool is_needed() const;
+};
+
+} // namespace troupe

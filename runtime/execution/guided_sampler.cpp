@@ -1,0 +1,152 @@
+#include "runtime/execution/guided_sampler.hpp"
+
+#include "runtime/support/error.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+std::shared_ptr<const sampling_params> guided_params(const sampling_params& p) {
+  auto own = std::make_shared<sampling_params>(p);
+  own->min_tokens = 0;
+  own->ignore_eos = false;
+  return own;
+}
+
+void guided_sampler::prepare(const step_plan& plan) {
+  if (plan.step > 0 && std::exchange(prepared_, plan.step) == plan.step)
+    return;
+  for (const auto& demand : plan.samples) {
+    if (!demand.guided)
+      continue;
+    auto found = sequences_.find(demand.sequence);
+    if (const auto& start = demand.start; start && (found == sequences_.end() || found->second.start != start)) {
+      sequence s{start,
+                 sequence_sampler(guided_params(*start->params), how_->eos_ids, *start->prompt, start->emitted,
+                                  demand.sequence.index),
+                 guided_text(how_->workers, *start, how_->eos_ids),
+                 {}};
+      found = sequences_.insert_or_assign(demand.sequence, std::move(s)).first;
+    }
+    if (demand.guesses == 0 || found == sequences_.end())
+      continue;
+    std::vector<token_id> guesses;
+    for (std::int32_t i = 1; i <= demand.guesses; ++i)
+      guesses.push_back(plan.token_of(demand.logit_row + i));
+    found->second.text.guess(guesses);
+  }
+}
+
+void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, const logits_fn& logits,
+                            sampling_scratch& scratch, step_result& result) {
+  const auto found = sequences_.find(demand.sequence);
+  if (found == sequences_.end())
+    return; // it has ended
+  auto& s = found->second;
+  try {
+    if (const auto* next = s.text.next(how_->until))
+      return walk(plan, demand, s, *next, logits, scratch, result);
+    const auto row = logits(demand.logit_row);
+    s.row.assign(row.begin(), row.end());
+    deferred_.insert_or_assign(demand.sequence, demand.slot);
+    result.deferred.push_back(demand.sequence);
+    s.text.when_made(how_->late);
+  } catch (const failure& f) {
+    end(demand.sequence, f.what_failed(), result);
+  }
+}
+
+// Takes tokens as long as the next row holds the one just taken, and the mask of that row is ready.
+void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
+                          const logits_fn& logits, sampling_scratch& scratch, step_result& result) {
+  std::vector<token_id> taken;
+  const auto* next = &first;
+  bool goes_on = true, right = true;
+  for (std::int32_t i = 0; next; ++i) {
+    auto token = draw(s, *next, logits(demand.logit_row + i), scratch);
+    taken.push_back(token.id);
+    goes_on = token.finish == sampled_token::finish::none;
+    right = i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
+    const auto* following = goes_on && right ? s.text.after_guess(static_cast<std::size_t>(i), how_->until) : nullptr;
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token), following != nullptr});
+    if (!following && goes_on && demand.guesses == 0)
+      goes_on = append_forced(s, *next, demand, scratch, result);
+    next = following;
+  }
+  if (demand.guesses > 0) {
+    judged_guesses judged{demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, taken};
+    if (goes_on && !right) // also what would have followed the wrong guesses, had they been right
+      for (auto i = judged.accepted + 1; i <= demand.guesses; ++i)
+        judged.choices.push_back(
+          s.sampler.guess(logits(demand.logit_row + i), static_cast<std::uint64_t>(i - judged.accepted - 1), scratch));
+    result.judged.push_back(std::move(judged));
+  } else if (!first.forced.empty() && goes_on && taken.size() == 1) {
+    taken.assign(first.forced.begin(),
+                 first.forced.begin() + (s.sampler.params().wants_logprobs() ? 1 : std::ssize(first.forced)));
+  }
+  if (!goes_on) {
+    sequences_.erase(demand.sequence);
+    return;
+  }
+  s.text.append(taken);
+}
+
+sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, std::span<const float> logits,
+                                   sampling_scratch& scratch) {
+  if (next.why)
+    throw failure(next.why->code, next.why->message, next.why->param);
+  if (!next.forced.empty())
+    return s.sampler.take(next.forced.front(), logits, scratch);
+  next.apply(logits, masked_);
+  return s.sampler.sample(logits, masked_, scratch);
+}
+
+// The tokens that must follow the one just taken. Their log-probabilities would need rows. Returns whether the sequence
+// goes on.
+bool guided_sampler::append_forced(sequence& s, const next_tokens& next, const sample_demand& demand,
+                                   sampling_scratch& scratch, step_result& result) {
+  if (s.sampler.params().wants_logprobs())
+    return true;
+  for (std::size_t i = 1; i < next.forced.size(); ++i) {
+    auto token = s.sampler.take(next.forced[i], {}, scratch);
+    const bool last = token.finish != sampled_token::finish::none;
+    result.sampled.back().more = true;
+    result.sampled.push_back({demand.sequence, demand.slot, std::move(token)});
+    if (last)
+      return false;
+  }
+  return true;
+}
+
+void guided_sampler::collect_late(sampling_scratch& scratch, step_result& result) {
+  for (auto d = deferred_.begin(); d != deferred_.end();) {
+    const auto [id, slot] = *d;
+    const auto found = sequences_.find(id);
+    const auto* next = found == sequences_.end() ? nullptr : found->second.text.next({});
+    if (found != sequences_.end() && !next) {
+      ++d;
+      continue;
+    }
+    d = deferred_.erase(d);
+    if (!next)
+      continue; // it has ended
+    auto& s = found->second;
+    const auto row = std::exchange(s.row, {});
+    try {
+      sample_demand demand;
+      demand.sequence = id;
+      demand.slot = slot;
+      walk(
+        {}, demand, s, *next, [&](std::int32_t) { return std::span<const float>(row); }, scratch, result);
+    } catch (const failure& f) {
+      end(id, f.what_failed(), result);
+    }
+  }
+}
+
+void guided_sampler::end(sequence_id id, const error& why, step_result& result) {
+  result.failed.push_back({id, why});
+  sequences_.erase(id);
+}
+
+} // namespace troupe

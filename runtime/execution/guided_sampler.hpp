@@ -1,0 +1,86 @@
+// Samples the sequences of one step_sampler that follow guides, on the host. Holds their sampling states and their
+// guided_texts, which it rebuilds whenever a plan brings a transcript. Masks are made while the forward pass runs; where
+// one is not ready in time, the row of logits is kept, the sequence is reported as deferred, and its token follows by
+// `collect_late`. So a slow mask keeps nobody else waiting. Single-threaded but for the callback.
+#pragma once
+
+#include "runtime/execution/guided_text.hpp"
+#include "runtime/execution/mask_workers.hpp"
+#include "runtime/execution/step_runner.hpp"
+#include "runtime/sampling/sampler.hpp"
+#include "runtime/scheduling/step.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// What guides need to know of the one who samples: EOS ids, threads, how long to wait. Shared by the parts of a sampler.
+struct guiding {
+  std::vector<token_id> eos_ids;
+  std::shared_ptr<mask_workers> workers;
+  std::function<void()> late;
+  guided_text::clock::time_point until = {}; // to which masks are waited for in this step
+
+  guiding(std::vector<token_id> eos, guided_settings settings)
+    : eos_ids(std::move(eos)),
+      workers(std::make_shared<mask_workers>(settings.threads)),
+      late(settings.late ? std::move(settings.late) : [] {}) {}
+};
+
+/// How long a step that took `ms` waits for masks in all.
+inline guided_text::clock::duration patience(double ms) {
+  return std::chrono::microseconds(static_cast<std::int64_t>(std::max(1000.0, 50 * ms)));
+}
+
+/// A request's parameters where a guide decides which tokens may end the answer.
+std::shared_ptr<const sampling_params> guided_params(const sampling_params& p);
+
+class guided_sampler {
+public:
+  explicit guided_sampler(std::shared_ptr<guiding> how) : how_(std::move(how)) {}
+
+  /// Begins to make the masks of a plan: those of new sequences and of guesses. Before its `sample`; a second call for
+  /// the same plan does nothing.
+  void prepare(const step_plan& plan);
+
+  /// `logits(row)`: [vocab], of row plan.logit_rows[row].
+  using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
+  void sample(const step_plan& plan, const sample_demand& demand, const logits_fn& logits, sampling_scratch& scratch,
+              step_result& result);
+
+  /// The tokens of deferred sequences whose masks have been made.
+  void collect_late(sampling_scratch& scratch, step_result& result);
+
+  void forget(sequence_id id) { sequences_.erase(id); }
+  std::size_t size() const { return sequences_.size(); }
+
+private:
+  struct sequence {
+    std::shared_ptr<const sampling_start> start; // what it was made from
+    sequence_sampler sampler;
+    guided_text text;
+    std::vector<float> row; // [vocab], kept while its mask is being made
+  };
+
+  sampled_token draw(sequence& s, const next_tokens& next, std::span<const float> logits, sampling_scratch& scratch);
+  void walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
+            const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+  bool append_forced(sequence& s, const next_tokens& next, const sample_demand& demand, sampling_scratch& scratch,
+                     step_result& result);
+  void end(sequence_id id, const error& why, step_result& result);
+
+  std::shared_ptr<guiding> how_;
+  std::map<sequence_id, sequence> sequences_;
+  std::map<sequence_id, std::int32_t> deferred_; // and their slots
+  std::vector<float> masked_;                    // [vocab]
+  std::uint64_t prepared_ = 0;                   // the last plan
+};
+
+} // namespace troupe

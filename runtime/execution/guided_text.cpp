@@ -1,0 +1,205 @@
+#include "runtime/execution/guided_text.hpp"
+
+#include "runtime/sampling/vector_passes.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::size_t most_forced = 64; // tokens appended at once
+
+void set(std::vector<std::uint64_t>& bits, token_id id) {
+  if (const auto i = static_cast<std::size_t>(id); id >= 0 && i / 64 < bits.size())
+    bits[i / 64] |= std::uint64_t(1) << (i % 64);
+}
+
+void clear(std::vector<std::uint64_t>& bits, token_id id) {
+  if (const auto i = static_cast<std::size_t>(id); id >= 0 && i / 64 < bits.size())
+    bits[i / 64] &= ~(std::uint64_t(1) << (i % 64));
+}
+
+} // namespace
+
+void next_tokens::apply(std::span<const float> logits, std::vector<float>& row) const {
+  row.resize(logits.size());
+  if (!forced.empty()) {
+    std::ranges::fill(row, -std::numeric_limits<float>::infinity());
+    if (const auto id = static_cast<std::size_t>(forced.front()); id < row.size())
+      row[id] = logits[id];
+    return;
+  }
+  sampling::keep_allowed(logits.data(), logits.size(), allowed.data(), allowed.size(), row.data());
+}
+
+struct guided_text::rules {
+  std::shared_ptr<const guides::answer_guide> guide;
+  std::vector<token_id> ends;
+  std::size_t min_tokens = 0;
+
+  bool is_end(token_id id) const { return std::ranges::find(ends, id) != ends.end(); }
+};
+
+/// Only jobs touch it.
+struct guided_text::text {
+  guides::answer_state state;
+  std::size_t emitted = 0;
+
+  void append(std::span<const token_id> tokens, const rules& r) {
+    for (const auto t : tokens) {
+      if (r.is_end(t) || !state.advance(t))
+        throw failure(errc::internal, "the answer does not follow its guide");
+      ++emitted;
+    }
+  }
+
+  void find_forced(const rules& r, std::vector<token_id>& forced) const {
+    auto ahead = *this;
+    while (forced.size() < most_forced) {
+      const auto token = ahead.state.forced();
+      if (!token || r.is_end(*token) || !ahead.state.advance(*token))
+        return;
+      forced.push_back(*token);
+    }
+  }
+
+  void find_next(const rules& r, next_tokens& next) {
+    if (state.forced()) {
+      find_forced(r, next.forced);
+      if (!next.forced.empty())
+        return;
+    }
+    next.allowed.resize(std::max(state.vocabulary().words(), words_of(r)));
+    state.mask(std::span(next.allowed).first(state.vocabulary().words()));
+    for (const auto id : r.ends)
+      clear(next.allowed, id);
+    const bool only_end = std::ranges::all_of(next.allowed, [](auto word) { return word == 0; });
+    if (state.can_end() && (only_end || emitted >= r.min_tokens))
+      for (const auto id : r.ends)
+        set(next.allowed, id);
+  }
+
+  // A model may have ids, and end with them, that its tokenizer lacks.
+  static std::size_t words_of(const rules& r) {
+    const auto last = std::ranges::max_element(r.ends);
+    return last == r.ends.end() ? 0 : static_cast<std::size_t>(std::max(*last, 0)) / 64 + 1;
+  }
+};
+
+struct guided_text::result {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool made = false;
+  next_tokens what; // constant once made
+  std::function<void()> tell;
+
+  void finish(next_tokens found) {
+    std::function<void()> told;
+    {
+      const std::lock_guard hold(mutex);
+      what = std::move(found);
+      made = true;
+      told = std::move(tell);
+      changed.notify_all();
+    }
+    if (told)
+      told();
+  }
+};
+
+guided_text::guided_text(std::shared_ptr<mask_workers> workers, std::shared_ptr<const rules> r)
+  : workers_(std::move(workers)), rules_(std::move(r)) {}
+
+guided_text::guided_text(std::shared_ptr<mask_workers> workers, const sampling_start& start,
+                         std::span<const token_id> eos_ids)
+  : workers_(std::move(workers)) {
+  auto r = std::make_shared<rules>();
+  r->guide = start.guide;
+  r->ends.assign(eos_ids.begin(), eos_ids.end());
+  r->ends.insert(r->ends.end(), start.params->stop_token_ids.begin(), start.params->stop_token_ids.end());
+  r->min_tokens = static_cast<std::size_t>(start.params->min_tokens);
+  rules_ = std::move(r);
+  text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide)});
+  append(start.emitted);
+}
+
+// Makes what may follow the text that `make` leads to. A text that has been dropped is of no interest.
+std::shared_ptr<guided_text::result> guided_text::begin(std::function<void(text&, next_tokens&)> make) const {
+  auto made = std::make_shared<result>();
+  workers_->post(rules_->guide.get(), [made, make = std::move(make), of = std::weak_ptr(text_)] {
+    next_tokens next;
+    try {
+      if (const auto alive = of.lock())
+        make(*alive, next);
+    } catch (const failure& f) {
+      next.why = f.what_failed();
+    } catch (const std::bad_alloc&) {
+      next.why = error{errc::out_of_memory, "there is not enough memory to follow the guide", {}};
+    } catch (const std::exception& e) {
+      next.why = error{errc::internal, e.what(), {}};
+    }
+    made->finish(std::move(next));
+  });
+  return made;
+}
+
+void guided_text::append(std::span<const token_id> tokens) {
+  after_guesses_.clear();
+  next_ = begin([r = rules_, more = std::vector(tokens.begin(), tokens.end())](text& t, next_tokens& next) {
+    t.append(more, *r);
+    t.find_next(*r, next);
+  });
+}
+
+void guided_text::guess(std::span<const token_id> tokens) {
+  after_guesses_.clear();
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    after_guesses_.push_back(
+      begin([r = rules_, more = std::vector(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(i) + 1)](
+              text& t, next_tokens& next) {
+        auto ahead = t;
+        ahead.append(more, *r); // fails where a guess is wrong: its row is never reached
+        ahead.find_next(*r, next);
+      }));
+}
+
+guided_text guided_text::fork(token_id token) const {
+  guided_text child(workers_, rules_);
+  child.text_ = std::make_shared<text>(text{guides::answer_state(rules_->guide)});
+  child.next_ = child.begin([r = rules_, from = text_, token](text& t, next_tokens& next) {
+    t = *from;
+    t.append(std::span(&token, 1), *r);
+    t.find_next(*r, next);
+  });
+  return child;
+}
+
+const next_tokens* guided_text::wait_for(result& one, clock::time_point until) {
+  std::unique_lock hold(one.mutex);
+  return one.changed.wait_until(hold, until, [&one] { return one.made; }) ? &one.what : nullptr;
+}
+
+const next_tokens* guided_text::next(clock::time_point until) const { return wait_for(*next_, until); }
+
+const next_tokens* guided_text::after_guess(std::size_t i, clock::time_point until) const {
+  return i < after_guesses_.size() ? wait_for(*after_guesses_[i], until) : nullptr;
+}
+
+void guided_text::when_made(std::function<void()> tell) const {
+  {
+    const std::lock_guard hold(next_->mutex);
+    if (!next_->made) {
+      next_->tell = std::move(tell);
+      return;
+    }
+  }
+  tell();
+}
+
+} // namespace troupe

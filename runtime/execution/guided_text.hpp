@@ -1,0 +1,74 @@
+// The text of one sequence as it follows a guide: which tokens may come next, made ahead of time by mask_workers. Its
+// state (an answer_state) belongs to the jobs of its guide's lane; a guided_text belongs to the thread that samples. A
+// function of the tokens alone: when something was made, and by whom, changes nothing.
+#pragma once
+
+#include "runtime/execution/mask_workers.hpp"
+#include "runtime/guide/answer_guide.hpp"
+#include "runtime/scheduling/step.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace troupe {
+
+/// What may follow a text. Either `forced`, tokens that must follow one another without a draw, or a mask.
+struct next_tokens {
+  std::vector<token_id> forced = {};
+  std::vector<std::uint64_t> allowed = {}; // one bit per id; ends (EOS, stop ids) included
+  std::optional<error> why = {};           // the guide cannot go on
+
+  /// Copies `logits` [vocab] to `row`, with minus infinity for what is not allowed.
+  void apply(std::span<const float> logits, std::vector<float>& row) const;
+};
+
+class guided_text {
+public:
+  using clock = std::chrono::steady_clock;
+
+  /// The text of `start`, which has a guide, ending with EOS or a stop id. An end is allowed where the guide may end and,
+  /// before min_tokens, nothing else may follow. Begins to make what may follow.
+  guided_text(std::shared_ptr<mask_workers> workers, const sampling_start& start, std::span<const token_id> eos_ids);
+
+  /// What may follow the text, once it has been made; waits for it until then.
+  const next_tokens* next(clock::time_point until) const;
+
+  /// Calls `tell`, on any thread, once that has been made, perhaps at once.
+  void when_made(std::function<void()> tell) const;
+
+  /// Appends tokens that may follow.
+  void append(std::span<const token_id> tokens);
+
+  /// Begins to make what may follow each of these guesses, as far as they may follow one another.
+  void guess(std::span<const token_id> tokens);
+
+  /// What may follow the guess number `i`, likewise; null, too, if there is no such guess.
+  const next_tokens* after_guess(std::size_t i, clock::time_point until) const;
+
+  /// The text with one more token.
+  guided_text fork(token_id token) const;
+
+private:
+  struct rules;
+  struct text;
+  struct result;
+
+  guided_text(std::shared_ptr<mask_workers> workers, std::shared_ptr<const rules> r);
+  static const next_tokens* wait_for(result& one, clock::time_point until);
+  std::shared_ptr<result> begin(std::function<void(text&, next_tokens&)> make) const;
+
+  std::shared_ptr<mask_workers> workers_;
+  std::shared_ptr<const rules> rules_;
+  std::shared_ptr<text> text_;
+  std::shared_ptr<result> next_;
+  std::vector<std::shared_ptr<result>> after_guesses_;
+};
+
+} // namespace troupe

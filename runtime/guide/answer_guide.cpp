@@ -1,0 +1,143 @@
+#include "runtime/guide/answer_guide.hpp"
+
+#include "runtime/support/error.hpp"
+#include "runtime/support/utf8.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <utility>
+
+namespace troupe::guides {
+
+namespace {
+
+constexpr std::size_t forced_window = 64; // bytes of forced text that decide its first token
+
+std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_ptr<const guide_vocabulary> vocabulary,
+                                      const guide_limits& limits) {
+  const auto field = source.field.empty() ? std::string("guide") : source.field;
+  if (source.after.size() > answer_guide::longest_after)
+    throw failure(errc::bad_request,
+                  "the text behind which a guide begins may have at most " +
+                    std::to_string(answer_guide::longest_after) + " bytes",
+                  field);
+  try {
+    return compile_guide(source, std::move(vocabulary), limits);
+  } catch (const failure& f) {
+    throw failure(f.what_failed().code, "`" + field + "`: " + f.what(), field);
+  }
+}
+
+/// Its longest beginning in whole characters; nothing unless that is UTF-8.
+std::string_view whole_characters(std::string_view text) {
+  std::size_t end = 0;
+  utf8_state utf8;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto step = utf8.advance(static_cast<unsigned char>(text[i]));
+    if (step == utf8_state::step::invalid)
+      return {};
+    if (step == utf8_state::step::complete)
+      end = i + 1;
+  }
+  return text.substr(0, end);
+}
+
+} // namespace
+
+answer_guide::answer_guide(const guide_source& source, std::shared_ptr<const tokenizer> tokens,
+                           std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits)
+  : guide_(compiled(source, std::move(vocabulary), limits)), tokens_(std::move(tokens)), after_(source.after) {
+  if (after_.empty())
+    return;
+  border_.assign(after_.size() + 1, 0);
+  for (std::size_t i = 1, b = 0; i < after_.size(); ++i) {
+    while (b > 0 && after_[i] != after_[b])
+      b = border_[b];
+    b += after_[i] == after_[b];
+    border_[i + 1] = b;
+  }
+  free_.resize(guide_->vocabulary().words());
+  for (std::size_t i = 0; i < guide_->vocabulary().size(); ++i) {
+    const auto id = static_cast<token_id>(i);
+    if (!guide_->vocabulary().any_bytes(id).empty() && !guide_->vocabulary().is_end(id))
+      free_[i / 64] |= std::uint64_t(1) << (i % 64);
+  }
+}
+
+// Knuth, Morris and Pratt.
+answer_guide::progress answer_guide::search(std::size_t matched, std::string_view bytes) const {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    while (matched > 0 && bytes[i] != after_[matched])
+      matched = border_[matched];
+    matched += bytes[i] == after_[matched];
+    if (matched == after_.size())
+      return {true, i + 1};
+  }
+  return {false, matched};
+}
+
+std::span<const token_id> answer_guide::forbidden(std::size_t matched) const {
+  const std::scoped_lock hold(lock_);
+  if (const auto known = forbidden_.find(matched); known != forbidden_.end())
+    return known->second;
+  std::vector<token_id> result;
+  for (std::size_t i = 0; i < vocabulary().size(); ++i) {
+    const auto bytes = vocabulary().any_bytes(static_cast<token_id>(i));
+    const auto end = search(matched, bytes);
+    if (end.found && end.at < bytes.size() && !guide_state(guide_).advance(bytes.substr(end.at)))
+      result.push_back(static_cast<token_id>(i));
+  }
+  return forbidden_.emplace(matched, std::move(result)).first->second;
+}
+
+std::optional<token_id> answer_guide::first_token(std::string_view forced) const {
+  const auto text = whole_characters(forced);
+  if (text.size() < 2)
+    return {};
+  const auto ids = tokens_->encode(text, false);
+  if (ids.size() < 2) // it may be the beginning of a longer one
+    return {};
+  const auto bytes = vocabulary().bytes(ids.front());
+  if (bytes.empty() || !text.starts_with(bytes) || vocabulary().is_end(ids.front()))
+    return {};
+  return ids.front();
+}
+
+answer_state::answer_state(std::shared_ptr<const answer_guide> g)
+  : guide_(std::move(g)), state_(guide_->guide_), guided_(guide_->after_.empty()) {}
+
+bool answer_state::advance(token_id token) {
+  if (guided_)
+    return !vocabulary().is_end(token) && state_.advance(token);
+  const auto bytes = vocabulary().any_bytes(token);
+  if (bytes.empty() || vocabulary().is_end(token))
+    return false;
+  const auto end = guide_->search(matched_, bytes);
+  if (!end.found) {
+    matched_ = end.at;
+    return true;
+  }
+  guided_ = end.at == bytes.size() || state_.advance(bytes.substr(end.at));
+  return guided_;
+}
+
+void answer_state::mask(std::span<std::uint64_t> out) {
+  const auto clear = [&](std::span<const token_id> ids) {
+    for (const auto id : ids)
+      if (static_cast<std::size_t>(id) < vocabulary().size())
+        out[static_cast<std::size_t>(id) / 64] &= ~(std::uint64_t(1) << (id % 64));
+  };
+  if (guided_) {
+    state_.mask(out);
+    return clear(vocabulary().end_tokens());
+  }
+  std::copy(guide_->free_.begin(), guide_->free_.end(), out.begin());
+  clear(guide_->forbidden(matched_));
+}
+
+std::optional<token_id> answer_state::forced() {
+  if (!guided_)
+    return {};
+  return guide_->first_token(state_.forced(forced_window));
+}
+
+} // namespace troupe::guides

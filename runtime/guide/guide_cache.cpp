@@ -1,0 +1,90 @@
+#include "runtime/guide/guide_cache.hpp"
+
+#include "runtime/support/error.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::guides {
+
+namespace {
+
+/// Equal for sources that compile to the same guide.
+std::string key_of(const guide_source& s) {
+  std::string key;
+  const auto add = [&key](const std::string& text) { key += std::to_string(text.size()) + ':' + text; };
+  key += static_cast<char>('a' + static_cast<int>(s.what));
+  key += s.any_order ? 'o' : '-';
+  key += s.compact ? 'c' : '-';
+  add(s.text);
+  for (const auto& c : s.choices)
+    add(c);
+  key += '|';
+  add(s.after);
+  add(s.preface_begin);
+  add(s.preface_end);
+  return key;
+}
+
+} // namespace
+
+guide_cache::guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
+                         std::vector<token_id> markers)
+  : tokens_(std::move(tokens)), ends_(std::move(ends)), markers_(std::move(markers)), limits_(l) {}
+
+std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops) {
+  const auto field = source.field.empty() ? std::string("guide") : source.field;
+  if (!tokens_)
+    throw failure(errc::bad_request, "`" + field + "` needs a tokenizer, and this model has none", field);
+  if (ends_.empty() && !stops)
+    throw failure(errc::bad_request,
+                  "`" + field + "` needs a token that ends the answer: this model names none, so give `stop_token_ids`",
+                  field);
+  auto key = key_of(source);
+  const std::scoped_lock hold(lock_);
+  if (const auto known = std::ranges::find(entries_, key, &entry::key); known != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, known);
+    return entries_.front().guide;
+  }
+  if (!vocabulary_)
+    vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
+  make_room(field);
+  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, limits_.guide);
+  try { // the first mask, which every answer needs
+    answer_state first(made);
+    std::vector<std::uint64_t> mask(vocabulary_->words());
+    first.mask(mask);
+  } catch (const failure& f) {
+    throw failure(f.what_failed().code, "`" + field + "`: " + f.what(), field);
+  }
+  all_.push_back(made);
+  entries_.push_front({std::move(key), made});
+  return made;
+}
+
+void guide_cache::make_room(const std::string& field) {
+  std::size_t unused = 0, unused_bytes = 0;
+  for (auto e = entries_.begin(); e != entries_.end();) {
+    if (e->guide.use_count() > 1) {
+      ++e;
+      continue;
+    }
+    unused_bytes += e->guide->memory();
+    if (++unused >= limits_.kept || unused_bytes > limits_.kept_bytes)
+      e = entries_.erase(e);
+    else
+      ++e;
+  }
+  std::size_t bytes = 0;
+  std::erase_if(all_, [&](const auto& one) {
+    const auto alive = one.lock();
+    bytes += alive ? alive->memory() : 0;
+    return !alive;
+  });
+  if (bytes > limits_.all_bytes)
+    throw failure(errc::overloaded,
+                  "`" + field + "`: the guides of running requests take too much memory; try again later", field);
+}
+
+} // namespace troupe::guides

@@ -1,0 +1,54 @@
+// Compiles the guides of one model's requests, and keeps those last used: agents ask for the same schema again and
+// again. Owns the vocabulary as guides need it, which is made for the first request. Any thread; compiles one at a time,
+// so that what hostile requests can cost is bounded. Slow: not for a thread that others wait for.
+#pragma once
+
+#include "runtime/guide/answer_guide.hpp"
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace troupe::guides {
+
+class guide_cache {
+public:
+  struct limits {
+    guide_limits guide = {.memory = 64u << 20};
+    std::size_t kept = 64;               // guides that no request uses
+    std::size_t kept_bytes = 256u << 20; // of those
+    std::size_t all_bytes = 1u << 30;    // of all guides, beyond which further ones are refused
+  };
+
+  /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be null:
+  /// every guide is refused then.
+  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends) : guide_cache(tokens, ends, {}) {}
+  guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
+              std::vector<token_id> markers = {});
+
+  /// `stops`: the request has token ids of its own that end an answer. Throws failure, naming the source's field:
+  /// bad_request if the guide is malformed, unsupported or too complex, or the model cannot follow guides; overloaded if
+  /// the guides in use take too much memory.
+  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops);
+
+private:
+  struct entry {
+    std::string key;
+    std::shared_ptr<const answer_guide> guide;
+  };
+  void make_room(const std::string& field);
+
+  const std::shared_ptr<const tokenizer> tokens_;
+  const std::vector<token_id> ends_, markers_;
+  const limits limits_;
+
+  std::mutex lock_; // of what follows
+  std::shared_ptr<const guide_vocabulary> vocabulary_;
+  std::list<entry> entries_; // last used first
+  std::vector<std::weak_ptr<const answer_guide>> all_;
+};
+
+} // namespace troupe::guides

@@ -1,0 +1,243 @@
+// Guides through the engine's public interface: answers follow them, whatever else runs; a guide that is wrong or
+// hostile costs its own request only.
+#include "api/embed/engine.hpp"
+#include "runtime/guide/guide.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+#include "tests/listener.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+using guides::guide_source;
+
+engine_options guided_engine() {
+  engine_options o;
+  o.model = golden("llama-gqa");
+  o.kv_cache_bytes = 16 << 20;
+  o.max_context = 512;
+  o.compute.threads = 1;
+  return o;
+}
+
+std::shared_ptr<const guide_source> guide_of(guide_source::kind what, std::string text, std::string after = {}) {
+  return std::make_shared<const guide_source>(
+    guide_source{.what = what, .text = std::move(text), .after = std::move(after)});
+}
+
+generation guided_request(std::shared_ptr<const guide_source> guide, int max_tokens, std::uint64_t seed = 1) {
+  generation g;
+  g.prompt = {0, 54, 51};
+  g.sampling.max_tokens = max_tokens;
+  g.sampling.seed = seed;
+  g.skip_special_tokens = false; // a guide counts them, too
+  g.guide = std::move(guide);
+  return g;
+}
+
+heard answer_of(const engine& e, generation g) {
+  listener l;
+  e.submit(std::move(g), l.sink());
+  REQUIRE(l.wait());
+  return l.result();
+}
+
+/// Whether a whole answer, or one cut by its limit, is what the guide allows.
+void check_follows(const generation& g, const heard& h) {
+  const auto words = tokenizer::load(golden("llama-gqa"));
+  const auto guide = guides::compile_guide(*g.guide, guides::guide_vocabulary::of(*words));
+  for (const auto& [index, text] : h.text) {
+    CAPTURE(text);
+    guides::guide_state state(guide);
+    const auto begin = g.guide->after.empty() ? 0 : text.find(g.guide->after);
+    if (begin == std::string::npos) {
+      CHECK(h.finish.at(index) == finish_reason::length);
+      continue;
+    }
+    const auto guided = text.substr(begin + g.guide->after.size());
+    if (guided.find("\xEF\xBF\xBD") != std::string::npos)
+      continue; // cut within a character
+    CHECK(state.advance(guided));
+    if (h.finish.at(index) == finish_reason::stop)
+      CHECK(state.can_end());
+  }
+}
+
+const char* const small_schema = R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},
+  "citizen":{"type":"boolean"},"years":{"type":"array","items":{"type":"integer","minimum":0,"maximum":99},
+  "maxItems":3}},"required":["name","citizen","years"],"additionalProperties":false})";
+
+std::vector<std::shared_ptr<const guide_source>> some_guides() {
+  using kind = guide_source::kind;
+  auto compact = guide_source{.what = kind::json_schema, .text = small_schema, .compact = true};
+  guide_source choice{.what = kind::choice};
+  choice.choices = {"the noble citizens", "the noble friends", "your heart"};
+  return {guide_of(kind::json_schema, small_schema),
+          std::make_shared<const guide_source>(compact),
+          std::make_shared<const guide_source>(choice),
+          guide_of(kind::regex, "[0-9]{1,3} noble (citizens|friends) of [A-Z][a-z]{2,8}\\."),
+          guide_of(kind::json_object, ""),
+          guide_of(kind::regex, "The end\\.", "e"),
+          guide_of(kind::grammar, "root ::= (\"The \" word \".\\n\")+\nword ::= [a-z]{1,6}\n")};
+}
+
+generation random_guided(std::mt19937& rng) {
+  const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+  const auto guides = some_guides();
+  auto g = guided_request(pick(0, 3) == 0 ? nullptr : guides[rng() % guides.size()], pick(5, 60), rng());
+  g.prompt.clear();
+  std::mt19937 shared(static_cast<unsigned>(pick(0, 1)));
+  for (int i = 0, n = pick(1, 90); i < n; ++i)
+    g.prompt.push_back(static_cast<token_id>(5 + (i < 40 ? shared() : rng()) % 700));
+  auto& s = g.sampling;
+  s.temperature = pick(0, 2) * 0.6f;
+  s.n = pick(0, 3) == 0 ? pick(2, 3) : 1;
+  s.logprobs = pick(-2, 2);
+  s.logprobs = std::max(s.logprobs, -1);
+  s.ignore_eos = pick(0, 2) == 0;
+  s.min_tokens = pick(0, 2) == 0 ? pick(1, 5) : 0;
+  if (pick(0, 3) == 0)
+    s.repetition_penalty = 1.2f;
+  if (pick(0, 4) == 0)
+    s.top_p = 0.9f;
+  if (pick(0, 5) == 0) {
+    sampling_params beams;
+    beams.temperature = 0;
+    beams.max_tokens = std::min(s.max_tokens, 20);
+    beams.n = beams.num_beams = pick(2, 3);
+    beams.logprobs = s.logprobs;
+    if (pick(0, 1)) {
+      beams.stochastic_beams = true;
+      beams.temperature = 1;
+      beams.seed = s.seed;
+    }
+    s = beams;
+    g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 30));
+  } else if (pick(0, 5) == 0) {
+    s.n = 1;
+    s.best_of = 2;
+  }
+  return g;
+}
+
+} // namespace
+
+TEST_CASE("guided requests of every kind give the same bits in a crowd as alone, and follow their guides") {
+  auto alone = guided_engine();
+  alone.prefix_cache = false;
+  alone.speculate = speculation::off;
+  const auto reference = engine::start(alone);
+  reference.wait_until_ready();
+  std::uint64_t preemptions = 0, accepted = 0;
+  for (unsigned seed = 1; seed <= 3; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    std::vector<generation> work;
+    std::vector<heard> expected;
+    for (int i = 0; i < 14; ++i) {
+      work.push_back(random_guided(rng));
+      expected.push_back(answer_of(reference, work.back()));
+      if (work.back().guide && !expected.back().failed)
+        check_follows(work.back(), expected.back());
+    }
+    auto options = alone;
+    options.speculate = speculation::automatic;
+    options.compute.threads = static_cast<int>(1 + seed % 3);
+    options.step_tokens = seed == 2 ? 9 : 512;
+    options.max_sequences = static_cast<int>(3 + 3 * seed);
+    options.prefix_cache = seed % 2 == 0;
+    if (seed != 2) {
+      options.max_context = 256;
+      options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().blocks_total;
+    }
+    const auto crowd = engine::start(options);
+    crowd.wait_until_ready();
+    for (int round = 0; round < 2; ++round) {
+      std::vector<listener> listeners(work.size());
+      for (std::size_t i = 0; i < work.size(); ++i) {
+        auto g = work[i];
+        g.sampling.speculate = rng() % 2 ? speculation::automatic : speculation::lookahead;
+        if (rng() % 2 && expected[i].ids.contains(0))
+          g.prediction = expected[i].ids.at(0);
+        crowd.submit(g, listeners[i].sink());
+      }
+      for (std::size_t i = 0; i < work.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(listeners[i].wait());
+        CHECK(same(listeners[i].result(), expected[i]));
+      }
+    }
+    preemptions += crowd.stats().preemptions;
+    accepted += crowd.stats().accepted_tokens;
+  }
+  CHECK(preemptions > 0);
+  CHECK(accepted > 0);
+}
+
+TEST_CASE("a schema's answer is a whole document, and forced text takes fewer steps than tokens") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  auto g = guided_request(
+    guide_of(guide_source::kind::regex, "The noble citizens of the noble friends shall make their heart\\."), 100);
+  g.sampling.speculate = speculation::off;
+  const auto before = e.stats().steps;
+  const auto h = answer_of(e, g);
+  CHECK(h.text.at(0) == "The noble citizens of the noble friends shall make their heart.");
+  CHECK(h.finish.at(0) == finish_reason::stop);
+  const auto steps = e.stats().steps - before;
+  CAPTURE(steps);
+  CAPTURE(h.ids.at(0).size());
+  CHECK(2 * steps < h.ids.at(0).size());
+}
+
+TEST_CASE("a guide that cannot be compiled, or for nothing, is refused by the name of its field") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  auto source = guide_source{.what = guide_source::kind::regex, .text = "(", .field = "guided_regex"};
+  auto why = answer_of(e, guided_request(std::make_shared<const guide_source>(source), 10)).failed;
+  REQUIRE(why.has_value());
+  CHECK(why->code == errc::bad_request);
+  CHECK(why->param == "guided_regex");
+  source.text = "a";
+  auto scored = guided_request(std::make_shared<const guide_source>(source), 0);
+  scored.sampling.prompt_logprobs = 0;
+  CHECK(answer_of(e, scored).failed->param == "guided_regex");
+}
+
+TEST_CASE("a hostile guide costs its own request, and its neighbours next to nothing") {
+  auto options = guided_engine();
+  options.max_sequences = 8;
+  const auto e = engine::start(options);
+  e.wait_until_ready();
+  auto neighbour = guided_request(nullptr, 200);
+  neighbour.sampling.ignore_eos = true;
+  const auto guided_neighbour = guided_request(guide_of(guide_source::kind::regex, "([a-z]{1,8} ){60}"), 120);
+  const auto expected = answer_of(e, neighbour), expected_guided = answer_of(e, guided_neighbour);
+  std::vector<listener> hostile(4);
+  const char* const patterns[] = {"(.*a.{18}b)*(c|d){1,300}", "((a*)*b)*.*(x.{14}y)", "(a|b|ab)*.{0,400}.*c.{12}d",
+                                  "("};
+  for (std::size_t i = 0; i < hostile.size(); ++i)
+    e.submit(guided_request(guide_of(guide_source::kind::regex, patterns[i]), 60, i), hostile[i].sink());
+  listener free, guided;
+  const auto began = std::chrono::steady_clock::now();
+  e.submit(neighbour, free.sink());
+  e.submit(guided_neighbour, guided.sink());
+  REQUIRE(free.wait());
+  REQUIRE(guided.wait());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  MESSAGE("the neighbours took ", took.count(), " s");
+  CHECK(same(free.result(), expected));
+  CHECK(same(guided.result(), expected_guided));
+  for (auto& h : hostile) {
+    REQUIRE(h.wait());
+    const auto result = h.result();
+    CHECK((result.done || result.failed->code == errc::bad_request));
+  }
+}

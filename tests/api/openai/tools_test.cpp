@@ -1,0 +1,225 @@
+// Tools and reasoning over OpenAI's protocol: what requests turn into, what whole and streamed answers look like.
+#include "api/openai/openai_response.hpp"
+#include "api/server/websocket_frames.hpp"
+#include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
+#include "tests/api/openai/parse_request.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+std::shared_ptr<served_model> tool_model() {
+  auto model = byte_model(1000);
+  model->format = {find_reasoning_format("think"), find_call_format("hermes")};
+  model->markers = {bos};
+  return model;
+}
+
+generation_request ask_for(const std::string& fields, const std::shared_ptr<served_model>& model = tool_model()) {
+  const auto body = json::document::parse(R"({"messages":[{"role":"user","content":"x"}])" + fields + "}", "the body",
+                                          errc::bad_request);
+  return parse_generation(dialect::chat, field_reader(body.root()), *model);
+}
+
+const std::string two_tools =
+  R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"a":{"type":)"
+  R"("integer"}}}}},{"type":"function","function":{"name":"g"}}])";
+const std::string call_text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+
+token_event text_event(std::string text, std::optional<finish_reason> finish = std::nullopt) {
+  token_event e;
+  for (const unsigned char c : text)
+    e.token_ids.push_back(c);
+  e.text = std::move(text);
+  e.finish = finish;
+  return e;
+}
+
+/// The JSON of each chunk of a stream.
+std::vector<json::document> chunks_of(const std::string& stream) {
+  std::vector<json::document> result;
+  for (std::size_t at = 0; (at = stream.find("data: ", at)) != stream.npos;) {
+    const auto end = stream.find("\n\n", at);
+    result.push_back(json::document::parse(stream.substr(at + 6, end - at - 6), "a chunk", errc::bad_request));
+    at = end;
+  }
+  return result;
+}
+
+json::value delta_of(const json::document& chunk) { return chunk.root()["choices"].at(0)["delta"].value(); }
+
+std::string minified(json::value v) { return simdjson::minify(v); }
+
+} // namespace
+
+TEST_CASE("tools lead to guides: for calls that begin, and for calls that are forced") {
+  const auto automatic = ask_for(two_tools);
+  REQUIRE(automatic.output);
+  CHECK(automatic.output->tools.size() == 2);
+  CHECK(automatic.output->choice == call_choice::automatic);
+  CHECK(automatic.prompts[0].guide);
+  CHECK(automatic.prompts[0].shown_tokens == std::vector<token_id>{bos});
+  CHECK(automatic.prompts[0].guide->text.find("triggered_tags") != std::string::npos);
+  CHECK(automatic.prompts[0].guide->preface_begin == "<think>");
+  CHECK(text_of(automatic.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
+
+  const auto named = ask_for(two_tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})");
+  CHECK(named.output->choice == call_choice::named);
+  CHECK(named.output->tools.size() == 1);
+  CHECK(named.prompts[0].guide->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
+  CHECK(text_of(named.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
+
+  const auto none = ask_for(two_tools + R"(,"tool_choice":"none")");
+  CHECK_FALSE(none.output->reads_calls());
+  CHECK_FALSE(none.prompts[0].guide);
+  CHECK(ask_for(two_tools + R"(,"tool_choice":"required","parallel_tool_calls":false)").output->parallel == false);
+}
+
+TEST_CASE("a model that marks nothing needs no parser without tools") {
+  const auto plain = ask_for("", byte_model(1000));
+  CHECK_FALSE(plain.output);
+  CHECK(plain.prompts[0].shown_tokens.empty());
+  CHECK(ask_for("").output); // it may think
+}
+
+TEST_CASE("a prompt opens or closes the model's reasoning") {
+  auto model = tool_model();
+  const auto asked = [&](const char* end) {
+    model->render = [end](const chat_input&) { return std::string("p") + end; };
+    return ask_for(two_tools + R"(,"tool_choice":"required")", model);
+  };
+  CHECK(asked("<think>\n").prompts[0].guide->after == "</think>");
+  CHECK(asked("<think>\n").output->opens_reasoning);
+  CHECK_FALSE(asked("<think></think>\n").output->format.reasoning);
+  CHECK(asked("<think></think>\n").prompts[0].guide->preface_begin.empty());
+}
+
+TEST_CASE("reasoning_effort reaches the template, and none turns reasoning off") {
+  const auto prompt = [](const char* fields) { return text_of(ask_for(fields, byte_model(1000)).prompts[0].prompt); };
+  CHECK(prompt(R"(,"reasoning_effort":"low")") == "reasoning_effort\nuser: x\nassistant:");
+  CHECK(prompt(R"(,"reasoning_effort":"none")") == "reasoning_effort\nenable_thinking\nthinking\nuser: x\nassistant:");
+}
+
+TEST_CASE("a whole answer has reasoning, content and calls apart") {
+  const auto request = ask_for(two_tools);
+  response_writer writer(request, tool_model());
+  writer.add(0, text_event("<think>Hm.</think>\n\nI look.\n" + call_text.substr(0, 30)));
+  writer.add(0, text_event(call_text.substr(30)));
+  writer.add(0, text_event("", finish_reason::stop));
+  const auto body = json::document::parse(writer.body(), "the answer", errc::bad_request);
+  const auto choice = body.root()["choices"].at(0).value();
+  CHECK(std::string_view(choice["finish_reason"]) == "tool_calls");
+  CHECK(std::string_view(choice["message"]["content"]) == "I look.");
+  CHECK(std::string_view(choice["message"]["reasoning_content"]) == "Hm.");
+  const auto call = choice["message"]["tool_calls"].at(0).value();
+  CHECK(std::string_view(call["id"]).starts_with("call_"));
+  CHECK(std::string_view(call["type"]) == "function");
+  CHECK(std::string_view(call["function"]["name"]) == "f");
+  CHECK(std::string_view(call["function"]["arguments"]) == R"({"a": 1})");
+}
+
+TEST_CASE("an answer that is calls alone has null content, one without is as ever") {
+  const auto content_of = [](const std::string& text, finish_reason why) {
+    response_writer writer(ask_for(two_tools), tool_model());
+    writer.add(0, text_event(text, why));
+    const auto body = json::document::parse(writer.body(), "the answer", errc::bad_request);
+    return minified(body.root()["choices"].at(0)["message"]["content"].value()) + ' ' +
+      minified(body.root()["choices"].at(0)["finish_reason"].value());
+  };
+  CHECK(content_of(call_text, finish_reason::stop) == R"(null "tool_calls")");
+  CHECK(content_of(call_text.substr(0, 50), finish_reason::length) == R"(null "length")");
+  CHECK(content_of("Hello", finish_reason::stop) == R"("Hello" "stop")");
+  CHECK(content_of("Hello <tool_", finish_reason::length) == R"("Hello <tool_" "length")");
+}
+
+TEST_CASE("a stream has the name first, then pieces of arguments, one call in a chunk") {
+  auto request = ask_for(two_tools);
+  request.stream = true;
+  response_writer writer(request, tool_model());
+  std::string stream;
+  const auto text = "Hi.\n" + call_text;
+  for (const char c : text)
+    stream += writer.chunk(0, text_event(std::string(1, c)));
+  stream += writer.chunk(0, text_event("", finish_reason::stop));
+  const auto chunks = chunks_of(stream);
+  std::string content, arguments;
+  int names = 0;
+  for (const auto& chunk : chunks) {
+    const auto delta = delta_of(chunk);
+    if (const auto piece = json::find(delta, "content"))
+      content += std::string_view(*piece);
+    if (const auto calls = json::find(delta, "tool_calls")) {
+      CHECK(json::array(*calls).size() == 1);
+      const auto call = json::array(*calls).at(0).value();
+      CHECK(std::int64_t(call["index"]) == 0);
+      if (json::find(call, "id")) {
+        ++names;
+        CHECK(arguments.empty());
+        CHECK(std::string_view(call["function"]["name"]) == "f");
+      }
+      arguments += std::string_view(call["function"]["arguments"]);
+    }
+  }
+  CHECK(std::string_view(delta_of(chunks.front())["role"]) == "assistant");
+  CHECK(content == "Hi.");
+  CHECK(names == 1);
+  CHECK(arguments == R"({"a": 1})");
+  CHECK(std::string_view(chunks.back().root()["choices"].at(0)["finish_reason"]) == "tool_calls");
+  CHECK(chunks.size() < text.size()); // what is held back makes no chunks
+}
+
+TEST_CASE("reasoning can be left out of the answer") {
+  response_writer writer(ask_for(R"(,"include_reasoning":false)"), tool_model());
+  writer.add(0, text_event("<think>Hm.</think>Hello", finish_reason::stop));
+  CHECK(writer.body().find("Hm.") == std::string::npos);
+  CHECK(writer.body().find(R"("content":"Hello")") != std::string::npos);
+}
+
+TEST_CASE("frames of a WebSocket carry the same") {
+  choice_parser parser(ask_for(two_tools).output);
+  const auto model = tool_model();
+  const auto first = text_event("<think>Hm.</think>Hi.\n" + call_text);
+  const auto frame = token_frame("a", first, parser.feed(first.text, true), *model);
+  CHECK(frame.find(R"("text":"Hi.")") != std::string::npos);
+  CHECK(frame.find(R"("reasoning_content":"Hm.")") != std::string::npos);
+  CHECK(frame.find(R"("tool_calls":[{"index":0,"id":"call_)") != std::string::npos);
+  CHECK(frame.find(R"({"index":0,"function":{"arguments":"{\"a\": 1}"}}])") != std::string::npos);
+  done_event done;
+  done.choices.push_back({0, finish_reason::stop, 3});
+  CHECK(done_frame("a", done, false, {1}).find(R"("finish_reason":"tool_calls")") != std::string::npos);
+}
+
+TEST_CASE("templates that fail on null content or on arguments as dicts get what they want") {
+  auto model = tool_model();
+  std::string seen;
+  const auto member = [](const jinja::value& of, std::string_view key) {
+    const auto* found = of.map().find(key);
+    return found ? *found : jinja::value();
+  };
+  bool wants_text = false;
+  model->render = [&](const chat_input& chat) {
+    const auto message = chat.messages.seq().items.front();
+    const auto arguments = member(member(member(message, "tool_calls").seq().items.front(), "function"), "arguments");
+    if (!member(message, "content").is_string() || arguments.is_string() != wants_text)
+      throw failure(errc::bad_request, "`messages`: no", "messages");
+    auto meter = jinja::meter::unlimited();
+    seen = jinja::to_json(meter, arguments);
+    return std::string("p");
+  };
+  const auto body = json::document::parse(
+    R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",)"
+    R"("function":{"name":"f","arguments":"{\"x\": \"y\"}"}}]}]})",
+    "the body", errc::bad_request);
+  const auto parse = [&] { parse_generation(dialect::chat, field_reader(body.root()), *model); };
+  parse();
+  CHECK(seen == R"({"x": "y"})");
+  wants_text = true;
+  parse();
+  CHECK(seen == R"("{\"x\": \"y\"}")");
+  model->render = [](const chat_input&) -> std::string { throw failure(errc::bad_request, "never", "messages"); };
+  CHECK(fault_of(parse).message == "never");
+}

@@ -1,0 +1,272 @@
+// Guides of answers with calls: every format's guide accepts what its parser reads as calls that follow their schemas, and
+// nothing else; free text around calls; reasoning ahead of them; schemas that cannot be enforced.
+#include "runtime/chat/output/output_guide.hpp"
+#include "runtime/guide/guide.hpp"
+#include "runtime/support/error.hpp"
+#include "tests/runtime/chat/output/parsed_output.hpp"
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+/// Every byte is a token; the last one ends.
+std::shared_ptr<const guides::guide_vocabulary> byte_vocabulary() {
+  static const auto made = [] {
+    std::vector<guides::guide_vocabulary::entry> entries;
+    for (int b = 0; b < 256; ++b)
+      entries.push_back({b, std::string(1, static_cast<char>(b))});
+    return std::make_shared<const guides::guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
+  }();
+  return made;
+}
+
+/// Whether the guide accepts the whole text.
+bool follows(const std::shared_ptr<const guides::guide_source>& guide, std::string_view text) {
+  REQUIRE(guide);
+  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+  return state.advance(text) && state.can_end();
+}
+
+bool begins(const std::shared_ptr<const guides::guide_source>& guide, std::string_view text) {
+  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+  return state.advance(text);
+}
+
+/// The shortest text that the guide forces and allows, picking the first allowed byte of `wanted` at each choice.
+std::string walk(const std::shared_ptr<const guides::guide_source>& guide, std::string_view wanted) {
+  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+  for (int steps = 0; steps < 2000 && !state.is_finished(); ++steps) {
+    const auto forced = state.forced();
+    if (!forced.empty()) {
+      REQUIRE(state.advance(forced));
+      continue;
+    }
+    if (state.can_end())
+      break;
+    bool moved = false;
+    for (const char c : wanted)
+      moved = moved || state.advance(std::string_view(&c, 1));
+    REQUIRE(moved);
+  }
+  return state.text();
+}
+
+std::shared_ptr<chat_output> weather(std::string_view format, call_choice choice) {
+  auto what = output_of(format);
+  what->tools.erase(what->tools.begin(), what->tools.begin() + 2);
+  what->choice = choice;
+  return what;
+}
+
+struct forced_call {
+  const char *format, *call, *wrong, *two;
+};
+
+// A call, one whose `days` is no number, and two calls.
+const forced_call forced_calls[] = {
+  {"hermes", "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Köln\", \"days\": 2}}\n</tool_call>",
+   "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Köln\", \"days\": \"2\"}}\n</tool_call>",
+   "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"a\"}}\n</tool_call>\n"
+   "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"b\"}}\n</tool_call>"},
+  {"json", "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Köln\"}}",
+   "{\"name\": \"get_weather\", \"arguments\": {\"days\": 2}}",
+   "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"a\"}}; "
+   "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"b\"}}"},
+  {"llama3_json", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Köln\"}}",
+   "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Köln\", \"more\": 1}}",
+   "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"a\"}}; "
+   "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"b\"}}"},
+  {"mistral", "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Köln\"}}]",
+   "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": []}]",
+   "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"a\"}}, "
+   "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"b\"}}]"},
+  {"mistral_args", "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Köln\"}", "[TOOL_CALLS]get_weather[ARGS]{}",
+   "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"a\"}[TOOL_CALLS]get_weather[ARGS]{\"city\": \"b\"}"},
+  {"granite", "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Köln\"}}]",
+   "<|tool_call|>[{\"name\": \"nobody\", \"arguments\": {\"city\": \"Köln\"}}]",
+   "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"a\"}}, "
+   "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"b\"}}]"},
+  {"deepseek_v3",
+   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Köln\"}\n```"
+   "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+   "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>",
+   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"a\"}\n```"
+   "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"b\"}\n```"
+   "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+  {"deepseek_v31",
+   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Köln\"}<｜tool▁call▁end｜>"
+   "<｜tool▁calls▁end｜>",
+   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+   "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"a\"}<｜tool▁call▁end｜>"
+   "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"b\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+  {"kimi_k2",
+   "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+   "{\"city\": \"Köln\"}<|tool_call_end|><|tool_calls_section_end|>",
+   "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:x",
+   "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+   "{\"city\": \"a\"}<|tool_call_end|><|tool_call_begin|>functions.get_weather:1<|tool_call_argument_begin|>"
+   "{\"city\": \"b\"}<|tool_call_end|><|tool_calls_section_end|>"},
+  {"qwen3_coder",
+   "<tool_call>\n<function=get_weather>\n<parameter=city>\nKöln\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+   "</function>\n</tool_call>",
+   "<tool_call>\n<function=get_weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+   "<tool_call>\n<function=get_weather>\n<parameter=city>\na\n</parameter>\n</function>\n</tool_call>\n"
+   "<tool_call>\n<function=get_weather>\n<parameter=city>\nb\n</parameter>\n</function>\n</tool_call>"},
+  {"glm45",
+   "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Köln</arg_value>\n<arg_key>days</arg_key>\n"
+   "<arg_value>2</arg_value>\n</tool_call>",
+   "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Köln</arg_value>\n<arg_key>days</arg_key>\n"
+   "<arg_value>two</arg_value>\n</tool_call>",
+   "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>a</arg_value>\n</tool_call>\n"
+   "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>b</arg_value>\n</tool_call>"},
+};
+
+} // namespace
+
+TEST_CASE("forced calls follow their schema, in the format of the family") {
+  for (const auto& [format, call, wrong, two] : forced_calls) {
+    CAPTURE(format);
+    const auto named = output_guide(*weather(format, call_choice::named), nullptr);
+    CHECK(follows(named, call));
+    CHECK_FALSE(follows(named, wrong));
+    CHECK_FALSE(follows(named, two));
+    CHECK_FALSE(begins(named, "Hello"));
+    const auto required = output_guide(*weather(format, call_choice::required), nullptr);
+    CHECK(follows(required, call));
+    CHECK(follows(required, two));
+    CHECK_FALSE(follows(required, ""));
+    auto single = weather(format, call_choice::required);
+    single->parallel = false;
+    CHECK_FALSE(follows(output_guide(*single, nullptr), two));
+    const auto parsed = parse_output(weather(format, call_choice::required), two);
+    CHECK(parsed.calls ==
+          std::vector<std::pair<std::string, std::string>>{{"get_weather", R"({"city": "a"})"},
+                                                           {"get_weather", R"({"city": "b"})"}});
+    CHECK(parsed.content.empty());
+  }
+}
+
+TEST_CASE("what a forced guide leads to is read as the call") {
+  for (const auto* format : call_formats()) {
+    if (format->tag(offered_tool("f", "")).content.find("json_schema") == std::string::npos)
+      continue; // whose strings are free text
+    CAPTURE(format->name());
+    const auto what = weather(format->name(), call_choice::named);
+    const auto text = walk(output_guide(*what, nullptr), "\"}{:0<c\n");
+    CAPTURE(text);
+    const auto parsed = parse_output(what, text);
+    REQUIRE(parsed.calls.size() == 1);
+    CHECK(parsed.calls[0].first == "get_weather");
+    CHECK(parsed.calls[0].second.find("\"city\"") != std::string::npos);
+    CHECK(parsed.content.empty());
+  }
+}
+
+TEST_CASE("of themselves, calls begin anywhere in free text and then follow their schema") {
+  for (const auto& [format, call, wrong, two] : forced_calls) {
+    CAPTURE(format);
+    const auto guide = output_guide(*weather(format, call_choice::automatic), nullptr);
+    CHECK(follows(guide, "Hello, < there > [and] {here}"));
+    CHECK(follows(guide, ""));
+    CHECK(follows(guide, call));
+    CHECK(follows(guide, two));
+    CHECK_FALSE(follows(guide, wrong));
+    if (!find_call_format(format)->layout().trigger.empty())
+      CHECK(follows(guide, std::string("I look.\n") + call));
+    auto single = weather(format, call_choice::automatic);
+    single->parallel = false;
+    CHECK_FALSE(follows(output_guide(*single, nullptr), two));
+  }
+}
+
+TEST_CASE("content that follows a guide stands beside calls, unless they are forced") {
+  const auto schema = std::make_shared<const guides::guide_source>(
+    guides::guide_source{.what = guides::guide_source::kind::json_schema, .text = R"({"type":"integer"})"});
+  const auto guide = output_guide(*weather("hermes", call_choice::automatic), schema);
+  CHECK(follows(guide, "12"));
+  CHECK(follows(guide, forced_calls[0].call));
+  CHECK_FALSE(begins(guide, "text"));
+  CHECK_FALSE(begins(output_guide(*weather("hermes", call_choice::required), schema), "12"));
+  auto compact = *schema;
+  compact.compact = true;
+  CHECK_THROWS_AS(
+    output_guide(*weather("hermes", call_choice::automatic), std::make_shared<const guides::guide_source>(compact)),
+    failure);
+  const auto regex = std::make_shared<const guides::guide_source>(
+    guides::guide_source{.what = guides::guide_source::kind::regex, .text = "a+"});
+  CHECK(follows(output_guide(*weather("hermes", call_choice::automatic), regex), "aa"));
+}
+
+TEST_CASE("guides begin behind the reasoning") {
+  auto what = weather("hermes", call_choice::named);
+  what->format.reasoning = find_reasoning_format("think");
+  const std::string call = forced_calls[0].call;
+  const auto optional = output_guide(*what, nullptr);
+  CHECK(follows(optional, call));
+  CHECK(follows(optional, "<think>\nHm, <tool_call> or not?\n</think>\n\n" + call));
+  CHECK_FALSE(begins(optional, "<think>Hm</think>Hello"));
+  CHECK_FALSE(follows(optional, "<think>Hm"));
+  what->opens_reasoning = true;
+  const auto open = output_guide(*what, nullptr);
+  CHECK(open->after == "</think>");
+  CHECK(follows(open, "\n\n" + call)); // what is behind it
+  const auto harmony = output_guide(*weather("harmony", call_choice::named), nullptr);
+  CHECK(follows(harmony,
+                "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+                "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"x\"}"));
+
+  auto plain = weather("hermes", call_choice::none);
+  CHECK(output_guide(*plain, nullptr) == nullptr);
+  plain->format.reasoning = find_reasoning_format("think");
+  const auto schema = std::make_shared<const guides::guide_source>(
+    guides::guide_source{.what = guides::guide_source::kind::json_schema, .text = R"({"type":"integer"})"});
+  const auto behind = output_guide(*plain, schema);
+  CHECK(follows(behind, "<think>1 or 2?</think>\n\n2"));
+  CHECK(follows(behind, "2"));
+  CHECK_FALSE(follows(behind, "<think>1 or 2?</think>"));
+}
+
+TEST_CASE("a schema that cannot be enforced is refused by its tool, or any object will do") {
+  auto what = weather("hermes", call_choice::automatic);
+  what->tools.emplace_back("odd", R"({"type":"object","properties":{"a":{"$dynamicRef":"#x"}}})");
+  what->tools.back().position = 5;
+  const std::string call = "<tool_call>\n{\"name\": \"odd\", \"arguments\": {\"b\": [1]}}\n</tool_call>";
+  const auto guide = output_guide(*what, nullptr);
+  CHECK(follows(guide, call));
+  CHECK(follows(guide, forced_calls[0].call));
+  CHECK_FALSE(follows(guide, forced_calls[0].wrong));
+  const auto param_of = [&] {
+    try {
+      output_guide(*what, nullptr);
+    } catch (const failure& f) {
+      CHECK(f.what_failed().code == errc::bad_request);
+      return f.what_failed().param;
+    }
+    return std::string();
+  };
+  what->tools.back().strict = true;
+  CHECK(param_of() == "tools[5].function.parameters");
+  what->tools.back().strict = false;
+  what->choice = call_choice::required;
+  CHECK(param_of() == "tools[5].function.parameters");
+  what->tools.back() = offered_tool("odd", R"({"type":"object","properties":{"a":{"type":"string","pattern":"^x"}}})");
+  CHECK(param_of().empty());
+  what->format.calls = find_call_format("glm45"); // which has no place for a pattern
+  CHECK(param_of() == "tools[0].function.parameters");
+}
+
+TEST_CASE("parameters that the schema does not name are not made up, unless it speaks of them") {
+  const auto guide_of = [](const char* schema) {
+    auto what = output_of("json");
+    what->tools = {offered_tool("f", schema)};
+    what->choice = call_choice::named;
+    return output_guide(*what, nullptr);
+  };
+  const std::string call = "{\"name\": \"f\", \"arguments\": {\"b\": 1}}";
+  CHECK_FALSE(follows(guide_of(R"({"properties":{"a":{"type":"integer"}}})"), call));
+  CHECK(follows(guide_of(R"({"properties":{"a":{}},"additionalProperties":true})"), call));
+  CHECK(follows(guide_of("{}"), call));
+  CHECK(follows(guide_of(""), call));
+  CHECK_FALSE(begins(guide_of("{}"), "{\"name\": \"f\", \"arguments\": 1"));
+}
