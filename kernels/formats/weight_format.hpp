@@ -41,8 +41,25 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
 /// Source of the block layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
-enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, fp8,
-                                           q2_k, q3_k, iq4_nl, iq4_xs, mxfp4 };
+enum class weight_format : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+  fp8,
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4
+};
 
 /// All there is to know of a format but how its blocks are read.
 struct weight_format_traits {

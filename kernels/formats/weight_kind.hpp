@@ -35,8 +35,7 @@ enum class weight_kind : std::uint8_t {
 };
 
 /// The weights of iq4 and iq4_k, and twice those of mx4 (E2M1), by code, plus 128.
-inline constexpr std::uint8_t iq4_table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                               129, 138, 153, 166, 181, 197, 217, 241};
+inline constexpr std::uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 inline constexpr std::uint8_t mx4_table[16] = {128, 129, 130, 131, 132, 134, 136, 140,
                                                128, 127, 126, 125, 124, 122, 120, 116};
 

@@ -102,8 +102,8 @@ struct around_text {
 };
 
 std::shared_ptr<const tokenizer> finish(const gguf_vocabulary& words, const special_ids& special,
-                                        const std::string& members, const around_text& defaults, const std::string& added,
-                                        const std::string& name) {
+                                        const std::string& members, const around_text& defaults,
+                                        const std::string& added, const std::string& name) {
   const auto wanted = [&](const char* key, bool fallback) { return words.metadata().boolean(key).value_or(fallback); };
   std::vector<token_id> before, after;
   if (special.bos && wanted("tokenizer.ggml.add_bos_token", defaults.bos))
@@ -149,8 +149,8 @@ std::shared_ptr<const tokenizer> make_bpe(const gguf_vocabulary& words, std::str
     R"(,"model":{"type":"BPE","byte_fallback":)" + (rule.characters ? "true" : "false") + R"(,"ignore_merges":)" +
     (rule.ignore_merges ? "true" : "false") + R"(,"vocab":)" + vocab_json(words.pieces()) + R"(,"merges":)" +
     merges_of(metadata) + "}";
-  return finish(words, words.special(), members, {.bos = rule.bos, .sep = rule.sep}, added_json(words.pieces(), false),
-                name);
+  return finish(words, words.special(), members, {.bos = rule.bos, .sep = rule.sep},
+                added_json(words.pieces(), symbol_search::text), name);
 }
 
 std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, const std::string& name) {
@@ -164,13 +164,13 @@ std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, cons
       json_text(mark) + "}," + space_to_mark + "]}"
                                         : space_to_mark;
   std::string members = R"("normalizer":)" + normalizer + R"(,"pre_tokenizer":null,"decoder":)" +
-    pieces_decoder_json({.dummy_prefix = prefix}) + R"(,"model":)";
+    pieces_decoder_json({.dummy_prefix = prefix, .remove_extra_spaces = false}) + R"(,"model":)";
   try {
     members += scored_bpe_json(words.pieces(), *special.unk, true);
   } catch (const std::invalid_argument& e) {
     throw failure(errc::unsupported, words.metadata().label(tokens_key) + " " + e.what());
   }
-  return finish(words, special, members, {.bos = true}, added_json(words.pieces(), false), name);
+  return finish(words, special, members, {.bos = true}, added_json(words.pieces(), symbol_search::text), name);
 }
 
 /// The bytes of an array of u8 or i8, or of a missing one.
@@ -199,7 +199,7 @@ std::shared_ptr<const tokenizer> make_unigram(gguf_vocabulary& words, const std:
   const std::string members = R"("normalizer":)" + preparation_json(how, words.pieces()) +
     R"(,"pre_tokenizer":null,"decoder":)" + pieces_decoder_json(how) + R"(,"model":)" +
     unigram_json(words.pieces(), *special.unk, bytes);
-  return finish(words, special, members, {.eos = true}, added_json(words.pieces(), true), name);
+  return finish(words, special, members, {.eos = true}, added_json(words.pieces(), symbol_search::model), name);
 }
 
 /// "[CLS]", "[PAD]": files do not give all of them a type of their own.
@@ -241,7 +241,7 @@ std::shared_ptr<const tokenizer> make_wordpiece(const gguf_vocabulary& words, co
     R"(},"pre_tokenizer":{"type":"BertPreTokenizer"},"decoder":{"type":"WordPiece","prefix":"##"},)" +
     R"("model":{"type":"WordPiece","unk_token":)" + json_text(pieces.texts[static_cast<std::size_t>(*special.unk)]) +
     R"(,"vocab":)" + vocab_json(pieces) + "}";
-  return finish(words, special, members, {.bos = true, .sep = true}, added_json(pieces, false), name);
+  return finish(words, special, members, {.bos = true, .sep = true}, added_json(pieces, symbol_search::text), name);
 }
 
 /// The parts of a tokenizer.json's pre_tokenizer that GGUF can express: expressions, one after the other. "?" for what

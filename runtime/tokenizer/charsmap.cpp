@@ -51,7 +51,9 @@ charsmap::charsmap(std::string_view bytes) {
     throw std::invalid_argument("is cut off");
   std::memcpy(&size, bytes.data(), sizeof size);
   bytes.remove_prefix(sizeof size);
-  if (size > bytes.size() || size % sizeof(std::uint32_t) != 0)
+  if (size % sizeof(std::uint32_t) != 0)
+    throw std::invalid_argument("has an array of " + std::to_string(size) + " bytes, expected a multiple of 4");
+  if (size > bytes.size())
     throw std::invalid_argument("has an array of " + std::to_string(size) + " bytes, but only " +
                                 std::to_string(bytes.size()) + " are there");
   array_.resize(size / sizeof(std::uint32_t));

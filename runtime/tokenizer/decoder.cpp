@@ -253,7 +253,7 @@ private:
 /// Takes back the spaces that BERT's pre-tokenizer makes of English.
 std::string tidied(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> rules[] = {
-    {" .", "."},     {" ?", "?"},     {" !", "!"},           {" ,", ","},   {" ' ", "'"},   {" n't", "n't"},
+    {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
     {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   for (const auto& [what, by] : rules)
     text = replace_all(text, what, by);

@@ -82,10 +82,7 @@ char32_t itself(char32_t c) { return c; }
 void clean(section& s) {
   const auto is_space = [](char32_t c) { return c == '\t' || c == '\n' || c == '\r' || is_whitespace(c); };
   filter(
-    s,
-    [](char32_t c) {
-      return c == 0 || c == 0xFFFD || (is_other(c) && c != '\t' && c != '\n' && c != '\r');
-    },
+    s, [](char32_t c) { return c == 0 || c == 0xFFFD || (is_other(c) && c != '\t' && c != '\n' && c != '\r'); },
     [&](char32_t c) { return is_space(c) ? U' ' : c; });
 }
 

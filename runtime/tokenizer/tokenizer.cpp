@@ -3,9 +3,9 @@
 #include "runtime/support/file_state.hpp"
 #include "runtime/support/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
-#include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/decoder.hpp"
 #include "runtime/tokenizer/formats/older_folder.hpp"
+#include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/post_processor.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"
@@ -30,7 +30,8 @@ struct tokenizer::parts {
   explicit parts(const json::reader& root)
     : model(make_token_model(root.at("model"))),
       normalize(made_from<normalizer>(root.child("normalizer"))),
-      added(root.child("added_tokens") ? added_tokens(*root.child("added_tokens"), model->words(), normalize) : added_tokens()),
+      added(root.child("added_tokens") ? added_tokens(*root.child("added_tokens"), model->words(), normalize)
+                                       : added_tokens()),
       pre_tokenize(made_from<pre_tokenizer>(root.child("pre_tokenizer"))),
       post_process(root.child("post_processor")
                      ? post_processor(*root.child("post_processor"), [this](token_id id) { return has(id); })

@@ -237,7 +237,8 @@ inline ivec joined(ivec x, const ivec& y) {
 inline ivec looked_up(const std::uint8_t* table, ivec places) {
   for (auto& word : places.x)
     word = static_cast<std::uint32_t>(table[word & 15]) | static_cast<std::uint32_t>(table[word >> 8 & 15]) << 8 |
-      static_cast<std::uint32_t>(table[word >> 16 & 15]) << 16 | static_cast<std::uint32_t>(table[word >> 24 & 15]) << 24;
+      static_cast<std::uint32_t>(table[word >> 16 & 15]) << 16 |
+      static_cast<std::uint32_t>(table[word >> 24 & 15]) << 24;
   return places;
 }
 /// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.

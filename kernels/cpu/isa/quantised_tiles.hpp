@@ -22,10 +22,10 @@ inline constexpr std::size_t fetch_distance = 8192;
 // Narrower codes also keep sums of pairs in registers.
 template <weight_kind Kind>
 inline constexpr int register_rows = layout_of(Kind).zero == 128 ? 4
-  : layout_of(Kind).code_bits <= 4                                  ? 6
-  : layout_of(Kind).code_bits == 5                                  ? 3
-  : layout_of(Kind).code_bits == 6                                  ? 5
-                                                                    : 4;
+  : layout_of(Kind).code_bits <= 4                               ? 6
+  : layout_of(Kind).code_bits == 5                               ? 3
+  : layout_of(Kind).code_bits == 6                               ? 5
+                                                                 : 4;
 inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 1024;
 #else

@@ -97,7 +97,7 @@ std::optional<older_tokenizer> find_older_tokenizer(const fs::path& folder) {
     before.push_back(*found.bos);
   if (found.eos && add_eos.value_or(false))
     after.push_back(*found.eos);
-  return older_tokenizer{"{" + found.members + R"(,"added_tokens":)" + added_json(found.pieces, !ranks, others) +
+  return older_tokenizer{"{" + found.members + R"(,"added_tokens":)" + added_json(found.pieces, found.search, others) +
                            R"(,"post_processor":)" + around_json(found.pieces, before, after) + "}",
                          name, found.bos, found.eos, found.unk};
 }

@@ -62,7 +62,7 @@ std::string vocab_json(const piece_list& pieces, const std::function<std::string
   return members.object();
 }
 
-std::string added_json(const piece_list& pieces, bool normalized, const std::vector<added_piece>& others) {
+std::string added_json(const piece_list& pieces, symbol_search search, const std::vector<added_piece>& others) {
   json_list list;
   const auto add = [&](const added_piece& p) {
     list.add(R"({"id":)" + std::to_string(p.id) + R"(,"content":)" + json_text(p.content) + R"(,"single_word":)" +
@@ -77,10 +77,11 @@ std::string added_json(const piece_list& pieces, bool normalized, const std::vec
     const bool special = kind == piece_kind::control || kind == piece_kind::unknown;
     if (other != others.end() && other->id == id)
       add(*other++);
-    else if ((special || kind == piece_kind::user_defined) && !pieces.texts[i].empty())
+    else if ((special || (kind == piece_kind::user_defined && search != symbol_search::model)) &&
+             !pieces.texts[i].empty())
       add({.id = id,
            .content = std::string(pieces.texts[i]),
-           .normalized = normalized && !special,
+           .normalized = search == symbol_search::normalized_text && !special,
            .special = special});
   }
   std::for_each(other, others.end(), add);
@@ -136,7 +137,10 @@ std::string unigram_json(const piece_list& pieces, token_id unknown, bool byte_f
   json_list vocab;
   for (std::size_t i = 0; i < pieces.size(); ++i)
     vocab.add("[" + json_text(pieces.texts[i]) + "," +
-              (pieces.kinds[i] == piece_kind::normal ? json_number(pieces.scores[i]) : "null") + "]");
+              (pieces.kinds[i] == piece_kind::normal           ? json_number(pieces.scores[i])
+                 : pieces.kinds[i] == piece_kind::user_defined ? "true"
+                                                               : "null") +
+              "]");
   return R"({"type":"Unigram","single_precision":true,"byte_fallback":)" + std::string(boolean(byte_fallback)) +
     R"(,"unk_id":)" + std::to_string(unknown) + R"(,"vocab":)" + vocab.list() + "}";
 }
@@ -155,7 +159,10 @@ std::string preparation_json(const preparation& how, const piece_list& pieces) {
 std::string pieces_decoder_json(const preparation& how) {
   return R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":)" + json_text(mark) +
     R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
-    (how.dummy_prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "") + "]}";
+    (how.remove_extra_spaces ? R"(,{"type":"Strip","content":" ","start":1048576,"stop":0})"
+       : how.dummy_prefix    ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})"
+                             : "") +
+    "]}";
 }
 
 std::string merges_json(const std::vector<ranked_merge>& merges) {

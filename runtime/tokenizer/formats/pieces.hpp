@@ -39,9 +39,12 @@ struct added_piece {
   bool single_word = false, left_strip = false, right_strip = false, normalized = false, special = false;
 };
 
-/// Control tokens and the unknown one, special; user-defined ones, which are found in the normalised text if
-/// `normalized`; and `others`, in the order of their ids, which replace pieces of the same id.
-std::string added_json(const piece_list& pieces, bool normalized, const std::vector<added_piece>& others = {});
+/// Who finds user-defined tokens: added tokens in the text or in the normalised text, or the model.
+enum class symbol_search : std::uint8_t { text, normalized_text, model };
+
+/// Control tokens and the unknown one, special; user-defined ones if they are added tokens; and `others`, in the order
+/// of their ids, which replace pieces of the same id.
+std::string added_json(const piece_list& pieces, symbol_search search, const std::vector<added_piece>& others = {});
 
 /// The tokens that go before and after a text.
 std::string around_json(const piece_list& pieces, std::span<const token_id> before, std::span<const token_id> after);
@@ -51,12 +54,12 @@ std::string around_json(const piece_list& pieces, std::span<const token_id> befo
 /// Throws std::invalid_argument if a token is too long.
 std::string scored_bpe_json(const piece_list& pieces, token_id unknown, bool byte_fallback);
 
-/// A Unigram model of the normal tokens.
+/// A Unigram model of the normal tokens and the user-defined ones.
 std::string unigram_json(const piece_list& pieces, token_id unknown, bool byte_fallback);
 
 /// SentencePiece's treatment of a text before the model; `charsmap` may be empty.
 struct preparation {
-  std::string_view charsmap;
+  std::string_view charsmap = {};
   bool dummy_prefix = true;
   bool remove_extra_spaces = true;
   bool escape_spaces = true;
@@ -79,6 +82,7 @@ struct translated_file {
   std::vector<std::string> texts;
   std::optional<token_id> bos, eos, unk;
   bool add_bos = false; // unless tokenizer_config.json says otherwise
+  symbol_search search = symbol_search::text;
 };
 
 } // namespace troupe::tokenization

@@ -131,9 +131,10 @@ translated_file translate_sentencepiece(std::string_view bytes, const std::strin
   to.bos = control(model.bos);
   to.eos = control(model.eos);
   to.add_bos = to.bos.has_value() && model.type == model_type::bpe; // Llama's, Gemma's; T5's have none
+  to.search = model.type == model_type::bpe ? symbol_search::normalized_text : symbol_search::model;
   try {
-    to.members = R"("normalizer":)" + preparation_json(model.preparing, pieces) + R"(,"pre_tokenizer":null,"decoder":)" +
-      pieces_decoder_json(model.preparing) + R"(,"model":)" +
+    to.members = R"("normalizer":)" + preparation_json(model.preparing, pieces) +
+      R"(,"pre_tokenizer":null,"decoder":)" + pieces_decoder_json(model.preparing) + R"(,"model":)" +
       (model.type == model_type::bpe ? scored_bpe_json(pieces, *unknown, model.byte_fallback)
                                      : unigram_json(pieces, *unknown, model.byte_fallback));
   } catch (const std::invalid_argument& e) {

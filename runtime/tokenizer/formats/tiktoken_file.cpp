@@ -32,10 +32,10 @@ constexpr special_token of_cl100k[] = {{100257, "<|endoftext|>"},
                                        {100260, "<|fim_suffix|>"},
                                        {100276, "<|endofprompt|>"}};
 constexpr special_token of_o200k[] = {{199999, "<|endoftext|>"}, {200018, "<|endofprompt|>"}};
-constexpr special_token of_harmony[] = {
-  {199998, "<|startoftext|>"}, {199999, "<|endoftext|>"}, {200002, "<|return|>"},  {200003, "<|constrain|>"},
-  {200005, "<|channel|>"},     {200006, "<|start|>"},     {200007, "<|end|>"},     {200008, "<|message|>"},
-  {200012, "<|call|>"},        {200018, "<|endofprompt|>"}};
+constexpr special_token of_harmony[] = {{199998, "<|startoftext|>"}, {199999, "<|endoftext|>"}, {200002, "<|return|>"},
+                                        {200003, "<|constrain|>"},   {200005, "<|channel|>"},   {200006, "<|start|>"},
+                                        {200007, "<|end|>"},         {200008, "<|message|>"},   {200012, "<|call|>"},
+                                        {200018, "<|endofprompt|>"}};
 constexpr special_token of_llama3[] = {{128000, "<|begin_of_text|>"},
                                        {128001, "<|end_of_text|>"},
                                        {128006, "<|start_header_id|>"},
@@ -117,8 +117,9 @@ std::vector<ranked_token> read_tokens(std::string_view bytes, const std::string&
     if (!token)
       fail(number, "must be a token in base64, a space and a rank from 0 to " + std::to_string(highest_id));
     if (token->bytes.size() > longest_token)
-      fail(number, "has a token of " + std::to_string(token->bytes.size()) + " bytes, at most " +
-                     std::to_string(longest_token) + " are supported");
+      fail(number,
+           "has a token of " + std::to_string(token->bytes.size()) + " bytes, at most " +
+             std::to_string(longest_token) + " are supported");
     tokens.push_back(std::move(*token));
   }
   std::ranges::stable_sort(tokens, {}, &ranked_token::rank);
@@ -189,8 +190,8 @@ translated_file translate_tiktoken(std::string_view bytes, const std::string& fi
     if (!to.pieces.texts[i].empty())
       vocab += (vocab.empty() ? "" : ",") + json_text(to.pieces.texts[i]) + ":" + std::to_string(i);
   try {
-    to.members = std::string(R"("normalizer":)") + (rules.nfc ? R"({"type":"NFC"})" : "null") +
-      R"(,"pre_tokenizer":)" + words::pre_tokenizer_json({rules.words}) +
+    to.members = std::string(R"("normalizer":)") + (rules.nfc ? R"({"type":"NFC"})" : "null") + R"(,"pre_tokenizer":)" +
+      words::pre_tokenizer_json({rules.words}) +
       R"(,"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","ignore_merges":true,"vocab":{)" + vocab +
       R"(},"merges":)" + merges_json(merges) + "}";
   } catch (const std::invalid_argument& e) {

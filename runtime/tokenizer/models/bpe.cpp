@@ -68,7 +68,7 @@ void bpe::read_merges(const json::reader& merges) {
   for (json::value item : list) {
     std::string_view left, right, line;
     json::array pair;
-    std::uint64_t shared = rank; // rank
+    std::uint64_t shared = rank;        // rank
     if (!item.get_string().get(line)) { // "left right"
       if (line.starts_with("#version"))
         continue;

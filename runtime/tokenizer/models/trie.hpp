@@ -39,10 +39,10 @@ public:
 
 private:
   struct node {
-    std::uint32_t first = 0;   // child; the others follow, ordered by byte
+    std::uint32_t first = 0; // child; the others follow, ordered by byte
     std::uint16_t children = 0;
-    unsigned char byte = 0;    // on the edge from the parent
-    std::int32_t value = -1;   // of the text that ends here; -1: none does
+    unsigned char byte = 0;  // on the edge from the parent
+    std::int32_t value = -1; // of the text that ends here; -1: none does
   };
 
   /// 0 if there is none.

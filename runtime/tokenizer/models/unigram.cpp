@@ -27,7 +27,7 @@ unigram::unigram(const json::reader& model) {
   struct piece {
     std::string_view text;
     double score = 0;
-    bool matched = true;
+    bool matched = true, preferred = false;
   };
   std::vector<piece> pieces;
   pieces.reserve(list.size());
@@ -41,6 +41,8 @@ unigram::unigram(const json::reader& model) {
     const json::value score = pair.at(1);
     if (score.is_null())
       p.matched = false;
+    else if (bool is = false; !score.get_bool().get(is) && is)
+      p.preferred = true;
     else if (score.get_double().get(p.score))
       refuse(i, "must have a number as its score");
     if (!is_utf8(p.text))
@@ -55,15 +57,23 @@ unigram::unigram(const json::reader& model) {
   words_.reserve(pieces.size(), bytes, pieces.size());
   scores_.resize(pieces.size());
   std::vector<trie::entry> entries;
-  double worst = 0;
+  double worst = 0, best = 0; // best: at least 0, as SentencePiece has it
+  bool any = false;           // normal tokens
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     words_.add(pieces[i].text, static_cast<token_id>(i));
     scores_[i] = single_ ? static_cast<double>(static_cast<float>(pieces[i].score)) : pieces[i].score;
     if (!pieces[i].matched)
       continue;
-    worst = entries.empty() ? scores_[i] : std::min(worst, scores_[i]);
     entries.push_back({pieces[i].text, static_cast<std::int32_t>(i)});
+    if (pieces[i].preferred)
+      continue;
+    worst = any ? std::min(worst, scores_[i]) : scores_[i];
+    best = std::max(best, scores_[i]);
+    any = true;
   }
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    if (pieces[i].preferred)
+      scores_[i] = static_cast<double>(static_cast<float>(pieces[i].text.size()) * static_cast<float>(best)) - 0.1;
   pieces_ = trie(std::move(entries));
   unknown_score_ = worst - unknown_penalty;
   if (single_)
@@ -90,9 +100,11 @@ void unigram::encode_word(std::string_view word, word_scratch& scratch, std::vec
   ends.assign(word.size() + 1, {0, -1, -1});
   const auto offer = [&](std::size_t begin, std::size_t end, token_id id, double score) {
     auto& to = ends[end];
-    const double sum = score + ends[begin].score;
+    double sum = score + ends[begin].score;
+    if (single_)
+      sum = static_cast<double>(static_cast<float>(sum));
     if (to.begin < 0 || sum > to.score)
-      to = {single_ ? static_cast<double>(static_cast<float>(sum)) : sum, static_cast<std::int32_t>(begin), id};
+      to = {sum, static_cast<std::int32_t>(begin), id};
   };
   for (std::size_t begin = 0; begin < word.size();) {
     std::size_t end = begin;

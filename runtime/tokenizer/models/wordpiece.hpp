@@ -22,7 +22,7 @@ private:
   trie starts_;        // tokens that begin words
   trie continuations_; // tokens that continue them, without their prefix
   std::string unk_token_;
-  token_id unk_id_ = -1; // -1 if not in the vocabulary
+  token_id unk_id_ = -1;              // -1 if not in the vocabulary
   std::size_t most_characters_ = 100; // of a word, which is unknown if it has more
 };
 
