@@ -105,6 +105,11 @@ void make_groups(const target& kernels, std::span<const stored_row> rows, weight
   }
 }
 
+/// The first place of a table's entry, which is there.
+int place_in(const std::uint8_t* table, std::uint8_t entry) {
+  return static_cast<int>(std::find(table, table + 16, entry) - table) & 15;
+}
+
 /// Writes column `column` of group `index` of a panel.
 void place(char* panel, const quantised_layout& layout, std::size_t index, std::size_t column,
            const weight_group& group) {
@@ -118,7 +123,14 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
     to[line * 4 * n + column * 4 + i % 4] |= static_cast<char>(bits);
   };
   for (std::size_t i = 0; i < group_inputs; ++i) {
-    const int code = group.codes[i] + layout.zero - group.zero;
+    const int code = layout.table != nullptr ? place_in(layout.table, group.codes[i])
+                                             : group.codes[i] + layout.zero - group.zero;
+    if (layout.code_bits < 4) { // lines of bit pairs, then one of third bits
+      put(i / 16, i, (code & 3) << i / 4 % 4 * 2);
+      if (layout.code_bits == 3)
+        put(2, i, code >> 2 << i / 4);
+      continue;
+    }
     if (layout.code_bits == 8) {
       put(i / 4, i, code);
       continue;
@@ -137,8 +149,8 @@ void place(char* panel, const quantised_layout& layout, std::size_t index, std::
   char* factors = to + layout.code_bytes;
   for (int part = 0; part < layout.parts; ++part)
     factors[part * n + column] = group.scales[part];
-  if (layout.minimum)
-    factors[n + column] = group.minimum;
+  for (int part = 0; layout.minimum && part < layout.parts; ++part)
+    factors[(layout.parts + part) * n + column] = group.minima[part];
 }
 
 std::size_t words_of(weight_kind kind, std::size_t inputs) {

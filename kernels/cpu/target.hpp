@@ -28,7 +28,8 @@ inline constexpr std::size_t activation_stride = k_block + 16;
 // of codes, then scales: [8 or 4 lines][2 vectors][16 outputs][4 inputs]. A line has 4 consecutive inputs of 16
 // outputs, the operand of integer dot instructions. Narrower codes have their lower 4 bits there, with the inputs 16
 // further on in the upper halves of the bytes. The fifth or fifth and sixth bits follow in lines of the same shape: a
-// byte holds those of 8 or 4 codes from inputs 4 apart, lowest bits first.
+// byte holds those of 8 or 4 codes from inputs 4 apart, lowest bits first. Codes of 2 or 3 bits have two lines of bit
+// pairs, 4 codes in a byte, and one of third bits, 8 in a byte, in the same way.
 
 inline constexpr std::size_t quantised_panel_outputs = 32;
 
@@ -36,13 +37,15 @@ inline constexpr std::size_t quantised_panel_outputs = 32;
 inline constexpr std::size_t super_groups = 8;
 
 /// The layout of a group in a panel, in bytes. Scales, then minima if the kind has them, are f16 [32]. Super-blocks
-/// have them in a header before 8 groups, and each group has int8 factors: [parts][32], then [32] for the minima.
+/// have them in a header before 8 groups, and each group has int8 factors: [parts][32], then [parts][32] for the minima.
 struct quantised_layout {
   int code_bits = 8;
   int zero = 0;  // the code of weight 0, before the minimum is added
   int parts = 1; // scales per group: 1, or one for each half
   bool minimum = false;
   bool super = false;
+  bool bf16_scales = false;            // not f16
+  const std::uint8_t* table = nullptr; // codes are places in it: 16 weights plus 128
   std::size_t code_bytes = 0;
   std::size_t group_bytes = 0;
   std::size_t header_bytes = 0;
@@ -64,10 +67,15 @@ constexpr quantised_layout layout_of(weight_kind kind) {
     case weight_kind::q4_k: to.code_bits = 4, to.minimum = to.super = true; break;
     case weight_kind::q5_k: to.code_bits = 5, to.minimum = to.super = true; break;
     case weight_kind::q6_k: to.code_bits = 6, to.zero = 32, to.parts = 2, to.super = true; break;
+    case weight_kind::q3_k: to.code_bits = 3, to.zero = 4, to.parts = 2, to.super = true; break;
+    case weight_kind::q2_k: to.code_bits = 2, to.parts = 2, to.minimum = to.super = true; break;
+    case weight_kind::iq4: to.code_bits = 4, to.zero = 128, to.table = iq4_table; break;
+    case weight_kind::iq4_k: to.code_bits = 4, to.zero = 128, to.table = iq4_table, to.super = true; break;
+    case weight_kind::mx4: to.code_bits = 4, to.zero = 128, to.table = mx4_table, to.bf16_scales = true; break;
     default: break;
   }
   const std::size_t scales = 2 * quantised_panel_outputs * (to.minimum ? 2 : 1);
-  const std::size_t factors = quantised_panel_outputs * (to.parts + (to.minimum ? 1 : 0));
+  const std::size_t factors = quantised_panel_outputs * (to.parts * (to.minimum ? 2 : 1));
   to.code_bytes = 32 * quantised_panel_outputs * to.code_bits / 8;
   to.group_bytes = to.code_bytes + (to.super ? factors : scales);
   to.header_bytes = to.super ? scales : 0;
@@ -75,7 +83,8 @@ constexpr quantised_layout layout_of(weight_kind kind) {
 }
 
 /// Activations for quantised weights: a group of 32 inputs is a record of this many words: 8 of int8 inputs, the scale
-/// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32).
+/// (f32), the start values of the integer sums of its parts (int32 [2]), the sum of the inputs times the scale (f32). For
+/// kinds with minima of both halves, the sums of the halves times the scale (f32 [2]) replace the start values.
 inline constexpr std::size_t activation_record = 12;
 
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.

@@ -179,7 +179,7 @@ void place(weight_kind kind, const weight_group& group, std::size_t r, std::size
     put(64 + index / 2 * 64 + r * 4 + index % 2 * 2, group.scales, 2);
   } else {
     put(64 + r * 4 + index, group.scales, 1);
-    put(128 + r * 4 + index, &group.minimum, 1);
+    put(128 + r * 4 + index, &group.minima[0], 1);
   }
 }
 
@@ -199,10 +199,10 @@ void pack_codes(uploader& to, weight_part& part, std::span<const stored_matrix> 
 
 table_group table_group_of(const weight_group& from) {
   table_group to;
-  const float d = from_f16(from.d);
+  const float d = scale_of(from);
   to.scales[0] = d * from.scales[0];
   to.scales[1] = d * from.scales[1];
-  to.minimum = from_f16(from.m) * from.minimum;
+  to.minimum = from_f16(from.m) * from.minima[0];
   for (std::size_t k = 0; k < group_inputs; ++k)
     to.codes[k] = static_cast<std::int8_t>(from.codes[k] - from.zero);
   return to;

@@ -116,7 +116,7 @@ std::unique_ptr<device_table> plan_table(const stored_matrix& table) {
   auto to = std::make_unique<device_table>();
   to->outputs = table.rows;
   to->inputs = table.cols;
-  to->grouped = has_groups(table.format);
+  to->grouped = has_groups(table.format) && !has_half_minima(table.format); // else expanded
   to->type = is_float(table.format) ? dtype_of(table.format) : dtype::f32;
   to->row_bytes = to->grouped ? table.cols / group_inputs * sizeof(table_group)
     : is_float(table.format)  ? row_bytes(table.format, table.cols)

@@ -46,7 +46,12 @@ constexpr packed_layout layout_of(weight_kind kind) {
     case weight_kind::q6_k: return {"q6_k", 0, 8, scale_layout::factors_and_halves};
     case weight_kind::bf16_pairs:
     case weight_kind::q5:
-    case weight_kind::q5_min: break;
+    case weight_kind::q5_min:
+    case weight_kind::q3_k:
+    case weight_kind::q2_k:
+    case weight_kind::iq4:
+    case weight_kind::iq4_k:
+    case weight_kind::mx4: break;
   }
   return {};
 }

@@ -94,7 +94,7 @@ struct int4_batch {
       for (std::size_t l = 0; l < groups; ++l)
         if (error[l] < least[l]) {
           least[l] = error[l];
-          to[l].minimum = 1;
+          to[l].minima[0] = to[l].minima[1] = 1;
           to[l].d = d[l];
           to[l].m = m[l];
           for (std::size_t i = 0; i < group_inputs; ++i)

@@ -29,10 +29,37 @@ constexpr std::size_t size_of(dtype t) { return t == dtype::f32 ? 4 : 2; }
 ///                                                                        w = (d * scale) * q - (dmin * minimum)
 ///   q6_k 256 weights, 210: 128 of low nibbles; 64 of upper bit pairs; 16 i8 scales; f16 d.
 ///                                                                        w = (d * scale) * (q - 32)
+///   q2_k 256 weights, 84: 16 of a 4-bit scale and, above it, minimum; 64 of bit pairs; f16 d; f16 dmin.
+///                                                                        w = (d * scale) * q - (dmin * minimum)
+///   q3_k 256 weights, 110: 32 of third bits (as q5_k's fifth); 64 of bit pairs; 12 of 16 6-bit scales; f16 d.
+///                                                                        w = (d * (scale - 32)) * (q - 4)
+///   Bit pairs: each 32 bytes hold four groups of 32, the first in the lowest bits.
+///   iq4_nl 32 weights, 18: as q4_0, but w = d * iq4_table[q] (weight_kind.hpp).
+///   iq4_xs 256 weights, 136: f16 d; u16 of upper bit pairs of eight scales; 4 of their lower nibbles; 8 groups of 16 of
+///          nibbles.                                                      w = d * (scale - 32) * iq4_table[q]
+///   mxfp4 32 weights, 17: u8 e; 16 of nibbles.                           w = 2^(e - 128) * mx4_table[q]
 /// The checkpoint readers convert FP8 checkpoints to a format of Troupe's own:
 ///   fp8  a row: f32 scale; a byte per weight, in E4M3 (e4m3.hpp).        w = scale * q
 /// Source of the block layouts: ggml's `ggml-common.h` and `dequantize_row_*` (https://github.com/ggml-org/ggml).
-enum class weight_format : std::uint8_t { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k, fp8 };
+enum class weight_format : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  q4_k,
+  q5_k,
+  q6_k,
+  fp8,
+  q2_k,
+  q3_k,
+  iq4_nl,
+  iq4_xs,
+  mxfp4
+};
 
 /// All there is to know of a format but how its blocks are read.
 struct weight_format_traits {
@@ -44,7 +71,7 @@ struct weight_format_traits {
   std::size_t block_inputs = 1;
   std::size_t block_bytes = 0;
   std::size_t row_header = 0; // bytes before a row's first block
-  // The kinds that hold the weights exactly. Backends may pack floats in another.
+  // The kinds that hold the weights exactly, but that GPUs round q2_k's. Backends may pack floats in another.
   weight_kind on_cpu = weight_kind::f32;
   weight_kind on_gpu = weight_kind::f32;
 };
@@ -64,6 +91,11 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::q5_k,   "q5_k",   "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
   {weight_format::q6_k,   "q6_k",   "Q6_K",    false, 14,  256,   210,  0,     weight_kind::q6_k,   weight_kind::q6_k},
   {weight_format::fp8,    "fp8",    "F8_E4M3", false, -1,  1,     1,    4,     weight_kind::f32,    weight_kind::fp8},
+  {weight_format::q2_k,   "q2_k",   "Q2_K",    false, 10,  256,   84,   0,     weight_kind::q2_k,   weight_kind::bf16},
+  {weight_format::q3_k,   "q3_k",   "Q3_K",    false, 11,  256,   110,  0,     weight_kind::q3_k,   weight_kind::q6_k},
+  {weight_format::iq4_nl, "iq4_nl", "IQ4_NL",  false, 20,  32,    18,   0,     weight_kind::iq4,    weight_kind::q8},
+  {weight_format::iq4_xs, "iq4_xs", "IQ4_XS",  false, 23,  256,   136,  0,     weight_kind::iq4_k,  weight_kind::q6_k},
+  {weight_format::mxfp4,  "mxfp4",  "MXFP4",   false, 39,  32,    17,   0,     weight_kind::mx4,    weight_kind::bf16},
 };
 // clang-format on
 
@@ -89,6 +121,8 @@ constexpr const char* to_string(dtype t) { return to_string(format_of(t)); }
 /// Inputs in a block: 1 (floats, fp8), 32 or 256. A matrix's inputs are a multiple of it.
 constexpr std::size_t block_inputs(weight_format f) { return traits_of(f).block_inputs; }
 constexpr std::size_t block_bytes(weight_format f) { return traits_of(f).block_bytes; }
+/// Whether the halves of a group have minima of their own.
+constexpr bool has_half_minima(weight_format f) { return f == weight_format::q2_k; }
 /// Whether weights come in groups that `stored_group` reads.
 constexpr bool has_groups(weight_format f) { return block_inputs(f) > 1; }
 /// Bytes of a row of `cols` inputs, a multiple of block_inputs(f).

@@ -28,7 +28,7 @@ weight_group nibble_group(const std::uint8_t* block, bool minimum, bool five_bit
   block += 2;
   if (minimum) {
     to.m = load_u16(block);
-    to.minimum = 1;
+    to.minima[0] = to.minima[1] = 1;
     block += 2;
   }
   const std::uint8_t* nibbles = block + (five_bits ? 4 : 0);
@@ -52,13 +52,13 @@ weight_group super_group(const std::uint8_t* block, int index, bool five_bits) {
   const std::uint8_t* packed = block + 4;
   if (index < 4) {
     to.scales[0] = packed[index] & 63;
-    to.minimum = packed[index + 4] & 63;
+    to.minima[0] = packed[index + 4] & 63;
   } else {
     to.scales[0] = (packed[index + 4] & 15) | packed[index - 4] >> 6 << 4;
-    to.minimum = packed[index + 4] >> 4 | packed[index] >> 6 << 4;
+    to.minima[0] = packed[index + 4] >> 4 | packed[index] >> 6 << 4;
   }
   to.scales[1] = to.scales[0];
-  to.minimum = -to.minimum;
+  to.minima[0] = to.minima[1] = static_cast<std::int8_t>(-to.minima[0]);
   const std::uint8_t* nibbles = block + (five_bits ? 48 : 16) + index / 2 * 32;
   for (int i = 0; i < 32; ++i) {
     to.codes[i] = nibbles[i] >> index % 2 * 4 & 15;
@@ -84,6 +84,79 @@ weight_group six_bit_group(const std::uint8_t* block, int index) {
   return to;
 }
 
+/// The bit pairs of group `index` of the 64 bytes of a super-block.
+void read_pairs(weight_group& to, const std::uint8_t* pairs, int index) {
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] = pairs[index / 4 * 32 + i] >> index % 4 * 2 & 3;
+}
+
+/// q2_k: 16 bytes of scales and minima of 16 inputs each, 64 bytes of bit pairs, d, dmin.
+weight_group two_bit_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.d = load_u16(block + 80);
+  to.m = load_u16(block + 82);
+  for (int half = 0; half < 2; ++half) {
+    const std::uint8_t packed = block[2 * index + half];
+    to.scales[half] = static_cast<std::int8_t>(packed & 15);
+    to.minima[half] = static_cast<std::int8_t>(-(packed >> 4));
+  }
+  read_pairs(to, block + 16, index);
+  return to;
+}
+
+/// q3_k: 32 bytes of third bits, 64 bytes of bit pairs, 12 bytes of 16 scales of 16 inputs each (nibbles, then pairs of
+/// upper bits), d.
+weight_group three_bit_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.zero = 4;
+  to.d = load_u16(block + 108);
+  const std::uint8_t* packed = block + 96;
+  for (int half = 0; half < 2; ++half) {
+    const int i = 2 * index + half;
+    const int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4, high = packed[8 + i % 4] >> i / 4 * 2 & 3;
+    to.scales[half] = static_cast<std::int8_t>((low | high << 4) - 32);
+  }
+  read_pairs(to, block + 32, index);
+  for (int i = 0; i < 32; ++i)
+    to.codes[i] |= (block[i] >> index & 1) << 2;
+  return to;
+}
+
+/// 16 bytes of nibbles, of inputs 0 to 15 in the low halves, that are places in a table.
+void read_table(weight_group& to, const std::uint8_t* nibbles, const std::uint8_t (&table)[16]) {
+  to.zero = 128;
+  for (int i = 0; i < 16; ++i) {
+    to.codes[i] = table[nibbles[i] & 15];
+    to.codes[i + 16] = table[nibbles[i] >> 4];
+  }
+}
+
+weight_group iq4_group(const std::uint8_t* block) {
+  weight_group to;
+  to.d = load_u16(block);
+  read_table(to, block + 2, iq4_table);
+  return to;
+}
+
+/// iq4_xs: d, the upper bit pairs of eight scales, four bytes of their lower nibbles, then the groups' nibbles.
+weight_group iq4_super_group(const std::uint8_t* block, int index) {
+  weight_group to;
+  to.d = load_u16(block);
+  const int low = block[4 + index / 2] >> index % 2 * 4 & 15, high = load_u16(block + 2) >> 2 * index & 3;
+  to.scales[0] = to.scales[1] = static_cast<std::int8_t>((low | high << 4) - 32);
+  read_table(to, block + 8 + index * 16, iq4_table);
+  return to;
+}
+
+/// mxfp4: an exponent e for the scale 2^(e - 128), nibbles.
+weight_group mx4_group(const std::uint8_t* block) {
+  weight_group to;
+  to.bf16_scale = true;
+  to.d = static_cast<std::uint16_t>(block[0] < 2 ? 0x20 << block[0] : (block[0] - 1) << 7);
+  read_table(to, block + 1, mx4_table);
+  return to;
+}
+
 } // namespace
 
 weight_group stored_group(weight_format f, const void* row, std::size_t index) {
@@ -99,6 +172,11 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
     case weight_format::q4_k: return super_group(block, part, false);
     case weight_format::q5_k: return super_group(block, part, true);
     case weight_format::q6_k: return six_bit_group(block, part);
+    case weight_format::q2_k: return two_bit_group(block, part);
+    case weight_format::q3_k: return three_bit_group(block, part);
+    case weight_format::iq4_nl: return iq4_group(block);
+    case weight_format::iq4_xs: return iq4_super_group(block, part);
+    case weight_format::mxfp4: return mx4_group(block);
     case weight_format::f32:
     case weight_format::f16:
     case weight_format::bf16:
@@ -107,12 +185,21 @@ weight_group stored_group(weight_format f, const void* row, std::size_t index) {
   return {};
 }
 
+float scale_of(const weight_group& group) {
+  if (!group.bf16_scale)
+    return from_f16(group.d);
+  const std::uint32_t bits = std::uint32_t(group.d) << 16;
+  float d;
+  std::memcpy(&d, &bits, sizeof d);
+  return d;
+}
+
 void dequantise(const weight_group& group, float* weights) {
-  const float d = from_f16(group.d);
-  // Without a minimum this is -0, which keeps a zero's sign.
-  const float minimum = -(from_f16(group.m) * static_cast<float>(-group.minimum));
+  const float d = scale_of(group), m = from_f16(group.m);
+  // Without minima these are -0, which keeps a zero's sign.
+  const float minima[2] = {-(m * static_cast<float>(-group.minima[0])), -(m * static_cast<float>(-group.minima[1]))};
   for (std::size_t i = 0; i < group_inputs; ++i)
-    weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minimum;
+    weights[i] = d * group.scales[i / 16] * static_cast<float>(group.codes[i] - group.zero) + minima[i / 16];
 }
 
 void expand(weight_format f, const void* row, std::size_t first, std::size_t count, float* weights) {

@@ -12,15 +12,19 @@ namespace troupe::kernels {
 /// Inputs that share a scale in packed matrices.
 inline constexpr std::size_t group_inputs = 32;
 
-/// 32 consecutive inputs of one output: weight i is d * scales[i / 16] * (codes[i] - zero) + m * minimum.
+/// 32 consecutive inputs of one output: weight i is d * scales[i / 16] * (codes[i] - zero) + m * minima[i / 16].
 struct weight_group {
   std::uint8_t codes[group_inputs] = {};
   int zero = 0;
-  std::uint16_t d = 0; // f16
+  std::uint16_t d = 0; // f16, or bf16
   std::uint16_t m = 0; // f16
   std::int8_t scales[2] = {1, 1};
-  std::int8_t minimum = 0;
+  std::int8_t minima[2] = {0, 0};
+  bool bf16_scale = false; // d is bf16
 };
+
+/// d in f32.
+float scale_of(const weight_group& group);
 
 /// Group `index` of a row in a format with groups. The row may be unaligned.
 weight_group stored_group(weight_format f, const void* row, std::size_t index);

@@ -46,11 +46,10 @@ std::string_view name_of(gguf_type type) {
 /// The name of a tensor type that is not supported by its number in files, for messages.
 std::string unsupported_name(std::uint32_t number) {
   constexpr std::pair<std::uint32_t, std::string_view> names[] = {
-    {4, "Q4_2"},     {5, "Q4_3"},        {9, "Q8_1"},        {10, "Q2_K"},       {11, "Q3_K"},     {15, "Q8_K"},
-    {16, "IQ2_XXS"}, {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},      {20, "IQ4_NL"},   {21, "IQ3_S"},
-    {22, "IQ2_S"},   {23, "IQ4_XS"},     {24, "I8"},         {25, "I16"},        {26, "I32"},      {27, "I64"},
-    {28, "F64"},     {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"}, {34, "TQ1_0"},
-    {35, "TQ2_0"},   {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"}};
+    {4, "Q4_2"},      {5, "Q4_3"},   {9, "Q8_1"},   {15, "Q8_K"},       {16, "IQ2_XXS"},    {17, "IQ2_XS"},
+    {18, "IQ3_XXS"},  {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},      {24, "I8"},         {25, "I16"},
+    {26, "I32"},      {27, "I64"},   {28, "F64"},   {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {34, "TQ1_0"}, {35, "TQ2_0"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}};
   static_assert(std::ranges::none_of(names, [](auto& name) {
     return std::ranges::any_of(kernels::weight_formats,
                                [&](auto& f) { return f.ggml_type == static_cast<int>(name.first); });
@@ -263,7 +262,7 @@ std::string text(double v) {
 
 } // namespace
 
-gguf_content read_gguf(std::span<const std::byte> file, const std::string& name) {
+gguf_content read_gguf(std::span<const std::byte> file, const std::string& name, gguf_part part) {
   check_fetched(text_of(file), name);
   reader in(file, name);
   constexpr std::string_view magic = "GGUF";
@@ -286,6 +285,8 @@ gguf_content read_gguf(std::span<const std::byte> file, const std::string& name)
     if (!result.metadata.add(key, in.value(in.type(what), what)))
       in.fail(what + " is there twice");
   }
+  if (part == gguf_part::metadata)
+    return result;
   constexpr std::string_view alignment_key = "general.alignment";
   const auto alignment = static_cast<std::uint64_t>(
     result.metadata.integer(alignment_key, 8, max_alignment).value_or(default_alignment));

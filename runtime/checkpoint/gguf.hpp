@@ -77,16 +77,19 @@ struct gguf_content {
   std::map<std::string, gguf_tensor, std::less<>> tensors;
 };
 
+/// How much of a file to read: tensors may be of types that only other programs support.
+enum class gguf_part : std::uint8_t { metadata, all };
+
 /// Reads and checks `file`, the whole content of the file called `name`; the result points into it. Tensors must lie
 /// within the file, at multiples of its alignment, without overlap. Throws failure(bad_file | unsupported).
-gguf_content read_gguf(std::span<const std::byte> file, const std::string& name);
+gguf_content read_gguf(std::span<const std::byte> file, const std::string& name, gguf_part part = gguf_part::all);
 
 /// A mapped file and its content.
 class gguf_file {
 public:
   /// Throws failure(not_found | bad_file | unsupported | out_of_memory).
-  explicit gguf_file(const std::filesystem::path& file)
-    : name_(file.string()), map_(file), content_(read_gguf(map_.bytes(), name_)) {}
+  explicit gguf_file(const std::filesystem::path& file, gguf_part part = gguf_part::all)
+    : name_(file.string()), map_(file), content_(read_gguf(map_.bytes(), name_, part)) {}
 
   const std::string& name() const { return name_; }
   const mapped_file& map() const { return map_; }

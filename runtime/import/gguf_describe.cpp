@@ -67,6 +67,8 @@ public:
       vocab_(vocab) {}
 
   void describe(gguf_writer& to) const {
+    if (!json::find(model_, "merges"))
+      throw failure(errc::unsupported, name_ + ": GGUF files can be written of BPE tokenizers only");
     const bool bytes = flag("byte_fallback");
     const auto merges = this->merges();
     std::vector<std::string> texts;

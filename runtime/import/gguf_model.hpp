@@ -7,6 +7,7 @@
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <memory>
@@ -15,7 +16,7 @@
 namespace troupe {
 
 /// Values of `tokenizer.ggml.token_type`.
-enum class gguf_token_kind : std::int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+using gguf_token_kind = tokenization::piece_kind;
 
 /// For the architectures llama (and mistral under that name), qwen2 and qwen3. Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
@@ -33,9 +34,9 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
 /// "model.norm.weight" → "output_norm.weight"; a name without a counterpart is kept.
 std::string gguf_tensor_name(std::string_view hugging_face);
 
-/// Models `gpt2` (byte-level BPE, with the pre-tokenizer that `tokenizer.ggml.pre` names) and `llama` (SentencePiece
-/// BPE). SentencePiece merges follow from scores: two neighbours whose joined text is a token may merge, highest score
-/// first. Exact except for vocabularies with pieces of equal score or with characters that only occur within pieces.
+/// Models `gpt2` (BPE that splits texts as `tokenizer.ggml.pre` says, gguf_words.hpp), `llama` (SentencePiece BPE, whose
+/// merges follow from scores: two neighbours whose joined text is a token may merge, highest score first; exact except
+/// for vocabularies with characters that only occur within pieces), `t5` (Unigram), `bert` (WordPiece) and `gemma4`.
 /// Throws failure(bad_file | unsupported) naming the `file` and the key.
 std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metadata, const std::string& file);
 inline std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_file& file) {

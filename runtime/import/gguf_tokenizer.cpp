@@ -1,68 +1,32 @@
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_words.hpp"
 #include "runtime/support/json_text.hpp"
-#include "runtime/tokenizer/unicode.hpp"
+#include "runtime/tokenizer/formats/pieces.hpp"
+#include "runtime/tokenizer/formats/word_patterns.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
-#include <unordered_map>
+#include <stdexcept>
 
 namespace troupe {
 
 namespace {
 
+using namespace tokenization;
+
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type",
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
                            pre_key = "tokenizer.ggml.pre", model_key = "tokenizer.ggml.model",
+                           charsmap_key = "tokenizer.ggml.precompiled_charsmap",
                            template_key = "tokenizer.chat_template";
 
-std::string comma(const std::string& list) { return list.empty() ? "" : ","; }
+constexpr std::string_view mark = "\u2581";
 
-constexpr std::string_view byte_level = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false})";
-constexpr std::string_view byte_level_words = R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})";
-
-/// A way to split texts into words, with its names in files.
-struct word_rule {
-  std::string_view name;
-  std::string_view digits;     // quantifier: how many digits make a word; empty: GPT-2's words
-  bool single_digits = false;  // splits off each digit, then applies GPT-2's words
-  bool ignore_merges = false;  // words that are tokens skip merging
-  bool nfc = false;            // normalises to NFC first
-  bool bos = false;            // default of add_bos_token
-  std::string_view regex = {}; // instead of words with `digits`
-};
-
-/// Of o200k: words end where the case changes.
-constexpr std::string_view gpt_4o_words =
-  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-  R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-  R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-/// llama.cpp does not normalise to NFC for qwen2; the models' own tokenizers do.
-constexpr std::array word_rules{
-  word_rule{.name = "gpt-2", .digits = ""},
-  word_rule{.name = "default", .digits = ""},
-  word_rule{.name = "smollm", .digits = "", .single_digits = true},
-  word_rule{.name = "llama-bpe", .digits = "{1,3}", .ignore_merges = true, .bos = true},
-  word_rule{.name = "llama3", .digits = "{1,3}", .ignore_merges = true, .bos = true},
-  word_rule{.name = "llama-v3", .digits = "{1,3}", .ignore_merges = true, .bos = true},
-  word_rule{.name = "qwen2", .digits = "{1}", .nfc = true},
-  word_rule{.name = "deepseek-r1-qwen", .digits = "{1}", .nfc = true},
-  word_rule{.name = "stablelm2", .digits = "{1}"},
-  word_rule{.name = "olmo", .digits = ""},
-  word_rule{.name = "phi-2", .digits = ""},
-  word_rule{.name = "starcoder", .digits = "", .single_digits = true},
-  word_rule{.name = "refact", .digits = "", .single_digits = true}, // Granite's, too
-  word_rule{.name = "chatglm-bpe", .digits = "{1,3}"},
-  word_rule{.name = "glm4", .digits = "{1,3}"},
-  word_rule{.name = "gpt-4o", .digits = "{1,3}", .regex = gpt_4o_words},
-};
-
-const word_rule& word_rule_of(const gguf_metadata& metadata) {
-  const auto name = metadata.string(pre_key).value_or("default");
+const word_rule& word_rule_of(const gguf_metadata& metadata, std::string_view name) {
   std::string known;
-  for (const auto& rule : word_rules) {
+  for (const auto& rule : word_rules()) {
     if (rule.name == name)
       return rule;
     known += (known.empty() ? "" : ", ") + std::string(rule.name);
@@ -70,45 +34,34 @@ const word_rule& word_rule_of(const gguf_metadata& metadata) {
   throw failure(errc::unsupported, metadata.label(pre_key) + " is " + shown(name) + ", supported are " + known);
 }
 
-std::string words_regex(const word_rule& rule) {
-  if (!rule.regex.empty())
-    return std::string(rule.regex);
-  return R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})" + std::string(rule.digits) +
-    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-}
-
-std::string pre_tokenizer_json(const word_rule& rule) {
-  if (rule.single_digits)
-    return R"({"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},)" +
-      std::string(byte_level_words) + "]}";
-  if (rule.digits.empty())
-    return std::string(byte_level_words);
-  return R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)" + json_text(words_regex(rule)) +
-    R"(},"behavior":"Isolated","invert":false},)" + std::string(byte_level) + "]}";
-}
-
 using special_ids = tokenizer::named_tokens;
 
-/// Translates the vocabulary of a file to the parts of a tokenizer.json.
-class vocabulary {
+/// The vocabulary of a file, checked.
+class gguf_vocabulary {
 public:
-  explicit vocabulary(const gguf_metadata& metadata) : metadata_(metadata) {
-    const auto tokens = metadata_.strings(tokens_key);
+  explicit gguf_vocabulary(const gguf_metadata& metadata) : metadata_(metadata) {
+    auto tokens = metadata_.strings(tokens_key);
     if (!tokens || tokens->empty())
       throw failure(errc::bad_file, metadata_.label(tokens_key) + " is missing or empty");
-    tokens_ = *tokens;
-    types_ = metadata_.integers(types_key).value_or(std::vector<std::int32_t>(tokens_.size(), 1));
-    expect_size(types_key, types_.size());
+    pieces_.texts = std::move(*tokens);
+    const auto types = metadata_.integers(types_key).value_or(std::vector<std::int32_t>(pieces_.size(), 1));
+    expect_size(types_key, types.size());
+    for (const auto type : types)
+      pieces_.kinds.push_back(static_cast<piece_kind>(type));
   }
 
-  const std::vector<std::string_view>& tokens() const { return tokens_; }
+  const piece_list& pieces() const { return pieces_; }
   const gguf_metadata& metadata() const { return metadata_; }
 
-  void expect_size(std::string_view key, std::size_t size) const {
-    if (size != tokens_.size())
-      throw failure(errc::bad_file,
-                    metadata_.label(key) + " has " + std::to_string(size) + " entries, expected " +
-                      std::to_string(tokens_.size()) + ", one per token");
+  /// Required, and finite.
+  void read_scores() {
+    auto scores = metadata_.floats(scores_key);
+    if (!scores)
+      throw failure(errc::bad_file, metadata_.label(scores_key) + " is missing");
+    expect_size(scores_key, scores->size());
+    if (!std::ranges::all_of(*scores, [](float s) { return std::isfinite(s); }))
+      throw failure(errc::bad_file, metadata_.label(scores_key) + " must hold finite numbers");
+    pieces_.scores = std::move(*scores);
   }
 
   /// The token that `key` names; nothing if it is absent or the highest u32, which means none.
@@ -116,209 +69,225 @@ public:
     const auto found = metadata_.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
     if (!found || *found == std::numeric_limits<std::uint32_t>::max())
       return std::nullopt;
-    if (static_cast<std::size_t>(*found) >= tokens_.size())
+    if (static_cast<std::size_t>(*found) >= pieces_.size())
       throw failure(errc::bad_file,
                     metadata_.label(key) + " is " + std::to_string(*found) + ", but there are " +
-                      std::to_string(tokens_.size()) + " tokens");
+                      std::to_string(pieces_.size()) + " tokens");
     return static_cast<token_id>(*found);
   }
 
-  std::string_view text(token_id id) const { return tokens_[static_cast<std::size_t>(id)]; }
+  std::string_view text(token_id id) const { return pieces_.texts[static_cast<std::size_t>(id)]; }
 
-  std::string vocab_json() const {
-    std::string list;
-    for (std::size_t i = 0; i < tokens_.size(); ++i)
-      list += comma(list) + json_text(tokens_[i]) + ":" + std::to_string(i);
-    return "{" + list + "}";
+  special_ids special() const {
+    return {id("tokenizer.ggml.bos_token_id"), id("tokenizer.ggml.eos_token_id"),
+            id("tokenizer.ggml.unknown_token_id")};
   }
-
-  /// Tokens that are matched verbatim in texts.
-  std::string added_json() const {
-    std::string list;
-    for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      const auto kind = static_cast<gguf_token_kind>(types_[i]);
-      const bool special = kind == gguf_token_kind::control || kind == gguf_token_kind::unknown;
-      if ((special || kind == gguf_token_kind::user_defined) && !tokens_[i].empty())
-        list += comma(list) + R"({"id":)" + std::to_string(i) + R"(,"content":)" + json_text(tokens_[i]) +
-          R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
-          (special ? "true}" : "false}");
-    }
-    return "[" + list + "]";
-  }
-
-  /// BOS before and EOS after a text, if the file or the tokenizer's kind asks for them.
-  std::string post_processor_json(const special_ids& ids, bool bos_by_default) const {
-    const bool add_bos = metadata_.boolean("tokenizer.ggml.add_bos_token").value_or(bos_by_default);
-    const bool add_eos = metadata_.boolean("tokenizer.ggml.add_eos_token").value_or(false);
-    std::string special;
-    const auto token = [&](token_id id) {
-      const auto name = json_text(text(id));
-      if (special.find(name + ":") == std::string::npos)
-        special += comma(special) + name + R"(:{"id":)" + name + R"(,"ids":[)" + std::to_string(id) +
-          R"(],"tokens":[)" + name + "]}";
-      return R"({"SpecialToken":{"id":)" + name + R"(,"type_id":0}})";
-    };
-    const auto before = add_bos && ids.bos ? token(*ids.bos) : std::string();
-    const auto after = add_eos && ids.eos ? token(*ids.eos) : std::string();
-    const std::string single = "[" + before + comma(before) + R"({"Sequence":{"id":"A","type_id":0}})" + comma(after) +
-      after + "]";
-    return R"({"type":"TemplateProcessing","single":)" + single + R"(,"pair":)" + single + R"(,"special_tokens":{)" +
-      special + "}}";
-  }
+  std::optional<token_id> separator() const { return id("tokenizer.ggml.seperator_token_id"); } // as files spell it
 
 private:
+  void expect_size(std::string_view key, std::size_t size) const {
+    if (size != pieces_.size())
+      throw failure(errc::bad_file,
+                    metadata_.label(key) + " has " + std::to_string(size) + " entries, expected " +
+                      std::to_string(pieces_.size()) + ", one per token");
+  }
+
   const gguf_metadata& metadata_;
-  std::vector<std::string_view> tokens_;
-  std::vector<std::int32_t> types_;
+  piece_list pieces_;
 };
 
-struct pair_of_tokens {
-  std::string_view left, right;
+/// What goes around a text if the file does not say.
+struct around_text {
+  bool bos = false, eos = false, sep = false;
 };
 
-std::string merges_json(const std::vector<pair_of_tokens>& merges) {
-  std::string list;
-  for (const auto& [left, right] : merges)
-    list += comma(list) + "[" + json_text(left) + "," + json_text(right) + "]";
-  return "[" + list + "]";
-}
-
-special_ids special_ids_of(const vocabulary& words) {
-  return {words.id("tokenizer.ggml.bos_token_id"), words.id("tokenizer.ggml.eos_token_id"),
-          words.id("tokenizer.ggml.unknown_token_id")};
-}
-
-std::shared_ptr<const tokenizer> finish(const vocabulary& words, const special_ids& special, const std::string& head,
-                                        const std::string& model, bool bos_by_default, const std::string& name) {
-  const std::string json = "{" + head + R"(,"added_tokens":)" + words.added_json() + R"(,"post_processor":)" +
-    words.post_processor_json(special, bos_by_default) + R"(,"model":{"type":"BPE","vocab":)" + words.vocab_json() +
-    "," + model + "}}";
+std::shared_ptr<const tokenizer> finish(const gguf_vocabulary& words, const special_ids& special,
+                                        const std::string& members, const around_text& defaults,
+                                        const std::string& added, const std::string& name) {
+  const auto wanted = [&](const char* key, bool fallback) { return words.metadata().boolean(key).value_or(fallback); };
+  std::vector<token_id> before, after;
+  if (special.bos && wanted("tokenizer.ggml.add_bos_token", defaults.bos))
+    before.push_back(*special.bos);
+  const auto sep = words.separator();
+  if (sep && wanted("tokenizer.ggml.add_sep_token", defaults.sep))
+    after.push_back(*sep);
+  if (special.eos && wanted("tokenizer.ggml.add_eos_token", defaults.eos) && (after.empty() || sep != special.eos))
+    after.push_back(*special.eos);
+  const std::string json = "{" + members + R"(,"added_tokens":)" + added + R"(,"post_processor":)" +
+    around_json(words.pieces(), before, after) + "}";
   return tokenizer::parse(json, name + ": tokenizer", special);
 }
 
-std::shared_ptr<const tokenizer> make_byte_level(const vocabulary& words, const std::string& name) {
-  const auto& metadata = words.metadata();
-  const auto& rule = word_rule_of(metadata);
+/// Merges as files hold them: "left right".
+std::string merges_of(const gguf_metadata& metadata) {
   const auto lines = metadata.strings(merges_key);
   if (!lines)
     throw failure(errc::bad_file, metadata.label(merges_key) + " is missing");
-  std::vector<pair_of_tokens> merges;
+  std::vector<ranked_merge> merges;
   for (const auto line : *lines) {
     const auto space = line.find(' ', 1); // a token may begin with one
     if (space == std::string_view::npos)
       throw failure(errc::bad_file,
                     metadata.label(merges_key) + " holds " + shown(line) + " at index " +
                       std::to_string(merges.size()) + ", expected two tokens with a space between");
-    merges.push_back({line.substr(0, space), line.substr(space + 1)});
+    merges.push_back({line.substr(0, space), line.substr(space + 1), merges.size()});
   }
-  const std::string head = std::string(R"("normalizer":)") + (rule.nfc ? R"({"type":"NFC"})" : "null") +
-    R"(,"pre_tokenizer":)" + pre_tokenizer_json(rule) + R"(,"decoder":)" + std::string(byte_level);
-  const std::string model = std::string(R"("ignore_merges":)") + (rule.ignore_merges ? "true" : "false") +
-    R"(,"merges":)" + merges_json(merges);
-  return finish(words, special_ids_of(words), head, model, rule.bos, name);
+  return merges_json(merges);
 }
 
-/// All pairs of tokens whose joined text is a token, ordered by its score.
-std::vector<pair_of_tokens> merges_from_scores(const vocabulary& words) {
-  constexpr std::size_t longest_piece = 1024; // bounds the work, as all splits are tried
+std::shared_ptr<const tokenizer> make_bpe(const gguf_vocabulary& words, std::string_view pre, const std::string& name) {
   const auto& metadata = words.metadata();
-  const auto scores = metadata.floats(scores_key);
-  if (!scores)
-    throw failure(errc::bad_file, metadata.label(scores_key) + " is missing");
-  words.expect_size(scores_key, scores->size());
-  if (!std::ranges::all_of(*scores, [](float s) { return std::isfinite(s); }))
-    throw failure(errc::bad_file, metadata.label(scores_key) + " must hold finite numbers");
-  const auto& tokens = words.tokens();
-  std::unordered_map<std::string_view, std::size_t> known;
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    known.emplace(tokens[i], i);
-  std::vector<std::size_t> order(tokens.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    order[i] = i;
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return (*scores)[a] > (*scores)[b]; });
-  std::vector<pair_of_tokens> merges;
-  for (const auto i : order) {
-    const auto piece = tokens[i];
-    if (piece.size() > longest_piece)
-      throw failure(errc::unsupported,
-                    metadata.label(tokens_key) + " holds a token of " + std::to_string(piece.size()) +
-                      " bytes at index " + std::to_string(i) + ", at most " + std::to_string(longest_piece) +
-                      " are supported");
-    for (std::size_t cut = 0; cut < piece.size();) {
-      tokenization::next_char(piece, cut);
-      const auto left = piece.substr(0, cut), right = piece.substr(cut);
-      if (!right.empty() && known.contains(left) && known.contains(right))
-        merges.push_back({left, right});
-    }
-  }
-  return merges;
+  const auto& rule = word_rule_of(metadata, pre);
+  const preparation escaped{.dummy_prefix = false, .remove_extra_spaces = false, .escape_spaces = rule.escapes_spaces};
+  const std::string normalizer = rule.escapes_spaces
+    ? R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_text(mark) + "}"
+    : rule.nfc ? R"({"type":"NFC"})"
+               : "null";
+  const std::string members = R"("normalizer":)" + normalizer + R"(,"pre_tokenizer":)" +
+    (rule.characters ? words::split_json(rule.steps) : words::pre_tokenizer_json(rule.steps)) + R"(,"decoder":)" +
+    (rule.characters ? pieces_decoder_json(escaped) : std::string(R"({"type":"ByteLevel"})")) +
+    R"(,"model":{"type":"BPE","byte_fallback":)" + (rule.characters ? "true" : "false") + R"(,"ignore_merges":)" +
+    (rule.ignore_merges ? "true" : "false") + R"(,"vocab":)" + vocab_json(words.pieces()) + R"(,"merges":)" +
+    merges_of(metadata) + "}";
+  return finish(words, words.special(), members, {.bos = rule.bos, .sep = rule.sep},
+                added_json(words.pieces(), symbol_search::text), name);
 }
 
-std::shared_ptr<const tokenizer> make_sentencepiece(const vocabulary& words, const std::string& name) {
-  constexpr std::string_view mark = "\u2581";
-  auto special = special_ids_of(words);
+std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, const std::string& name) {
+  auto special = words.special();
   if (!special.unk)
     special.unk = 0;
+  words.read_scores();
   const bool prefix = words.metadata().boolean("tokenizer.ggml.add_space_prefix").value_or(true);
   const std::string space_to_mark = R"({"type":"Replace","pattern":{"String":" "},"content":)" + json_text(mark) + "}";
   const std::string normalizer = prefix ? R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" +
       json_text(mark) + "}," + space_to_mark + "]}"
                                         : space_to_mark;
-  const std::string head = R"("normalizer":)" + normalizer +
-    R"(,"pre_tokenizer":null,"decoder":{"type":"Sequence","decoders":[)" + R"({"type":"Replace","pattern":{"String":)" +
-    json_text(mark) + R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})" +
-    (prefix ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "") + "]}";
-  const std::string model = R"("byte_fallback":true,"fuse_unk":true,"unk_token":)" +
-    json_text(words.text(*special.unk)) + R"(,"merges":)" + merges_json(merges_from_scores(words));
-  return finish(words, special, head, model, true, name);
+  std::string members = R"("normalizer":)" + normalizer + R"(,"pre_tokenizer":null,"decoder":)" +
+    pieces_decoder_json({.dummy_prefix = prefix, .remove_extra_spaces = false}) + R"(,"model":)";
+  try {
+    members += scored_bpe_json(words.pieces(), *special.unk, true);
+  } catch (const std::invalid_argument& e) {
+    throw failure(errc::unsupported, words.metadata().label(tokens_key) + " " + e.what());
+  }
+  return finish(words, special, members, {.bos = true}, added_json(words.pieces(), symbol_search::text), name);
 }
 
-/// The parts of a tokenizer.json's pre_tokenizer that GGUF can express.
-struct word_cutting {
-  bool digits = false; // one by one
-  std::string regex;
-  bool gpt2_words = false;
-};
+/// The bytes of an array of u8 or i8, or of a missing one.
+std::string_view bytes_of(const gguf_metadata& metadata, std::string_view key) {
+  const auto* found = metadata.find(key);
+  if (!found)
+    return {};
+  if (found->type != gguf_type::array || (found->element != gguf_type::u8 && found->element != gguf_type::i8))
+    throw failure(errc::bad_file, metadata.label(key) + " must be an array of u8 or i8");
+  return {reinterpret_cast<const char*>(found->bytes.data()), found->bytes.size()};
+}
 
-void add_cutting(word_cutting& to, const json::value& step) {
+std::shared_ptr<const tokenizer> make_unigram(gguf_vocabulary& words, const std::string& name) {
+  const auto& metadata = words.metadata();
+  auto special = words.special();
+  if (!special.unk)
+    special.unk = words.pieces().find(piece_kind::unknown);
+  if (!special.unk)
+    throw failure(errc::bad_file, metadata.label("tokenizer.ggml.unknown_token_id") + " is missing");
+  words.read_scores();
+  const preparation how{
+    .charsmap = bytes_of(metadata, charsmap_key),
+    .dummy_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix").value_or(true),
+    .remove_extra_spaces = metadata.boolean("tokenizer.ggml.remove_extra_whitespaces").value_or(false)};
+  const bool bytes = words.pieces().find(piece_kind::byte).has_value();
+  const std::string members = R"("normalizer":)" + preparation_json(how, words.pieces()) +
+    R"(,"pre_tokenizer":null,"decoder":)" + pieces_decoder_json(how) + R"(,"model":)" +
+    unigram_json(words.pieces(), *special.unk, bytes);
+  return finish(words, special, members, {.eos = true}, added_json(words.pieces(), symbol_search::model), name);
+}
+
+/// "[CLS]", "[PAD]": files do not give all of them a type of their own.
+bool special_name(std::string_view text) {
+  return text.size() > 2 && text.starts_with('[') && text.ends_with(']') &&
+    std::ranges::all_of(text.substr(1, text.size() - 2), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+/// WordPiece. Files mark the tokens that begin words, not those that continue them.
+std::shared_ptr<const tokenizer> make_wordpiece(const gguf_vocabulary& words, const std::string& name) {
+  const auto& metadata = words.metadata();
+  auto special = words.special();
+  if (!special.bos)
+    special.bos = words.id("tokenizer.ggml.cls_token_id");
+  if (!special.bos)
+    special.bos = words.pieces().find("[CLS]");
+  if (!special.unk)
+    special.unk = words.pieces().find("[UNK]");
+  if (!special.unk)
+    throw failure(errc::bad_file, metadata.label("tokenizer.ggml.unknown_token_id") + " is missing");
+  const auto spelled = [](std::string_view text) {
+    if (text.starts_with(mark))
+      return std::string(text.substr(mark.size()));
+    return text.starts_with('[') && text.ends_with(']') ? std::string(text) : "##" + std::string(text);
+  };
+  piece_list pieces = words.pieces();
+  std::vector<std::string> texts;
+  for (auto& text : pieces.texts)
+    texts.push_back(spelled(text));
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    pieces.texts[i] = texts[i];
+    if (pieces.kinds[i] == piece_kind::normal && special_name(texts[i]))
+      pieces.kinds[i] = piece_kind::control;
+  }
+  const bool lower = metadata.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true);
+  const bool accents = metadata.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lower);
+  const std::string members = std::string(R"("normalizer":{"type":"BertNormalizer","lowercase":)") +
+    (lower ? "true" : "false") + R"(,"strip_accents":)" + (accents ? "true" : "false") +
+    R"(},"pre_tokenizer":{"type":"BertPreTokenizer"},"decoder":{"type":"WordPiece","prefix":"##"},)" +
+    R"("model":{"type":"WordPiece","unk_token":)" + json_text(pieces.texts[static_cast<std::size_t>(*special.unk)]) +
+    R"(,"vocab":)" + vocab_json(pieces) + "}";
+  return finish(words, special, members, {.bos = true, .sep = true}, added_json(pieces, symbol_search::text), name);
+}
+
+/// The parts of a tokenizer.json's pre_tokenizer that GGUF can express: expressions, one after the other. "?" for what
+/// it cannot.
+void add_steps(std::vector<std::string>& to, const json::value& step) {
   const auto type = json::find(step, "type");
   const auto is = [&](std::string_view name) {
     return type && type->is_string() && type->get_string().value() == name;
+  };
+  const auto flag = [&](std::string_view key, bool fallback) {
+    const auto found = json::find(step, key);
+    return found && found->is_bool() ? found->get_bool().value() : fallback;
   };
   if (is("Sequence")) {
     json::array steps;
     if (const auto found = json::find(step, "pretokenizers"); found && !found->get(steps))
       for (const json::value inner : steps)
-        add_cutting(to, inner);
+        add_steps(to, inner);
   } else if (is("Digits")) {
-    to.digits = true;
+    to.emplace_back(flag("individual_digits", false) ? R"(\p{N})" : "?");
   } else if (is("Split")) {
     const auto pattern = json::find(step, "pattern");
     const auto regex = pattern ? json::find(*pattern, "Regex") : std::nullopt;
-    to.regex += regex && regex->is_string() ? std::string(regex->get_string().value()) : "?";
+    to.push_back(regex && regex->is_string() ? std::string(regex->get_string().value()) : "?");
   } else if (is("ByteLevel")) {
-    const auto words = json::find(step, "use_regex");
-    to.gpt2_words = !words || !words->is_bool() || words->get_bool().value();
+    if (flag("use_regex", true))
+      to.emplace_back(words::gpt2);
   } else {
-    to.regex += "?";
+    to.emplace_back("?");
   }
+}
+
+/// The quantifier {1} means nothing.
+std::string plain(std::string regex) {
+  const auto at = regex.find("{1}");
+  return at == std::string::npos ? regex : regex.erase(at, 3);
 }
 
 } // namespace
 
 std::optional<std::string> gguf_pre_tokenizer(const json::value& pre_tokenizer, bool ignore_merges) {
-  word_cutting found;
-  add_cutting(found, pre_tokenizer);
+  std::vector<std::string> found;
+  add_steps(found, pre_tokenizer);
   std::optional<std::string> name;
-  for (const auto& rule : word_rules) {
-    // The quantifier {1} means nothing.
-    const auto plain = [](std::string regex) {
-      const auto at = regex.find("{1}");
-      return at == std::string::npos ? regex : regex.erase(at, 3);
-    };
-    const bool same = rule.digits.empty() ? found.regex.empty() && found.gpt2_words
-                                          : plain(found.regex) == plain(words_regex(rule)) && !found.gpt2_words;
-    if (!same || found.digits != rule.single_digits)
+  for (const auto& rule : word_rules()) {
+    if (rule.characters || !std::ranges::equal(found, rule.steps, {}, plain))
       continue;
     if (ignore_merges == rule.ignore_merges)
       return std::string(rule.name);
@@ -332,13 +301,20 @@ std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metada
   const auto model = metadata.string(model_key);
   if (!model)
     throw failure(errc::bad_file, metadata.label(model_key) + " is missing");
-  const vocabulary words(metadata);
+  gguf_vocabulary words(metadata);
   if (*model == "gpt2")
-    return make_byte_level(words, file);
+    return make_bpe(words, metadata.string(pre_key).value_or("default"), file);
+  if (*model == "gemma4")
+    return make_bpe(words, *model, file);
   if (*model == "llama")
     return make_sentencepiece(words, file);
+  if (*model == "t5")
+    return make_unigram(words, file);
+  if (*model == "bert")
+    return make_wordpiece(words, file);
   throw failure(errc::unsupported,
-                metadata.label(model_key) + " is " + shown(*model) + ", supported are gpt2 and llama");
+                metadata.label(model_key) + " is " + shown(*model) +
+                  ", supported are gpt2, llama, t5, bert and gemma4");
 }
 
 std::optional<chat_template> make_gguf_chat_template(const gguf_file& file) {
@@ -346,8 +322,8 @@ std::optional<chat_template> make_gguf_chat_template(const gguf_file& file) {
   const auto source = metadata.string(template_key);
   if (!source)
     return std::nullopt;
-  const vocabulary words(metadata);
-  const auto special = special_ids_of(words);
+  const gguf_vocabulary words(metadata);
+  const auto special = words.special();
   const auto text = [&](std::optional<token_id> id) { return id ? std::string(words.text(*id)) : std::string(); };
   try {
     return chat_template::parse(*source, text(special.bos), text(special.eos));

@@ -115,7 +115,7 @@ std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
     throw failure(errc::unsupported, model + " has no tokenizer");
   const auto path = path_of_model(model);
   const auto file = gguf_file_of(path);
-  return file ? make_gguf_tokenizer(gguf_file(*file)) : tokenizer::load(path);
+  return file ? make_gguf_tokenizer(gguf_file(*file, gguf_part::metadata)) : tokenizer::load(path);
 }
 
 } // namespace troupe

@@ -44,8 +44,8 @@ std::string path_of_model(const std::string& model);
 /// The GGUF file that the path `model` stands for, or nothing for other folders. Throws as `open_model`.
 std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
 
-/// The tokenizer alone, from a folder that needs no other files or from a .gguf file, of whatever architecture. Throws
-/// as `open_model`.
+/// The tokenizer alone, from a folder that needs no other files or from a .gguf file, whatever its architecture and
+/// tensors. Throws as `open_model`.
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
 
 /// ".gguf", ignoring case.

@@ -53,7 +53,7 @@ void refuse_folder(const fs::path& folder, missing what) {
            ".gguf file",
            errc::not_found);
   if (what == missing::tokenizer) {
-    if (has("tokenizer.model") || has("vocab.json") || has("vocab.txt") || has("spiece.model"))
+    if (has("vocab.json") || has("vocab.txt") || has("spiece.model"))
       refuse("has no tokenizer.json, only the tokenizer of an older format; in Python, "
              "transformers.AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes one");
     throw failure(errc::not_found, (folder / "tokenizer.json").string() + ": no such file");

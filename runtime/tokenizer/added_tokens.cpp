@@ -43,7 +43,7 @@ std::optional<prefix_tree::hit> prefix_tree::find(std::string_view text, std::si
   return std::nullopt;
 }
 
-added_tokens::added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer) {
+added_tokens::added_tokens(const json::reader& list, const vocabulary& model, const normalizer& normalizer) {
   const auto items = list.items();
   std::size_t bytes = 0;
   for (const auto& item : items)
@@ -73,7 +73,7 @@ added_tokens::added_tokens(const json::reader& list, const bpe& model, const nor
                   std::to_string(id));
     token.decoded = token.content;
     if (token.normalized) {
-      section text{token.content, false};
+      section text{token.content, false, true};
       try {
         normalizer.apply(text, scratch);
       } catch (const failure& f) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/support/json_reader.hpp"
-#include "runtime/tokenizer/bpe.hpp"
+#include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 
 #include <array>
@@ -52,7 +52,7 @@ class added_tokens {
 public:
   added_tokens() = default;
   /// From the `added_tokens` of tokenizer.json. Throws failure if a token is malformed or its id contradicts the model.
-  added_tokens(const json::reader& list, const bpe& model, const normalizer& normalizer);
+  added_tokens(const json::reader& list, const vocabulary& model, const normalizer& normalizer);
 
   /// A part of a text: an added token (id >= 0) or the text between two.
   struct part {

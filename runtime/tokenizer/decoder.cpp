@@ -250,6 +250,33 @@ private:
   bool drops_;
 };
 
+/// Takes back the spaces that BERT's pre-tokenizer makes of English.
+std::string tidied(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> rules[] = {
+    {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+    {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [what, by] : rules)
+    text = replace_all(text, what, by);
+  return text;
+}
+
+/// Tokens continue the one before if they have the prefix; a space goes before the others.
+class wordpiece_step : public whole_token_step {
+public:
+  wordpiece_step(std::string_view prefix, bool tidies) : prefix_(prefix), tidies_(tidies) {}
+
+private:
+  void token(std::string_view text) override {
+    std::string out(text);
+    if (!std::exchange(first_, false))
+      out = text.starts_with(prefix_) ? out.substr(prefix_.size()) : " " + out;
+    next->push(tidies_ ? tidied(std::move(out)) : out, true);
+  }
+  std::string_view prefix_;
+  bool tidies_;
+  bool first_ = true;
+};
+
 std::string replaced(std::string_view text, const pattern& what, std::string_view content) {
   match_scratch scratch;
   return what.replace(text, content, scratch);
@@ -325,11 +352,20 @@ void decoder::add(const json::reader& description) {
     const bool has_prefix = scheme ? scheme->string() != "never" : description.boolean("add_prefix_space", true);
     steps_.push_back({[=] { return std::make_unique<metaspace_step>(mark, has_prefix); },
                       [=](std::string_view token) { return replace_all(token, mark, " "); }});
+  } else if (type == "WordPiece") {
+    const std::string prefix(description.at("prefix").string());
+    const bool tidies = description.boolean("cleanup", true);
+    most_growth_ = 2 * most_growth_ + 1; // a space, and " do not" to " don't"
+    steps_.push_back({[=] { return std::make_unique<wordpiece_step>(prefix, tidies); },
+                      [=](std::string_view token) {
+                        return token.starts_with(prefix) ? std::string(token.substr(prefix.size()))
+                                                         : " " + std::string(token);
+                      }});
   } else {
-    description.refuse(
-      "is a decoder of type `" + std::string(type) +
-        "`, which is not supported (ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence are)",
-      errc::unsupported);
+    description.refuse("is a decoder of type `" + std::string(type) +
+                         "`, which is not supported (ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, "
+                         "WordPiece and Sequence are)",
+                       errc::unsupported);
   }
 }
 

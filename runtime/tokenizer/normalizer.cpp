@@ -1,8 +1,12 @@
 #include "runtime/tokenizer/normalizer.hpp"
 
+#include "runtime/tokenizer/charsmap.hpp"
+#include "runtime/tokenizer/formats/base64.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <stdexcept>
 
 namespace troupe::tokenization {
 
@@ -54,6 +58,67 @@ void replace(section& s, const pattern& what, const std::string& content, match_
   for (const auto& part : parts)
     out += part.match ? std::string_view(content) : std::string_view(s.text).substr(part.begin, part.end - part.begin);
   s.text = std::move(out);
+}
+
+/// Drops the characters for which `drops` holds, and maps the others.
+template <class Drops, class Map>
+void filter(section& s, const Drops& drops, const Map& map) {
+  std::string out;
+  out.reserve(s.text.size());
+  for (std::size_t pos = 0; pos < s.text.size();) {
+    const bool first = pos == 0;
+    const char32_t c = next_char(s.text, pos);
+    if (!drops(c))
+      append_char(out, map(c));
+    else if (first)
+      s.at_start = false;
+  }
+  s.text = std::move(out);
+}
+
+char32_t itself(char32_t c) { return c; }
+
+/// Control characters are dropped, and all kinds of space become spaces.
+void clean(section& s) {
+  const auto is_space = [](char32_t c) { return c == '\t' || c == '\n' || c == '\r' || is_whitespace(c); };
+  filter(
+    s, [](char32_t c) { return c == 0 || c == 0xFFFD || (is_other(c) && c != '\t' && c != '\n' && c != '\r'); },
+    [&](char32_t c) { return is_space(c) ? U' ' : c; });
+}
+
+void space_out_chinese(section& s, match_scratch& scratch) {
+  std::string out;
+  out.reserve(s.text.size());
+  for (std::size_t pos = 0; pos < s.text.size();) {
+    const auto begin = pos;
+    const bool apart = is_chinese(next_char(s.text, pos));
+    out += apart ? " " : "";
+    out.append(s.text, begin, pos - begin);
+    out += apart ? " " : "";
+  }
+  scratch.growth.charge(s.text.size(), out.size());
+  s.text = std::move(out);
+}
+
+/// As the normalizer of texts for machine translation, "Nmt", does.
+bool nmt_drops(char32_t c) {
+  return (c >= 1 && c <= 8) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+}
+char32_t nmt_maps(char32_t c) {
+  const bool space = c == 9 || c == 10 || c == 12 || c == 13 || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+    c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+  return space ? U' ' : c;
+}
+
+charsmap parse_charsmap(const json::reader& where) {
+  const auto bytes = decode_base64(where.string());
+  if (!bytes)
+    where.refuse("is not valid base64");
+  try {
+    return charsmap(*bytes);
+  } catch (const std::invalid_argument& e) {
+    where.refuse(e.what());
+  }
 }
 
 } // namespace
@@ -114,12 +179,82 @@ void normalizer::add(const json::reader& description) {
     if (what.literal().empty() || what.literal().size() > content.size())
       shrinks_ = 0;
     steps_.push_back([what, content](section& s, match_scratch& scratch) { replace(s, what, content, scratch); });
-  } else {
-    description.refuse(
-      "is a normalizer of type `" + std::string(type) +
-        "`, which is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, Replace and Sequence are)",
-      errc::unsupported);
+  } else if (!add_of_sentencepiece(type, description) && !add_of_bert(type, description)) {
+    description.refuse("is a normalizer of type `" + std::string(type) +
+                         "`, which is not supported (NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Prepend, "
+                         "Replace, Precompiled, Nmt, BertNormalizer and Sequence are)",
+                       errc::unsupported);
   }
+}
+
+/// `SentencePiece` is Troupe's own: all that a SentencePiece model does to a text.
+bool normalizer::add_of_sentencepiece(std::string_view type, const json::reader& description) {
+  const auto map_of = [&] {
+    const auto field = description.child("precompiled_charsmap");
+    return field ? parse_charsmap(*field) : charsmap();
+  };
+  if (type == "Nmt") {
+    steps_.push_back([](section& s, match_scratch&) { filter(s, nmt_drops, nmt_maps); });
+  } else if (type == "Precompiled") {
+    steps_.push_back([map = std::make_shared<const charsmap>(map_of())](section& s, match_scratch& scratch) {
+      if (!map->empty())
+        s.text = map_graphemes(*map, s.text, scratch.growth);
+    });
+  } else if (type == "SentencePiece") {
+    auto rules = std::make_shared<sentencepiece_rules>();
+    rules->map = map_of();
+    std::vector<trie::entry> kept;
+    if (const auto list = description.child("kept"))
+      for (const auto& item : list->items()) {
+        if (item.string().size() > longest_added_token)
+          item.refuse("has " + std::to_string(item.string().size()) + " bytes, at most " +
+                        std::to_string(longest_added_token) + " are supported",
+                      errc::unsupported);
+        kept.push_back({item.string(), 0});
+      }
+    rules->kept = trie(std::move(kept));
+    rules->dummy_prefix = description.boolean("add_dummy_prefix", true);
+    rules->remove_extra_spaces = description.boolean("remove_extra_whitespaces", true);
+    rules->escape_spaces = description.boolean("escape_whitespaces", true);
+    steps_.push_back([rules = std::shared_ptr<const sentencepiece_rules>(rules)](section& s, match_scratch& scratch) {
+      s.text = prepare_sentencepiece(*rules, s.text, !s.is_token, scratch.growth);
+    });
+    if (rules->map.empty() && !rules->remove_extra_spaces)
+      return true;
+  } else {
+    return false;
+  }
+  shrinks_ = 0;
+  return true;
+}
+
+bool normalizer::add_of_bert(std::string_view type, const json::reader& description) {
+  if (type == "StripAccents") {
+    steps_.push_back([](section& s, match_scratch&) { filter(s, is_mark, itself); });
+  } else if (type == "BertNormalizer") {
+    const bool cleans = description.boolean("clean_text", true);
+    const bool chinese = description.boolean("handle_chinese_chars", true);
+    const bool lower = description.boolean("lowercase", true);
+    const bool accents = description.boolean("strip_accents", lower); // null: as `lowercase`
+    steps_.push_back([=](section& s, match_scratch& scratch) {
+      if (cleans)
+        clean(s);
+      if (chinese)
+        space_out_chinese(s, scratch);
+      const auto before = s.text.size();
+      if (accents) {
+        to_form(s, normal_form::nfd);
+        filter(s, is_nonspacing, itself);
+      }
+      if (lower)
+        s.text = lowercase(s.text);
+      scratch.growth.charge(before, s.text.size());
+    });
+  } else {
+    return false;
+  }
+  shrinks_ = 0;
+  return true;
 }
 
 } // namespace troupe::tokenization

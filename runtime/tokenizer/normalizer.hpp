@@ -14,6 +14,7 @@ namespace troupe::tokenization {
 struct section {
   std::string text;
   bool at_start = false; // whether it begins the whole input, for Metaspace's `first`
+  bool is_token = false; // the content of an added token: SentencePiece puts nothing around it
 };
 
 using normalizer_step = std::function<void(section&, match_scratch&)>;
@@ -31,6 +32,8 @@ public:
 
 private:
   void add(const json::reader& description);
+  bool add_of_sentencepiece(std::string_view type, const json::reader& description);
+  bool add_of_bert(std::string_view type, const json::reader& description);
   std::vector<normalizer_step> steps_;
   std::size_t shrinks_ = 1;
 };

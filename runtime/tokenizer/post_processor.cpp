@@ -1,6 +1,6 @@
 #include "runtime/tokenizer/post_processor.hpp"
 
-#include "runtime/tokenizer/bpe.hpp"
+#include "runtime/tokenizer/models/token_model.hpp"
 
 #include <algorithm>
 

@@ -285,10 +285,16 @@ void pre_tokenizer::add(const json::reader& description) {
     drops_ = true;
     steps_.push_back(
       [](word_list& list, match_scratch& scratch) { split_at_chars(list, scratch, behavior::removed, is_whitespace); });
+  } else if (type == "BertPreTokenizer") {
+    drops_ = true;
+    steps_.push_back([](word_list& list, match_scratch& scratch) {
+      split_at_chars(list, scratch, behavior::removed, is_whitespace);
+      split_at_chars(list, scratch, behavior::isolated, is_punctuation);
+    });
   } else {
     description.refuse("is a pre-tokenizer of type `" + std::string(type) +
                          "`, which is not supported (ByteLevel, Split, Metaspace, Digits, Punctuation, Whitespace, "
-                         "WhitespaceSplit and Sequence are)",
+                         "WhitespaceSplit, BertPreTokenizer and Sequence are)",
                        errc::unsupported);
   }
 }

@@ -3,8 +3,9 @@
 #include "runtime/support/file_state.hpp"
 #include "runtime/support/not_a_model.hpp"
 #include "runtime/tokenizer/added_tokens.hpp"
-#include "runtime/tokenizer/bpe.hpp"
 #include "runtime/tokenizer/decoder.hpp"
+#include "runtime/tokenizer/formats/older_folder.hpp"
+#include "runtime/tokenizer/models/token_model.hpp"
 #include "runtime/tokenizer/normalizer.hpp"
 #include "runtime/tokenizer/post_processor.hpp"
 #include "runtime/tokenizer/pre_tokenizer.hpp"
@@ -18,7 +19,7 @@ using namespace tokenization;
 
 /// The order of members matters: added tokens need the normalizer, and the post-processor looks up tokens.
 struct tokenizer::parts {
-  bpe model;
+  std::unique_ptr<const token_model> model;
   normalizer normalize;
   added_tokens added;
   pre_tokenizer pre_tokenize;
@@ -27,9 +28,10 @@ struct tokenizer::parts {
   named_tokens special;
 
   explicit parts(const json::reader& root)
-    : model(root.at("model")),
+    : model(make_token_model(root.at("model"))),
       normalize(made_from<normalizer>(root.child("normalizer"))),
-      added(root.child("added_tokens") ? added_tokens(*root.child("added_tokens"), model, normalize) : added_tokens()),
+      added(root.child("added_tokens") ? added_tokens(*root.child("added_tokens"), model->words(), normalize)
+                                       : added_tokens()),
       pre_tokenize(made_from<pre_tokenizer>(root.child("pre_tokenizer"))),
       post_process(root.child("post_processor")
                      ? post_processor(*root.child("post_processor"), [this](token_id id) { return has(id); })
@@ -37,7 +39,7 @@ struct tokenizer::parts {
       decode(made_from<decoder>(root.child("decoder"))) {
     if (const auto version = root.child("version"); version && version->string() != "1.0")
       version->refuse("is `" + std::string(version->string()) + "`; only 1.0 is supported", errc::unsupported);
-    const auto longest = std::max(model.longest_token(), added.longest_token());
+    const auto longest = std::max(model->words().longest(), added.longest_token());
     if (static_cast<double>(longest) * decode.most_growth() > static_cast<double>(longest_decoded_token))
       root.refuse("can make a text of more than " + std::to_string(longest_decoded_token) +
                     " bytes of one token: its longest has " + std::to_string(longest) +
@@ -50,11 +52,11 @@ struct tokenizer::parts {
     return description ? Part(*description) : Part();
   }
 
-  bool has(token_id id) const { return added.find(id) || model.has(id); }
+  bool has(token_id id) const { return added.find(id) || model->words().has(id); }
 
   std::optional<token_id> id_of(std::string_view token) const {
     const auto found = added.id_of(token);
-    return found ? found : model.id_of(token);
+    return found ? found : model->words().id_of(token);
   }
 
   /// The decoder's input for a token; nothing if it is skipped or does not exist.
@@ -64,16 +66,24 @@ struct tokenizer::parts {
         return std::nullopt;
       return token->decoded;
     }
-    return model.has(id) ? std::optional(model.token(id)) : std::nullopt;
+    return model->words().has(id) ? std::optional(model->words().text(id)) : std::nullopt;
   }
 };
 
 std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
-  if (!is_there(file))
-    refuse_folder(folder, missing::tokenizer);
-  const auto document = json::document::load(file, files::tokenizer);
-  auto result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
+  std::unique_ptr<parts> result;
+  if (is_there(file)) {
+    const auto document = json::document::load(file, files::tokenizer);
+    result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
+  } else {
+    const auto older = find_older_tokenizer(folder);
+    if (!older)
+      refuse_folder(folder, missing::tokenizer);
+    const auto document = json::document::parse(older->json, older->file);
+    result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
+    result->special = {older->bos, older->eos, older->unk};
+  }
   const auto config_file = folder / "tokenizer_config.json";
   if (is_there(config_file)) {
     const auto config_document = json::document::load(config_file);
@@ -84,9 +94,13 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
         return std::nullopt;
       return result->id_of(found->is_object() ? found->at("content").string() : found->string());
     };
-    result->special.bos = named("bos_token");
-    result->special.eos = named("eos_token");
-    result->special.unk = named("unk_token");
+    const auto set = [&](std::optional<token_id>& id, std::string_view key) {
+      if (const auto found = named(key); found || config.child(key))
+        id = found;
+    };
+    set(result->special.bos, "bos_token");
+    set(result->special.eos, "eos_token");
+    set(result->special.unk, "unk_token");
   }
   return std::make_shared<const tokenizer>(std::move(result));
 }
@@ -108,7 +122,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
     throw failure(errc::bad_request, "the text is not valid UTF-8");
   match_scratch scratch;
   scratch.growth = growth_budget(text.size());
-  bpe_scratch words_scratch;
+  word_scratch words_scratch;
   word_list words;
   section raw, part;
   std::vector<token_id> ids;
@@ -129,7 +143,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
       part.at_start = raw.at_start && inner.begin == 0;
       parts_->pre_tokenize.apply(part, words, scratch);
       for (const auto& word : words.words)
-        parts_->model.encode(words.view(word), words_scratch, ids);
+        parts_->model->encode(words.view(word), words_scratch, ids);
     }
   }
   return parts_->post_process.apply(std::move(ids), add_special_tokens);
@@ -158,17 +172,17 @@ std::size_t tokenizer::most_bytes_per_token() const {
   const auto added = parts_->added.most_bytes_per_token();
   const auto words = parts_->pre_tokenize.drops()
     ? 0
-    : parts_->model.most_bytes_per_token(parts_->pre_tokenize.byte_level());
+    : parts_->model->most_bytes_per_token(parts_->pre_tokenize.byte_level());
   return added == 0 || words == 0 ? 0 : std::max(added, words) * parts_->normalize.shrinks();
 }
 
-std::size_t tokenizer::vocab_size() const { return std::max(parts_->model.id_end(), parts_->added.id_end()); }
+std::size_t tokenizer::vocab_size() const { return std::max(parts_->model->words().id_end(), parts_->added.id_end()); }
 
 std::optional<token_id> tokenizer::id_of(std::string_view token) const { return parts_->id_of(token); }
 
 std::string_view tokenizer::token(token_id id) const {
   const auto* added = parts_->added.find(id);
-  return added ? std::string_view(added->content) : parts_->model.token(id);
+  return added ? std::string_view(added->content) : parts_->model->words().text(id);
 }
 
 std::string tokenizer::token_bytes(token_id id) const {

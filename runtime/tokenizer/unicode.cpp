@@ -63,6 +63,39 @@ bool is_punctuation(char32_t c) {
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 
+bool is_mark(char32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+}
+
+bool is_nonspacing(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
+
+bool is_other(char32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
+}
+
+bool is_chinese(char32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+    (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+    (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+std::size_t grapheme_end(std::string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  auto last = static_cast<utf8proc_int32_t>(next_char(text, end));
+  utf8proc_int32_t state = 0;
+  while (end < text.size()) {
+    std::size_t after = end;
+    const auto next = static_cast<utf8proc_int32_t>(next_char(text, after));
+    if (utf8proc_grapheme_break_stateful(last, next, &state))
+      break;
+    last = next;
+    end = after;
+  }
+  return end;
+}
+
 std::string normalize(std::string_view text, normal_form form) {
   const bool compose = form == normal_form::nfc || form == normal_form::nfkc;
   const bool compatible = form == normal_form::nfkc || form == normal_form::nfkd;

@@ -22,6 +22,13 @@ bool is_whitespace(char32_t c);  // White_Space
 bool is_word(char32_t c);        // \w of UTS 18: Alphabetic, M, Nd, Pc, Join_Control
 bool is_numeric(char32_t c);     // N
 bool is_punctuation(char32_t c); // P, and all ASCII symbols
+bool is_mark(char32_t c);        // M
+bool is_nonspacing(char32_t c);  // Mn
+bool is_other(char32_t c);       // Cc, Cf, Co: neither printed nor space, but for control characters such as tabs
+bool is_chinese(char32_t c);     // ideographs, as BERT's tokenizers set them apart
+
+/// The end of the extended grapheme cluster that starts at `begin`, which is less than the text's size.
+std::size_t grapheme_end(std::string_view text, std::size_t begin);
 
 enum class normal_form : std::uint8_t { nfc, nfd, nfkc, nfkd };
 /// O(n log n) even for long runs of combining marks.

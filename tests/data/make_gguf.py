@@ -218,8 +218,10 @@ def forward(config, weights, ids, divisors=None, floats=()):
     return linear(norm(x, "model.norm.weight")[-1], head).round(5).tolist()
 
 
-QUANTISED = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K]
-F16_FIELDS = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208]}
+QUANTISED = [T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q5_K, T.Q6_K,
+             T.Q2_K, T.Q3_K, T.IQ4_NL, T.IQ4_XS, T.MXFP4]  # fmt: skip
+F16_FIELDS = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q5_K: [0, 2], T.Q6_K: [208],
+              T.Q2_K: [80, 82], T.Q3_K: [108], T.IQ4_NL: [0], T.IQ4_XS: [0], T.MXFP4: []}  # fmt: skip
 
 
 def random_blocks(random, kind, rows, columns, scale):
@@ -237,8 +239,11 @@ def write_blocks(file):
     for kind in QUANTISED:
         count = 5 * GGML_QUANT_SIZES[kind][0]
         blocks = random_blocks(random, kind, 1, count, 0.1)
-        tiny = F16_FIELDS[kind][0]
-        blocks[0, tiny : tiny + 2] = [3, 0]  # a subnormal scale
+        if kind == T.MXFP4:
+            blocks[0, :: GGML_QUANT_SIZES[kind][1]] = [0, 1, 2, 120, 250]  # exponents, two of subnormal scales
+        else:
+            tiny = F16_FIELDS[kind][0]
+            blocks[0, tiny : tiny + 2] = [3, 0]  # a subnormal scale
         w.add_tensor(kind.name, blocks, raw_dtype=kind)
         w.add_tensor(f"{kind.name}.f32", dequantize(blocks, kind).reshape(1, count))
     finish(w)

@@ -1,5 +1,6 @@
 """Writes tokenizers.json: small tokenizers that differ in one part each, with texts as the `tokenizers` package encodes
-and decodes them. The unit tests replay it. Needs `pip install tokenizers` (0.23). Usage:
+and decodes them. The unit tests replay it. Needs `pip install tokenizers sentencepiece` (0.23, 0.2)
+and older_tokenizers/, which make_older_tokenizers.py writes. Usage:
 
     python make_tokenizers.py tokenizers.json
 
@@ -7,9 +8,12 @@ and decodes them. The unit tests replay it. Needs `pip install tokenizers` (0.23
 """
 
 import argparse
+import base64
 import json
 import random
 import sys
+
+from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -160,6 +164,45 @@ def characters(vocab_size, tokens=(), **options):
     return model
 
 
+def unigram(vocab_size, tokens=(), **options):
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.train_from_iterator(
+        CORPUS + [line.lower() for line in CORPUS[:3]],
+        trainers.UnigramTrainer(
+            vocab_size=vocab_size, special_tokens=["<unk>", *tokens], unk_token="<unk>", show_progress=False
+        ),
+    )
+    model = json.loads(t.to_str())["model"]
+    model["vocab"] = [[token, round(score, 6)] for token, score in model["vocab"]]
+    model.update(options)
+    return model
+
+
+def wordpiece(**options):
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.train_from_iterator(
+        CORPUS,
+        trainers.WordPieceTrainer(
+            vocab_size=260, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False
+        ),
+    )
+    model = json.loads(t.to_str())["model"]
+    model.update(options)
+    return model
+
+
+def charsmap():
+    """The small map that make_older_tokenizers.py trained a SentencePiece model with."""
+    from sentencepiece import sentencepiece_model_pb2 as pb
+
+    proto = pb.ModelProto()
+    proto.ParseFromString((Path(__file__).parent / "older_tokenizers/unigram-rules/tokenizer.model").read_bytes())
+    return base64.b64encode(proto.normalizer_spec.precompiled_charsmap).decode()
+
+
 def models_by_name():
     byte = byte_level()
     spelled = dict(byte, merges=[" ".join(m) for m in byte["merges"]])
@@ -177,6 +220,10 @@ def models_by_name():
         "sp_fused": characters(160, start, unk_token="<unk>", fuse_unk=True),
         "sp_unfused": characters(160, start, unk_token="<unk>"),
         "sp_silent": characters(160, start),
+        "unigram": unigram(250, ["<s>", "</s>"]),
+        "unigram_bytes": unigram(500, bytes_, byte_fallback=True),
+        "wordpiece": wordpiece(),
+        "wordpiece_short": wordpiece(max_input_chars_per_word=7),
     }
 
 
@@ -440,6 +487,53 @@ def variants():
         yield "decoder " + name, "sp", dict(
             normalizer=SPACES, decoder=sequence("decoders", *steps), added_tokens=SP_TOKENS
         ), []
+    precompiled = {"type": "Precompiled", "precompiled_charsmap": charsmap()}
+    squeezed = {"type": "Replace", "pattern": regex(" {2,}"), "content": " "}
+    mapped = ["A", "AB", "É", "e\u0301", "ﬁ", "…", "\u200b", "カ\u3099", "\r\n", "Å"]
+    yield "unigram", "unigram", dict(pre_tokenizer=metaspace(), decoder=metaspace(), added_tokens=SP_TOKENS), []
+    yield "unigram whole", "unigram", dict(normalizer=SPACES, decoder=metaspace()), []
+    yield "t5", "unigram", dict(
+        normalizer=precompiled,
+        pre_tokenizer=metaspace(),
+        decoder=metaspace(),
+        added_tokens=SP_TOKENS,
+        post_processor=template([], [("</s>", [2])]),
+    ), mapped
+    yield "xlm-roberta", "unigram", dict(
+        normalizer=sequence("normalizers", precompiled, squeezed),
+        pre_tokenizer=sequence("pretokenizers", {"type": "WhitespaceSplit"}, metaspace()),
+        decoder=metaspace(),
+        added_tokens=SP_TOKENS,
+        post_processor=template([("<s>", [1])], [("</s>", [2])]),
+    ), mapped
+    yield "unigram with bytes", "unigram_bytes", dict(
+        normalizer=SPACES, decoder=sequence("decoders", REPLACE_OUT, FALLBACK, FUSE)
+    ), []
+    yield "nmt", "unigram", dict(
+        normalizer=sequence("normalizers", {"type": "Nmt"}, {"type": "NFKC"}, {"type": "StripAccents"}),
+        pre_tokenizer=metaspace("first"),
+        decoder=metaspace("first"),
+    ), ["\x01", "\u200b", "\u2581", "\ufeff"]
+    bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
+    bert_tokens = [added(t, special=True) for t in ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]]
+    out = lambda cleanup: {"type": "WordPiece", "prefix": "##", "cleanup": cleanup}
+    odd = ["[CLS]", "don't", "do not", " n't", "isn't", " .", "\u00ad", "\ue000", "\U0001d165", "ĳ", "Ё", "㐀", "豈"]
+    for name, change in [
+        ("bert", {}),
+        ("bert cased", {"lowercase": False}),
+        ("bert accents", {"strip_accents": False}),
+        ("bert plain", {"clean_text": False, "handle_chinese_chars": False, "strip_accents": True, "lowercase": False}),
+    ]:
+        yield name, "wordpiece", dict(
+            normalizer={**bert, **change},
+            pre_tokenizer={"type": "BertPreTokenizer"},
+            decoder=out(name == "bert"),
+            added_tokens=bert_tokens,
+            post_processor=template([("[CLS]", [2])], [("[SEP]", [3])]),
+        ), odd
+    yield "bert, short words", "wordpiece_short", dict(
+        normalizer=bert, pre_tokenizer={"type": "BertPreTokenizer"}, decoder=out(True)
+    ), odd
 
 
 def main():
@@ -453,6 +547,8 @@ def main():
     result = {"models": models_, "tokenizers": []}
     for name, model, parts, extra in variants():
         vocab = models_[model]["vocab"]
+        if isinstance(vocab, list):
+            vocab = {token: i for i, (token, _) in enumerate(vocab)}
         tokens, next_id = [], len(vocab)
         for token in parts.get("added_tokens", []):
             if token["content"] in vocab:

@@ -33,9 +33,11 @@ struct quantised_weights {
       at[0] = static_cast<std::uint8_t>(bits);
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
-    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
+      set_exponent(format, &blocks[at]);
       for (const std::size_t offset : f16_offsets(format))
         scale(&blocks[at + offset]);
+    }
   }
 
   weight_group group(std::size_t row, std::size_t index) const {
@@ -57,10 +59,10 @@ struct quantised_weights {
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t first = 0; first < cols; first += group_inputs) {
         const auto g = group(r, first / group_inputs);
-        const double d = reference::value(&g.d, dtype::f16, 0);
-        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minimum;
+        const double d = reference::value(&g.d, g.bf16_scale ? dtype::bf16 : dtype::f16, 0);
+        const double m = reference::value(&g.m, dtype::f16, 0);
         for (std::size_t i = 0; i < group_inputs && first + i < cols; ++i) {
-          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero);
+          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero), minimum = m * g.minima[i / 16];
           all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;
         }
       }

@@ -54,7 +54,7 @@ struct generator {
   }
 };
 
-/// Byte offsets of a block's f16 scales and minima.
+/// Byte offsets of a block's f16 scales and minima. Those of mxfp4 are a byte, set by `set_exponent`.
 inline std::vector<std::size_t> f16_offsets(weight_format f) {
   switch (f) {
     case weight_format::q4_1:
@@ -62,8 +62,17 @@ inline std::vector<std::size_t> f16_offsets(weight_format f) {
     case weight_format::q4_k:
     case weight_format::q5_k: return {0, 2};
     case weight_format::q6_k: return {208};
+    case weight_format::q2_k: return {80, 82};
+    case weight_format::q3_k: return {108};
+    case weight_format::mxfp4: return {};
     default: return {0};
   }
+}
+
+/// Makes a block's exponent, if it has one, moderate: 2^-13 to 2^-6.
+inline void set_exponent(weight_format f, std::uint8_t* block) {
+  if (f == weight_format::mxfp4)
+    block[0] = static_cast<std::uint8_t>(115 + block[0] % 8);
 }
 
 /// Numbers as stored in a checkpoint or an activation tensor.

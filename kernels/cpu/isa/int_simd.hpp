@@ -31,6 +31,18 @@ inline ivec broadcast_word(const std::uint32_t* p) {
 inline vec as_floats(ivec x) { return {_mm512_castsi512_ps(x.v)}; }
 inline ivec low_halves(ivec x) { return {_mm512_and_si512(x.v, _mm512_set1_epi8(15))}; }
 inline ivec high_halves(ivec x) { return low_halves({_mm512_srli_epi32(x.v, 4)}); }
+/// The bits of `mask` in bytes that are moved down by `shift` bits (up if negative).
+inline ivec bits_of(ivec x, int shift, int mask) {
+  const auto words = (__v16su)x.v;
+  const auto moved = (__m512i)(shift > 0 ? words >> shift : words << -shift);
+  return {_mm512_and_si512(moved, _mm512_set1_epi8(static_cast<char>(mask)))};
+}
+inline ivec joined(ivec x, ivec y) { return {_mm512_or_si512(x.v, y.v)}; }
+/// Entries of a table of 16 bytes at places 0 to 15.
+inline ivec looked_up(const std::uint8_t* table, ivec places) {
+  const auto entries = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm512_shuffle_epi8(entries, places.v)};
+}
 inline vec load_bytes(const std::int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
@@ -89,6 +101,21 @@ inline ivec low_halves(ivec x) {
   return {_mm256_and_si256(x.a, mask), _mm256_and_si256(x.b, mask)};
 }
 inline ivec high_halves(ivec x) { return low_halves({_mm256_srli_epi32(x.a, 4), _mm256_srli_epi32(x.b, 4)}); }
+/// The bits of `mask` in bytes that are moved down by `shift` bits (up if negative).
+inline ivec bits_of(ivec x, int shift, int mask) {
+  const auto moved = [&](__m256i half) {
+    const auto words = (__v8su)half;
+    return _mm256_and_si256((__m256i)(shift > 0 ? words >> shift : words << -shift),
+                            _mm256_set1_epi8(static_cast<char>(mask)));
+  };
+  return {moved(x.a), moved(x.b)};
+}
+inline ivec joined(ivec x, ivec y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+/// Entries of a table of 16 bytes at places 0 to 15.
+inline ivec looked_up(const std::uint8_t* table, ivec places) {
+  const auto entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, places.a), _mm256_shuffle_epi8(entries, places.b)};
+}
 inline __m256i high_bits(__m256i high, int position, int mask) {
   const auto words = (__v8su)high;
   const auto moved = (__m256i)(position > 4 ? words >> (position - 4) : words << (4 - position));
@@ -194,6 +221,25 @@ inline ivec high_halves(ivec x) {
   for (auto& word : x.x)
     word >>= 4;
   return low_halves(x);
+}
+/// The bits of `mask` in bytes that are moved down by `shift` bits (up if negative).
+inline ivec bits_of(ivec x, int shift, int mask) {
+  for (auto& word : x.x)
+    word = (shift > 0 ? word >> shift : word << -shift) & static_cast<std::uint32_t>(mask) * 0x01010101;
+  return x;
+}
+inline ivec joined(ivec x, const ivec& y) {
+  for (int i = 0; i < lanes; ++i)
+    x.x[i] |= y.x[i];
+  return x;
+}
+/// Entries of a table of 16 bytes at places 0 to 15.
+inline ivec looked_up(const std::uint8_t* table, ivec places) {
+  for (auto& word : places.x)
+    word = static_cast<std::uint32_t>(table[word & 15]) | static_cast<std::uint32_t>(table[word >> 8 & 15]) << 8 |
+      static_cast<std::uint32_t>(table[word >> 16 & 15]) << 16 |
+      static_cast<std::uint32_t>(table[word >> 24 & 15]) << 24;
+  return places;
 }
 /// codes | the bits of `mask` in `high`, moved from bit `position` of each byte to bit 4.
 inline ivec add_high_bits(ivec codes, const ivec& high, int position, int mask) {

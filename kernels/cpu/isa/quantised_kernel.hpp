@@ -39,6 +39,11 @@ inline auto with_kind(weight_kind kind, const F& f) {
     case weight_kind::q4_min: return f.template operator()<weight_kind::q4_min>();
     case weight_kind::q4_k: return f.template operator()<weight_kind::q4_k>();
     case weight_kind::q5_k: return f.template operator()<weight_kind::q5_k>();
+    case weight_kind::q3_k: return f.template operator()<weight_kind::q3_k>();
+    case weight_kind::q2_k: return f.template operator()<weight_kind::q2_k>();
+    case weight_kind::iq4: return f.template operator()<weight_kind::iq4>();
+    case weight_kind::iq4_k: return f.template operator()<weight_kind::iq4_k>();
+    case weight_kind::mx4: return f.template operator()<weight_kind::mx4>();
     default: return f.template operator()<weight_kind::q6_k>();
   }
 }
@@ -180,7 +185,7 @@ inline std::int32_t make_codes(std::int8_t* codes, const float* from, float inve
 
 /// Quantises one group of activations: scale = largest magnitude / 127, codes to nearest even. A number that is not
 /// finite makes the scale infinite or NaN, and so the products.
-inline void quantise_group(std::uint32_t* to, const float* from, int parts, int zero_code) {
+inline void quantise_group(std::uint32_t* to, const float* from, const quantised_layout& layout, int zero_code) {
   const std::uint32_t largest = largest_magnitude(from);
   float most;
   std::memcpy(&most, &largest, 4);
@@ -194,8 +199,13 @@ inline void quantise_group(std::uint32_t* to, const float* from, int parts, int 
   std::memcpy(to + 8, &scale, 4);
   const std::int32_t sum = halves[0] + halves[1];
   const float scaled_sum = scale * static_cast<float>(sum);
-  to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * (parts == 1 ? sum : halves[0]));
-  to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[1]);
+  if (layout.parts == 2 && layout.minimum) {
+    const float scaled_halves[2] = {scale * static_cast<float>(halves[0]), scale * static_cast<float>(halves[1])};
+    std::memcpy(to + 9, scaled_halves, sizeof scaled_halves);
+  } else {
+    to[9] = magic_bits - static_cast<std::uint32_t>(zero_code * (layout.parts == 1 ? sum : halves[0]));
+    to[10] = magic_bits - static_cast<std::uint32_t>(zero_code * halves[1]);
+  }
   std::memcpy(to + 11, &scaled_sum, 4);
 }
 
@@ -203,7 +213,7 @@ void quantise(weight_kind kind, std::uint32_t* to, std::size_t stride, const flo
   const auto layout = layout_of(kind);
   const int zero_code = wide_codes_are_signed && layout.zero == 128 ? 0 : layout.zero;
   for (std::size_t group = 0; group < groups; ++group)
-    quantise_group(to + group * stride, from + group * 32, layout.parts, zero_code);
+    quantise_group(to + group * stride, from + group * 32, layout, zero_code);
 }
 
 } // namespace

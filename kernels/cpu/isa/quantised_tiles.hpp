@@ -21,10 +21,11 @@ inline constexpr std::size_t fetch_distance = 8192;
 #elif defined(TROUPE_PAIR_SUMS)
 // Narrower codes also keep sums of pairs in registers.
 template <weight_kind Kind>
-inline constexpr int register_rows = layout_of(Kind).code_bits == 4 ? 6
-  : layout_of(Kind).code_bits == 5                                  ? 3
-  : layout_of(Kind).code_bits == 6                                  ? 5
-                                                                    : 4;
+inline constexpr int register_rows = layout_of(Kind).zero == 128 ? 4
+  : layout_of(Kind).code_bits <= 4                               ? 6
+  : layout_of(Kind).code_bits == 5                               ? 3
+  : layout_of(Kind).code_bits == 6                               ? 5
+                                                                 : 4;
 inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 1024;
 #else
@@ -34,7 +35,7 @@ inline constexpr int register_vectors = 1;
 inline constexpr std::size_t fetch_distance = 8192;
 #endif
 
-/// Whether codes have 8 bits and 128 means weight 0.
+/// Whether codes have 8 bits, or are made to, and 128 means weight 0.
 template <weight_kind Kind>
 inline constexpr bool wide = layout_of(Kind).zero == 128;
 
@@ -59,21 +60,19 @@ public:
   ivec codes(int line, int vector) const {
     if constexpr (layout.code_bits == 8)
       return stored_line(line, vector);
-    const ivec both = stored_line(line % 4, vector);
-    const ivec low = line < 4 ? low_halves(both) : high_halves(both);
-    constexpr int more = layout.code_bits - 4;
-    if constexpr (more == 0)
-      return low;
+    else if constexpr (layout.code_bits < 4)
+      return narrow_codes(line, vector);
     else
-      return add_high_bits(low, stored_line(4 + line * more / 8, vector), line * more % 8, (16 << more) - 16);
+      return nibble_codes(line, vector);
   }
   vec factor(int part, int vector) const {
-    const vec d = load_f16(scales() + vector * lanes);
+    const vec d = layout.bf16_scales ? load_bf16(scales() + vector * lanes) : load_f16(scales() + vector * lanes);
     return layout.super ? d * load_bytes(factors() + part * quantised_panel_outputs + vector * lanes) : d;
   }
-  vec minimum(int vector) const {
+  vec minimum(int part, int vector) const {
     const vec m = load_f16(scales() + quantised_panel_outputs + vector * lanes);
-    return layout.super ? m * load_bytes(factors() + quantised_panel_outputs + vector * lanes) : m;
+    return layout.super ? m * load_bytes(factors() + (layout.parts + part) * quantised_panel_outputs + vector * lanes)
+                        : m;
   }
   /// Prefetches the group that is needed `fetch_distance` later.
   void fetch() const {
@@ -89,6 +88,26 @@ public:
   }
 
 private:
+  /// Codes of 4 to 6 bits, or what the table has for them.
+  ivec nibble_codes(int line, int vector) const {
+    const ivec both = stored_line(line % 4, vector);
+    const ivec low = line < 4 ? low_halves(both) : high_halves(both);
+    constexpr int more = layout.code_bits - 4;
+    if constexpr (layout.table != nullptr)
+      return looked_up(layout.table, low);
+    else if constexpr (more == 0)
+      return low;
+    else
+      return add_high_bits(low, stored_line(4 + line * more / 8, vector), line * more % 8, (16 << more) - 16);
+  }
+  /// Codes of 2 or 3 bits.
+  ivec narrow_codes(int line, int vector) const {
+    const ivec pairs = bits_of(stored_line(line / 4, vector), line % 4 * 2, 3);
+    if constexpr (layout.code_bits == 2)
+      return pairs;
+    else
+      return joined(pairs, bits_of(stored_line(2, vector), line - 2, 4));
+  }
   ivec stored_line(int line, int vector) const { return load_ints(group_ + (line * quantised_vectors + vector) * 64); }
   const std::uint16_t* scales() const {
     return reinterpret_cast<const std::uint16_t*>(layout.super ? header_ : group_ + layout.code_bytes);
@@ -104,7 +123,7 @@ private:
 struct unpacked_block {
   alignas(64) unsigned char codes[group_block][8][quantised_vectors][64];
   alignas(64) float factors[group_block][2][quantised_panel_outputs];
-  alignas(64) float minima[group_block][quantised_panel_outputs];
+  alignas(64) float minima[group_block][2][quantised_panel_outputs];
 };
 
 /// Reads the groups of an unpacked block. Meanwhile prefetches the next block to L2, from `ahead` on, `step` bytes with
@@ -125,7 +144,7 @@ public:
       return codes;
   }
   vec factor(int part, int vector) const { return load(&block_->factors[index_][part][vector * lanes]); }
-  vec minimum(int vector) const { return load(&block_->minima[index_][vector * lanes]); }
+  vec minimum(int part, int vector) const { return load(&block_->minima[index_][part][vector * lanes]); }
   void fetch() const {
     for (std::size_t i = 0; i < step_; i += 64)
       __builtin_prefetch(ahead_ + i, 0, 2);
@@ -154,10 +173,11 @@ inline void unpack(unpacked_block& to, const unsigned char* block, std::size_t g
         const int line = layout.code_bits == 8 ? i : i / 2 + i % 2 * 4; // both halves of a line in turn
         store_ints(to.codes[group][line][v], change(from.codes(line, v)));
       }
-      for (int part = 0; part < layout.parts; ++part)
+      for (int part = 0; part < layout.parts; ++part) {
         store(&to.factors[group][part][v * lanes], from.factor(part, v));
-      if constexpr (layout.minimum)
-        store(&to.minima[group][v * lanes], from.minimum(v));
+        if constexpr (layout.minimum)
+          store(&to.minima[group][part][v * lanes], from.minimum(part, v));
+      }
     }
 }
 
@@ -167,14 +187,17 @@ template <int R, int V, class Groups>
                                                 const std::uint32_t* rows) {
   constexpr auto layout = Groups::layout;
   constexpr int lines = 8 / layout.parts;
-  const auto start = [&](int r) { return broadcast_word(rows + r * activation_record + 9 + part); };
+  const auto start = [&](int r) {
+    constexpr std::uint32_t none = magic_bits;
+    return broadcast_word(layout.parts == 2 && layout.minimum ? &none : rows + r * activation_record + 9 + part);
+  };
   const auto line_of = [&](int i) {
     return layout.code_bits == 8 || layout.parts == 2 ? part * lines + i : i / 2 + i % 2 * 4;
   };
 #if defined(TROUPE_PAIR_SUMS)
-  if constexpr (layout.code_bits < 8) {
+  if constexpr (layout.zero != 128) {
     pair_sums sums[R][V];
-    constexpr int fitting = pair_lines(layout.code_bits);
+    constexpr int fitting = pair_lines(layout.code_bits) < lines ? pair_lines(layout.code_bits) : lines;
 #pragma GCC unroll 8
     for (int i = 0; i < lines; ++i) {
       ivec codes[V];
@@ -236,12 +259,12 @@ inline void accumulate_groups(float* c, bool fresh, const std::uint32_t* rows, s
           sums[r][v] = fma(scaled(dots[r][v], factors[v]), x, sums[r][v]);
       }
     }
-    if constexpr (layout.minimum) {
+    for (int part = 0; layout.minimum && part < layout.parts; ++part) {
       vec minima[V];
       for (int v = 0; v < V; ++v)
-        minima[v] = weights.minimum(vector + v);
+        minima[v] = weights.minimum(part, vector + v);
       for (int r = 0; r < R; ++r) {
-        const vec sum = f32_operand::row(rows + r * activation_record + 11);
+        const vec sum = f32_operand::row(rows + r * activation_record + (layout.parts == 1 ? 11 : 9 + part));
         for (int v = 0; v < V; ++v)
           sums[r][v] = fma(minima[v], sum, sums[r][v]);
       }

@@ -49,6 +49,7 @@ private:
     }
     std::uint16_t scale = 0x1c00;
     for (std::size_t at = 0; at < bytes.size(); at += block_bytes(format)) {
+      set_exponent(format, reinterpret_cast<std::uint8_t*>(&bytes[at]));
       for (const std::size_t offset : f16_offsets(format))
         set(at + offset, ++scale);
       scale = static_cast<std::uint16_t>(0x1c00 + scale % 1024);

@@ -96,7 +96,7 @@ struct random_weights {
           : how == quantization::int8    ? quantise_int8(wide)
                                          : quantise_int4(wide);
         const double d = reference::value(&g.d, dtype::f16, 0);
-        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minimum;
+        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minima[0];
         for (std::size_t i = 0; i < n; ++i) {
           const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero);
           all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;

@@ -65,7 +65,7 @@ TEST_CASE("int4 gives a group the same bits alone and among others, also if it i
     CHECK(std::equal(std::begin(alone.codes), std::end(alone.codes), together[g].codes));
     CHECK(alone.d == together[g].d);
     CHECK(alone.m == together[g].m);
-    CHECK(alone.minimum == together[g].minimum);
+    CHECK(alone.minima[0] == together[g].minima[0]);
     float back[group_inputs];
     dequantise(together[g], back);
     CHECK(std::isnan(back[0]) == (g == 11 || g == 12));

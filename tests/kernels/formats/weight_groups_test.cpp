@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstring>
 #include <initializer_list>
 #include <vector>
@@ -70,5 +71,40 @@ TEST_CASE("blocks of 256 have scales of 6 or 8 bits and a common f16 factor") {
     const int low = q6.bytes[half * 64 + part % 64] >> part / 64 * 4 & 15;
     const int high = q6.bytes[128 + half * 32 + part % 32] >> part / 32 * 2 & 3;
     CHECK(q6.weights[i] == 0.5f * static_cast<std::int8_t>(q6.bytes[192 + i / 16]) * (low + 16 * high - 32));
+  }
+}
+
+TEST_CASE("blocks of bit pairs have scales, or scales and minima, for every 16 inputs") {
+  const counted_block q2(weight_format::q2_k, {0.5f, 2}), q3(weight_format::q3_k, {0.5f});
+  for (int i = 0; i < 256; ++i) {
+    const int group = i / 32, pair = i / 128 * 32 + i % 32, shift = group % 4 * 2;
+    const int packed = q2.bytes[i / 16];
+    CHECK(q2.weights[i] == 0.5f * (packed & 15) * (q2.bytes[16 + pair] >> shift & 3) - 2.0f * (packed >> 4));
+    const int s = i / 16, low = q3.bytes[96 + s % 8] >> s / 8 * 4 & 15, high = q3.bytes[104 + s % 4] >> s / 4 * 2 & 3;
+    const int code = (q3.bytes[32 + pair] >> shift & 3) + (q3.bytes[i % 32] >> group & 1) * 4;
+    CHECK(q3.weights[i] == 0.5f * (low + 16 * high - 32) * (code - 4));
+  }
+}
+
+TEST_CASE("blocks of places in a table have the table's weights times a scale") {
+  const int iq4[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+  const float mx4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+  const counted_block nl(weight_format::iq4_nl, {0.5f}), xs(weight_format::iq4_xs, {0.5f});
+  counted_block mx(weight_format::mxfp4, {});
+  const auto nibble = [](const counted_block& b, int first, int i) {
+    return b.bytes[first + i % 16] >> i / 16 * 4 & 15;
+  };
+  for (int i = 0; i < 256; ++i) {
+    const int j = i / 32, low = xs.bytes[4 + j / 2] >> j % 2 * 4 & 15;
+    const int high = (xs.bytes[2] | xs.bytes[3] << 8) >> 2 * j & 3;
+    CHECK(xs.weights[i] == 0.5f * (low + 16 * high - 32) * iq4[nibble(xs, 8 + 16 * j, i % 32)]);
+  }
+  for (const int exponent : {0, 1, 2, 127, 130}) {
+    mx.bytes[0] = static_cast<std::uint8_t>(exponent);
+    dequantise(stored_group(weight_format::mxfp4, mx.bytes.data(), 0), mx.weights.data());
+    for (int i = 0; i < 32; ++i) {
+      CHECK(nl.weights[i] == 0.5f * iq4[nibble(nl, 2, i)]);
+      CHECK(mx.weights[i] == std::ldexp(mx4[nibble(mx, 1, i)], exponent - 127));
+    }
   }
 }

@@ -4,13 +4,16 @@
 #include "kernels/cpu/cpu_backend.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/import/gguf_model.hpp"
+#include "runtime/import/gguf_words.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/decoder.hpp"
 #include "runtime/model/memory_estimate.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/tokenizer/pre_tokenizer.hpp"
 
 #include <cmath>
+#include <ctime>
 #include <functional>
 #include <numeric>
 
@@ -383,16 +386,61 @@ TEST_CASE("GGUF tokenizers: words are split like the named pre-tokenizer does, a
   CHECK(digits("smollm") == std::vector<token_id>{0, 0, 0, 0});
   CHECK(digits("qwen2") == std::vector<token_id>{0, 0, 0, 0});
   CHECK(digits("llama-bpe") == std::vector<token_id>{1, 0, 0});
+  CHECK(digits("tekken") == std::vector<token_id>{0, 0, 0, 0});
+  CHECK(digits("kimi-k2") == std::vector<token_id>{1, 0, 0});
+  CHECK(digits("falcon") == std::vector<token_id>{1, 0, 0});
+  for (const auto* from_the_right : {"afmoe", "tiny_aya"})
+    CHECK(digits(from_the_right) == std::vector<token_id>{0, 1, 0});
+}
+
+TEST_CASE("GGUF tokenizers: every name for a way to split texts can be read, and no text is lost by it") {
+  std::string text;
+  for (const auto* part :
+       {"It's 12345 O'Neill's ", "caf\u00e9 na\u0308ive\n\n\t x=1;  ", "\u4f60\u597d\u3002\u30ac\uac00 "})
+    text += part;
+  const auto& alphabet = tokenization::byte_level_alphabet();
+  std::string words;
+  for (const auto& letter : alphabet)
+    words += packed_string(letter);
+  for (const auto& rule : word_rules()) {
+    CAPTURE(rule.name);
+    const metadata_file of([&](entries& e) {
+      e["tokenizer.ggml.pre"] = ::text(rule.name);
+      e["tokenizer.ggml.tokens"] = packed_type(gguf_type::array) + packed_type(gguf_type::string) +
+        packed(std::uint64_t{256}) + words;
+      e["tokenizer.ggml.merges"] = packed_type(gguf_type::array) + packed_type(gguf_type::string) +
+        packed(std::uint64_t{0});
+      e.erase("tokenizer.ggml.token_type");
+    });
+    const auto tokens = make_gguf_tokenizer(of.open());
+    const auto ids = tokens->encode(text, false);
+    if (rule.characters || rule.nfc)
+      continue; // the vocabulary is not theirs, or the text changes
+    CHECK(ids.size() == text.size());
+    CHECK(tokens->decode(ids, false) == text);
+    // Linear time on what look-aheads could make quadratic.
+    const auto started = std::clock();
+    tokens->encode(std::string(1 << 17, '1') + "x", false);
+    CHECK(static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC < 3.0);
+  }
+  CHECK(word_rules().size() > 70);
 }
 
 TEST_CASE("GGUF tokenizers: missing, contradictory or unsupported values are refused naming the key") {
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.model"); }) ==
         "m.gguf: `tokenizer.ggml.model` is missing");
-  CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.model"] = text("t5"); }) ==
-        "m.gguf: `tokenizer.ggml.model` is `t5`, supported are gpt2 and llama");
+  CHECK(tokenizer_error([](entries& e) { e["tokenizer.ggml.model"] = text("rwkv"); }) ==
+        "m.gguf: `tokenizer.ggml.model` is `rwkv`, supported are gpt2, llama, t5, bert and gemma4");
   CHECK(tokenizer_error([](entries& e) {
-          e["tokenizer.ggml.pre"] = text("tekken");
-        }).starts_with("m.gguf: `tokenizer.ggml.pre` is `tekken`, supported are gpt-2, "));
+          e["tokenizer.ggml.pre"] = text("mine");
+        }).starts_with("m.gguf: `tokenizer.ggml.pre` is `mine`, supported are gpt-2, "));
+  for (const auto* model : {"t5", "bert"})
+    CHECK(tokenizer_error([&](entries& e) { e["tokenizer.ggml.model"] = text(model); }) ==
+          "m.gguf: `tokenizer.ggml.unknown_token_id` is missing");
+  CHECK(tokenizer_error([](entries& e) {
+          e["tokenizer.ggml.model"] = text("t5");
+          e["tokenizer.ggml.unknown_token_id"] = number(0);
+        }) == "m.gguf: `tokenizer.ggml.scores` is missing");
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.tokens"); }) ==
         "m.gguf: `tokenizer.ggml.tokens` is missing or empty");
   CHECK(tokenizer_error([](entries& e) { e.erase("tokenizer.ggml.merges"); }) ==

@@ -47,6 +47,8 @@ TEST_CASE("A folder that is not a model is refused with what it is and what to d
   CHECK(open_error(at) == (at / "config.json").string() + ": no such file");
   write(at / "tokenizer.model", "x");
   starts("holds a tokenizer and no model");
+  CHECK(failure_of([&] { open_tokenizer(at.string()); }).find("is no model of SentencePiece") != std::string::npos);
+  fs::rename(at / "tokenizer.model", at / "vocab.json");
   CHECK(failure_of([&] {
           open_tokenizer(at.string());
         }).find("has no tokenizer.json, only the tokenizer of an older format") != std::string::npos);

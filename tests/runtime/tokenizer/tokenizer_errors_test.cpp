@@ -44,8 +44,9 @@ TEST_CASE("a file without a usable model is refused") {
   CHECK(load_error("[1]") == "bad: tokenizer.json: the file must be an object, not an array");
   CHECK(load_error("{}") == "bad: tokenizer.json: `model` is missing");
   CHECK(load_error(R"({"model":7})") == "bad: tokenizer.json: `model` must be an object, not `7`");
-  CHECK(load_error(R"({"model":{"type":"Unigram","vocab":[]}})") ==
-        "unsupported: tokenizer.json: `model.type` is `Unigram`: this model type is not supported; BPE is");
+  CHECK(load_error(R"({"model":{"type":"WordLevel","vocab":{}}})") ==
+        "unsupported: tokenizer.json: `model.type` is `WordLevel`: this model type is not supported; BPE, Unigram and "
+        "WordPiece are");
   CHECK(load_error(R"({"version":"2.0","model":)" + model + "}") ==
         "unsupported: tokenizer.json: `version` is `2.0`; only 1.0 is supported");
   CHECK(load_error(R"({"version":"1.0","model":)" + model + "}") == "accepted");
@@ -95,18 +96,61 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
         "bad: tokenizer.json: `model.unk_token` must be a string, not an object");
 }
 
+TEST_CASE("a Unigram or WordPiece model that is malformed is refused") {
+  const auto unigram = [](const std::string& members) {
+    return load_error(R"({"model":{"type":"Unigram",)" + members + "}}");
+  };
+  CHECK(unigram(R"("vocab":[["a",-1],["<unk>",0]],"unk_id":1)") == "accepted");
+  CHECK(unigram(R"("unk_id":0)") == "bad: tokenizer.json: `model.vocab` is missing");
+  CHECK(unigram(R"("vocab":{"a":0})") == "bad: tokenizer.json: `model.vocab` must be an array, not an object");
+  CHECK(unigram(R"("vocab":[["a",-1],"b"])") ==
+        "bad: tokenizer.json: `model.vocab` entry 1 must be a token and its score");
+  CHECK(unigram(R"("vocab":[["a"]])").ends_with("entry 0 must be a token and its score"));
+  CHECK(unigram(R"("vocab":[["a","b"]])").ends_with("entry 0 must have a number as its score"));
+  CHECK(unigram(R"("vocab":[["a",0]],"unk_id":1)") ==
+        "bad: tokenizer.json: `model.unk_id` is 1, which is no token's id");
+  CHECK(unigram(R"("vocab":[[")" + std::string(2000, 'a') + R"(",0]])") ==
+        "bad: tokenizer.json: `model.vocab` entry 0 has 2000 bytes, at most 1024 are supported");
+  CHECK(load_error(R"({"model":{"type":"WordPiece","vocab":{")" + std::string(2000, 'a') + R"(":0}}})") ==
+        "bad: tokenizer.json: `model.vocab` has a token of 2000 bytes, at most 1024 are supported");
+  CHECK(load_error(R"({"model":{"type":"WordPiece","vocab":{"a":0},"max_input_chars_per_word":-1}})")
+          .find("`model.max_input_chars_per_word` must be an integer from 0") != std::string::npos);
+  // Models without a type are told apart by what they have.
+  CHECK(load_error(R"({"model":{"vocab":[["a",-1]]}})") == "accepted");
+  CHECK(load_error(R"({"model":{"vocab":{"a":0},"max_input_chars_per_word":9}})") == "accepted");
+  const auto lacking = tokenizer::parse(R"({"model":{"type":"Unigram","vocab":[["a",-1]]}})", "x");
+  CHECK(lacking->encode("aa", true) == std::vector<token_id>{0, 0});
+  CHECK_THROWS_AS(lacking->encode("ab", true), failure);
+  const auto strict = tokenizer::parse(R"({"model":{"type":"WordPiece","vocab":{"a":0}}})", "x");
+  CHECK_THROWS_AS(strict->encode("b", true), failure);
+}
+
+TEST_CASE("a map of characters that is malformed is refused") {
+  const auto map = [](const std::string& base64) {
+    return with(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":")" + base64 + "\"}");
+  };
+  CHECK(with(R"("normalizer":{"type":"Precompiled"})") == "accepted");
+  CHECK(map("") == "accepted");
+  CHECK(map("!!") == "bad: tokenizer.json: `normalizer.precompiled_charsmap` is not valid base64");
+  CHECK(map("AAA=") == "bad: tokenizer.json: `normalizer.precompiled_charsmap` is cut off");
+  CHECK(map("AAAAAA==") == "accepted");
+  CHECK(map("AwAAAAAAAA==") ==
+        "bad: tokenizer.json: `normalizer.precompiled_charsmap` has an array of 3 bytes, expected a multiple of 4");
+  CHECK(map("AAAAAP8=").ends_with("has replacements that are not valid UTF-8"));
+}
+
 TEST_CASE("parts of kinds that are not supported are refused by name") {
-  CHECK(with(R"("normalizer":{"type":"Precompiled"})")
+  CHECK(with(R"("normalizer":{"type":"ByteLevel"})")
           .starts_with(
-            "unsupported: tokenizer.json: `normalizer` is a normalizer of type `Precompiled`, which is not supported"));
-  CHECK(with(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Nmt"}]})")
-          .starts_with("unsupported: tokenizer.json: `normalizer.normalizers[1]` is a normalizer of type `Nmt`"));
+            "unsupported: tokenizer.json: `normalizer` is a normalizer of type `ByteLevel`, which is not supported"));
+  CHECK(with(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Foo"}]})")
+          .starts_with("unsupported: tokenizer.json: `normalizer.normalizers[1]` is a normalizer of type `Foo`"));
   CHECK(with(R"("pre_tokenizer":{"type":"UnicodeScripts"})")
           .starts_with("unsupported: tokenizer.json: `pre_tokenizer` is a pre-tokenizer of type `UnicodeScripts`"));
   CHECK(with(R"("post_processor":{"type":"Magic"})")
           .starts_with("unsupported: tokenizer.json: `post_processor` is a post-processor of type `Magic`"));
-  CHECK(with(R"("decoder":{"type":"WordPiece"})")
-          .starts_with("unsupported: tokenizer.json: `decoder` is a decoder of type `WordPiece`"));
+  CHECK(with(R"("decoder":{"type":"CTC"})")
+          .starts_with("unsupported: tokenizer.json: `decoder` is a decoder of type `CTC`"));
   CHECK(with(R"("pre_tokenizer":{"type":"Split","pattern":{"String":"x"},"behavior":"Exploded","invert":false})")
           .starts_with("unsupported: tokenizer.json: `pre_tokenizer.behavior` is `Exploded`, which is not supported"));
 }

@@ -1,18 +1,13 @@
-#include "runtime/tokenizer/bpe.hpp"
+#include "runtime/tokenizer/models/bpe.hpp"
 
 #include "runtime/tokenizer/pre_tokenizer.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
-#include <limits>
 
 namespace troupe::tokenization {
 
 namespace {
-
-// Limits of the cache of words within a call: a few megabytes in total.
-constexpr std::size_t longest_known_word = 64;
-constexpr std::size_t most_known_words = 1 << 15;
 
 /// Refuses a member that must not be ignored, because it changes every encoding.
 void expect_empty(const json::reader& model, std::string_view key) {
@@ -24,9 +19,6 @@ void expect_empty(const json::reader& model, std::string_view key) {
 } // namespace
 
 bpe::bpe(const json::reader& model) {
-  if (const auto type = model.child("type"); type && type->string() != "BPE")
-    type->refuse("is `" + std::string(type->string()) + "`: this model type is not supported; BPE is",
-                 errc::unsupported);
   if (const auto dropout = model.child("dropout"); dropout && dropout->number() != 0)
     dropout->refuse("is not 0: random tokenization is not supported", errc::unsupported);
   expect_empty(model, "continuing_subword_prefix");
@@ -34,12 +26,13 @@ bpe::bpe(const json::reader& model) {
   fuse_unk_ = model.boolean("fuse_unk", false);
   byte_fallback_ = model.boolean("byte_fallback", false);
   ignore_merges_ = model.boolean("ignore_merges", false);
-  read_vocabulary(model.at("vocab"));
+  words_ = vocabulary(model.at("vocab"));
+  read_characters();
   read_merges(model.at("merges"));
   if (const auto unk = model.child("unk_token")) {
     has_unk_ = true;
     unk_token_ = unk->string();
-    unk_id_ = id_of(unk_token_).value_or(-1);
+    unk_id_ = words_.id_of(unk_token_).value_or(-1);
   }
 }
 
@@ -52,50 +45,20 @@ std::size_t bpe::most_bytes_per_token(bool byte_level) const {
   const bool each_unknown = has_unk_ && unk_id_ >= 0 && !fuse_unk_;
   if (!each_byte && !each_letter && !each_unknown)
     return 0;
-  std::size_t longest = 4; // an unknown character
-  for (const auto text : tokens_)
-    longest = std::max(longest, text.size());
-  return longest;
+  return std::max<std::size_t>(words_.longest(), 4); // 4: an unknown character
 }
 
-void bpe::read_vocabulary(const json::reader& vocab) {
-  std::size_t bytes = 0, count = 0;
-  token_id highest = -1;
-  for (const auto [token, value] : vocab.object()) {
-    std::uint64_t id = 0;
-    if (!is_utf8(token))
-      vocab.refuse("has a token that is not valid Unicode");
-    if (value.get_uint64().get(id) || id > highest_id)
-      vocab.refuse("gives token `" + std::string(token) + "` an id that is no integer from 0 to " +
-                   std::to_string(highest_id));
-    bytes += token.size();
-    highest = std::max(highest, static_cast<token_id>(id));
-    ++count;
-  }
-  texts_.reserve(bytes); // tokens_ and ids_ point into it, so it must not reallocate
-  tokens_.resize(static_cast<std::size_t>(highest + 1));
-  ids_.reserve(count);
-  characters_ = flat_map<token_id>(count);
-  for (const auto [token, value] : vocab.object()) {
-    const auto id = static_cast<token_id>(value.get_uint64().value_unsafe());
-    auto& slot = tokens_[static_cast<std::size_t>(id)];
-    if (slot.data())
-      vocab.refuse("gives the id " + std::to_string(id) + " to both `" + std::string(slot) + "` and `" +
-                   std::string(token) + "`");
-    const std::size_t begin = texts_.size();
-    texts_ += token;
-    slot = std::string_view(texts_.data() + begin, token.size());
-    ids_.emplace(slot, id);
+void bpe::read_characters() {
+  characters_ = flat_map<token_id>(words_.size());
+  for (token_id id = 0; id < static_cast<token_id>(words_.id_end()); ++id) {
+    const auto text = words_.text(id);
     std::size_t end = 0;
-    if (!slot.empty())
-      if (const char32_t c = next_char(slot, end); end == slot.size())
+    if (!text.empty())
+      if (const char32_t c = next_char(text, end); end == text.size())
         characters_.set(c, id);
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    const std::string name{'<', '0', 'x', digits[static_cast<std::size_t>(byte >> 4)], digits[byte & 15u], '>'};
-    byte_tokens_[static_cast<std::size_t>(byte)] = id_of(name).value_or(-1);
-  }
+  for (int byte = 0; byte < 256; ++byte)
+    byte_tokens_[static_cast<std::size_t>(byte)] = words_.id_of(byte_token_name(byte)).value_or(-1);
 }
 
 void bpe::read_merges(const json::reader& merges) {
@@ -105,6 +68,7 @@ void bpe::read_merges(const json::reader& merges) {
   for (json::value item : list) {
     std::string_view left, right, line;
     json::array pair;
+    std::uint64_t shared = rank;        // rank
     if (!item.get_string().get(line)) { // "left right"
       if (line.starts_with("#version"))
         continue;
@@ -113,79 +77,47 @@ void bpe::read_merges(const json::reader& merges) {
         merges.refuse("entry " + std::to_string(rank) + " must be two tokens with a space between");
       left = line.substr(0, space);
       right = line.substr(space + 1);
-    } else if (item.get_array().get(pair) || pair.size() != 2 || pair.at(0).get_string().get(left) ||
+    } else if (item.get_array().get(pair) || pair.size() < 2 || pair.size() > 3 || pair.at(0).get_string().get(left) ||
                pair.at(1).get_string().get(right)) {
       merges.refuse("entry " + std::to_string(rank) + " must be a string or a pair of strings");
+    } else if (pair.size() == 3 && (pair.at(2).get_uint64().get(shared) || shared > highest_id)) {
+      merges.refuse("entry " + std::to_string(rank) + " has a rank that is no integer from 0 to " +
+                    std::to_string(highest_id));
     }
-    add_merge(merges, rank++, left, right);
+    add_merge(merges, rank++, static_cast<std::uint32_t>(shared), left, right);
   }
 }
 
-void bpe::add_merge(const json::reader& where, std::size_t rank, std::string_view left, std::string_view right) {
+void bpe::add_merge(const json::reader& where, std::size_t entry, std::uint32_t rank, std::string_view left,
+                    std::string_view right) {
   const auto known = [&](std::string_view token) {
-    if (const auto id = id_of(token))
+    if (const auto id = words_.id_of(token))
       return *id;
-    where.refuse("entry " + std::to_string(rank) + " names `" + std::string(token) +
+    where.refuse("entry " + std::to_string(entry) + " names `" + std::string(token) +
                  "`, which is not in the vocabulary");
   };
   const token_id a = known(left), b = known(right);
   std::string joined(left);
   joined += right;
-  merges_.set(pair_key(a, b), {static_cast<std::uint32_t>(rank), known(joined)});
+  merges_.set(pair_key(a, b), {rank, known(joined)});
 }
 
-std::optional<token_id> bpe::id_of(std::string_view token) const {
-  const auto found = ids_.find(token);
-  return found == ids_.end() ? std::nullopt : std::optional(found->second);
-}
-
-bool bpe::has(token_id id) const {
-  return id >= 0 && static_cast<std::size_t>(id) < tokens_.size() && tokens_[static_cast<std::size_t>(id)].data();
-}
-
-std::size_t bpe::longest_token() const {
-  std::size_t longest = 0;
-  for (const auto& token : tokens_)
-    longest = std::max(longest, token.size());
-  return longest;
-}
-
-std::string_view bpe::token(token_id id) const {
-  return has(id) ? tokens_[static_cast<std::size_t>(id)] : std::string_view();
-}
-
-void bpe::encode(std::string_view word, bpe_scratch& scratch, std::vector<token_id>& ids) const {
+void bpe::encode_word(std::string_view word, word_scratch& scratch, std::vector<token_id>& ids) const {
   if (ignore_merges_) {
-    if (const auto id = id_of(word)) {
+    if (const auto id = words_.id_of(word)) {
       ids.push_back(*id);
-      return;
-    }
-  }
-  const bool short_word = word.size() <= longest_known_word;
-  if (short_word) {
-    if (const auto found = scratch.known.find(word); found != scratch.known.end()) {
-      const auto first = scratch.known_ids.begin() + found->second.begin;
-      ids.insert(ids.end(), first, first + found->second.count);
       return;
     }
   }
   to_symbols(word, scratch);
   merge_symbols(scratch);
-  const std::size_t before = ids.size();
   for (const auto& symbol : scratch.symbols)
     if (!symbol.merged_away)
       ids.push_back(symbol.id);
-  if (short_word && scratch.known.size() < most_known_words) {
-    const auto begin = static_cast<std::uint32_t>(scratch.known_ids.size());
-    scratch.known_ids.insert(scratch.known_ids.end(), ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end());
-    scratch.known.emplace(word, bpe_scratch::range{begin, static_cast<std::uint32_t>(ids.size() - before)});
-  }
 }
 
 /// One symbol per character. Characters outside the vocabulary become bytes or the unknown token.
-void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
-  if (word.size() > std::numeric_limits<std::int32_t>::max())
-    throw failure(errc::bad_request, "the text is too long to be tokenized");
+void bpe::to_symbols(std::string_view word, word_scratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();
   const auto add = [&](token_id id) {
@@ -225,7 +157,7 @@ void bpe::to_symbols(std::string_view word, bpe_scratch& scratch) const {
 
 /// Merges the pair of lowest rank, leftmost first, until no pair has a merge. The queue may hold stale pairs, which are
 /// recognised when they are popped.
-void bpe::merge_symbols(bpe_scratch& scratch) const {
+void bpe::merge_symbols(word_scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;
   queue.clear();

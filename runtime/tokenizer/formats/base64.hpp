@@ -1,0 +1,16 @@
+// Base64 as tokenizer files use it (RFC 4648). Pure function.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace troupe::tokenization {
+
+/// The bytes of `text`, or nothing if it is malformed. Padding may be missing.
+std::optional<std::string> decode_base64(std::string_view text);
+
+/// With padding.
+std::string encode_base64(std::string_view bytes);
+
+} // namespace troupe::tokenization
