@@ -4,12 +4,14 @@
     python evaluate.py --model model --prompts     # prints answers to hand-written prompts instead
 
 Prints the loss on held-out documents; the share of stories that end within 400 tokens and that mention
-the requested words; the share of JSON answers that are valid and have the requested keys; and the share
-of correct answers about a story, in which a character's name and kind count as equal.
+the requested words; the share of JSON answers that are valid and have the requested keys; the share of
+correct answers about a story, in which a character's name and kind count as equal; and how tools are
+called, with cities of the training corpus and with others.
 """
 
 import argparse
 import json
+import random
 import re
 from itertools import islice
 from pathlib import Path
@@ -17,7 +19,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
-from make_corpus import documents
+import words
+from make_corpus import documents, turns_without_tool
+from tool_chats import tool_chat
 from train import encode, held_out_loss
 
 HELD_OUT_SEED = "held-out"  # differs from the seed of the training corpus
@@ -51,18 +55,23 @@ PROMPTS = [
 class Speaker:
     """A checkpoint with its tokenizer."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, dtype):
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
         self.tokenizer.pad_token = self.tokenizer.eos_token
-        self.model = AutoModelForCausalLM.from_pretrained(folder).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
     @torch.no_grad()
-    def answers(self, chats, longest, temperature):
-        """Returns the answer to each chat and whether it ended before the limit. Temperature 0 is greedy."""
+    def answers(self, chats, longest, temperature, tools=None):
+        """Returns the answer to each chat and whether it ended before the limit. Temperature 0 is greedy.
+
+        `tools` has a list of tools for each chat.
+        """
+        tools = tools or [None] * len(chats)
         results = []
         sampling = dict(do_sample=True, temperature=temperature, top_p=0.95) if temperature else dict(do_sample=False, temperature=None, top_p=None)
         for start in range(0, len(chats), 20):
-            texts = [self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False) for chat in chats[start:start + 20]]
+            texts = [self.tokenizer.apply_chat_template(chat, tools=offered, add_generation_prompt=True, tokenize=False)
+                     for chat, offered in zip(chats[start:start + 20], tools[start:start + 20])]
             inputs = self.tokenizer(texts, return_tensors="pt", padding=True, add_special_tokens=False)
             output = self.model.generate(**inputs, max_new_tokens=longest, pad_token_id=self.tokenizer.pad_token_id, **sampling)
             for row in output[:, inputs.input_ids.shape[1]:]:
@@ -135,6 +144,49 @@ def judge_questions(speaker, count):
     print("questions: correct", share(normal(text, aliases) == normal(truth, aliases) for (text, _), (truth, aliases) in zip(answers, truths)))
 
 
+def calls_of(text):
+    """Returns the (name, arguments) pairs that an answer calls, None if a call is broken."""
+    calls = []
+    for body in re.findall(r"<tool_call>(.*?)(?:</tool_call>|$)", text, re.DOTALL):
+        try:
+            call = json.loads(body)
+            calls.append((call["name"], call["arguments"]))
+        except (ValueError, TypeError, KeyError):
+            return None
+    return calls
+
+
+def wanted_calls(message):
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", ())]
+
+
+def judge_tools(speaker, count, name, cities):
+    """Every answer of the chats is asked for, given the true messages before it."""
+    made = [tool_chat(random.Random(f"{HELD_OUT_SEED}/{index}"), turns_without_tool, cities) for index in range(count)]
+    asked = [(chat["messages"][:index], chat["tools"], message) for chat in made
+             for index, message in enumerate(chat["messages"]) if message["role"] == "assistant"]
+    told = [text for text, _ in speaker.answers([before for before, _, _ in asked], 120, 0, [tools for _, tools, _ in asked])]
+    due, idle, results = [], [], []
+    for text, (before, _, truth) in zip(told, asked):
+        found, wanted = calls_of(text), wanted_calls(truth)
+        if wanted:
+            due.append((found is not None and len(found) > 0, [n for n, _ in found or ()] == [n for n, _ in wanted], found == wanted))
+        elif before[-1]["role"] == "tool":
+            results.append(normal(text, []) == normal(truth["content"], []) or repeats(text, before[-1]["content"], truth["content"]))
+        else:
+            idle.append(found == [])
+    for what, flags in [("valid", 0), ("the right tool", 1), ("the right tool and arguments", 2)]:
+        print(f"{name}: calls: {what}", share(flag[flags] for flag in due))
+    print(f"{name}: no call where none is due", share(idle))
+    print(f"{name}: answers repeat the result", share(results))
+
+
+def repeats(text, result, truth):
+    """Whether an answer has all words and numbers of the result that the true answer has."""
+    needed = set(re.findall(r"\w+", result)) & set(re.findall(r"\w+", truth))
+    return needed <= set(re.findall(r"\w+", text))
+
+
 def print_prompts(speaker, temperature):
     chats = [[{"role": "user", "content": prompt}] for prompt in PROMPTS]
     for prompt, (text, stopped) in zip(PROMPTS, speaker.answers(chats, LONGEST_STORY, temperature)):
@@ -147,17 +199,27 @@ def main():
     parser.add_argument("--count", type=int, default=100, help="documents of each kind")
     parser.add_argument("--prompts", action="store_true", help="answer the hand-written prompts")
     parser.add_argument("--temperature", type=float, default=0.7, help="for --prompts; 0 is greedy")
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    parser.add_argument("--only", choices=["stories", "json", "questions", "tools"], help="evaluate only these")
     options = parser.parse_args()
     set_seed(1)
-    speaker = Speaker(options.model)
+    speaker = Speaker(options.model, getattr(torch, options.dtype))
     if options.prompts:
         return print_prompts(speaker, options.temperature)
-    held_out = encode(speaker.tokenizer, list(documents(HELD_OUT_SEED, 3 * options.count)))
-    print(f"held-out loss: {held_out_loss(speaker.model, held_out):.4f}")
-    judge_stories(speaker, options.count, 0)
-    judge_stories(speaker, options.count, 0.8)
-    judge_json(speaker, options.count)
-    judge_questions(speaker, options.count)
+    chosen = [options.only] if options.only else ["loss", "stories", "json", "questions", "tools"]
+    if "loss" in chosen:
+        held_out = encode(speaker.tokenizer, list(documents(HELD_OUT_SEED, 3 * options.count)))
+        print(f"held-out loss: {held_out_loss(speaker.model, held_out):.4f}")
+    if "stories" in chosen:
+        judge_stories(speaker, options.count, 0)
+        judge_stories(speaker, options.count, 0.8)
+    if "json" in chosen:
+        judge_json(speaker, options.count)
+    if "questions" in chosen:
+        judge_questions(speaker, options.count)
+    if "tools" in chosen:
+        judge_tools(speaker, options.count, "tools", words.CITIES)
+        judge_tools(speaker, options.count, "tools, other cities", words.UNSEEN_CITIES)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Writes the training corpus of the storyteller: generated chats about generated stories.
 
     python make_corpus.py --count 100000 --seed 1 --out corpus.jsonl
+    python make_corpus.py --count 20000 --seed 2 --tools 0.6 --out with-tools.jsonl
 
-Each line is one document: {"kind": ..., "messages": [...]} for a chat or {"kind": "text", "text": ...}
-for plain text. The same seed and count always give the same file. evaluate.py reads the other fields:
+Each line is one document: {"kind": ..., "messages": [...]} for a chat, with "tools" if the model may call some, or
+{"kind": "text", "text": ...} for plain text. The same seed, count and share of chats with tools always give the same
+file, and the documents without tools are the same whatever the share. evaluate.py reads the other fields:
 `expect` has the words that the first answer must mention, or the keys of the JSON object; `questions` are
 the questions with one right answer; `aliases` are the names of each character. Needs only the standard
 library.
@@ -15,7 +17,9 @@ import random
 import re
 
 import words
+from phrases import article, capital, invented_noun, listing, pick_name, pick_noun, plural, without_article
 from plots import PLOTS
+from tool_chats import tool_chat
 
 OBJECT_LISTS = {
     "object": words.OBJECTS,
@@ -35,66 +39,6 @@ YOUNG_OLD = ["little", "young", "old", "small", "tiny"]
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
 SLOT = re.compile(r"\{(\w+)\}")
-
-
-def article(phrase):
-    """Adds the article: 'a fox', 'an owl'. Foods and phrases that have an article are unchanged."""
-    first = phrase.split()[0].lower()
-    if first in ("a", "an", "the", "one", "some") or phrase in words.FOODS:
-        return phrase
-    silent = first.startswith(("honest", "hour"))
-    vowel = first[0] in "aeiou" and not first.startswith(("uni", "use", "eu", "ukulele"))
-    return ("an " if silent or vowel else "a ") + phrase
-
-
-def without_article(phrase):
-    return re.sub(r"^(a|an|the) ", "", phrase)
-
-
-def plural(noun):
-    if noun in words.IRREGULAR_PLURALS:
-        return words.IRREGULAR_PLURALS[noun]
-    if re.search(r"(s|x|z|ch|sh)$", noun):
-        return noun + "es"
-    if re.search(r"[^aeiou]y$", noun):
-        return noun[:-1] + "ies"
-    return noun + "s"
-
-
-def listing(items, word="and"):
-    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + f" {word} " + items[-1]
-
-
-def capital(text):
-    return text[:1].upper() + text[1:]
-
-
-def invented_noun(rng):
-    """Invents a noun. Half of them join parts of two real words, which covers the letter groups of English."""
-    if rng.random() < 0.5:
-        first, second = rng.choice(words.ANIMALS + words.OBJECTS), rng.choice(words.OBJECTS + words.ANIMALS)
-        return first[:rng.randint(2, 4)] + second[-rng.randint(2, 5):]
-    return rng.choice(words.NOUN_STARTS) + rng.choice(words.NOUN_MIDDLES) + rng.choice(words.NOUN_ENDS)
-
-
-def invented_name(rng):
-    return rng.choice(words.NAME_STARTS) + "".join(rng.choices(words.NAME_ENDS, k=rng.choice((1, 1, 2))))
-
-
-def pick_name(rng, gender):
-    roll = rng.random()
-    if roll < 0.25:
-        return invented_name(rng)
-    if roll < 0.4:
-        return rng.choice(words.NAMES_ANY)
-    if gender == "n":
-        gender = rng.choice("fm")
-    return rng.choice(words.NAMES_F if gender == "f" else words.NAMES_M)
-
-
-def pick_noun(rng, choices, invented=0.07):
-    """Picks a word of the list, sometimes an invented one, so that the model learns to copy any requested word."""
-    return invented_noun(rng) if rng.random() < invented else rng.choice(choices)
 
 
 PRONOUNS = {"f": ("she", "her", "her", "herself"), "m": ("he", "him", "his", "himself"),
@@ -823,29 +767,43 @@ MIX = [(story_chat, 50), (story_with_questions, 14), (questions_about_text, 6), 
        (plain_text, 10), (json_chat, 11), (small_talk_chat, 2)]
 
 
-def document(seed, index):
-    """Document number `index`. Each has its own random stream, so any range can be generated separately."""
-    rng = random.Random(f"{seed}/{index}")
-    makers, weights = zip(*MIX)
-    made = rng.choices(makers, weights)[0](rng)
+def turns_without_tool(rng):
+    """A request that needs no tool, and the answer: a story, JSON or small talk."""
+    maker = rng.choices((story_chat, json_chat, small_talk_chat), (50, 25, 25))[0]
+    return maker(rng)["messages"]
+
+
+def document(seed, index, tools=0.0):
+    """Document number `index`. Each has its own random stream, so any range can be generated separately.
+
+    `tools` is the share of chats with tools.
+    """
+    if tools and random.Random(f"{seed}/{index}/tools").random() < tools:
+        rng = random.Random(f"{seed}/{index}/tool chat")
+        made = tool_chat(rng, turns_without_tool)
+    else:
+        rng = random.Random(f"{seed}/{index}")
+        makers, weights = zip(*MIX)
+        made = rng.choices(makers, weights)[0](rng)
     if "messages" in made and rng.random() < 0.2:
         made["messages"].insert(0, {"role": "system", "content": rng.choice(SYSTEMS)})
     return made
 
 
-def documents(seed, count):
+def documents(seed, count, tools=0.0):
     for index in range(count):
-        yield document(seed, index)
+        yield document(seed, index, tools)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100000, help="number of documents")
     parser.add_argument("--seed", default="1")
+    parser.add_argument("--tools", type=float, default=0.0, help="share of chats with tools")
     parser.add_argument("--out", default="corpus.jsonl")
     options = parser.parse_args()
     with open(options.out, "w", encoding="utf-8") as out:
-        for made in documents(options.seed, options.count):
+        for made in documents(options.seed, options.count, options.tools):
             out.write(json.dumps(made, ensure_ascii=False) + "\n")
 
 

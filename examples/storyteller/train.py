@@ -17,6 +17,7 @@ time.
 """
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -35,13 +36,11 @@ from transformers import AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForC
 BOS, EOS, TURN, TURN_END = "<|begin_of_text|>", "<|end_of_text|>", "<|im_start|>", "<|im_end|>"
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
          r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-CHAT_TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
+CHAT_TEMPLATE = Path(__file__).with_name("model") / "chat_template.jinja"
 VOCABULARY = 4096
 CONTEXT = 1024
 DRILL = 1  # the id of EOS, which starts a copying drill
+TURN_ID = 2
 IGNORED = -100  # target of padding
 ATTENTION = "eager"  # on a CPU, the fused kernel's backward pass is slower
 HELD_OUT = 100  # documents kept for the held-out loss
@@ -71,14 +70,15 @@ def train_tokenizer(documents, folder):
         single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))])
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=TURN_END,
                                       clean_up_tokenization_spaces=False, model_max_length=CONTEXT)
-    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
     wrapped.save_pretrained(folder)
 
 
 def encode(tokenizer, documents):
     """Returns the token ids of each document, cut to the context."""
     texts = [BOS + document["text"] + EOS if "text" in document
-             else tokenizer.apply_chat_template(document["messages"], tokenize=False) for document in documents]
+             else tokenizer.apply_chat_template(document["messages"], tools=document.get("tools"), tokenize=False)
+             for document in documents]
     encoded = tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)
     return [one.ids[:CONTEXT] for one in encoded]
 
@@ -181,7 +181,7 @@ def average(values):
 
 
 class Trainer:
-    """Trains in bf16. The optimizers update float32 weights, which are copied to the model.
+    """Computes in --dtype. The optimizers update float32 weights, which are copied to the model.
 
     Muon, which needs few tokens, updates the matrices of the layers; AdamW updates the embedding and
     the norms. Muon's steps are scaled to AdamW's, so both use the same learning rate.
@@ -189,9 +189,9 @@ class Trainer:
 
     def __init__(self, model, weigh, options):
         self.weigh = weigh
-        self.model = model.to(options.device, torch.bfloat16)
+        self.model = model.to(options.device, getattr(torch, options.dtype))
         named = list(model.named_parameters())
-        self.pairs = [(weight, weight.detach().float()) for _, weight in named]
+        self.pairs = [(weight, weight.detach().float().clone()) for _, weight in named]
         matrices = [exact for (name, weight), (_, exact) in zip(named, self.pairs) if weight.ndim == 2 and "embed" not in name]
         chosen = set(map(id, matrices))
         others = [exact for _, exact in self.pairs if id(exact) not in chosen]
@@ -243,23 +243,32 @@ def drill(rng):
     return [DRILL] + phrase * rng.choice((2, 3))
 
 
-class CopyWeights:
-    """Gives more weight to rare words that occur again in a document, such as a requested fox and its name.
+class LossWeights:
+    """Gives more weight to rare words that occur again in a document, such as a requested fox and its name, and less to
+    the turns of a chat that the model does not write.
 
     Coherent stories need the words of the request, and small models learn to repeat these last.
     """
 
-    def __init__(self, sequences, weight):
+    def __init__(self, sequences, copies, requests, assistant):
         counts = torch.bincount(torch.tensor([token for ids in sequences for token in ids]), minlength=VOCABULARY)
         self.rare = counts < 0.0015 * counts.sum()
-        self.weight = weight
+        self.copies, self.requests = copies, requests  # weights
+        self.assistant = assistant  # first token of the word
 
     def __call__(self, ids, following):
         """Returns the loss weight of each following token, [rows, longest]."""
         seen_before = (following[:, :, None] == ids[:, None, :]).tril().any(-1)
         chosen = seen_before & self.rare.to(ids.device)[following.clamp(min=0)]
         first_time = (ids[:, :1] == DRILL) & ~seen_before  # the first occurrence is random
-        return (1.0 + (self.weight - 1.0) * chosen) * ~first_time
+        return torch.where(self._answers(ids), 1.0, self.requests) * (1.0 + (self.copies - 1.0) * chosen) * ~first_time
+
+    def _answers(self, ids):
+        """Whether each token is in a turn of the assistant, or in a text without turns."""
+        starts = ids == TURN_ID
+        last = torch.where(starts, torch.arange(ids.shape[1], device=ids.device), -1).cummax(1).values
+        roles = ids.gather(1, (last + 1).clamp(max=ids.shape[1] - 1))
+        return (roles == self.assistant) | ~starts.any(1, keepdim=True)
 
 
 @torch.no_grad()
@@ -281,7 +290,7 @@ def save(model, tokenizer, options):
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, do_sample=True, temperature=0.7, top_p=0.95,
         eos_token_id=[tokenizer.convert_tokens_to_ids(TURN_END), tokenizer.convert_tokens_to_ids(EOS)])
-    model.save_pretrained(options.out)
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(options.out)
     shutil.copytree(options.tokenizer, options.out, dirs_exist_ok=True)
 
 
@@ -300,7 +309,8 @@ def train(options):
         print(f"{len(sequences)} documents, {sum(map(len, sequences))} tokens", flush=True)
         print(f"{sum(weight.numel() for weight in model.parameters())} parameters", flush=True)
 
-    trainer = Trainer(model, CopyWeights(sequences, options.copy_weight), options)
+    assistant = tokenizer.encode("assistant", add_special_tokens=False)[0]
+    trainer = Trainer(model, LossWeights(sequences, options.copy_weight, options.request_weight, assistant), options)
     source = batches(sequences, options.batch // processes, random.Random(options.seed))
     start = saved = time.time()
     seen = step = 0
@@ -345,12 +355,15 @@ def main():
     parser.add_argument("--batch", type=int, default=8192, help="tokens per step, padding included")
     parser.add_argument("--longest", type=int, default=CONTEXT, help="leave out longer documents")
     parser.add_argument("--copy-weight", type=float, default=3.0, help="weight of rare words that occur again")
+    parser.add_argument("--request-weight", type=float, default=1.0, help="weight of turns that are not the assistant's")
     parser.add_argument("--drills", type=float, default=0.0, help="copying drills per document")
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--warm-up", type=int, default=50, help="steps until the learning rate is reached")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--save-minutes", type=float, default=8.0)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"], help="what the model computes in; "
+                        "float32 is faster on a CPU without bf16 instructions")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

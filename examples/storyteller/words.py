@@ -124,6 +124,25 @@ old new small little big shiny tiny broken round wooden golden silver strange pr
 beautiful dusty rusty heavy
 """) + COLORS
 
+CITIES = _phrases("""
+Berlin, Paris, London, Rome, Madrid, Vienna, Prague, Athens, Lisbon, Dublin, Oslo, Stockholm, Helsinki,
+Copenhagen, Warsaw, Budapest, Brussels, Amsterdam, Zurich, Geneva, Munich, Hamburg, Cologne, Milan, Naples,
+Venice, Florence, Barcelona, Seville, Valencia, Porto, Lyon, Nice, Marseille, Manchester, Liverpool, Edinburgh,
+Glasgow, Cardiff, Belfast, New York, Boston, Chicago, Denver, Dallas, Houston, Austin, Seattle, Portland, Miami,
+Atlanta, Phoenix, San Francisco, San Diego, Los Angeles, Las Vegas, New Orleans, Philadelphia, Detroit, Toronto,
+Montreal, Vancouver, Ottawa, Mexico City, Havana, Bogota, Lima, Quito, Santiago, Buenos Aires, Rio de Janeiro,
+Sao Paulo, Caracas, Cairo, Tunis, Casablanca, Lagos, Accra, Dakar, Nairobi, Kampala, Cape Town, Johannesburg,
+Istanbul, Ankara, Jerusalem, Dubai, Doha, Tehran, Baghdad, Karachi, Delhi, Mumbai, Chennai, Kolkata, Dhaka,
+Bangkok, Hanoi, Singapore, Jakarta, Manila, Hong Kong, Shanghai, Beijing, Taipei, Seoul, Busan, Tokyo, Osaka,
+Kyoto, Sapporo, Sydney, Melbourne, Perth, Brisbane, Auckland, Wellington, Moscow, Kyiv, Riga, Tallinn, Vilnius,
+Minsk, Sofia, Bucharest, Belgrade, Zagreb, Sarajevo, Reykjavik, Bergen, Malmo, Turku, Dresden, Leipzig, Bremen,
+Stuttgart, Frankfurt, Salzburg, Graz, Basel, Bern, Turin, Genoa, Bologna, Verona, Palermo, Bilbao, Granada
+""")
+UNSEEN_CITIES = _phrases("""
+Hanover, Marburg, Trento, Toledo, Leeds, Bristol, Nashville, Memphis, Orlando, Calgary, Kingston, Salvador,
+Tripoli, Harare, Adelaide, Nagoya, Lahore, Krakow, Odessa, Split, Santa Fe, Aachen, Bordeaux, Cork
+""")
+
 # Preposition and noun; an adjective may be inserted between them.
 PLACES = [tuple(entry.split(" ", 1)) for entry in _phrases("""
 in forest, in village, in town, in city, in castle, in garden, in valley, in meadow, in cave,

@@ -229,3 +229,35 @@ TEST_CASE("published templates render as transformers renders them") {
   }
   CHECK(cases > 100);
 }
+
+TEST_CASE("the storyteller's template: without tools as ever, with tools in Hermes style") {
+  const auto source = fs::path(test_data()).parent_path().parent_path() / "examples/storyteller/model";
+  const auto loaded = chat_template::load(source);
+  REQUIRE(loaded);
+
+  const auto talk = parsed(R"([{"role": "system", "content": " Be kind. "}, {"role": "user", "content": "Hello\n"},
+    {"role": "assistant", "content": "Hi!"}, {"role": "user", "content": "A story"}])");
+  CHECK(loaded->render({.messages = talk}) ==
+        "<|begin_of_text|><|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
+        "<|im_start|>assistant\nHi!<|im_end|>\n<|im_start|>user\nA story<|im_end|>\n<|im_start|>assistant\n");
+  CHECK(loaded->render({.messages = hello, .add_generation_prompt = false}) ==
+        "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n");
+
+  const auto tools = parsed(R"([{"type": "function", "function": {"name": "get_weather", "description": "Weather",
+      "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["C", "F"]}}}}},
+    {"type": "function", "function": {"name": "roll"}}])");
+  const auto called = parsed(R"([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Weather?"},
+    {"role": "assistant", "content": null, "tool_calls": [
+      {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo"}}},
+      {"id": "2", "type": "function", "function": {"name": "roll", "arguments": "{}"}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "cold"}, {"role": "tool", "tool_call_id": "2", "content": "4"}])");
+  CHECK(loaded->render({.messages = called, .tools = tools}) ==
+        "<|begin_of_text|><|im_start|>system\nBe kind.\n<tools>\n"
+        "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"string\", \"unit\": [\"C\", \"F\"]}}\n"
+        "{\"name\": \"roll\", \"arguments\": {}}\n</tools><|im_end|>\n"
+        "<|im_start|>user\nWeather?<|im_end|>\n<|im_start|>assistant\n"
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"roll\", \"arguments\": {}}\n</tool_call><|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\ncold\n</tool_response>\n<tool_response>\n4\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n");
+}
