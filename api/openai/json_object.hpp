@@ -24,6 +24,11 @@ public:
   json_object& text(std::string_view key, std::string_view value) { return raw(key, json_text(value)); }
   json_object& flag(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
   json_object& number(std::string_view key, std::integral auto value) { return raw(key, std::to_string(value)); }
+  json_object& members_of(const json_object& other) {
+    text_ += text_.size() > 1 && other.text_.size() > 1 ? "," : "";
+    text_ += std::string_view(other.text_).substr(1);
+    return *this;
+  }
   json_object& value(std::string_view key, json::value v) { return raw(key, simdjson::minify(v)); }
 
   std::string str() const { return text_ + '}'; }

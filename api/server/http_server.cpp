@@ -158,6 +158,7 @@ server_context::server_context(service& engine, server_options given)
     counted(engine),
     keys("one API key", options.max_requests_per_key),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
+    responses(options.max_stored_responses, options.max_response_memory),
     io(options.threads),
     acceptor(asio::make_strand(io)),
     grace(acceptor.get_executor()),

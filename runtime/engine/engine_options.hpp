@@ -4,6 +4,7 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/support/error.hpp"
@@ -62,6 +63,10 @@ struct model_info {
   std::shared_ptr<const troupe::tokenizer> tokenizer; // null for synthetic models
   std::shared_ptr<const troupe::chat_template> chat;  // null if the checkpoint has none
   generation_defaults defaults;                       // generation_config.json's
+  std::string family;                                 // "llama"
+  std::size_t parameters = 0;                         // elements of its tensors
+  int hidden = 0;                                     // length of a hidden state, and of an embedding
+  embedding_style embeddings;                         // as the checkpoint wants them
 };
 
 } // namespace troupe

@@ -29,6 +29,7 @@ struct device_capabilities {
   bool own_memory = false;        // weights and K/V are not in host memory
   bool own_thread = false;        // runners and samplers need threads of their own, which make, use and destroy them
   bool step_times = false;        // runners measure how long steps take on the device
+  bool hidden_states = false;     // runners give the hidden states that plans want
 };
 
 class device {

@@ -48,6 +48,8 @@ struct step_output {
   std::size_t vocab = 0;
   kernels::device_event_ptr ready; // null: now
   double ms = 0;                   // that the forward pass took; 0: not known
+  std::shared_ptr<const float> hidden = {}; // [plan.hidden_rows.size(), width], host memory
+  std::size_t width = 0;
 };
 
 /// The tokens of a step: in `sampled`, or on the device.

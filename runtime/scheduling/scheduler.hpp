@@ -52,6 +52,7 @@ struct admission {
   bool again = false;                    // readmitted: the queue is never too full for it
   token_list prediction = {};            // of the answer, for guesses; null: none
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
+  pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
 };
 
 struct scheduler_counters {
@@ -142,7 +143,9 @@ private:
     std::int32_t last_row = 0;               // rows are planned for positions below this
     std::int32_t samples_in_flight = 0;      // steps that will sample it
     std::int32_t guesses = 0;                // in flight, in the rows behind the known tokens
-    std::int32_t scored = all;               // prompt tokens up to this position have their log-probabilities, or will
+    std::int32_t scored = all;               // prompt tokens up to this position have their log-probabilities, or will;
+                                             // of embeddings, their hidden states
+    pooling embed = pooling::none;           // nothing is sampled
     std::int32_t slot = -1;                  // while running
     std::uint64_t paused_since = 0;          // number of the pause() that paused it; 0: not paused
     bool announced = false;                  // its request was told that it started
@@ -154,6 +157,8 @@ private:
     bool decodes() const { return planned >= known() - 1; }
     bool paused() const { return paused_since != 0; }
     bool grouped() const { return params->grouped(); }
+    bool embeds() const { return embed != pooling::none; }
+    bool guesses_help() const { return !grouped() && !embeds(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
     std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
   };
@@ -179,7 +184,7 @@ private:
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
   std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
-  static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens(); }
+  static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens() && !s.embeds(); }
   bool ready(const group& g) const;
   bool admissible(const sequence& s) const;
   bool can_plan();
@@ -204,6 +209,7 @@ private:
   void handle_refusal(const block_demand& refused, block_request& next);
   void add_rows(sequence& s, const block_answer& answer, const block_grant& grant);
   void add_scores(sequence& s, std::int32_t first_row, std::int32_t rows);
+  void add_hidden_rows(sequence& s, std::int32_t first_row, std::int32_t rows);
   void add_samples(sequence& s, std::int32_t guesses);
   sample_demand& add_sample(sequence& s, std::int32_t logit_row);
   void add_prompt_of_group(sequence& s, group& g);
