@@ -153,36 +153,121 @@ jinja::value read_message(const field_reader& message) {
     message.refuse("content", "a string or a list of text parts", *content);
   if (!content && !calls && *role != "assistant")
     message.refuse("content", "is required");
-  return dict_of(message, [&](std::string_view key, json::value item) {
+  auto result = dict_of(message, [&](std::string_view key, json::value item) {
     return key == "content" && item.is_array() ? joined_parts(message, item)
       : key == "tool_calls" && calls           ? read_objects(message, key, *calls, read_call)
                                                : to_template(message, key, item);
   });
+  // The other name of what templates call `reasoning_content`.
+  const auto reasoning = message.find("reasoning");
+  if (!reasoning || !reasoning->is_string() || message.has("reasoning_content"))
+    return result;
+  auto members = result.map();
+  members.set("reasoning_content", to_template(message, "reasoning", *reasoning));
+  return jinja::value(std::move(members));
 }
 
 jinja::value read_tool(const field_reader& tool) {
+  check_function_type(tool);
   named_function(tool);
   return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
 }
 
-/// Whether to pass the tools to the template. Forcing a call would need guided generation.
 bool tools_are_offered(const field_reader& body) {
   const auto choice = body.find("tool_choice");
-  if (!choice)
-    return true;
   std::string_view word;
-  if (choice->get(word) || word == "required")
-    throw failure(errc::unsupported, "`tool_choice` must be \"auto\" or \"none\": forcing a tool call is not supported",
-                  "tool_choice");
-  if (word != "auto" && word != "none")
-    body.refuse("tool_choice", "must be \"auto\" or \"none\"");
-  return word == "auto";
+  return !choice || choice->get(word) || word != "none";
+}
+
+/// `reasoning_effort` is a variable; "none" also turns reasoning off, by the names that templates have for it.
+void read_effort(const field_reader& body, jinja::dict& variables) {
+  const auto given = body.find("reasoning_effort");
+  if (!given)
+    return;
+  variables.set("reasoning_effort", to_template(body, "reasoning_effort", *given));
+  std::string_view word;
+  if (given->get(word) || word != "none")
+    return;
+  for (const char* name : {"enable_thinking", "thinking"})
+    if (!variables.find(std::string_view(name)))
+      variables.set(name, false);
 }
 
 /// The text of the last message, if it has one.
 std::optional<std::string_view> last_text(const chat_input& chat) {
   const auto* content = chat.messages.seq().items.back().map().find("content");
   return content && content->is_string() ? std::optional<std::string_view>(content->str()) : std::nullopt;
+}
+
+/// How a template may want messages with tool calls.
+struct call_spelling {
+  bool empty_content = false;  // rather than null
+  bool text_arguments = false; // JSON rather than dicts
+};
+
+jinja::value spelled_call(const jinja::value& call) {
+  const auto* function = call.map().find("function");
+  const auto* arguments = function ? function->map().find("arguments") : nullptr;
+  if (!arguments || arguments->is_string())
+    return call;
+  auto meter = jinja::meter::unlimited(); // they were bounded when they were read
+  auto inner = function->map();
+  inner.set("arguments", jinja::value(jinja::to_json(meter, *arguments)));
+  auto outer = call.map();
+  outer.set("function", jinja::value(std::move(inner)));
+  return jinja::value(std::move(outer));
+}
+
+/// The messages in another spelling; nothing if that makes no difference.
+std::optional<jinja::value> respelled(const jinja::value& messages, const call_spelling& how) {
+  bool differs = false;
+  std::vector<jinja::value> result;
+  for (const auto& message : messages.seq().items) {
+    const auto* calls = message.map().find("tool_calls");
+    if (!calls || calls->is_none()) {
+      result.push_back(message);
+      continue;
+    }
+    auto members = message.map();
+    const auto* content = members.find("content");
+    if (how.empty_content && (!content || content->is_none())) {
+      members.set("content", jinja::value(std::string()));
+      differs = true;
+    }
+    if (how.text_arguments) {
+      std::vector<jinja::value> spelled;
+      for (const auto& call : calls->seq().items)
+        spelled.push_back(spelled_call(call));
+      members.set("tool_calls", jinja::value::list(std::move(spelled)));
+      differs = true;
+    }
+    result.push_back(jinja::value(std::move(members)));
+  }
+  return differs ? std::optional(jinja::value::list(std::move(result))) : std::nullopt;
+}
+
+/// Templates disagree about messages with tool calls: tries the spellings in turn.
+std::string rendered(const served_model& model, const chat_input& chat) {
+  try {
+    return model.render(chat);
+  } catch (const failure& first) {
+    if (first.what_failed().code != errc::bad_request)
+      throw;
+    for (const auto& how : {call_spelling{true, false}, call_spelling{false, true}, call_spelling{true, true}}) {
+      auto messages = respelled(chat.messages, how);
+      if (!messages)
+        continue;
+      auto other = chat;
+      other.messages = *std::move(messages);
+      try {
+        return model.render(other);
+      } catch (const failure& f) {
+        if (f.what_failed().code != errc::bad_request)
+          throw;
+      }
+    }
+    throw;
+  }
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -212,9 +297,9 @@ chat_input read_chat(const field_reader& body) {
     result.tools = nullptr;
   if (const auto variables = body.object("chat_template_kwargs"))
     result.variables = to_template(body, "chat_template_kwargs", variables->body()).map();
-  for (const auto* name : {"documents", "reasoning_effort"})
-    if (const auto given = body.find(name))
-      made_of(body, name, [&] { result.variables.set(name, to_template(body, name, *given)); });
+  if (const auto given = body.find("documents"))
+    made_of(body, "documents", [&] { result.variables.set("documents", to_template(body, "documents", *given)); });
+  made_of(body, "reasoning_effort", [&] { read_effort(body, result.variables); });
 
   result.continue_final_message = body.boolean("continue_final_message").value_or(false);
   result.add_generation_prompt = body.boolean("add_generation_prompt").value_or(!result.continue_final_message);
@@ -228,7 +313,7 @@ chat_input read_chat(const field_reader& body) {
 std::string render_chat(const served_model& model, const chat_input& chat) {
   if (!model.render)
     throw failure(errc::bad_request, "this model has no chat template: use /v1/completions", "messages");
-  auto prompt = model.render(chat);
+  auto prompt = rendered(model, chat);
   if (!chat.continue_final_message)
     return prompt;
   const auto text = trimmed(last_text(chat).value_or(""));

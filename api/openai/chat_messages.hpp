@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/openai/field_reader.hpp"
+#include "api/openai/output_fields.hpp"
 #include "api/openai/service.hpp"
 #include "runtime/chat/jinja/value.hpp"
 
@@ -18,7 +19,6 @@ inline constexpr std::size_t most_message_bytes = 4 << 20; // and of `documents`
 inline constexpr std::size_t most_tool_bytes = 1 << 20;
 inline constexpr std::size_t most_variable_bytes = 64 << 10;
 inline constexpr std::size_t most_messages = 16384;
-inline constexpr std::size_t most_tools = 1024;
 
 /// The template's input.
 struct chat_input {
@@ -30,12 +30,13 @@ struct chat_input {
   std::stop_token stop; // cancels the rendering
 };
 
-/// Reads messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and continue_final_message. Throws
-/// failure naming the field. Images and forced tool calls are refused as unsupported.
+/// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message; with
+/// `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as unsupported.
 chat_input read_chat(const field_reader& body);
 
-/// The prompt. With continue_final_message it ends right after the last message's text. Throws failure(bad_request) on
-/// `messages` if the model has no template or the template raises.
+/// The prompt. With continue_final_message it ends right after the last message's text. Of messages with tool calls, a
+/// template that fails on null content or on arguments as dicts gets empty content and arguments as JSON. Throws
+/// failure(bad_request) on `messages` if the model has no template or the template raises.
 std::string render_chat(const served_model& model, const chat_input& chat);
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
+#include "api/openai/output_fields.hpp"
 #include "api/openai/prediction.hpp"
 #include "api/openai/sampling_fields.hpp"
 #include "runtime/engine/checked_generation.hpp"
@@ -83,12 +84,9 @@ void read_prompts(const field_reader& body, const served_model& model, const sam
   }
 }
 
-std::vector<token_id> read_chat_prompt(const field_reader& body, const served_model& model,
-                                       const std::stop_token& stop) {
-  auto chat = read_chat(body);
-  chat.stop = stop;
-  const bool special = body.boolean("add_special_tokens").value_or(false);
-  return encoded_prompt(body, "messages", model, render_chat(model, chat), special);
+/// The tokens of a chat as its template rendered it.
+std::vector<token_id> encoded_chat(const field_reader& body, const served_model& model, std::string_view text) {
+  return encoded_prompt(body, "messages", model, text, body.boolean("add_special_tokens").value_or(false));
 }
 
 /// The number of alternatives beside the chosen token, or -1 without log-probabilities.
@@ -258,10 +256,16 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
     one.prompt = std::move(ids);
     count_scores(speaks, report, one, scores);
   };
-  if (speaks == dialect::chat)
-    add(read_chat_prompt(body, model, stop));
-  else
+  if (speaks == dialect::completions) {
     read_prompts(body, model, shared.sampling, stop, add);
+    return result;
+  }
+  auto chat = read_chat(body);
+  chat.stop = stop;
+  auto output = read_output(body, model);
+  const auto text = render_chat(model, chat);
+  result.output = follow_output(std::move(output), text, chat.continue_final_message, model, shared);
+  add(encoded_chat(body, model, text));
   return result;
 }
 
@@ -270,7 +274,9 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
   if (body.has("messages")) {
     if (body.has("prompt"))
       body.refuse("messages", "and `prompt` cannot both be given");
-    return read_chat_prompt(body, model, stop);
+    auto chat = read_chat(body);
+    chat.stop = stop;
+    return encoded_chat(body, model, render_chat(model, chat));
   }
   const auto text = body.text("prompt");
   if (!text)

@@ -34,6 +34,7 @@ struct generation_request {
   bool include_usage = false; // in a stream
   bool return_token_ids = false;
   int prompt_logprobs = -1; // alternatives in vLLM's list of the prompt's log-probabilities; -1: no list
+  std::shared_ptr<const chat_output> output; // how the text is taken apart; null: it is the content
 };
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not

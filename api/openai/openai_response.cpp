@@ -6,6 +6,7 @@
 
 #include <ctime>
 #include <random>
+#include <utility>
 
 namespace troupe {
 
@@ -62,6 +63,10 @@ std::string_view name_of(finish_reason reason) {
   return "stop";
 }
 
+std::string_view name_of(finish_reason reason, std::size_t calls) {
+  return calls > 0 && reason == finish_reason::stop ? "tool_calls" : name_of(reason);
+}
+
 unsigned status_of(errc code) { return kind_of(code).status; }
 
 std::string_view code_of(const error& what) {
@@ -107,6 +112,7 @@ std::string usage::json() const {
 
 response_writer::response_writer(const generation_request& request, std::shared_ptr<const served_model> model)
   : model_(std::move(model)),
+    output_(request.output),
     speaks_(request.speaks),
     stream_(request.stream),
     include_usage_(request.include_usage),
@@ -143,7 +149,14 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
     p.text = echoes_[prompt];
   if (logprobs_ >= 0 && speaks_ == dialect::completions)
     p.offsets = text_offsets(to.characters + count_characters(p.text), e.logprobs, *model_);
-  p.text += e.text;
+  if (output_ && !to.parser)
+    to.parser.emplace(output_);
+  if (output_) {
+    p.deltas = to.parser->feed(e.text, e.finish.has_value());
+    p.calls = to.parser->calls();
+  } else {
+    p.text += e.text;
+  }
   p.ids = e.token_ids;
   p.logprobs = e.logprobs;
   p.finish = e.finish;
@@ -175,18 +188,13 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
     result += ",\"text\":" + json_text(p.text);
     result += ",\"logprobs\":" + (logprobs_ >= 0 ? logprobs_of(index / n_, p) : "null");
   } else {
-    if (whole)
-      result += ",\"message\":{\"role\":\"assistant\",\"content\":" + json_text(p.text) + ",\"refusal\":null}";
-    else if (p.first)
-      result += ",\"delta\":{\"role\":\"assistant\",\"content\":" + json_text(p.text) + '}';
-    else
-      result += ",\"delta\":{" + (p.text.empty() ? std::string() : "\"content\":" + json_text(p.text)) + '}';
+    result += (whole ? ",\"message\":" : ",\"delta\":") + message_of(p, whole);
     const bool list = logprobs_ >= 0 && (whole || !p.logprobs.empty());
     result += ",\"logprobs\":";
     result += list ? "{\"content\":" + chat_logprobs(p.logprobs, *model_) + ",\"refusal\":null}" : "null";
   }
   result += ",\"finish_reason\":";
-  result += p.finish ? json_text(name_of(*p.finish)) : "null";
+  result += p.finish ? json_text(name_of(*p.finish, p.calls)) : "null";
   if (p.finish)
     result += ",\"stop_reason\":" + (p.stop.empty() ? "null" : json_text(to_utf8(p.stop)));
   if (p.ranking)
@@ -199,6 +207,20 @@ std::string response_writer::choice_json(std::size_t index, const piece& p, bool
       result += prompt_ids(index / n_);
   }
   return result += '}';
+}
+
+std::string response_writer::message_of(const piece& p, bool whole) const {
+  if (whole && output_)
+    return p.message.json();
+  if (whole)
+    return "{\"role\":\"assistant\",\"content\":" + json_text(p.text) + ",\"refusal\":null}";
+  std::string members = p.first ? "\"role\":\"assistant\"" : "";
+  const auto add = [&](const std::string& more) { members += (members.empty() ? "" : ",") + more; };
+  if (!p.deltas.empty())
+    add(delta_members(p.deltas.front()));
+  else if (p.first || !p.text.empty())
+    add("\"content\":" + json_text(p.text));
+  return '{' + members + '}';
 }
 
 bool response_writer::keep_scores(std::size_t prompt, const token_event& e) {
@@ -218,7 +240,24 @@ std::string response_writer::chunk(std::size_t prompt, const token_event& e) {
     choices_[index].all = std::move(p);
     return {};
   }
-  return event_of(prompt, index, p);
+  return events_of(prompt, index, std::move(p));
+}
+
+std::string response_writer::events_of(std::size_t prompt, std::size_t index, piece p) const {
+  if (!output_)
+    return event_of(prompt, index, p);
+  std::string result;
+  const auto deltas = std::exchange(p.deltas, {});
+  for (std::size_t i = 0; i + 1 < deltas.size(); ++i) {
+    piece one;
+    one.first = std::exchange(p.first, false);
+    one.deltas = {deltas[i]};
+    result += event_of(prompt, index, one);
+  }
+  if (!deltas.empty())
+    p.deltas = {deltas.back()};
+  const bool says_something = !p.deltas.empty() || p.first || p.finish || !p.logprobs.empty() || return_token_ids_;
+  return says_something ? result + event_of(prompt, index, p) : result;
 }
 
 std::string response_writer::event_of(std::size_t prompt, std::size_t index, const piece& p) const {
@@ -234,7 +273,7 @@ std::string response_writer::last_chunks(std::size_t prompt) {
   std::string result;
   for (std::size_t index = prompt * n_; ranked_ && index < (prompt + 1) * n_; ++index)
     if (const auto found = choices_.find(index); found != choices_.end())
-      result += event_of(prompt, index, found->second.all);
+      result += events_of(prompt, index, found->second.all);
   return result;
 }
 
@@ -251,6 +290,9 @@ void response_writer::add(std::size_t prompt, const token_event& e) {
   auto& all = choices_[prompt * n_ + e.index].all;
   all.first = all.first || p.first;
   all.text += p.text;
+  for (const auto& delta : p.deltas)
+    all.message.add(delta);
+  all.calls = p.calls;
   all.ids.insert(all.ids.end(), p.ids.begin(), p.ids.end());
   all.logprobs.insert(all.logprobs.end(), p.logprobs.begin(), p.logprobs.end());
   all.offsets.insert(all.offsets.end(), p.offsets.begin(), p.offsets.end());
@@ -261,9 +303,13 @@ void response_writer::add(std::size_t prompt, const token_event& e) {
 void response_writer::add(std::size_t prompt, const done_event& done) {
   usage_.add(done);
   for (const auto& one : done.choices) {
-    auto& all = choices_[prompt * n_ + one.index].all;
+    auto& choice = choices_[prompt * n_ + one.index];
+    auto& all = choice.all;
     if (!all.finish)
       all.finish = one.reason;
+    if (choice.parser && !stream_)
+      for (const auto& delta : choice.parser->feed({}, true)) // unless its last event has come
+        all.message.add(delta);
     if (ranked_)
       all.ranking = one;
   }

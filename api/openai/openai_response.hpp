@@ -2,6 +2,7 @@
 // A writer belongs to one response and is used on its connection's strand.
 #pragma once
 
+#include "api/openai/chat_message.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/service.hpp"
 
@@ -15,6 +16,8 @@ namespace troupe {
 
 /// "stop", "length" or "cancelled".
 std::string_view name_of(finish_reason reason);
+/// The same of an answer with so many calls of tools: "tool_calls" rather than "stop".
+std::string_view name_of(finish_reason reason, std::size_t calls);
 
 /// HTTP's status for an error.
 unsigned status_of(errc code);
@@ -45,8 +48,8 @@ class response_writer {
 public:
   response_writer(const generation_request& request, std::shared_ptr<const served_model> model);
 
-  /// For streams: the SSE event for `e`. Empty if it waits: for the choice's score, or for the rest of the prompt's
-  /// scores, as an echoed prompt is one piece.
+  /// For streams: the SSE events for `e`. Empty if it waits: for the choice's score, for the rest of the prompt's
+  /// scores, as an echoed prompt is one piece, or for text that decides what it is.
   std::string chunk(std::size_t prompt, const token_event& e);
   /// For streams: the SSE events that waited for the end of the prompt's generation.
   std::string last_chunks(std::size_t prompt);
@@ -63,7 +66,10 @@ public:
 private:
   /// Text, ids and log-probabilities of one event, or of a whole choice.
   struct piece {
-    std::string text;
+    std::string text;     // unless it is taken apart:
+    output_deltas deltas; // of a stream
+    chat_message message; // of a whole response
+    std::size_t calls = 0;
     std::vector<token_id> ids;
     std::vector<sampled_token> logprobs;
     std::vector<std::size_t> offsets; // of each token in the choice's text, in characters; completions only
@@ -73,6 +79,7 @@ private:
     std::optional<choice_summary> ranking; // if ranked_
   };
   struct choice {
+    std::optional<choice_parser> parser; // if output_
     std::size_t characters = 0;
     bool started = false;
     piece all; // for whole responses; of streams, the last piece if ranked_
@@ -80,6 +87,9 @@ private:
 
   piece next_piece(std::size_t prompt, const token_event& e);
   std::string event_of(std::size_t prompt, std::size_t index, const piece& p) const;
+  /// One for each delta; the last has the rest.
+  std::string events_of(std::size_t prompt, std::size_t index, piece p) const;
+  std::string message_of(const piece& p, bool whole) const;
   /// Keeps what `e` says about the prompt, if it is asked for. Returns whether there is something to send.
   bool keep_scores(std::size_t prompt, const token_event& e);
   std::string choice_json(std::size_t index, const piece& p, bool whole) const;
@@ -89,6 +99,7 @@ private:
   std::string prompt_ids(std::size_t prompt) const;
 
   std::shared_ptr<const served_model> model_;
+  std::shared_ptr<const chat_output> output_; // null: text is content
   dialect speaks_;
   bool stream_, include_usage_, return_token_ids_;
   int logprobs_, prompt_logprobs_; // alternatives of tokens and of the prompt's; -1: none

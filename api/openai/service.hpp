@@ -2,6 +2,7 @@
 // Free of CAF. All members may be called from any thread.
 #pragma once
 
+#include "runtime/chat/output/chat_output.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
 
@@ -28,6 +29,8 @@ struct served_model {
   std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                                 // as written in texts
   sampling_params defaults;                                                        // for requests that say nothing
+  chat_format format;                                                              // of reasoning and calls
+  std::vector<token_id> markers;                                                   // special tokens that it is made of
   std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
   std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer

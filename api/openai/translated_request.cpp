@@ -10,6 +10,14 @@ bool leads_to(std::string_view path, std::string_view field) {
                                      path[field.size()] == '[' || path[field.size()] == '`');
 }
 
+/// Names that begin with ']' stand within a path.
+void replace_within(std::string& text, std::span<const field_name> names) {
+  for (const auto& name : names)
+    if (name.translated.starts_with(']'))
+      for (auto at = text.find(name.translated); at != text.npos; at = text.find(name.translated, at + 1))
+        text.replace(at, name.translated.size(), name.own);
+}
+
 } // namespace
 
 error in_own_names(error what, std::span<const field_name> names) {
@@ -32,6 +40,8 @@ error in_own_names(error what, std::span<const field_name> names) {
       }
   }
   what.message = std::move(message);
+  replace_within(what.message, names);
+  replace_within(what.param, names);
   return what;
 }
 

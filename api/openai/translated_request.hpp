@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// A field of a translated body, and what the client calls it.
+/// A field of a translated body, and what the client calls it; or what follows an index in both.
 struct field_name {
   std::string_view translated, own;
 };

@@ -18,6 +18,15 @@ std::string start_of(std::string_view type, std::string_view id) {
   return "{\"type\":\"" + std::string(type) + "\",\"id\":" + (id.empty() ? "null" : json_text(id));
 }
 
+std::string written(std::string_view id, const token_event& e, const served_model& model) {
+  auto result = start_of("token", id) + ",\"index\":" + std::to_string(e.index) +
+    ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
+    ",\"token_ids\":" + json_ids(e.token_ids);
+  if (!e.logprobs.empty())
+    result += ",\"logprobs\":" + chat_logprobs(e.logprobs, model);
+  return result += '}';
+}
+
 } // namespace
 
 client_frame parse_frame(std::string_view text) {
@@ -43,7 +52,7 @@ client_frame parse_frame(std::string_view text) {
   return result;
 }
 
-generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {
+generation_request parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop) {
   const field_reader body(frame.body->root());
   const bool chat = body.has("messages");
   if (chat && body.has("prompt"))
@@ -53,17 +62,34 @@ generation parse_frame_body(const client_frame& frame, const served_model& model
   auto request = parse_generation(chat ? dialect::chat : dialect::completions, body, model, stop);
   if (request.prompts.size() != 1)
     body.refuse("prompt", "must be one prompt: send a frame for each");
-  return std::move(request.prompts.front());
+  return request;
 }
 
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model) {
-  if (e.text.empty() && e.token_ids.empty())
-    return {};
-  auto result = start_of("token", id) + ",\"index\":" + std::to_string(e.index) +
-    ",\"position\":" + std::to_string(e.position) + ",\"text\":" + json_text(e.text) +
-    ",\"token_ids\":" + json_ids(e.token_ids);
-  if (!e.logprobs.empty())
-    result += ",\"logprobs\":" + chat_logprobs(e.logprobs, model);
+  return e.text.empty() && e.token_ids.empty() ? std::string() : written(id, e, model);
+}
+
+std::string token_frame(std::string_view id, const token_event& e, const output_deltas& deltas,
+                        const served_model& model) {
+  using kind = output_delta::kind;
+  auto content = e;
+  content.text.clear();
+  std::string reasoning, calls;
+  for (const auto& delta : deltas)
+    if (delta.what == kind::content)
+      content.text += delta.text;
+    else if (delta.what == kind::reasoning)
+      reasoning += delta.text;
+    else
+      calls += (calls.empty() ? "" : ",") + call_delta(delta);
+  if (reasoning.empty() && calls.empty())
+    return token_frame(id, content, model);
+  auto result = written(id, content, model);
+  result.pop_back();
+  if (!reasoning.empty())
+    result += ",\"reasoning_content\":" + json_text(reasoning);
+  if (!calls.empty())
+    result += ",\"tool_calls\":[" + calls + ']';
   return result += '}';
 }
 
@@ -76,12 +102,14 @@ std::string prompt_frame(std::string_view id, std::size_t position, const std::v
     ",\"logprobs\":" + chat_logprobs(tokens, model, position == 0) + '}';
 }
 
-std::string done_frame(std::string_view id, const done_event& done, bool ranked) {
+std::string done_frame(std::string_view id, const done_event& done, bool ranked,
+                       const std::vector<std::size_t>& calls) {
   auto result = start_of("done", id) + ",\"choices\":[";
   bool first = true;
   for (const auto& choice : done.choices) {
     result += (first ? "" : ",") + ("{\"index\":" + std::to_string(choice.index)) + ",\"finish_reason\":\"" +
-      std::string(name_of(choice.reason)) + '"' + (ranked ? json_ranking(choice) : "") + '}';
+      std::string(name_of(choice.reason, choice.index < calls.size() ? calls[choice.index] : 0)) + '"' +
+      (ranked ? json_ranking(choice) : "") + '}';
     first = false;
   }
   usage used;

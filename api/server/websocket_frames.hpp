@@ -1,6 +1,7 @@
 // The frames of /v1/ws: parses those of clients, writes those of the server. Pure functions.
 #pragma once
 
+#include "api/openai/chat_message.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/service.hpp"
 
@@ -28,15 +29,20 @@ client_frame parse_frame(std::string_view text);
 
 /// The generation that a frame requests: a chat if it has `messages`, else a completion of one prompt. Throws failure,
 /// and failure(cancelled) soon after a stop request.
-generation parse_frame_body(const client_frame& frame, const served_model& model, const std::stop_token& stop = {});
+generation_request parse_frame_body(const client_frame& frame, const served_model& model,
+                                    const std::stop_token& stop = {});
 
 /// {"type":"token",…}; empty if the event has neither text nor tokens.
 std::string token_frame(std::string_view id, const token_event& e, const served_model& model);
+/// The same of a text that is taken apart: `text` is its content, beside `reasoning_content` and `tool_calls`.
+std::string token_frame(std::string_view id, const token_event& e, const output_deltas& deltas,
+                        const served_model& model);
 /// {"type":"prompt",…}: log-probabilities of prompt tokens from `position` on; the very first token has none.
 std::string prompt_frame(std::string_view id, std::size_t position, const std::vector<sampled_token>& tokens,
                          const served_model& model);
-/// `ranked`: its choices have scores.
-std::string done_frame(std::string_view id, const done_event& done, bool ranked);
+/// `ranked`: its choices have scores. `calls`: of tools, by choice; may be shorter.
+std::string done_frame(std::string_view id, const done_event& done, bool ranked,
+                       const std::vector<std::size_t>& calls = {});
 /// An empty `id` is written as null.
 std::string error_frame(std::string_view id, const error& why);
 

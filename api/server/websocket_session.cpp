@@ -52,8 +52,13 @@ private:
   struct submitted {
     std::string id;
     std::shared_ptr<const served_model> model;
-    bool ranked = false;    // choices have scores
-    std::size_t scored = 0; // tokens of the prompt whose log-probabilities were sent
+    bool ranked = false;                               // choices have scores
+    std::size_t scored = 0;                            // tokens of the prompt whose log-probabilities were sent
+    std::shared_ptr<const chat_output> output = {};    // null: the text is content
+    std::map<std::size_t, choice_parser> parsers = {}; // by choice, if `output`
+
+    std::string frame_of(const token_event& e);
+    std::vector<std::size_t> calls() const;
   };
 
   void leave();
@@ -92,6 +97,23 @@ private:
   bool draining_ = false;
   bool cut_ = false; // nothing more is submitted
 };
+
+std::string websocket_session::submitted::frame_of(const token_event& e) {
+  if (!output)
+    return token_frame(id, e, *model);
+  auto& parser = parsers.try_emplace(e.index, output).first->second;
+  return token_frame(id, e, parser.feed(e.text, e.finish.has_value()), *model);
+}
+
+/// By choice.
+std::vector<std::size_t> websocket_session::submitted::calls() const {
+  std::vector<std::size_t> result;
+  for (const auto& [index, parser] : parsers) {
+    result.resize(index + 1);
+    result.back() = parser.calls();
+  }
+  return result;
+}
 
 void websocket_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
@@ -257,7 +279,7 @@ void websocket_session::generate(client_frame frame, byte_budget::share memory) 
 
 asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t key) {
   struct outcome {
-    generation request;
+    generation_request request;
     std::shared_ptr<const served_model> model;
     std::optional<error> wrong;
   };
@@ -279,7 +301,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   try {
     parsed = co_await context_.lane_for(frame.bytes).run(parse);
     if (!parsed.wrong)
-      quotas = acquire_quotas(as_size(parsed.request.sampling.width()));
+      quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));
   } catch (const failure& full) {
     parsed.wrong = full.what_failed();
   }
@@ -291,9 +313,10 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     ids_.erase(frame.id);
     co_return;
   }
-  mine.record.parsed(parsed.request);
-  by_key_[key] = {frame.id, parsed.model, parsed.request.sampling.ranked(), 0};
-  requests_->submit(key, std::move(parsed.request), std::move(quotas));
+  auto& request = parsed.request.prompts.front();
+  mine.record.parsed(request);
+  by_key_[key] = {frame.id, parsed.model, request.sampling.ranked(), 0, parsed.request.output, {}};
+  requests_->submit(key, std::move(request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);
 }
@@ -320,19 +343,20 @@ void websocket_session::forget(std::uint64_t key, const std::string& id) {
 }
 
 void websocket_session::add_frames(const request_set::item& item, std::deque<std::string>& frames) {
-  auto& [id, model, ranked, scored] = by_key_.at(item.key);
+  auto& its = by_key_.at(item.key);
+  const auto& id = its.id;
   auto& mine = ids_.at(id);
   mine.record.see(item.what);
   if (const auto* token = std::get_if<token_event>(&item.what)) {
     if (!token->prompt.empty())
-      frames.push_back(prompt_frame(id, scored, token->prompt, *model));
-    scored += token->prompt.size();
-    if (auto frame = token_frame(id, *token, *model); !frame.empty())
+      frames.push_back(prompt_frame(id, its.scored, token->prompt, *its.model));
+    its.scored += token->prompt.size();
+    if (auto frame = its.frame_of(*token); !frame.empty())
       frames.push_back(std::move(frame));
     return;
   }
   const auto* done = std::get_if<done_event>(&item.what);
-  frames.push_back(done ? done_frame(id, *done, ranked) : error_frame(id, std::get<error>(item.what)));
+  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls()) : error_frame(id, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
 }

@@ -118,16 +118,18 @@ std::optional<chat_template> chat_template::load(const fs::path& folder) {
   const auto found = find_sources(folder);
   if (!found)
     return std::nullopt;
-  chat_template result(parse_named(found->standard, found->standard_name));
-  if (found->tool_use)
+  chat_template result(parse_named(found->standard, found->standard_name), found->standard);
+  if (found->tool_use) {
     result.tool_use_ = parse_named(*found->tool_use, found->tool_use_name);
+    result.text_ += '\n' + *found->tool_use;
+  }
   add_tokens(result.special_tokens_, folder / "tokenizer_config.json");
   add_tokens(result.special_tokens_, folder / "special_tokens_map.json");
   return result;
 }
 
 chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
-  chat_template result(parse_bounded(source));
+  chat_template result(parse_bounded(source), std::string(source));
   result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
   result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
   return result;

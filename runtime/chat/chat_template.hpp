@@ -37,13 +37,17 @@ public:
   /// too much work; failure(cancelled) soon after `stop` is requested.
   std::string render(const arguments& args) const;
 
+  /// The template's text, and that of the one for requests with tools behind it.
+  const std::string& text() const { return text_; }
+
 private:
-  explicit chat_template(jinja::program program) : default_(std::move(program)) {}
+  chat_template(jinja::program program, std::string text) : default_(std::move(program)), text_(std::move(text)) {}
   /// The variables of the template. Throws jinja::fault if they nest too deeply or are too large.
   jinja::dict names(const arguments& args) const;
 
   jinja::program default_;
   std::optional<jinja::program> tool_use_;
+  std::string text_;
   jinja::dict special_tokens_; // by the names that templates use: "bos_token", ...
 };
 

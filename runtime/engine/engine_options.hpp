@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/chat/chat_template.hpp"
+#include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/model/pooling.hpp"
@@ -22,6 +23,7 @@ namespace troupe {
 struct engine_options {
   std::string model;                       // a checkpoint's folder, or synthetic:SHAPE
   std::string model_name = {};             // for clients; empty: the folder's name
+  format_names formats = {};               // in which the model writes reasoning and calls
   compute_options compute = {};            // device and types
   gpu_opener open_gpu = nullptr;           // opens cuda:N; api/ sets it if null
   std::size_t kv_cache_bytes = 0;          // 0: enough for max_sequences × max_context, within what the machine has
@@ -62,6 +64,8 @@ struct model_info {
   bool schedule_invariant = true;                     // results do not depend on other requests
   std::shared_ptr<const troupe::tokenizer> tokenizer; // null for synthetic models
   std::shared_ptr<const troupe::chat_template> chat;  // null if the checkpoint has none
+  chat_format format;                                 // of reasoning and calls
+  std::vector<token_id> markers;                      // special tokens that the format is made of; sorted
   generation_defaults defaults;                       // generation_config.json's
   std::string family;                                 // "llama"
   std::size_t parameters = 0;                         // elements of its tensors

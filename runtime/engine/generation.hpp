@@ -28,7 +28,8 @@ struct generation {
   std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit
   std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
   std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
-  pooling embed = pooling::none; // other than none: nothing is generated, but the embedding of the prompt
+  std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
+  pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws

@@ -137,6 +137,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     info.tokenizer = source.load_tokenizer();
   if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
+  info.format = find_chat_format(info.chat ? info.chat->text() : std::string_view(), options.formats);
+  if (info.tokenizer)
+    info.markers = special_markers(info.format, *info.tokenizer);
 
   const auto& device = *model->device;
   const auto capabilities = device.capabilities();

@@ -10,7 +10,7 @@ transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> wor
     stops_(stop_strings_),
     with_logprobs_(what.sampling.logprobs >= 0) {
   if (words)
-    decoder_.emplace(std::move(words), what.skip_special_tokens);
+    decoder_.emplace(std::move(words), what.skip_special_tokens, what.shown_tokens);
 }
 
 std::optional<token_event> transcript::push(const sampled_token& token) {

@@ -1,6 +1,7 @@
 #include "runtime/guide/compile.hpp"
 
 #include "runtime/guide/grammar/grammar_text.hpp"
+#include "runtime/guide/regex/code_points.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
 #include "runtime/guide/structural_tag.hpp"
@@ -15,6 +16,25 @@ void set_terminal(grammar& g, expression e) {
   const auto root = g.add_rule();
   const auto first = g.add_state(), last = g.add_state();
   g.edges(first).scans.push_back({e, last});
+  g.edges(last).ends = true;
+  g.set_start(root, first);
+  g.set_root(root);
+}
+
+/// Puts the part ahead of the root that the text may begin with.
+void add_preface(grammar& g, const guide_source& source) {
+  auto& regex = g.regex();
+  const auto any = any_characters(regex, text_encoding::utf8);
+  const auto one = encoded(regex, code_points::all(), text_encoding::utf8);
+  const auto space = whole_pattern(regex, "[ \\t\\r\\n]{0,8}");
+  const auto ended = regex.concat(any, regex.literal(source.preface_end));
+  const auto up_to_end = regex.difference(ended, regex.concat({ended, one, any})); // the first
+  const auto root = g.add_rule();
+  const auto first = g.add_state(), behind = g.add_state(), last = g.add_state();
+  g.edges(first).scans.push_back(
+    {regex.concat({space, regex.literal(source.preface_begin), up_to_end, space}), behind});
+  g.edges(first).skips.push_back(behind);
+  g.edges(behind).calls.push_back({g.root(), last});
   g.edges(last).ends = true;
   g.set_start(root, first);
   g.set_root(root);
@@ -50,6 +70,8 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
     case guide_source::kind::grammar: g.set_root(add_grammar(g, source.text)); break;
     case guide_source::kind::structural_tag: g.set_root(add_structural_tag(g, source.text)); break;
   }
+  if (!source.preface_begin.empty())
+    add_preface(g, source);
   g.finish();
   return g;
 }

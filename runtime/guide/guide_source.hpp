@@ -27,6 +27,10 @@ struct guide_source {
   // The guide begins behind the first occurrence of this text in the answer (the end of a model's reasoning); until then
   // anything is allowed but an end. Empty: it begins at once.
   std::string after = {};
+
+  // The answer may begin, behind white space, with a part from the one text to the first occurrence of the other (a
+  // model's reasoning that it may leave out), which is free. A little white space may follow. Both empty: it does not.
+  std::string preface_begin = {}, preface_end = {};
 };
 
 } // namespace troupe::guides

@@ -43,6 +43,12 @@ private:
     return regex_.concat({any_, regex_.literals(texts), behind});
   }
 
+  /// Any text but those that begin with one of these, behind white space.
+  expression not_beginning(const std::vector<std::string>& texts) {
+    const auto space = whole_pattern(regex_, "[ \\t\\r\\n]*");
+    return regex_.difference(any_, regex_.concat({space, regex_.literals(texts), any_}));
+  }
+
   static std::vector<std::string> strings(const reader& list) {
     std::vector<std::string> all;
     for (const auto& item : list.items())
@@ -134,7 +140,7 @@ private:
     else if (type == "grammar")
       g_.edges(from).calls.push_back({add_grammar(g_, f.at("grammar").string()), to});
     else if (type == "any_text")
-      scan(from, any_, to);
+      scan(from, f.has("unless_begins") ? not_beginning(strings(f.at("unless_begins"))) : any_, to);
     else if (type == "sequence") {
       const auto elements = f.at("elements").items();
       for (std::size_t i = 0; i < elements.size(); ++i) {

@@ -1,5 +1,6 @@
 // Structural tags: text that is free until a trigger, from which on it follows a tag's content. vLLM's `structures` and
-// `triggers`, and XGrammar's `format`.
+// `triggers`, and XGrammar's `format`; beyond these, `any_text` has `unless_begins`: texts that it must not begin with
+// behind white space.
 #pragma once
 
 #include "runtime/guide/grammar/grammar.hpp"

@@ -188,17 +188,21 @@ std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }
 struct stream_decoder::state {
   std::shared_ptr<const tokenizer> owner; // keeps alive the decoder that `stream` refers to
   bool skip_special_tokens;
+  std::vector<token_id> shown; // sorted
   std::unique_ptr<decode_stream> stream;
 };
 
-stream_decoder::stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens)
-  : state_(std::make_unique<state>(state{tokenizer, skip_special_tokens, tokenizer->parts_->decode.stream()})) {}
+stream_decoder::stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens,
+                               std::vector<token_id> shown)
+  : state_(std::make_unique<state>(
+      state{tokenizer, skip_special_tokens, std::move(shown), tokenizer->parts_->decode.stream()})) {}
 stream_decoder::stream_decoder(stream_decoder&&) noexcept = default;
 stream_decoder& stream_decoder::operator=(stream_decoder&&) noexcept = default;
 stream_decoder::~stream_decoder() = default;
 
 std::string stream_decoder::push(token_id id) {
-  if (const auto token = state_->owner->parts_->decoder_input(id, state_->skip_special_tokens))
+  const bool skip = state_->skip_special_tokens && !std::ranges::binary_search(state_->shown, id);
+  if (const auto token = state_->owner->parts_->decoder_input(id, skip))
     state_->stream->push(*token);
   return state_->stream->drain();
 }

@@ -74,7 +74,9 @@ private:
 /// tokens) is held back. Amortised O(1) per token.
 class stream_decoder {
 public:
-  stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens);
+  /// `shown`: special tokens that are not skipped, sorted.
+  stream_decoder(std::shared_ptr<const tokenizer> tokenizer, bool skip_special_tokens,
+                 std::vector<token_id> shown = {});
   stream_decoder(stream_decoder&&) noexcept;
   stream_decoder& operator=(stream_decoder&&) noexcept;
   ~stream_decoder();

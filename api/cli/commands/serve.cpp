@@ -270,6 +270,17 @@ command add_serve(CLI::App& troupe) {
   add_server_options(*app, options->server, options->allow_anonymous);
   add_engine_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
+  const auto format = [&](const char* flag, std::string& value, std::vector<std::string> names, const char* help) {
+    app->add_option(flag, value, help)
+      ->check(one_of(std::move(names)))
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(model_group);
+  };
+  format("--tool-parser", options->engine.formats.calls, call_format_names(),
+         "How the model writes calls of tools; auto: as its chat template does; none: they are left in the text");
+  format("--reasoning-parser", options->engine.formats.reasoning, reasoning_format_names(),
+         "How the model marks its reasoning; auto: as its chat template does; none: it is left in the text");
   app
     ->add_option(
       "--max-requests-per-key", options->per_key,

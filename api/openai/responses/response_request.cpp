@@ -20,6 +20,8 @@ constexpr auto names = std::to_array<field_name>({
   {"response_format", "text.format"},
   {"reasoning_effort", "reasoning.effort"},
   {"messages", "input"},
+  {"].function.", "]."}, // of tools
+  {"tool_choice.function", "tool_choice"},
 });
 
 /// Members that are translated, checked here, or have no influence.

@@ -22,12 +22,19 @@ struct chat_format {
 
 /// A function that the model may call.
 struct offered_tool {
-  std::string name;
-  std::string parameters; // a JSON Schema as text; empty: any object
-  bool strict = false;    // its schema must be enforced, or the request refused
+  /// Throws failure(bad_request) if `parameters` is no JSON.
+  offered_tool(std::string name, std::string parameters, bool strict = false);
 
-  /// Whether a value of this parameter that is written as plain text is a string. By the schema; false if unknown.
+  std::string name;
+  std::string parameters;   // a JSON Schema as text; empty: any object
+  bool strict;              // its schema must be enforced, or the request refused
+  std::size_t position = 0; // in the request's `tools`
+
+  /// Whether a parameter's value is a string where it is written as plain text. False if the schema does not say.
   bool is_string(std::string_view parameter) const;
+
+private:
+  std::vector<std::string> strings_; // parameters
 };
 
 /// Which calls an answer has.
@@ -48,6 +55,10 @@ struct chat_output {
 
   static constexpr std::size_t most_calls = 128; // further ones are content
   const offered_tool* find(std::string_view name) const;
+  /// Whether parts of the text can be calls.
+  bool reads_calls() const;
+  /// Whether the text must be taken apart at all.
+  bool is_needed() const;
 };
 
 } // namespace troupe

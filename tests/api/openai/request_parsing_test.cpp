@@ -213,7 +213,9 @@ TEST_CASE("Errors of frames name their request") {
 }
 
 TEST_CASE("A frame asks for one completion or one chat") {
-  const auto ask = [](std::string_view text) { return parse_frame_body(parse_frame(text), *byte_model()); };
+  const auto ask = [](std::string_view text) {
+    return parse_frame_body(parse_frame(text), *byte_model()).prompts.front();
+  };
   CHECK(text_of(ask(R"({"type":"generate","id":"a","prompt":"x"})").prompt) == "<s>x");
   CHECK(text_of(ask(R"({"type":"generate","id":"a","messages":[{"role":"user","content":"x"}]})").prompt) ==
         "user: x\nassistant:");

@@ -201,7 +201,9 @@ TEST_CASE("A chat's prompt_logprobs belong to the answer, and a rank that is not
 }
 
 TEST_CASE("A frame may ask for a prompt's scores, and gets them ahead of its tokens") {
-  const auto ask = [](std::string_view text) { return parse_frame_body(parse_frame(text), *byte_model()); };
+  const auto ask = [](std::string_view text) {
+    return parse_frame_body(parse_frame(text), *byte_model()).prompts.front();
+  };
   const auto asked = ask(R"({"type":"generate","id":"a","prompt":"x","prompt_logprobs":1,"max_tokens":0})");
   CHECK(asked.sampling.scores_only());
   CHECK(asked.sampling.prompt_logprobs == 1);

@@ -1,0 +1,49 @@
+// The message of a chat's answer as OpenAI's JSON: put together from deltas, or as deltas of a stream. Reasoning is
+// `reasoning_content`, as DeepSeek and most clients name it.
+#pragma once
+
+#include "runtime/chat/output/chat_output_parser.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class chat_message {
+public:
+  void add(const output_delta& delta);
+
+  const std::string& content() const { return content_; }
+  const std::string& reasoning() const { return reasoning_; }
+  /// {"role":"assistant","content":…}; content is null where there are calls and nothing else.
+  std::string json() const;
+
+private:
+  struct call {
+    std::string id, name, arguments;
+  };
+  std::string content_, reasoning_;
+  std::vector<call> calls_;
+};
+
+/// The members of a stream's `delta`: `"content":…`.
+std::string delta_members(const output_delta& delta);
+/// {"index":…,"id":…,"type":"function","function":{…}} of a call's delta.
+std::string call_delta(const output_delta& delta);
+
+/// Takes apart one choice's text.
+class choice_parser {
+public:
+  explicit choice_parser(std::shared_ptr<const chat_output> what);
+
+  /// The deltas of this text; with `last`, also of what was held back. Nothing after that.
+  output_deltas feed(std::string_view text, bool last);
+  std::size_t calls() const { return parser_.calls(); }
+
+private:
+  chat_output_parser parser_;
+  bool ended_ = false;
+};
+
+} // namespace troupe

@@ -1,0 +1,135 @@
+#include "api/openai/output_fields.hpp"
+
+#include "runtime/chat/output/answer_guide.hpp"
+#include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+std::string_view required_text(const field_reader& of, std::string_view key) {
+  const auto found = of.text(key);
+  if (!found)
+    of.refuse(key, "is required");
+  return *found;
+}
+
+field_reader required_object(const field_reader& of, std::string_view key) {
+  auto found = of.object(key);
+  if (!found)
+    of.refuse(key, "is required");
+  return *std::move(found);
+}
+
+offered_tool read_offered(const field_reader& tool, std::size_t position) {
+  const auto function = required_object(tool, "function");
+  const auto name = required_text(function, "name");
+  if (!is_tool_name(name))
+    function.refuse("name", "must have 1 to " + std::to_string(most_tool_name_bytes) + " letters, digits and _-.:/");
+  const auto parameters = function.object("parameters");
+  offered_tool result(std::string(name), parameters ? std::string(simdjson::minify(parameters->body())) : "",
+                      function.boolean("strict").value_or(false));
+  result.position = position;
+  return result;
+}
+
+std::vector<offered_tool> read_tools(const field_reader& body) {
+  std::vector<offered_tool> result;
+  const auto tools = body.list("tools", most_tools);
+  if (!tools)
+    return result;
+  std::vector<std::string_view> names;
+  for (auto item : *tools) {
+    const auto key = "tools[" + std::to_string(result.size()) + ']';
+    if (!item.is_object())
+      body.refuse(key, "an object", item);
+    result.push_back(read_offered(field_reader(item, body.path(key)), result.size()));
+  }
+  for (const auto& tool : result)
+    names.push_back(tool.name);
+  std::ranges::sort(names);
+  if (const auto twice = std::ranges::adjacent_find(names); twice != names.end())
+    body.refuse("tools", "has two functions named `" + std::string(*twice) + '`');
+  return result;
+}
+
+/// Reads `tool_choice`; leaves only a named tool.
+void read_choice(const field_reader& body, chat_output& to) {
+  constexpr auto wanted = "must be \"none\", \"auto\", \"required\", or a function as "
+                          "{\"type\": \"function\", \"function\": {\"name\": ...}}";
+  const auto found = body.find("tool_choice");
+  if (!found)
+    return;
+  std::string_view word;
+  if (!found->get(word)) {
+    if (word == "none")
+      to.choice = call_choice::none;
+    else if (word == "required")
+      to.choice = call_choice::required;
+    else if (word != "auto")
+      body.refuse("tool_choice", wanted);
+  } else {
+    if (!found->is_object())
+      body.refuse("tool_choice", wanted);
+    const auto choice = field_reader(*found, body.path("tool_choice"));
+    check_function_type(choice);
+    const auto name = required_text(required_object(choice, "function"), "name");
+    const auto* tool = to.find(name);
+    if (!tool)
+      body.refuse("tool_choice", "names `" + std::string(name) + "`, which is none of the `tools`");
+    to.choice = call_choice::named;
+    to.tools = {offered_tool(*tool)};
+  }
+  if (to.tools.empty() && to.choice != call_choice::none && word != "auto")
+    body.refuse("tool_choice", "needs `tools`");
+}
+
+} // namespace
+
+void check_function_type(const field_reader& of) {
+  const auto type = of.text("type").value_or("function");
+  if (type != "function")
+    throw failure(errc::unsupported,
+                  "`" + of.path("type") + "` is \"" + std::string(type) + "\"; only \"function\" is supported",
+                  of.path("type"));
+}
+
+bool is_tool_name(std::string_view name) {
+  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/";
+  return !name.empty() && name.size() <= most_tool_name_bytes && name.find_first_not_of(letters) == name.npos;
+}
+
+chat_output read_output(const field_reader& body, const served_model& model) {
+  chat_output result;
+  result.format = model.format;
+  result.tools = read_tools(body);
+  read_choice(body, result);
+  result.parallel = body.boolean("parallel_tool_calls").value_or(true);
+  result.with_reasoning = body.boolean("include_reasoning").value_or(true);
+  const bool forced = result.choice == call_choice::required || result.choice == call_choice::named;
+  if (forced && !result.format.calls)
+    throw failure(errc::unsupported, "`tool_choice` cannot force a call: this server does not parse calls",
+                  "tool_choice");
+  return result;
+}
+
+std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
+                                                 const served_model& model, generation& to) {
+  if (auto& reasoning = what.format.reasoning) {
+    what.opens_reasoning = reasoning->is_opened_by(prompt);
+    if (!what.opens_reasoning && (continued || reasoning->is_closed_by(prompt)))
+      reasoning = nullptr;
+  }
+  if (!what.is_needed())
+    return nullptr;
+  auto guide = answer_guide(what, to.guide);
+  to.guide = std::move(guide);
+  to.shown_tokens = model.markers;
+  return std::make_shared<const chat_output>(std::move(what));
+}
+
+} // namespace troupe

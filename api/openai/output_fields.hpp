@@ -1,0 +1,35 @@
+// The fields of a request that say what its answers are made of beside content: `tools`, `tool_choice`,
+// `parallel_tool_calls`, `include_reasoning`. Pure; runs on worker threads.
+#pragma once
+
+#include "api/openai/field_reader.hpp"
+#include "api/openai/service.hpp"
+#include "runtime/chat/output/chat_output.hpp"
+
+#include <memory>
+#include <string_view>
+
+namespace troupe {
+
+/// Of a function's name, in bytes.
+inline constexpr std::size_t most_tool_name_bytes = 128;
+/// Entries of `tools`.
+inline constexpr std::size_t most_tools = 1024;
+
+/// Whether a function may have this name: letters, digits and _-.:/
+bool is_tool_name(std::string_view name);
+
+/// Throws failure unless `type` of a tool or of a choice is absent or "function".
+void check_function_type(const field_reader& of);
+
+/// What the fields ask for; with a named tool, only that one is in `tools`. Throws failure naming the field.
+chat_output read_output(const field_reader& body, const served_model& model);
+
+/// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the
+/// guide (over `to.guide`, which is for the content) and what is shown of special tokens. Returns null, and changes
+/// nothing, if the answer's text is its content. `continued`: the answer goes on within a message of the prompt.
+/// Throws failure naming the tool whose schema must be enforced and cannot be.
+std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
+                                                 const served_model& model, generation& to);
+
+} // namespace troupe

@@ -1,0 +1,196 @@
+#include "runtime/chat/output/answer_guide.hpp"
+
+#include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/guide/compile.hpp"
+#include "runtime/support/json_text.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+using guides::guide_source;
+
+/// The members are formats of structural tags, as JSON.
+std::string object_of(std::string_view type, const std::string& members) {
+  return "{\"type\":\"" + std::string(type) + "\"," + members + '}';
+}
+
+std::string list_of(const std::vector<std::string>& items) {
+  std::string result = "[";
+  for (const auto& item : items)
+    result += (result.size() > 1 ? "," : "") + item;
+  return result + ']';
+}
+
+std::string either(const std::vector<std::string>& formats) {
+  return object_of("or", "\"elements\":" + list_of(formats));
+}
+
+std::string tag_of(std::string_view begin, const std::string& content, std::string_view end) {
+  return object_of("tag", "\"begin\":" + json_text(begin) + ",\"content\":" + content + ",\"end\":" + json_text(end));
+}
+
+guide_source structural(const std::string& format) {
+  return {.what = guide_source::kind::structural_tag, .text = "{\"format\":" + format + '}'};
+}
+
+/// Why the format cannot be compiled, if so.
+std::optional<error> fault_of(const guide_source& source, const guides::guide_limits& limits) {
+  try {
+    guides::compile_grammar(source, limits);
+    return std::nullopt;
+  } catch (const failure& f) {
+    return f.what_failed();
+  }
+}
+
+/// The formats of calls, and of answers with them.
+class call_formats_of {
+public:
+  call_formats_of(const chat_output& what, const guides::guide_limits& limits)
+    : what_(what),
+      format_(*what.format.calls),
+      layout_(format_.layout()),
+      single_(what.choice == call_choice::named || !what.parallel || layout_.one_only),
+      limits_(limits) {
+    for (std::size_t i = 0; i < what.tools.size(); ++i)
+      add(i);
+    if (!fault_of(structural(section()), limits_))
+      return;
+    for (std::size_t i = 0; i < what.tools.size(); ++i)
+      if (const auto fault = fault_of(structural(tags_[i]), limits_))
+        replace(i, fault->message);
+    if (const auto fault = fault_of(structural(section()), limits_)) // together they are too complex
+      for (std::size_t i = 0; i < what.tools.size(); ++i)
+        replace(i, fault->message);
+  }
+
+  /// One or more calls, and nothing else.
+  std::string section() const {
+    const auto inner = object_of("tags_with_separator",
+                                 "\"tags\":" + list_of(tags_) + ",\"separator\":" + json_text(layout_.separator) +
+                                   ",\"at_least_one\":true,\"stop_after_first\":" + (single_ ? "true" : "false"));
+    return has_section() ? tag_of(layout_.section_begin, inner, layout_.section_end) : inner;
+  }
+
+  /// Free text, in which calls follow their format once they begin.
+  std::string free_or_calls() const {
+    if (layout_.trigger.empty()) {
+      std::vector<std::string> begins;
+      for (const auto& begin : begins_)
+        begins.push_back(json_text(begin));
+      return either({section(), object_of("any_text", "\"unless_begins\":" + list_of(begins))});
+    }
+    return object_of("triggered_tags",
+                     "\"triggers\":[" + json_text(layout_.trigger) +
+                       "],\"tags\":" + (has_section() ? list_of({section()}) : list_of(tags_)) +
+                       ",\"stop_after_first\":" + (single_ || has_section() ? "true" : "false"));
+  }
+
+private:
+  bool has_section() const { return !layout_.section_begin.empty(); }
+
+  void add(std::size_t i) {
+    try {
+      const auto tag = format_.tag(what_.tools[i]);
+      begins_.push_back(tag.begin);
+      tags_.push_back(tag_of(tag.begin, tag.content, tag.end));
+    } catch (const failure& f) {
+      begins_.emplace_back();
+      tags_.emplace_back();
+      replace(i, f.what());
+    }
+  }
+
+  /// Instead of a schema that cannot be enforced: any object, where that will do.
+  void replace(std::size_t i, const std::string& why) {
+    const auto& tool = what_.tools[i];
+    if (tool.strict || what_.choice != call_choice::automatic) {
+      const auto field = "tools[" + std::to_string(tool.position) + "].function.parameters";
+      throw failure(errc::bad_request, '`' + field + "` cannot be enforced: " + to_utf8(why), field);
+    }
+    const auto tag = format_.tag(offered_tool(tool.name, {}));
+    begins_[i] = tag.begin;
+    tags_[i] = tag_of(tag.begin, tag.content, tag.end);
+  }
+
+  const chat_output& what_;
+  const call_format& format_;
+  const call_layout layout_;
+  const bool single_;
+  const guides::guide_limits& limits_;
+  std::vector<std::string> begins_, tags_; // by tool
+};
+
+/// What content follows, as a format of structural tags.
+std::string content_format(const guide_source& content) {
+  using kind = guide_source::kind;
+  if (content.what == kind::structural_tag || content.any_order || content.compact)
+    throw failure(errc::unsupported,
+                  "`tools` beside a structural tag, or beside JSON in any order or without white space, are not "
+                  "supported unless `tool_choice` forces a call",
+                  "tools");
+  switch (content.what) {
+    case kind::json_object: return R"({"type":"json_schema","json_schema":{"type":"object"}})";
+    case kind::json_schema: return object_of("json_schema", "\"json_schema\":" + content.text);
+    case kind::regex: return object_of("regex", "\"pattern\":" + json_text(content.text));
+    case kind::grammar: return object_of("grammar", "\"grammar\":" + json_text(content.text));
+    default: break;
+  }
+  std::vector<std::string> choices;
+  for (const auto& choice : content.choices)
+    choices.push_back(object_of("const_string", "\"value\":" + json_text(choice)));
+  return either(choices);
+}
+
+/// Lets the guide begin behind the reasoning, if there is any.
+void add_reasoning(guide_source& guide, const chat_output& what, bool has_calls, bool is_forced) {
+  if (const auto* reasoning = what.format.reasoning) {
+    if (what.opens_reasoning)
+      guide.after = reasoning->end();
+    else
+      guide.preface_begin = reasoning->begin(), guide.preface_end = reasoning->end();
+  } else if (const auto* channels = what.format.calls ? what.format.calls->channels() : nullptr) {
+    if (!has_calls)
+      guide.after = channels->content_begin;
+    else if (is_forced)
+      guide.preface_begin = channels->reasoning_begin, guide.preface_end = channels->reasoning_end;
+  }
+}
+
+} // namespace
+
+std::shared_ptr<const guide_source> answer_guide(const chat_output& what, std::shared_ptr<const guide_source> content,
+                                                 const guides::guide_limits& limits) {
+  const bool has_calls = what.reads_calls();
+  const bool is_forced = has_calls && what.choice != call_choice::automatic;
+  if (!has_calls && !content)
+    return nullptr;
+  guide_source result;
+  if (!has_calls) {
+    result = *content;
+  } else {
+    const call_formats_of calls(what, limits);
+    if (content && !is_forced && what.format.calls->channels())
+      throw failure(errc::unsupported, "`tools` beside `response_format` are not supported by this model's format",
+                    "tools");
+    if (is_forced)
+      result = structural(what.opens_reasoning
+                            ? R"({"type":"sequence","elements":[{"type":"regex","pattern":"\\s{0,4}"},)" +
+                              calls.section() + "]}"
+                            : calls.section());
+    else
+      result = structural(content ? either({content_format(*content), calls.section()}) : calls.free_or_calls());
+  }
+  add_reasoning(result, what, has_calls, is_forced);
+  return std::make_shared<const guide_source>(std::move(result));
+}
+
+} // namespace troupe

@@ -1,0 +1,75 @@
+#include "runtime/chat/output/call_format.hpp"
+
+#include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/support/json_reader.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+/// The schema, of an object, and without parameters that it does not name, unless it says more about them: models make
+/// them up otherwise.
+std::string closed_schema(const std::string& parameters) {
+  if (parameters.empty())
+    return R"({"type":"object"})";
+  const auto document = json::document::parse(parameters, "the schema", errc::bad_request);
+  const auto root = document.root();
+  auto text = std::string(simdjson::minify(root));
+  if (!root.is_object())
+    return text;
+  const auto has = [&](std::initializer_list<const char*> keys) {
+    return std::ranges::any_of(keys, [&](const char* key) { return json::find(root, key).has_value(); });
+  };
+  std::string added;
+  if (!has({"type", "$ref", "allOf", "anyOf", "oneOf"}))
+    added = R"("type":"object",)";
+  if (has({"properties"}) &&
+      !has({"additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf",
+            "not", "if", "propertyNames", "minProperties"}))
+    added += R"("additionalProperties":false,)";
+  if (!added.empty() && text == "{}")
+    added.pop_back();
+  return text.insert(1, added);
+}
+
+} // namespace
+
+std::string call_format::call_id(std::string_view entropy, std::string_view, std::size_t index) const {
+  return "call_" + std::string(entropy.substr(0, 21)) + std::to_string(1000 + index).substr(1);
+}
+
+std::string json_arguments(const offered_tool& tool) {
+  return R"({"type":"json_schema","json_schema":)" + closed_schema(tool.parameters) + '}';
+}
+
+std::span<const call_format* const> call_formats() {
+  // Those that others' marks would be taken for come first.
+  static const auto all = std::to_array<const call_format*>({
+    &harmony_calls(),
+    &deepseek_v3_calls(),
+    &deepseek_v31_calls(),
+    &kimi_k2_calls(),
+    &mistral_args_calls(),
+    &mistral_calls(),
+    &seed_oss_calls(),
+    &glm45_calls(),
+    &qwen3_coder_calls(),
+    &phi4_calls(),
+    &granite_calls(),
+    &hermes_calls(),
+    &llama3_json_calls(),
+    &json_calls(),
+  });
+  return all;
+}
+
+const call_format* find_call_format(std::string_view name) {
+  const auto all = call_formats();
+  const auto found = std::ranges::find(all, name, &call_format::name);
+  return found == all.end() ? nullptr : *found;
+}
+
+} // namespace troupe

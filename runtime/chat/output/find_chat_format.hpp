@@ -1,0 +1,29 @@
+// How a model writes reasoning and calls, told from its chat template. Pure.
+#pragma once
+
+#include "runtime/chat/output/chat_output.hpp"
+#include "runtime/tokenizer/tokenizer.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+/// Which formats to take: "auto" (the template's), "none", or a name.
+struct format_names {
+  std::string calls = "auto", reasoning = "auto";
+};
+
+/// A template that mentions no calls leads to bare JSON objects, so that calls can be forced on any model. Throws
+/// failure(bad_request) naming the parser that does not exist.
+chat_format find_chat_format(std::string_view chat_template, const format_names& names = {});
+
+/// The special tokens whose texts the format is made of, sorted. They must be left in the text for the parser.
+std::vector<token_id> special_markers(const chat_format& format, const tokenizer& tokens);
+
+/// "auto", "none", and the names of all formats.
+std::vector<std::string> call_format_names();
+std::vector<std::string> reasoning_format_names();
+
+} // namespace troupe
