@@ -87,8 +87,9 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(
-        *what_, {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr, model.device->capabilities().hidden_states});
+      const auto checked = check(*what_,
+                                 {model.info.vocab_size, model.info.max_context, model.request_timeout,
+                                  model.draft != nullptr, model.device->capabilities().hidden_states});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
     } catch (const failure& f) {
@@ -351,7 +352,7 @@ private:
   std::vector<std::vector<token_event>> held_; // of candidates
   std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0;
   std::vector<float> embedding_; // of the prompt, if asked for
-  std::size_t scored_ = 0; // prompt tokens whose log-probabilities were sent
+  std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};
   clock::time_point submitted_;

@@ -13,7 +13,6 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->max_context = model->max_context;
   served->schedule_invariant = model->schedule_invariant;
   served->defaults = model->defaults.sampling;
-<<<<<<< HEAD
   served->family = model->family;
   served->weights = model->weights;
   served->device = model->device;
@@ -21,10 +20,8 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->parameters = model->parameters;
   served->hidden = model->hidden;
   served->embeddings = model->embeddings;
-=======
   served->format = model->format;
   served->markers = model->markers;
->>>>>>> c
   if (const auto tokens = model->tokenizer) {
     served->most_bytes_per_token = tokens->most_bytes_per_token();
     const auto written = [&](std::optional<token_id> id) {

@@ -74,21 +74,24 @@ std::string ollama_show(const field_reader& body, const served_model& model) {
   std::vector<std::string> capabilities{json_text("completion")};
   if (model.embeddings.how != pooling::none)
     capabilities.push_back(json_text("embedding"));
-  if (model.render)
+  if (model.render && model.format.calls)
     capabilities.push_back(json_text("tools"));
+  if (model.render && model.format.reasoning)
+    capabilities.push_back(json_text("thinking"));
   return json_object()
     .text("modelfile", "")
     .text("parameters", "")
     .text("template", "")
     .raw("details", details_of(model))
-    .raw("model_info", json_object()
-                         .text("general.architecture", family)
-                         .text("general.basename", to_utf8(model.id))
-                         .number("general.parameter_count", model.parameters)
-                         .number(family + ".context_length", model.max_context)
-                         .number(family + ".embedding_length", model.hidden)
-                         .number(family + ".vocab_size", model.vocab_size)
-                         .str())
+    .raw("model_info",
+         json_object()
+           .text("general.architecture", family)
+           .text("general.basename", to_utf8(model.id))
+           .number("general.parameter_count", model.parameters)
+           .number(family + ".context_length", model.max_context)
+           .number(family + ".embedding_length", model.hidden)
+           .number(family + ".vocab_size", model.vocab_size)
+           .str())
     .raw("capabilities", json_list(capabilities))
     .str();
 }

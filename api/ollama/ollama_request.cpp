@@ -155,12 +155,12 @@ void add_format(json_object& to, const field_reader& body) {
     return;
   std::string_view word;
   if (format->is_object()) {
-    to.raw("response_format",
-           json_object()
-             .text("type", "json_schema")
-             .raw("json_schema",
-                  json_object().text("name", "format").value("schema", *format).flag("strict", true).str())
-             .str());
+    to.raw(
+      "response_format",
+      json_object()
+        .text("type", "json_schema")
+        .raw("json_schema", json_object().text("name", "format").value("schema", *format).flag("strict", true).str())
+        .str());
   } else if (format->get(word)) {
     body.refuse("format", "\"json\" or a JSON Schema", *format);
   } else if (word == "json") {
@@ -184,8 +184,7 @@ void add_thinking(json_object& to, const field_reader& body) {
   } else if (think->get(wanted)) {
     body.refuse("think", "true, false, \"low\", \"medium\" or \"high\"", *think);
   }
-  to.raw("chat_template_kwargs",
-         json_object().flag("enable_thinking", wanted).flag("thinking", wanted).str());
+  to.raw("chat_template_kwargs", json_object().flag("enable_thinking", wanted).flag("thinking", wanted).str());
 }
 
 /// `logprobs` is a boolean, and `top_logprobs` a number, as in chats.
@@ -261,8 +260,8 @@ std::string ollama_model_name(const field_reader& body, const served_model& mode
   if (bare != model.id && bare.ends_with(latest))
     bare.remove_suffix(latest.size());
   if (bare != model.id)
-    throw failure(errc::not_found,
-                  "model '" + std::string(*name) + "' not found; this server has '" + model.id + "'", "model");
+    throw failure(errc::not_found, "model '" + std::string(*name) + "' not found; this server has '" + model.id + "'",
+                  "model");
   return std::string(*name);
 }
 

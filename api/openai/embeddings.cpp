@@ -157,11 +157,11 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   const auto encoding = body.text("encoding_format").value_or("float");
   if (encoding != "float" && encoding != "base64")
     body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');
-  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise), read_dimensions(body, *model)};
+  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise),
+                         read_dimensions(body, *model)};
   generation_job job;
-  read_inputs(body, *model, stop, [&](std::vector<token_id> ids) {
-    job.prompts.push_back(embedding_of(std::move(ids), *model, "input"));
-  });
+  read_inputs(body, *model, stop,
+              [&](std::vector<token_id> ids) { job.prompts.push_back(embedding_of(std::move(ids), *model, "input")); });
   job.writer = std::make_unique<embedding_answer>(model->id, job.prompts.size(), form, encoding == "base64");
   return job;
 }

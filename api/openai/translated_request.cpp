@@ -6,8 +6,9 @@ namespace {
 
 /// Whether `path` is the field or a part of it.
 bool leads_to(std::string_view path, std::string_view field) {
-  return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.' ||
-                                     path[field.size()] == '[' || path[field.size()] == '`');
+  return path.starts_with(field) &&
+    (path.size() == field.size() || path[field.size()] == '.' || path[field.size()] == '[' ||
+     path[field.size()] == '`');
 }
 
 /// Names that begin with ']' stand within a path.

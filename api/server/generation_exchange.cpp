@@ -145,8 +145,8 @@ struct close_at_end {
 
 } // namespace
 
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          endpoint to, held_text body, answer_form form) {
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
+                                          held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
   const close_at_end closing{*requests};

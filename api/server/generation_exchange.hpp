@@ -7,7 +7,7 @@
 namespace troupe {
 
 /// Answers one POST to an endpoint that makes jobs. Returns whether the connection can be used for another request.
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          endpoint to, held_text body, answer_form form);
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
+                                          held_text body, answer_form form);
 
 } // namespace troupe

@@ -46,7 +46,8 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/metrics", "GET", endpoint::metrics},
   {"/v1/ws", "GET", endpoint::websocket},
 });
-constexpr std::string_view model_prefix = "/v1/models/", response_prefix = "/v1/responses/", input_suffix = "/input_items";
+constexpr std::string_view model_prefix = "/v1/models/", response_prefix = "/v1/responses/",
+                           input_suffix = "/input_items";
 
 std::string decoded(std::string_view text) {
   std::string result;
@@ -167,16 +168,14 @@ reply answer_stored(const route& to, response_store& stored, std::size_t owner) 
   if (to.to == endpoint::delete_response) {
     if (!stored.remove(owner, to.argument))
       throw missing;
-    return reply::json(
-      json_object().text("id", to.argument).text("object", "response").flag("deleted", true).str());
+    return reply::json(json_object().text("id", to.argument).text("object", "response").flag("deleted", true).str());
   }
   const auto found = stored.find(owner, to.argument);
   if (!found)
     throw missing;
   if (to.to == endpoint::response)
     return reply::json(found->body);
-  return reply::json(
-    json_object().text("object", "list").raw("data", found->input).flag("has_more", false).str());
+  return reply::json(json_object().text("object", "list").raw("data", found->input).flag("has_more", false).str());
 }
 
 error caught_error() {

@@ -147,10 +147,8 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
   }
   if (!hidden_rows.empty()) {
     require(hidden_states.data && hidden_states.type == dtype::f32 && hidden_states.rows == hidden_rows.size() &&
-              hidden_states.cols == hidden && std::ranges::all_of(hidden_rows,
-                                                                  [&](std::int32_t r) {
-                                                                    return r >= 0 && as_size(r) < rows;
-                                                                  }),
+              hidden_states.cols == hidden &&
+              std::ranges::all_of(hidden_rows, [&](std::int32_t r) { return r >= 0 && as_size(r) < rows; }),
             "hidden states of other rows, or of another shape");
     normalise(hidden_states, residual, weights_->final_norm, hidden_rows.data());
   }

@@ -142,8 +142,8 @@ struct step_plan {
   std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;        // in order, before anything else
-  std::vector<std::int32_t> logit_rows; // rows of `tokens` whose logits are wanted
+  std::vector<block_move> moves;         // in order, before anything else
+  std::vector<std::int32_t> logit_rows;  // rows of `tokens` whose logits are wanted
   std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;

@@ -337,8 +337,8 @@ void scheduler::add_hidden_rows(sequence& s, std::int32_t first_row, std::int32_
   if (first >= end)
     return;
   auto& plan = *draft_;
-  plan.embeds.push_back({s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed,
-                         end == s.last_row});
+  plan.embeds.push_back(
+    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed, end == s.last_row});
   for (auto p = first; p < end; ++p)
     plan.hidden_rows.push_back(first_row + p - s.planned);
   s.scored = end == s.last_row ? all : end;

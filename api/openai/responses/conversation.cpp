@@ -24,12 +24,11 @@ void conversation::add_reasoning(std::string_view text) {
 }
 
 void conversation::add_call(std::string_view id, std::string_view name, std::string_view arguments) {
-  calls_.push_back(
-    json_object()
-      .text("id", id)
-      .text("type", "function")
-      .raw("function", json_object().text("name", name).text("arguments", arguments).str())
-      .str());
+  calls_.push_back(json_object()
+                     .text("id", id)
+                     .text("type", "function")
+                     .raw("function", json_object().text("name", name).text("arguments", arguments).str())
+                     .str());
 }
 
 void conversation::add_call_output(std::string_view id, std::string_view content) {

@@ -25,8 +25,7 @@ std::string output_items::part_json(bool empty) const {
   json_object part;
   part.text("type", kind_ == kind::message ? "output_text" : "reasoning_text").text("text", empty ? "" : text_);
   if (kind_ == kind::message)
-    part.raw("annotations", "[]")
-      .raw("logprobs", empty ? "[]" : chat_logprobs(logprobs_, *model_));
+    part.raw("annotations", "[]").raw("logprobs", empty ? "[]" : chat_logprobs(logprobs_, *model_));
   return part.str();
 }
 

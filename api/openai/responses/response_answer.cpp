@@ -107,8 +107,7 @@ private:
     json_object result;
     result.text("id", id_).text("object", "response").number("created_at", created_).text("status", status);
     if (failed_)
-      result.raw("error",
-                 json_object().text("code", "server_error").text("message", to_utf8(failed_->message)).str());
+      result.raw("error", json_object().text("code", "server_error").text("message", to_utf8(failed_->message)).str());
     else
       result.raw("error", "null");
     const bool over = status == "completed" || status == "incomplete";

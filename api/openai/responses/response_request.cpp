@@ -26,19 +26,48 @@ constexpr auto names = std::to_array<field_name>({
 
 /// Members that are translated, checked here, or have no influence.
 constexpr auto own_fields = std::to_array<std::string_view>({
-  "input",           "instructions",      "previous_response_id", "store",
-  "stream",          "stream_options",    "text",                 "tools",
-  "tool_choice",     "max_output_tokens", "reasoning",            "truncation",
-  "metadata",        "user",              "safety_identifier",    "prompt_cache_key",
-  "service_tier",    "include",           "top_logprobs",         "background",
-  "conversation",    "prompt",            "max_tool_calls",       "prompt_cache_retention",
+  "input",
+  "instructions",
+  "previous_response_id",
+  "store",
+  "stream",
+  "stream_options",
+  "text",
+  "tools",
+  "tool_choice",
+  "max_output_tokens",
+  "reasoning",
+  "truncation",
+  "metadata",
+  "user",
+  "safety_identifier",
+  "prompt_cache_key",
+  "service_tier",
+  "include",
+  "top_logprobs",
+  "background",
+  "conversation",
+  "prompt",
+  "max_tool_calls",
+  "prompt_cache_retention",
 });
 
 /// Members of chats that would change what an answer is.
 constexpr auto foreign_fields = std::to_array<std::string_view>({
-  "messages",        "n",         "best_of",         "num_beams",  "use_beam_search",
-  "prompt_logprobs", "logprobs",  "max_tokens",      "echo",       "max_completion_tokens",
-  "response_format", "functions", "return_token_ids", "continue_final_message",
+  "messages",
+  "n",
+  "best_of",
+  "num_beams",
+  "use_beam_search",
+  "prompt_logprobs",
+  "logprobs",
+  "max_tokens",
+  "echo",
+  "max_completion_tokens",
+  "response_format",
+  "functions",
+  "return_token_ids",
+  "continue_final_message",
 });
 
 [[noreturn]] void unsupported_value(const std::string& path, const std::string& why) {
@@ -292,26 +321,25 @@ std::string given_or(const field_reader& body, std::string_view key, std::string
 std::string repeated_members(const field_reader& body, const response_request& request, const std::string& metadata,
                              const std::string& reasoning) {
   const auto& sampling = request.asked.prompts.front().sampling;
-  const auto members =
-    json_object()
-      .flag("background", false)
-      .raw("instructions", given_or(body, "instructions", "null"))
-      .raw("max_output_tokens", given_or(body, "max_output_tokens", "null"))
-      .raw("metadata", metadata)
-      .raw("parallel_tool_calls", given_or(body, "parallel_tool_calls", "true"))
-      .raw("previous_response_id", given_or(body, "previous_response_id", "null"))
-      .raw("reasoning", reasoning)
-      .text("service_tier", "default")
-      .flag("store", request.store)
-      .raw("temperature", given_or(body, "temperature", shortest(sampling.temperature)))
-      .raw("text", given_or(body, "text", R"({"format":{"type":"text"}})"))
-      .raw("tool_choice", given_or(body, "tool_choice", "\"auto\""))
-      .raw("tools", given_or(body, "tools", "[]"))
-      .number("top_logprobs", std::max(sampling.logprobs, 0))
-      .raw("top_p", given_or(body, "top_p", shortest(sampling.top_p)))
-      .text("truncation", "disabled")
-      .raw("user", given_or(body, "user", "null"))
-      .str();
+  const auto members = json_object()
+                         .flag("background", false)
+                         .raw("instructions", given_or(body, "instructions", "null"))
+                         .raw("max_output_tokens", given_or(body, "max_output_tokens", "null"))
+                         .raw("metadata", metadata)
+                         .raw("parallel_tool_calls", given_or(body, "parallel_tool_calls", "true"))
+                         .raw("previous_response_id", given_or(body, "previous_response_id", "null"))
+                         .raw("reasoning", reasoning)
+                         .text("service_tier", "default")
+                         .flag("store", request.store)
+                         .raw("temperature", given_or(body, "temperature", shortest(sampling.temperature)))
+                         .raw("text", given_or(body, "text", R"({"format":{"type":"text"}})"))
+                         .raw("tool_choice", given_or(body, "tool_choice", "\"auto\""))
+                         .raw("tools", given_or(body, "tools", "[]"))
+                         .number("top_logprobs", std::max(sampling.logprobs, 0))
+                         .raw("top_p", given_or(body, "top_p", shortest(sampling.top_p)))
+                         .text("truncation", "disabled")
+                         .raw("user", given_or(body, "user", "null"))
+                         .str();
   return members.substr(1, members.size() - 2);
 }
 

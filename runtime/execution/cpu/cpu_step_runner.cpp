@@ -48,12 +48,8 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
                    hidden);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  return {std::static_pointer_cast<const float>(memory),
-          vocab,
-          nullptr,
-          took.count(),
-          std::static_pointer_cast<const float>(states),
-          width};
+  return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count(),
+          std::static_pointer_cast<const float>(states), width};
 }
 
 } // namespace troupe

@@ -61,8 +61,8 @@ TEST_CASE("embeddings of golden checkpoints are transformers', in any chunks and
       CHECK(e.wait_until_ready()->embeddings.how == pooling::last);
       for (auto one : json::array(cases)) {
         const auto ids = numbers_of<token_id>(one["ids"]);
-        for (const auto& [field, how] : {std::pair("mean", pooling::mean), std::pair("last", pooling::last),
-                                         std::pair("cls", pooling::cls)}) {
+        for (const auto& [field, how] :
+             {std::pair("mean", pooling::mean), std::pair("last", pooling::last), std::pair("cls", pooling::cls)}) {
           CAPTURE(field);
           const auto expected = numbers_of<double>(one[field]);
           const auto heard = answer_to(e, embedding_request(ids, how));

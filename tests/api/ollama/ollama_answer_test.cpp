@@ -12,9 +12,8 @@ using namespace troupe::test;
 namespace {
 
 generation_job ollama_job_of(ollama_call call, const std::string& fields) {
-  return parsed(R"({"model":"org/bytes",)" + fields + '}', [&](const field_reader& body, const auto& model) {
-    return ollama_job(call, body, model, {});
-  });
+  return parsed(R"({"model":"org/bytes",)" + fields + '}',
+                [&](const field_reader& body, const auto& model) { return ollama_job(call, body, model, {}); });
 }
 
 std::string without_time(const std::string& text) { return without(text, R"("created_at":")"); }
@@ -101,20 +100,20 @@ TEST_CASE("Ollama's clients see the model that is served") {
   model->device = "cuda:0";
   CHECK(ollama_running(*model).find(R"("size_vram":2048)") != std::string::npos);
   const auto show = [&](const std::string& body) {
-    return parsed(body, [](const field_reader& b, const auto& m) { return ollama_show(b, *m); }, model);
+    return parsed(
+      body, [](const field_reader& b, const auto& m) { return ollama_show(b, *m); }, model);
   };
   const auto shown = show(R"({"model":"org/bytes"})");
   CHECK(shown.find(details) != std::string::npos);
   CHECK(shown.find(R"("llama.context_length":200)") != std::string::npos);
-  CHECK(shown.find(R"("capabilities":["completion","embedding","tools"])") != std::string::npos);
+  CHECK(shown.find(R"("capabilities":["completion","embedding"])") != std::string::npos);
   CHECK(fault_of([&] { show(R"({"model":"other"})"); }).code == errc::not_found);
 }
 
 TEST_CASE("Ollama's embeddings have length 1, the older ones are as pooled") {
   const auto embed = [](const std::string& fields) {
-    return parsed(R"({"model":"org/bytes",)" + fields + '}', [](const field_reader& body, const auto& model) {
-      return ollama_embed_job(body, model, {});
-    });
+    return parsed(R"({"model":"org/bytes",)" + fields + '}',
+                  [](const field_reader& body, const auto& model) { return ollama_embed_job(body, model, {}); });
   };
   auto job = embed(R"("input":["ab","c"])");
   REQUIRE(job.prompts.size() == 2);

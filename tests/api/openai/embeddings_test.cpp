@@ -10,8 +10,8 @@ namespace {
 
 generation_job embeddings(const std::string& fields, std::shared_ptr<const served_model> model = byte_model()) {
   return parsed(
-    "{" + fields + "}",
-    [](const field_reader& body, const auto& served) { return embedding_job(body, served, {}); }, std::move(model));
+    "{" + fields + "}", [](const field_reader& body, const auto& served) { return embedding_job(body, served, {}); },
+    std::move(model));
 }
 
 done_event pooled(std::vector<float> values, std::uint32_t tokens) {

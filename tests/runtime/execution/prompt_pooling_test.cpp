@@ -9,7 +9,8 @@ using namespace troupe;
 namespace {
 
 /// The embedding of `states`, [tokens, width], which come in chunks of the given sizes.
-std::vector<float> pooled_in_chunks(const std::vector<float>& states, std::size_t width, const std::vector<int>& chunks) {
+std::vector<float> pooled_in_chunks(const std::vector<float>& states, std::size_t width,
+                                    const std::vector<int>& chunks) {
   prompt_pooling pools;
   std::size_t done = 0;
   std::vector<float> result;

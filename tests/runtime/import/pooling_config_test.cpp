@@ -35,9 +35,11 @@ TEST_CASE("A checkpoint that says nothing of embeddings pools the last token, as
 }
 
 TEST_CASE("A sentence-transformers checkpoint says how its embeddings are pooled and whether they are normalised") {
-  const std::string mean = R"({"word_embedding_dimension":8,"pooling_mode_cls_token":false,"pooling_mode_mean_tokens":true})";
+  const std::string mean =
+    R"({"word_embedding_dimension":8,"pooling_mode_cls_token":false,"pooling_mode_mean_tokens":true})";
   const std::string last = R"({"pooling_mode_lasttoken":true,"include_prompt":true})";
-  const std::string normalise = R"(,{"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"})";
+  const std::string normalise =
+    R"(,{"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"})";
   auto style = style_of('[' + pooling_module + ']', mean);
   CHECK(style.how == pooling::mean);
   CHECK(!style.normalise);

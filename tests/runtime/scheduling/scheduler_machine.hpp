@@ -349,7 +349,7 @@ public:
   scheduler sched;
   std::map<sequence_id, std::vector<token_id>> transcripts;
   std::map<std::uint64_t, std::vector<std::vector<token_id>>> group_results;
-  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores; // request, position -> history before it
+  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores;   // request, position -> history before it
   std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> embedded; // request, position -> its hidden state
   std::map<std::uint64_t, int> completed;                                  // embeddings, by request
   std::map<std::uint64_t, int> max_tokens;

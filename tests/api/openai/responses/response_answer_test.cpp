@@ -10,9 +10,8 @@ using namespace troupe::test;
 namespace {
 
 generation_job response_job_of(const std::string& fields, response_store& store) {
-  return parsed("{\"input\":\"x\"" + fields + "}", [&](const field_reader& body, const auto& model) {
-    return response_job(body, model, store, 1, {});
-  });
+  return parsed("{\"input\":\"x\"" + fields + "}",
+                [&](const field_reader& body, const auto& model) { return response_job(body, model, store, 1, {}); });
 }
 
 std::string id_in(const std::string& text, std::string_view prefix) {
@@ -40,13 +39,13 @@ std::string response_with(const std::string& status, const std::string& details,
     R"(,"usage":)" + used + ',' + repeated_part;
 }
 
-const std::string used_tokens =
-  R"({"input_tokens":18,"input_tokens_details":{"cached_tokens":1},"output_tokens":3,)"
-  R"("output_tokens_details":{"reasoning_tokens":0},"total_tokens":21})";
+const std::string used_tokens = R"({"input_tokens":18,"input_tokens_details":{"cached_tokens":1},"output_tokens":3,)"
+                                R"("output_tokens_details":{"reasoning_tokens":0},"total_tokens":21})";
 
 std::string message_item(const std::string& status, const std::string& text) {
   return R"({"type":"message","id":"msg_X","status":")" + status +
-    R"(","role":"assistant","content":[{"type":"output_text","text":")" + text + R"(","annotations":[],"logprobs":[]}]})";
+    R"(","role":"assistant","content":[{"type":"output_text","text":")" + text +
+    R"(","annotations":[],"logprobs":[]}]})";
 }
 
 } // namespace
@@ -112,7 +111,8 @@ TEST_CASE("A streamed response is told by numbered events") {
   event("content_part.done", part + text_part("abc"));
   event("output_item.done", R"("output_index":0,"item":)" + message_item("completed", "abc"));
   event("completed",
-        R"("response":)" + response_with("completed", "null", '[' + message_item("completed", "abc") + ']', used_tokens));
+        R"("response":)" +
+          response_with("completed", "null", '[' + message_item("completed", "abc") + ']', used_tokens));
   CHECK(without_response_ids(all) == expected);
   CHECK(store.find(1, id_in(all, "resp_")));
 }

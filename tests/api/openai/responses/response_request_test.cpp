@@ -60,10 +60,11 @@ TEST_CASE("Calls of functions, their outputs and reasoning reach the template") 
 }
 
 TEST_CASE("Sampling parameters of responses are those of chats, and vLLM's, too") {
-  const auto request = responses(R"("input":"x","temperature":0.5,"top_p":0.25,"max_output_tokens":7,"seed":3,"top_k":2,)"
-                                 R"("include":["message.output_text.logprobs"],"top_logprobs":2,"stream":true,)"
-                                 R"("user":"u","metadata":{"a":"b"},"reasoning":{"effort":null,"summary":"auto"},)"
-                                 R"("truncation":"disabled","service_tier":"auto","stop":"z")");
+  const auto request = responses(
+    R"("input":"x","temperature":0.5,"top_p":0.25,"max_output_tokens":7,"seed":3,"top_k":2,)"
+    R"("include":["message.output_text.logprobs"],"top_logprobs":2,"stream":true,)"
+    R"("user":"u","metadata":{"a":"b"},"reasoning":{"effort":null,"summary":"auto"},)"
+    R"("truncation":"disabled","service_tier":"auto","stop":"z")");
   const auto& s = request.asked.prompts.at(0).sampling;
   CHECK(s.temperature == 0.5f);
   CHECK(s.top_p == 0.25f);

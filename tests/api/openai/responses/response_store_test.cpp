@@ -64,9 +64,8 @@ TEST_CASE("What an assistant thinks, says and calls in one turn is one message")
   chat.add_call_output("1", "\"o\"");
   chat.add_message("assistant", "\"b\"");
   chat.add_message("assistant", "\"c\"");
-  const std::string calls =
-    R"([{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},)"
-    R"({"id":"2","type":"function","function":{"name":"g","arguments":"{\"x\":1}"}}])";
+  const std::string calls = R"([{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},)"
+                            R"({"id":"2","type":"function","function":{"name":"g","arguments":"{\"x\":1}"}}])";
   const std::string expected = R"({"role":"user","content":"q"},{"role":"assistant","content":"a",)"
                                R"("reasoning_content":"r","tool_calls":)" +
     calls +
