@@ -78,7 +78,7 @@ std::string item_path(std::string_view list, std::size_t number) {
   return std::string(list) + '[' + std::to_string(number) + ']';
 }
 
-std::string_view required_text(const field_reader& of, std::string_view key) {
+std::string_view needed_text(const field_reader& of, std::string_view key) {
   const auto text = of.text(key);
   if (!text)
     of.refuse(key, "is required");
@@ -90,11 +90,11 @@ std::string_view required_text(const field_reader& of, std::string_view key) {
 std::string part_text(const field_reader& part) {
   const auto type = part.text("type").value_or("text");
   if (type == "refusal")
-    return std::string(required_text(part, "refusal"));
+    return std::string(needed_text(part, "refusal"));
   if (type != "input_text" && type != "output_text" && type != "text" && type != "reasoning_text" &&
       type != "summary_text")
     unsupported_value(part.path("type"), "is \"" + std::string(type) + "\"; this model reads text only");
-  return std::string(required_text(part, "text"));
+  return std::string(needed_text(part, "text"));
 }
 
 std::vector<std::string> texts_of(const field_reader& of, std::string_view key, json::array parts) {
@@ -116,7 +116,7 @@ std::string content_of(const field_reader& item, std::string_view key) {
   std::string_view text;
   json::array parts;
   if (!found->get(text))
-    return json_text(required_text(item, key)); // checked for valid Unicode
+    return json_text(needed_text(item, key)); // checked for valid Unicode
   if (found->get(parts))
     item.refuse(key, "a string or a list of text parts", *found);
   std::vector<std::string> result;
@@ -128,7 +128,7 @@ std::string content_of(const field_reader& item, std::string_view key) {
 void add_item(const field_reader& item, conversation& to) {
   const auto type = item.text("type").value_or("message");
   if (type == "message") {
-    auto role = required_text(item, "role");
+    auto role = needed_text(item, "role");
     if (role == "developer")
       role = "system"; // the name that templates know
     if (role != "user" && role != "assistant" && role != "system")
@@ -136,9 +136,9 @@ void add_item(const field_reader& item, conversation& to) {
                   "must be \"user\", \"assistant\", \"system\" or \"developer\", not \"" + std::string(role) + '"');
     to.add_message(role, content_of(item, "content"));
   } else if (type == "function_call") {
-    to.add_call(required_text(item, "call_id"), required_text(item, "name"), required_text(item, "arguments"));
+    to.add_call(needed_text(item, "call_id"), needed_text(item, "name"), needed_text(item, "arguments"));
   } else if (type == "function_call_output") {
-    to.add_call_output(required_text(item, "call_id"), content_of(item, "output"));
+    to.add_call_output(needed_text(item, "call_id"), content_of(item, "output"));
   } else if (type == "reasoning") {
     for (const auto* key : {"summary", "content"})
       if (const auto parts = item.list(key))
@@ -169,7 +169,7 @@ std::string read_input(const field_reader& body, conversation& to) {
     body.refuse("input", "is required");
   std::string_view text;
   if (!found->get(text)) {
-    text = required_text(body, "input");
+    text = needed_text(body, "input");
     to.add_message("user", json_text(text));
     const auto part = json_object().text("type", "input_text").text("text", text).str();
     return json_list(std::array{json_object()
@@ -251,7 +251,7 @@ void add_format(json_object& to, const field_reader& body) {
   const auto format = text->object("format");
   if (!format)
     return;
-  const auto type = required_text(*format, "type");
+  const auto type = needed_text(*format, "type");
   if (type != "json_schema")
     return void(to.value("response_format", format->body()));
   json_object schema;
@@ -270,7 +270,7 @@ void add_tools(json_object& to, const field_reader& body) {
       if (!given.is_object())
         body.refuse(name, "an object", given);
       const field_reader tool(given, name);
-      if (const auto type = required_text(tool, "type"); type != "function")
+      if (const auto type = needed_text(tool, "type"); type != "function")
         unsupported_value(tool.path("type"), "is \"" + std::string(type) + "\"; tools are functions here");
       json_object function;
       for (auto [key, value] : json::object(given))
@@ -286,12 +286,12 @@ void add_tools(json_object& to, const field_reader& body) {
   if (!choice->is_object())
     return void(to.value("tool_choice", *choice));
   const auto named = *body.object("tool_choice");
-  if (const auto type = required_text(named, "type"); type != "function")
+  if (const auto type = needed_text(named, "type"); type != "function")
     unsupported_value("tool_choice.type", "is \"" + std::string(type) + "\", which is not supported");
   to.raw("tool_choice",
          json_object()
            .text("type", "function")
-           .raw("function", json_object().text("name", required_text(named, "name")).str())
+           .raw("function", json_object().text("name", needed_text(named, "name")).str())
            .str());
 }
 
