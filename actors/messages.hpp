@@ -63,6 +63,7 @@ using step_tokens_ptr = std::shared_ptr<const step_tokens>;
 using step_result_ptr = std::shared_ptr<const step_result>;
 using hypotheses_ptr = std::shared_ptr<const std::vector<hypothesis>>;
 using prompt_scores_ptr = std::shared_ptr<const prompt_scores>;
+using prompt_embedding_ptr = std::shared_ptr<const prompt_embedding>;
 using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
@@ -99,6 +100,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; cached tokens
   caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
   caf::reacts_to<prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
+  caf::reacts_to<prompt_embedding_ptr>,                      // sampler: the embedding of its prompt
   caf::reacts_to<std::uint64_t, hypotheses_ptr>,             // sampler: its group of sequences has ended
   caf::reacts_to<std::uint64_t, std::int32_t, std::int32_t>, // sampler: guesses in one step, and right ones of them
   caf::reacts_to<std::uint64_t, error>,                      // scheduler, sampler: the request cannot continue
@@ -197,6 +199,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_tokens_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::step_result_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::hypotheses_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_scores_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::prompt_embedding_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)

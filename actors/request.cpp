@@ -5,6 +5,7 @@
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/transcript.hpp"
+#include "runtime/execution/device.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -41,6 +42,7 @@ public:
       [this](started_atom, std::uint64_t number, std::int32_t cached) { note_start(number, cached); },
       [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
       [this](const prompt_scores_ptr& scores) { add_scores(*scores); },
+      [this](const prompt_embedding_ptr& embedding) { conclude(*embedding); },
       [this](std::uint64_t number, const hypotheses_ptr& found) { conclude(number, *found); },
       [this](std::uint64_t number, std::int32_t guesses, std::int32_t right) { count_guesses(number, guesses, right); },
       [this](std::uint64_t number, const error& why) { fail(number, why); },
@@ -92,6 +94,7 @@ private:
     a.priority = what_->priority;
     a.arrival = arrival_;
     a.guide = guide_;
+    a.embed = what_->embed;
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -101,8 +104,9 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(
-        *what_, {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr});
+      const auto checked = check(*what_,
+                                 {model.info.vocab_size, model.info.max_context, model.request_timeout,
+                                  model.draft != nullptr, model.device->capabilities().hidden_states});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
     } catch (const failure& f) {
@@ -234,6 +238,14 @@ private:
     finish_all(finish_reason::length);
   }
 
+  void conclude(const prompt_embedding& found) {
+    if (ended_ || found.request != number_)
+      return;
+    first_token_ = last_token_ = self_->clock().now();
+    embedding_ = found.values;
+    finish_all(finish_reason::stop);
+  }
+
   void pause(bool paused) {
     paused_ = paused;
     if (scheduler_)
@@ -288,6 +300,7 @@ private:
     e.rejected_guesses = rejected_guesses_;
     const auto started = started_.value_or(first_token_.value_or(now));
     const auto first = first_token_.value_or(now);
+    e.embedding = std::move(embedding_);
     e.queue_ms = milliseconds(started - submitted_);
     e.prefill_ms = milliseconds(first - started);
     e.decode_ms = milliseconds(last_token_.value_or(first) - first);
@@ -357,7 +370,8 @@ private:
   std::optional<best_of> ranking_;
   std::vector<std::vector<token_event>> held_; // of candidates
   std::uint32_t accepted_guesses_ = 0, rejected_guesses_ = 0;
-  std::size_t scored_ = 0; // prompt tokens whose log-probabilities were sent
+  std::vector<float> embedding_; // of the prompt, if asked for
+  std::size_t scored_ = 0;       // prompt tokens whose log-probabilities were sent
   std::uint32_t cached_tokens_ = 0;
   std::chrono::milliseconds timeout_{0};
   clock::time_point submitted_;

@@ -97,6 +97,9 @@ private:
     for (auto& scores : result->scores)
       if (auto client = clients_.find(scores.request); client != clients_.end())
         self_->send(client->second, std::make_shared<const prompt_scores>(scores));
+    for (auto& embedding : result->embeddings)
+      if (auto client = clients_.find(embedding.request); client != clients_.end())
+        self_->send(client->second, std::make_shared<const prompt_embedding>(embedding));
     for (auto& judged : result->judged)
       if (auto client = clients_.find(judged.sequence.request); client != clients_.end())
         self_->send(client->second, judged.sequence.request, judged.guesses, judged.accepted);

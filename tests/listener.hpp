@@ -93,7 +93,7 @@ private:
   std::shared_ptr<shared> state_ = std::make_shared<shared>();
 };
 
-/// Whether two requests had the same tokens, texts and log-probabilities. Floats are compared bit for bit.
+/// Whether two requests had the same tokens, texts, log-probabilities and embeddings. Floats are compared bit for bit.
 inline bool same(const heard& a, const heard& b) {
   const auto same_token = [](const sampled_token& x, const sampled_token& y) {
     const auto same_top = [](const token_logprob& p, const token_logprob& q) {
@@ -112,6 +112,8 @@ inline bool same(const heard& a, const heard& b) {
   if (a.done && b.done &&
       !std::equal(a.done->choices.begin(), a.done->choices.end(), b.done->choices.begin(), b.done->choices.end(),
                   same_rank))
+    return false;
+  if (a.done && b.done && a.done->embedding != b.done->embedding)
     return false;
   for (auto& [index, tokens] : a.tokens) {
     auto other = b.tokens.find(index);

@@ -13,6 +13,13 @@ std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info
   served->max_context = model->max_context;
   served->schedule_invariant = model->schedule_invariant;
   served->defaults = model->defaults.sampling;
+  served->family = model->family;
+  served->weights = model->weights;
+  served->device = model->device;
+  served->weight_bytes = model->weight_bytes;
+  served->parameters = model->parameters;
+  served->hidden = model->hidden;
+  served->embeddings = model->embeddings;
   served->format = model->format;
   served->markers = model->markers;
   if (const auto tokens = model->tokenizer) {

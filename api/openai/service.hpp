@@ -35,6 +35,10 @@ struct served_model {
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer
   std::function<std::string(token_id)> token_bytes;                                // empty: no tokenizer
   std::function<std::string(const chat_input&)> render;                            // empty: no chat template
+  std::string family, weights, device;                                             // "llama", "BF16", "cpu, ..."
+  std::size_t weight_bytes = 0, parameters = 0;
+  int hidden = 0;             // length of an embedding
+  embedding_style embeddings; // as the checkpoint wants them
 };
 
 struct service_status {

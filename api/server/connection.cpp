@@ -1,5 +1,7 @@
 #include "api/server/connection.hpp"
 
+#include "api/ollama/ollama_answer.hpp"
+
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/write.hpp>
@@ -55,7 +57,7 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
   out.keep_alive(form.keep_alive && !overrun_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
-  out.body() = what.body;
+  out.body() = form.short_errors && !what.complaint.empty() ? ollama_error(what.complaint) : what.body;
   if (what.status != 204)
     out.prepare_payload();
   context_.counted.answered(what.status);

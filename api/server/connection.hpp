@@ -22,6 +22,7 @@ struct answer_form {
   unsigned version = 11;
   bool head = false;
   bool keep_alive = true;
+  bool short_errors = false; // {"error": sentence}
   /// CORS headers.
   std::vector<std::pair<std::string, std::string>> headers;
 };

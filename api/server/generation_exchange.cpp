@@ -1,6 +1,7 @@
 #include "api/server/generation_exchange.hpp"
 
 #include "api/openai/openai_response.hpp"
+#include "api/server/generation_jobs.hpp"
 #include "api/server/request_set.hpp"
 
 #include <optional>
@@ -10,19 +11,17 @@ namespace troupe {
 namespace {
 
 struct parsed_request {
-  std::shared_ptr<const served_model> model;
-  generation_request request;
+  generation_job job;
   std::shared_ptr<const void> quota; // held from the API key's quota
   std::optional<error> wrong;
 };
 
-parsed_request parse(const service& engine, dialect format, const std::string& body, const std::stop_token& stop) {
+parsed_request parse(server_context& context, endpoint to, std::size_t owner, const std::string& body,
+                     const std::stop_token& stop) {
   parsed_request result;
   try {
     check(stop); // it may have waited in the lane for long
-    result.model = ready_model(engine);
-    const auto document = json::document::parse(body, "the body", errc::bad_request);
-    result.request = parse_generation(format, field_reader(document.root()), *result.model, stop);
+    result.job = parse_job(to, body, ready_model(context.engine), context.responses, owner, stop);
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -39,22 +38,18 @@ std::optional<error> interruption(const done_event& done) {
 
 /// Feeds `events` to the writer. A stream's text is appended to `out`; `open` counts the requests that have not ended.
 /// Returns the first error.
-std::optional<error> write_events(std::vector<request_set::item> events, response_writer& writer,
-                                  request_record& record, bool stream, std::size_t& open, std::string& out) {
+std::optional<error> write_events(std::vector<request_set::item> events, answer_writer& writer, request_record& record,
+                                  std::size_t& open, std::string& out) {
   for (auto& [key, what] : events) {
     std::optional<error> failed;
     record.see(what);
     if (const auto* token = std::get_if<token_event>(&what)) {
-      if (stream)
-        out += writer.chunk(key, *token);
-      else
-        writer.add(key, *token);
+      out += writer.take(key, *token);
     } else if (const auto* done = std::get_if<done_event>(&what)) {
       --open;
-      writer.add(key, *done);
-      if (stream)
-        out += writer.last_chunks(key);
       failed = interruption(*done);
+      if (!failed)
+        out += writer.take(key, *done);
     } else {
       failed = std::get<error>(what);
     }
@@ -71,14 +66,14 @@ std::size_t count_sequences(const std::vector<generation>& prompts) {
   return result;
 }
 
-asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect format, const std::string& body,
+asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint to, const std::string& body,
                                               const request_scope& scope) {
   parsed_request result;
-  const auto work = [&, stop = scope.token()] { return parse(context.engine, format, body, stop); };
+  const auto work = [&, stop = scope.token()] { return parse(context, to, scope.key(), body, stop); };
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
-      result.quota = context.keys.acquire(scope.key(), count_sequences(result.request.prompts));
+      result.quota = context.keys.acquire(scope.key(), count_sequences(result.job.prompts));
   } catch (const failure& full) {
     result.wrong = full.what_failed();
   }
@@ -86,8 +81,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, dialect f
 }
 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
-                                      request_set& requests, dialect format, held_text body, answer_form form) {
-  auto parsed = co_await parse_on_lane(context, format, body.text, scope);
+                                      request_set& requests, endpoint to, held_text body, answer_form form) {
+  auto parsed = co_await parse_on_lane(context, to, body.text, scope);
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
   if (parsed.wrong) {
@@ -96,23 +91,23 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     co_return form.keep_alive;
   }
   { const auto released = std::move(body); }
-  auto& request = parsed.request;
-  response_writer writer(request, parsed.model);
-  const bool stream = request.stream;
+  auto& job = parsed.job;
+  auto& writer = *job.writer;
+  const bool stream = job.stream;
   if (stream && form.version < 11)
     form.keep_alive = false;
-  auto open = request.prompts.size();
-  for (const auto& one : request.prompts)
+  auto open = job.prompts.size();
+  for (const auto& one : job.prompts)
     link.record().parsed(one);
-  for (std::size_t i = 0; i < request.prompts.size(); ++i)
-    requests.submit(i, std::move(request.prompts[i]), parsed.quota);
+  for (std::size_t i = 0; i < job.prompts.size(); ++i)
+    requests.submit(i, std::move(job.prompts[i]), parsed.quota);
   parsed.quota = nullptr;
 
   bool started = false;
   while (open > 0) {
     co_await requests.wait();
     std::string out;
-    auto failed = write_events(requests.receive(), writer, link.record(), stream, open, out);
+    auto failed = write_events(requests.receive(), writer, link.record(), open, out);
     if (!failed && open > 0)
       failed = scope.why_cut();
     if (failed && !started) {
@@ -122,12 +117,12 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     }
     if (failed) {
       link.record().failed(code_of(*failed), failed->param);
-      co_await link.stream(out + sse(error_body(*failed)) + sse("[DONE]"), form);
+      co_await link.stream(out + writer.fail(*failed), form);
       co_await link.end_stream(form);
       co_return false;
     }
     if (!out.empty() && !std::exchange(started, true))
-      co_await link.start_stream("text/event-stream", form);
+      co_await link.start_stream(writer.stream_type(), form);
     if (!out.empty())
       co_await link.stream(out, form);
     requests.resume_if_drained();
@@ -137,8 +132,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     co_return form.keep_alive;
   }
   if (!started)
-    co_await link.start_stream("text/event-stream", form);
-  co_await link.stream(writer.last_chunks(), form);
+    co_await link.start_stream(writer.stream_type(), form);
+  co_await link.stream(writer.end(), form);
   co_await link.end_stream(form);
   co_return form.keep_alive;
 }
@@ -150,14 +145,14 @@ struct close_at_end {
 
 } // namespace
 
-asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope,
-                                          dialect format, held_text body, answer_form form) {
+asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
+                                          held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
   const close_at_end closing{*requests};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const bool reusable = co_await link.attend(
-    scope, generate_answer(context, link, scope, *requests, format, std::move(body), std::move(form)));
+    scope, generate_answer(context, link, scope, *requests, to, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
   co_return reusable;
 }

@@ -29,7 +29,7 @@ constexpr int most_turned_away = 64;
 /// Delay before free memory is returned to the system, repeated while requests run.
 constexpr auto trim_interval = std::chrono::seconds(3);
 /// Time for clients to read that their requests were cut short.
-constexpr auto farewell_time = std::chrono::seconds(2);
+constexpr auto cut_notice_time = std::chrono::seconds(2);
 
 [[noreturn]] void throw_cannot_listen(const server_options& options, const std::string& why) {
   const auto address = options.host + ":" + std::to_string(options.port);
@@ -122,7 +122,7 @@ void cut_all(server_context& context) {
     one->cut();
   if (open.empty())
     return;
-  context.grace.expires_after(farewell_time);
+  context.grace.expires_after(cut_notice_time);
   context.grace.async_wait([&context](boost::system::error_code cancelled) {
     if (cancelled)
       return;
@@ -158,6 +158,7 @@ server_context::server_context(service& engine, server_options given)
     counted(engine),
     keys("one API key", options.max_requests_per_key),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
+    responses(options.max_stored_responses, options.max_response_memory),
     io(options.threads),
     acceptor(asio::make_strand(io)),
     grace(acceptor.get_executor()),

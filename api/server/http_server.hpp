@@ -22,14 +22,16 @@ struct server_options {
   std::vector<std::string> allowed_hosts; // Host values allowed besides this machine's; "*": all
   std::size_t max_header_bytes = 16 << 10;
   std::size_t max_body_bytes = 16 << 20;
-  std::size_t max_frame_bytes = 1 << 20;    // per WebSocket message
-  std::size_t max_connections = 1024;       // further connections get a 503
-  std::size_t max_body_memory = 256 << 20;  // bytes of all bodies held at once; further requests are refused
-  std::size_t max_requests_per_socket = 64; // concurrent sequences on one WebSocket
-  std::size_t max_requests_per_key = 0;     // concurrent sequences of one API key; 0: unlimited
-  std::size_t brief_bytes = 64 << 10;       // up to this size, a request is parsed ahead of longer ones
-  std::size_t max_waiting = 1024;           // requests waiting to be parsed, per lane; further ones are refused
-  std::size_t sink_bytes = 256 << 10;       // bytes queued for a slow reader before its requests pause
+  std::size_t max_frame_bytes = 1 << 20;      // per WebSocket message
+  std::size_t max_connections = 1024;         // further connections get a 503
+  std::size_t max_body_memory = 256 << 20;    // bytes of all bodies held at once; further requests are refused
+  std::size_t max_requests_per_socket = 64;   // concurrent sequences on one WebSocket
+  std::size_t max_requests_per_key = 0;       // concurrent sequences of one API key; 0: unlimited
+  std::size_t max_stored_responses = 4096;    // of /v1/responses; the least recently used are forgotten
+  std::size_t max_response_memory = 64 << 20; // bytes of them
+  std::size_t brief_bytes = 64 << 10;         // up to this size, a request is parsed ahead of longer ones
+  std::size_t max_waiting = 1024;             // requests waiting to be parsed, per lane; further ones are refused
+  std::size_t sink_bytes = 256 << 10;         // bytes queued for a slow reader before its requests pause
   std::chrono::milliseconds header_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds body_timeout = std::chrono::seconds(60);
   std::chrono::milliseconds idle_timeout = std::chrono::seconds(

@@ -2,6 +2,7 @@
 
 #include "api/server/connection.hpp"
 #include "api/server/generation_exchange.hpp"
+#include "api/server/generation_jobs.hpp"
 #include "api/server/request_checks.hpp"
 #include "api/server/websocket_session.hpp"
 
@@ -221,7 +222,7 @@ asio::awaitable<bool> http_session::serve_one() {
   if (ec)
     co_return co_await refuse_unread(ec);
 
-  const auto form = form_of(parser);
+  auto form = form_of(parser);
   request_target target;
   std::optional<reply> ambiguous;
   try {
@@ -229,6 +230,7 @@ asio::awaitable<bool> http_session::serve_one() {
   } catch (const failure& f) {
     ambiguous = reply::of(f.what_failed());
   }
+  form.short_errors = target.path.starts_with("/api/"); // Ollama's
   auto& record = begin_record(parser.get(), ambiguous ? view(parser.get().target()) : std::string_view(target.path));
   if (ambiguous)
     co_return co_await refuse_and_close(*ambiguous, form);
@@ -253,9 +255,8 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
     context_.trim_memory_later();
   request_.emplace(key_);
   bool reusable = false;
-  if (to.to == endpoint::completions || to.to == endpoint::chat) {
-    const auto format = to.to == endpoint::chat ? dialect::chat : dialect::completions;
-    reusable = co_await exchange_generation(context_, *link_, *request_, format, std::move(body), form);
+  if (makes_jobs(to.to)) {
+    reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
   } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize) {
     reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
   } else {
@@ -269,6 +270,8 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
   auto make = [this, &to, &body, stop = request_->token()] {
     try {
       check(stop); // it may have waited in the lane for long
+      if (is_stored_response(to.to))
+        return answer_stored(to, context_.responses, key_);
       return answer(to, body.text, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
@@ -278,7 +281,8 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
   try {
     switch (to.to) {
       case endpoint::tokenize:
-      case endpoint::detokenize: result = co_await context_.lane_for(body.text.size()).run(make); break;
+      case endpoint::detokenize:
+      case endpoint::ollama_show: result = co_await context_.lane_for(body.text.size()).run(make); break;
       case endpoint::metrics: result = co_await context_.reports.run(make); break;
       default: result = make(); // answered at once, even while every worker is busy
     }

@@ -27,7 +27,7 @@ std::optional<reply> preflight(const http::request_header<>& head, std::string_v
                                const server_options& options) {
   if (head.method() != http::verb::options)
     return std::nullopt;
-  const auto methods = path == "*" ? "GET, HEAD, POST, OPTIONS" : allowed_methods(path);
+  const auto methods = path == "*" ? "GET, HEAD, POST, DELETE, OPTIONS" : allowed_methods(path);
   if (methods.empty())
     return std::nullopt;
   reply result{204, {}, {}, {{"Allow", methods}}};

@@ -1,7 +1,10 @@
 #include "api/server/routes.hpp"
 
+#include "api/ollama/ollama_models.hpp"
+#include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/openai/responses/response_store.hpp"
 #include "api/server/metrics.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
@@ -25,15 +28,26 @@ struct known_path {
 constexpr auto known_paths = std::to_array<known_path>({
   {"/v1/completions", "POST", endpoint::completions},
   {"/v1/chat/completions", "POST", endpoint::chat},
+  {"/v1/embeddings", "POST", endpoint::embeddings},
+  {"/v1/responses", "POST", endpoint::responses},
   {"/v1/models", "GET", endpoint::models},
   {"/tokenize", "POST", endpoint::tokenize},
   {"/detokenize", "POST", endpoint::detokenize},
   {"/tokenizer_info", "GET", endpoint::tokenizer_info},
+  {"/api/generate", "POST", endpoint::ollama_generate},
+  {"/api/chat", "POST", endpoint::ollama_chat},
+  {"/api/embed", "POST", endpoint::ollama_embed},
+  {"/api/embeddings", "POST", endpoint::ollama_embeddings},
+  {"/api/tags", "GET", endpoint::ollama_tags},
+  {"/api/ps", "GET", endpoint::ollama_ps},
+  {"/api/show", "POST", endpoint::ollama_show},
+  {"/api/version", "GET", endpoint::ollama_version},
   {"/health", "GET", endpoint::health},
   {"/metrics", "GET", endpoint::metrics},
   {"/v1/ws", "GET", endpoint::websocket},
 });
-constexpr std::string_view model_prefix = "/v1/models/";
+constexpr std::string_view model_prefix = "/v1/models/", response_prefix = "/v1/responses/",
+                           input_suffix = "/input_items";
 
 std::string decoded(std::string_view text) {
   std::string result;
@@ -58,13 +72,19 @@ struct found_path {
   std::string_view method;
 };
 
-std::optional<found_path> look_up(std::string_view path) {
+/// What is at a path, by method.
+std::vector<found_path> look_up(std::string_view path) {
   for (const auto& known : known_paths)
     if (known.path == path)
-      return found_path{{known.to, {}}, known.method};
+      return {{{known.to, {}}, known.method}};
   if (path.starts_with(model_prefix) && path.size() > model_prefix.size())
-    return found_path{{endpoint::model, decoded(path.substr(model_prefix.size()))}, "GET"};
-  return std::nullopt;
+    return {{{endpoint::model, decoded(path.substr(model_prefix.size()))}, "GET"}};
+  if (!path.starts_with(response_prefix) || path.size() == response_prefix.size())
+    return {};
+  auto id = path.substr(response_prefix.size());
+  if (id.ends_with(input_suffix))
+    return {{{endpoint::response_input, decoded(id.substr(0, id.size() - input_suffix.size()))}, "GET"}};
+  return {{{endpoint::response, decoded(id)}, "GET"}, {{endpoint::delete_response, decoded(id)}, "DELETE"}};
 }
 
 std::string model_object(const served_model& model) {
@@ -107,6 +127,7 @@ reply reply::of(const error& what) {
   auto result = json(error_body(what), status_of(what.code));
   result.code = code_of(what);
   result.param = what.param;
+  result.complaint = what.message;
   if (result.status == 429 || result.status == 503)
     result.headers.emplace_back("Retry-After", "1");
   if (result.status == 401)
@@ -115,24 +136,46 @@ reply reply::of(const error& what) {
 }
 
 std::string allowed_methods(std::string_view target) {
-  const auto found = look_up(path_of(target));
-  if (!found)
-    return {};
-  return found->method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+  std::string result;
+  for (const auto& found : look_up(path_of(target)))
+    result += std::string(found.method) + (found.method == "GET" ? ", HEAD, " : ", ");
+  return result.empty() ? result : result + "OPTIONS";
 }
 
 std::variant<route, reply> find_route(std::string_view method, std::string_view target) {
   const auto path = path_of(target);
   const auto found = look_up(path);
-  if (!found)
+  if (found.empty())
     return reply::of({errc::not_found, "there is nothing at " + to_utf8(path), {}});
-  if (method == found->method || (method == "HEAD" && found->method == "GET"))
-    return found->to;
-  auto result = reply::of(
-    {errc::bad_request, to_utf8(path) + " takes " + std::string(found->method) + ", not " + to_utf8(method), {}});
+  std::string methods;
+  for (const auto& each : found) {
+    if (method == each.method || (method == "HEAD" && each.method == "GET"))
+      return each.to;
+    methods += (methods.empty() ? "" : " or ") + std::string(each.method);
+  }
+  auto result = reply::of({errc::bad_request, to_utf8(path) + " takes " + methods + ", not " + to_utf8(method), {}});
   result.status = 405;
   result.headers.emplace_back("Allow", allowed_methods(target));
   return result;
+}
+
+bool is_stored_response(endpoint to) {
+  return to == endpoint::response || to == endpoint::response_input || to == endpoint::delete_response;
+}
+
+reply answer_stored(const route& to, response_store& stored, std::size_t owner) {
+  const auto missing = failure(errc::not_found, "there is no response `" + to.argument + "`, or not any more", "id");
+  if (to.to == endpoint::delete_response) {
+    if (!stored.remove(owner, to.argument))
+      throw missing;
+    return reply::json(json_object().text("id", to.argument).text("object", "response").flag("deleted", true).str());
+  }
+  const auto found = stored.find(owner, to.argument);
+  if (!found)
+    throw missing;
+  if (to.to == endpoint::response)
+    return reply::json(found->body);
+  return reply::json(json_object().text("object", "list").raw("data", found->input).flag("has_more", false).str());
 }
 
 error caught_error() {
@@ -162,6 +205,8 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     return health(engine);
   if (to.to == endpoint::metrics)
     return {200, counted.text(), "text/plain; version=0.0.4; charset=utf-8", {}};
+  if (to.to == endpoint::ollama_version)
+    return reply::json(ollama_version());
   const auto model = ready_model(engine);
   switch (to.to) {
     case endpoint::models: return reply::json("{\"object\":\"list\",\"data\":[" + model_object(*model) + "]}");
@@ -179,6 +224,12 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
       const auto text = parse_detokenize(field_reader(parsed.root()), *model);
       return reply::json("{\"prompt\":" + json_text(to_utf8(text)) + '}');
+    }
+    case endpoint::ollama_tags: return reply::json(ollama_tags(*model));
+    case endpoint::ollama_ps: return reply::json(ollama_running(*model));
+    case endpoint::ollama_show: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      return reply::json(ollama_show(field_reader(parsed.root()), *model));
     }
     default: throw failure(errc::internal, "no answer is known for this endpoint");
   }

@@ -15,6 +15,7 @@
 namespace troupe {
 
 class metrics;
+class response_store;
 
 struct reply {
   unsigned status = 200;
@@ -24,6 +25,7 @@ struct reply {
   /// An error's code and field, for the log.
   std::string_view code{};
   std::string param{};
+  std::string complaint{}; // its sentence
 
   static reply json(std::string body, unsigned status = 200);
   /// Adds Retry-After or WWW-Authenticate if the status requires it.
@@ -33,11 +35,24 @@ struct reply {
 enum class endpoint : std::uint8_t {
   completions,
   chat,
+  embeddings,
+  responses,
+  response,
+  response_input,
+  delete_response,
   models,
   model,
   tokenize,
   detokenize,
   tokenizer_info,
+  ollama_generate,
+  ollama_chat,
+  ollama_embed,
+  ollama_embeddings,
+  ollama_tags,
+  ollama_ps,
+  ollama_show,
+  ollama_version,
   health,
   metrics,
   websocket
@@ -45,7 +60,7 @@ enum class endpoint : std::uint8_t {
 
 struct route {
   endpoint to;
-  std::string argument; // the id in /v1/models/{id}
+  std::string argument; // the id in /v1/models/{id}, /v1/responses/{id}
 };
 
 /// The route, or a 404 or 405 (with Allow). HEAD is allowed wherever GET is; a query is ignored.
@@ -54,10 +69,16 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
 /// The value of Allow for a path; empty if there is no such path.
 std::string allowed_methods(std::string_view target);
 
-/// Answers every endpoint except generation and WebSocket. `body` is the body of a POST. Throws failure, and
+/// Answers every endpoint that makes no job, except stored responses and WebSocket. `body` is the body of a POST. Throws failure, and
 /// failure(cancelled) soon after a stop request.
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
              const std::stop_token& stop = {});
+
+/// Whether the endpoint is about a response that was stored.
+bool is_stored_response(endpoint to);
+
+/// Tells or deletes a stored response of `owner`. Throws failure(not_found).
+reply answer_stored(const route& to, response_store& stored, std::size_t owner);
 
 /// The exception in flight as an error. For catch (...) at the edge of a worker.
 error caught_error();

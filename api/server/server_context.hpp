@@ -5,6 +5,7 @@
 #include "api/http/byte_budget.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
+#include "api/openai/responses/response_store.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/metrics.hpp"
 
@@ -43,6 +44,7 @@ struct server_context {
   metrics counted;
   request_quota keys;
   byte_budget bodies;
+  response_store responses;
 
   // The members above must outlive the connections, which handlers of `io` own.
   asio::io_context io;

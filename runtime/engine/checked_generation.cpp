@@ -18,6 +18,14 @@ void check_ids(const char* field, const std::vector<token_id>& ids, int vocab_si
                     field);
 }
 
+void check_embedding(const generation& asked, const generation_limits& limits) {
+  if (!limits.embeds)
+    throw failure(errc::unsupported, "embeddings are not supported on this device: the CPU (--device cpu) makes them",
+                  "model");
+  if (asked.sampling.width() > 1 || asked.sampling.grouped() || asked.sampling.prompt_logprobs >= 0 || asked.guide)
+    throw failure(errc::bad_request, "an embedding is made of one prompt, with nothing generated or scored", "embed");
+}
+
 } // namespace
 
 void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
@@ -34,7 +42,10 @@ void check_prompt_length(std::size_t tokens, int max_context, std::string_view f
 }
 
 checked_generation check(const generation& asked, const generation_limits& limits) {
-  check_prompt_length(asked.prompt.size(), limits.max_context, {}, !asked.sampling.scores_only());
+  const bool embeds = asked.embed != pooling::none;
+  check_prompt_length(asked.prompt.size(), limits.max_context, {}, !asked.sampling.scores_only() && !embeds);
+  if (embeds)
+    check_embedding(asked, limits);
   check_ids("prompt", asked.prompt, limits.vocab_size);
   if (asked.prediction.size() > static_cast<std::size_t>(limits.max_context))
     throw failure(errc::bad_request,

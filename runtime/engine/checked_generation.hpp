@@ -17,6 +17,7 @@ struct generation_limits {
   int max_context = 0;                  // tokens of prompt and answer
   std::chrono::milliseconds timeout{0}; // 0: none
   bool has_draft = false;               // there is a draft model to speculate with
+  bool embeds = true;                   // the device gives hidden states
 };
 
 /// How a generation that was found valid is run.
@@ -26,8 +27,8 @@ struct checked_generation {
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
-/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, or guesses are
-/// to come from a draft model that there is not.
+/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses are to
+/// come from a draft model that there is not, or an embedding is asked for beside something generated or scored.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For

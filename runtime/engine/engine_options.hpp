@@ -5,6 +5,7 @@
 #include "runtime/chat/output/find_chat_format.hpp"
 #include "runtime/execution/compute_options.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/pooling.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/support/error.hpp"
@@ -66,6 +67,10 @@ struct model_info {
   chat_format format;                                 // of reasoning and calls
   std::vector<token_id> markers;                      // special tokens that the format is made of; sorted
   generation_defaults defaults;                       // generation_config.json's
+  std::string family;                                 // "llama"
+  std::size_t parameters = 0;                         // elements of its tensors
+  int hidden = 0;                                     // length of a hidden state, and of an embedding
+  embedding_style embeddings;                         // as the checkpoint wants them
 };
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/guide/guide_source.hpp"
+#include "runtime/model/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/support/error.hpp"
@@ -28,6 +29,7 @@ struct generation {
   std::vector<token_id> prediction = {};                  // of the answer: a source of guesses (OpenAI's `prediction`)
   std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
   std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
+  pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws
@@ -77,6 +79,7 @@ struct done_event {
   double prefill_ms = 0;                                    // to the first token
   double decode_ms = 0;                                     // to the last
   std::uint32_t accepted_guesses = 0, rejected_guesses = 0; // of speculation
+  std::vector<float> embedding = {};                        // [hidden], as pooled; of requests for one
 };
 
 /// Exactly one done_event or error ends every request.

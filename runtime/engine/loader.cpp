@@ -22,6 +22,13 @@ void check_at_least(int value, int least, const char* name) {
       std::string("`") + name + "` must be at least " + std::to_string(least) + ", not " + std::to_string(value), name);
 }
 
+std::size_t elements_of(const tensor_info& tensor) {
+  std::size_t result = 1;
+  for (const auto size : tensor.shape)
+    result *= size;
+  return result;
+}
+
 constexpr int most_guesses = 16; // of a sequence in one step
 constexpr int mask_threads = 3;  // for guides; they sleep unless there are any
 
@@ -123,6 +130,11 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.id = options.model_name.empty() ? source.name : options.model_name;
   info.vocab_size = source.config.vocab;
   info.defaults = source.generation;
+  info.family = source.config.family;
+  info.hidden = source.config.hidden;
+  info.embeddings = source.embeddings;
+  for (const auto& name : source.tensors->tensors())
+    info.parameters += elements_of(*source.tensors->find(name));
   for (const auto& line : info.defaults.remarks)
     log(line);
   if (source.load_tokenizer)

@@ -54,8 +54,10 @@ struct sampler_spec {
 struct step_output {
   std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], device memory
   std::size_t vocab = 0;
-  kernels::device_event_ptr ready; // null: now
-  double ms = 0;                   // that the forward pass took; 0: not known
+  kernels::device_event_ptr ready;          // null: now
+  double ms = 0;                            // that the forward pass took; 0: not known
+  std::shared_ptr<const float> hidden = {}; // [plan.hidden_rows.size(), width], host memory
+  std::size_t width = 0;
 };
 
 /// The tokens of a step: in `sampled`, or on the device.

@@ -166,6 +166,24 @@ std::unique_ptr<const checkpoint> make_gguf_checkpoint(std::shared_ptr<const ggu
   return std::make_unique<gguf_checkpoint>(std::move(file), config);
 }
 
+namespace {
+
+/// llama.cpp's key for models that make embeddings; it normalises them.
+embedding_style parse_gguf_embedding_style(const gguf_file& file) {
+  const architecture_keys keys(file, gguf_architecture_of(file).name);
+  const auto found = keys.integer("pooling_type", -1, 1 << 16);
+  if (!found || *found == -1)
+    return {};
+  switch (*found) {
+    case 1: return {pooling::mean, true};
+    case 2: return {pooling::cls, true};
+    case 3: return {pooling::last, true};
+    default: return {pooling::none, false, "its pooling_type " + std::to_string(*found) + " is not supported"};
+  }
+}
+
+} // namespace
+
 model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
@@ -176,7 +194,8 @@ model_source open_gguf(const std::filesystem::path& path) {
           std::move(tensors),
           [file] { return make_gguf_tokenizer(*file); },
           [file] { return make_gguf_chat_template(*file); },
-          {file->map().state()}};
+          {file->map().state()},
+          parse_gguf_embedding_style(*file)};
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/import/pooling_config.hpp"
 #include "runtime/model/families/family.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
@@ -107,7 +108,8 @@ model_source open_model(const std::string& name) {
           std::move(tensors),
           [folder] { return tokenizer::load(folder); },
           [folder] { return chat_template::load(folder); },
-          std::move(files)};
+          std::move(files),
+          read_embedding_style(folder)};
 }
 
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {

@@ -5,6 +5,7 @@
 #include "runtime/chat/chat_template.hpp"
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/model/model_config.hpp"
+#include "runtime/model/pooling.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 
 #include <filesystem>
@@ -30,6 +31,7 @@ struct model_source {
   std::function<std::optional<chat_template>()> load_chat_template;
   /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
   std::vector<file_state> files = {};
+  embedding_style embeddings = {};
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the

@@ -116,7 +116,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
-                      std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits) {
+                      std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
+                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states) {
   check(tokens, who, logit_rows, cache, logits);
   if (tokens.empty())
     return;
@@ -143,6 +144,13 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     if (!config.parallel)
       normalise(normed, residual, layer.post_norm);
     add_mlp(residual, normed, layer);
+  }
+  if (!hidden_rows.empty()) {
+    require(hidden_states.data && hidden_states.type == dtype::f32 && hidden_states.rows == hidden_rows.size() &&
+              hidden_states.cols == hidden &&
+              std::ranges::all_of(hidden_rows, [&](std::int32_t r) { return r >= 0 && as_size(r) < rows; }),
+            "hidden states of other rows, or of another shape");
+    normalise(hidden_states, residual, weights_->final_norm, hidden_rows.data());
   }
   if (logit_rows.empty())
     return;

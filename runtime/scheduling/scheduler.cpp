@@ -40,6 +40,11 @@ std::optional<error> scheduler::submit(admission a) {
   s.siblings = a.resumed.empty() ? s.params->width() - 1 : 0;
   if (s.params->prompt_logprobs >= 0 && a.resumed.empty())
     s.scored = 0;
+  s.embed = a.embed;
+  if (s.embeds()) { // the last row matters, too, and for a prompt's first state no other
+    s.last_row = s.embed == pooling::cls ? 1 : s.known();
+    s.scored = s.embed == pooling::last ? s.known() - 1 : 0;
+  }
   if (s.grouped())
     groups_[a.request].members = {s.id};
   s.prediction = std::move(a.prediction);
@@ -67,7 +72,7 @@ scheduler::sequence& scheduler::add(sequence s) {
 
 // While a sequence runs, it can have guesses.
 void scheduler::start_guessing(const sequence& s) {
-  if (proposer_ && !s.grouped())
+  if (proposer_ && s.guesses_help())
     proposer_->begin(s.id, s.params, s.tokens, s.prompt->size(),
                      s.prediction ? std::span<const token_id>(*s.prediction) : std::span<const token_id>());
 }
@@ -151,7 +156,7 @@ scheduler::decoding_step scheduler::decoding() {
   for (auto& [_, s] : running_) {
     const auto rows = rows_wanted(*s);
     found.step.rows += rows;
-    if (rows == 0 || !s->decodes() || s->grouped() || s->siblings > 0)
+    if (rows == 0 || !s->decodes() || !s->guesses_help() || s->siblings > 0)
       continue;
     found.in_flight = found.in_flight || s->samples_in_flight > 0;
     context_ += s->planned;
@@ -323,7 +328,7 @@ void scheduler::leave(sequence& s, block_request& request) {
   add_commit(request, s);
   request.releases.push_back(s.id);
   running_.erase(order(s));
-  if (proposer_ && !s.grouped())
+  if (proposer_ && s.guesses_help())
     proposer_->end(s.id);
   free_slots_.push_back(std::exchange(s.slot, -1));
   free_slots_.insert(free_slots_.end(), s.sibling_slots.begin(), s.sibling_slots.end());
@@ -340,7 +345,8 @@ void scheduler::end(sequence_id id) {
   else
     queue_of(*s).erase(order(*s));
   const auto g = groups_.find(id.request);
-  if (g != groups_.end() ? g->second.sampler_knows : s->samples_in_flight > 0 || s->known() > s->prompt_tokens())
+  if (g != groups_.end() ? g->second.sampler_knows
+                         : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
     ended_.push_back(id); // else the sampler does not know it
   const auto since = s->paused_since;
   sequences_.erase(id);

@@ -54,6 +54,7 @@ struct admission {
   token_list prediction = {}; // of the answer, for guesses; null: none
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
   std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
+  pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
 };
 
 struct scheduler_counters {
@@ -150,11 +151,14 @@ private:
     std::int32_t last_row = 0;          // rows are planned for positions below this
     std::int32_t samples_in_flight = 0; // steps that will sample it
     std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
-    std::int32_t scored = all;          // prompt tokens up to this position have their log-probabilities, or will
-    std::int32_t slot = -1;             // while running
-    std::uint64_t paused_since = 0;     // number of the pause() that paused it; 0: not paused
-    bool announced = false;             // its request was told that it started
-    bool sampler_knows = false;         // its sampling state was sent since its admission
+    std::int32_t scored =
+      all; // prompt tokens up to this position have their log-probabilities, or will; of embeddings,
+           // their hidden states
+    pooling embed = pooling::none;                     // nothing is sampled
+    std::int32_t slot = -1;                            // while running
+    std::uint64_t paused_since = 0;                    // number of the pause() that paused it; 0: not paused
+    bool announced = false;                            // its request was told that it started
+    bool sampler_knows = false;                        // its sampling state was sent since its admission
     std::shared_ptr<const guides::answer_guide> guide; // null: none
     bool deferred = false;                             // its sample is late
     std::int32_t siblings = 0;                         // to be forked when the prompt is computed (n > 1)
@@ -164,6 +168,8 @@ private:
     bool decodes() const { return planned >= known() - 1; }
     bool paused() const { return paused_since != 0; }
     bool grouped() const { return params->grouped(); }
+    bool embeds() const { return embed != pooling::none; }
+    bool guesses_help() const { return !grouped() && !embeds(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
     std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
   };
@@ -190,7 +196,7 @@ private:
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
   std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
-  static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens(); }
+  static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens() && !s.embeds(); }
   bool ready(const group& g) const;
   bool admissible(const sequence& s) const;
   bool can_plan();
@@ -215,6 +221,7 @@ private:
   void handle_refusal(const block_demand& refused, block_request& next);
   void add_rows(sequence& s, const block_answer& answer, const block_grant& grant);
   void add_scores(sequence& s, std::int32_t first_row, std::int32_t rows);
+  void add_hidden_rows(sequence& s, std::int32_t first_row, std::int32_t rows);
   void add_samples(sequence& s, std::int32_t guesses);
   sample_demand& add_sample(sequence& s, std::int32_t logit_row);
   void add_prompt_of_group(sequence& s, group& g);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/model/pooling.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
@@ -129,6 +130,14 @@ struct score_demand {
   token_list prompt;
 };
 
+/// The hidden states of prompt tokens, from which an embedding is made: that at `position + i` is row `hidden_row + i`.
+struct embed_demand {
+  std::uint64_t request = 0;
+  std::int32_t position = 0, hidden_row = 0, tokens = 0;
+  pooling how = pooling::none;
+  bool complete = false; // no more follow
+};
+
 /// Stands for a token that is unknown when the step is planned: the one last sampled for `slot`.
 constexpr token_id placeholder(std::int32_t slot) { return -1 - slot; }
 constexpr std::int32_t slot_of(token_id placeholder) { return -1 - placeholder; }
@@ -139,11 +148,13 @@ struct step_plan {
   std::vector<token_id> tokens;      // [rows], known ids or placeholders
   std::vector<kernels::sequence_rows> sequences;
   std::vector<std::int32_t> block_tables;
-  std::vector<block_move> moves;        // in order, before anything else
-  std::vector<std::int32_t> logit_rows; // rows of `tokens` whose logits are wanted
+  std::vector<block_move> moves;         // in order, before anything else
+  std::vector<std::int32_t> logit_rows;  // rows of `tokens` whose logits are wanted
+  std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;
+  std::vector<embed_demand> embeds;
   std::vector<sequence_id> ended; // since the last plan: their sampling state, or that of their group, can be dropped
 
   /// The token in the row of the i-th wanted logits.
@@ -183,6 +194,12 @@ struct prompt_scores {
   std::vector<sampled_token> tokens;
 };
 
+/// The embedding of a request's prompt, as pooled.
+struct prompt_embedding {
+  std::uint64_t request = 0;
+  std::vector<float> values; // [hidden]
+};
+
 struct failed_sample {
   sequence_id sequence;
   error why;
@@ -199,6 +216,7 @@ struct step_result {
   // For clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
+  std::vector<prompt_embedding> embeddings;
   double ms = 0; // that the step took; 0: not measured
 };
 

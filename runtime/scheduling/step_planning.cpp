@@ -307,9 +307,11 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
      : counters_.prefill_rows) += static_cast<std::uint64_t>(answer.rows);
   step_budget_.grant(s.planned, answer.rows, !s.decodes());
   add_scores(s, rows.first_row, answer.rows);
+  if (s.embeds())
+    add_hidden_rows(s, rows.first_row, answer.rows);
   s.planned += answer.rows;
   granted_.insert(s.id);
-  if (s.planned < s.known())
+  if (s.planned < s.known() || s.embeds())
     return;
   if (!s.grouped())
     add_samples(s, s.samples_in_flight > 0 ? 0 : s.planned - s.known());
@@ -328,6 +330,18 @@ void scheduler::add_scores(sequence& s, std::int32_t first_row, std::int32_t row
   for (auto p = first; p < end; ++p)
     plan.logit_rows.push_back(first_row + p - s.planned);
   s.scored = end == s.prompt_tokens() - 1 ? all : std::max(s.scored, end);
+}
+
+void scheduler::add_hidden_rows(sequence& s, std::int32_t first_row, std::int32_t rows) {
+  const auto first = std::max(s.planned, s.scored), end = std::min(s.planned + rows, s.last_row);
+  if (first >= end)
+    return;
+  auto& plan = *draft_;
+  plan.embeds.push_back(
+    {s.id.request, first, static_cast<std::int32_t>(plan.hidden_rows.size()), end - first, s.embed, end == s.last_row});
+  for (auto p = first; p < end; ++p)
+    plan.hidden_rows.push_back(first_row + p - s.planned);
+  s.scored = end == s.last_row ? all : end;
 }
 
 void scheduler::add_samples(sequence& s, std::int32_t guesses) {

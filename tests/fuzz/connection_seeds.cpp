@@ -133,6 +133,40 @@ std::vector<connection_script> connection_seeds() {
       wait, chat(user, R"(,"structured_outputs":{"choice":["a","b"],"compact":false})"), wait,
       post("/tokenize", "{\"messages\":[" + user + ']' + tools + '}'), wait}},
     {0,
+     {post(
+        "/api/generate",
+        R"({"model":"org/bytes","prompt":"x","system":"s","context":[97],"think":"low","options":{"temperature":0.5,)"
+        R"("num_predict":9,"num_ctx":64,"stop":["a"],"seed":-1,"repeat_last_n":-1}})"),
+      wait, post("/api/generate", R"({"model":"org/bytes:latest","raw":true,"prompt":"late","stream":false})"), wait,
+      post("/api/generate", R"({"model":"org/bytes","keep_alive":"5m"})"), wait,
+      post(
+        "/api/chat",
+        "{\"model\":\"org/bytes\",\"format\":\"\",\"messages\":[" + user +
+          R"(,{"role":"assistant","content":"","thinking":"t","tool_calls":[{"function":{"name":"f","arguments":{}}}]}]})"),
+      wait, get("/api/tags"), get("/api/ps"), get("/api/version"), post("/api/show", R"({"name":"org/bytes"})"), wait}},
+    {0,
+     {post("/v1/embeddings", R"({"input":["a",[98,99]],"dimensions":2,"encoding_format":"base64"})"), wait,
+      post("/api/embed", R"({"model":"org/bytes","input":["a","b"],"truncate":true})"), wait,
+      post("/api/embeddings", R"({"model":"org/bytes","prompt":"a"})"), wait}},
+    {0,
+     {post("/v1/responses",
+           R"({"input":"x","instructions":"i","stream":true,"metadata":{"a":"b"},"text":{"format":{"type":"text"}},)"
+           R"("reasoning":{"effort":"low"},"include":["message.output_text.logprobs"],"top_logprobs":1})"),
+      wait,
+      post(
+        "/v1/responses",
+        R"({"input":[{"role":"user","content":[{"type":"input_text","text":"x"}]},{"type":"reasoning","summary":[]},)"
+        R"({"type":"function_call","call_id":"1","name":"f","arguments":"{}"},)"
+        R"({"type":"function_call_output","call_id":"1","output":"4"}],"store":false,)"
+        R"("tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":false}],)"
+        R"("tool_choice":"auto","max_output_tokens":5})"),
+      wait,
+      post("/v1/responses", R"({"input":"x","previous_response_id":"resp_0"})"),
+      get("/v1/responses/resp_0"),
+      get("/v1/responses/resp_0/input_items"),
+      {kind::bytes, "DELETE /v1/responses/resp_0 HTTP/1.1\r\nHost: localhost\r\n\r\n", {}},
+      wait}},
+    {0,
      {post("/v1/completions", R"({"prompt":"fail","stream":true})"), wait,
       post("/v1/completions", R"({"prompt":"late","stream":true})"), wait}},
     {until_drained, {post("/v1/completions", R"({"prompt":"hold","stream":true})"), get("/health"), wait}},
@@ -198,6 +232,11 @@ const std::vector<std::string>& connection_words() {
                                               "/tokenizer_info",
                                               "/health",
                                               "/metrics",
+                                              "/api/generate",
+                                              "/api/chat",
+                                              "/api/embed",
+                                              "/v1/responses",
+                                              "/v1/embeddings",
                                               "http://localhost/",
                                               "Host: localhost\r\n",
                                               "Content-Length: 0\r\n",

@@ -230,6 +230,8 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
   size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
   size("--max-body-memory", options.max_body_memory,
        "Memory for the bodies of all current requests; further requests are refused", "256MiB");
+  size("--max-response-memory", options.max_response_memory,
+       "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");
   option("--max-connections", options.max_connections, "Concurrent connections; further ones are refused", "INT")
     ->check(integer_between(1, 1 << 20));
@@ -295,8 +297,9 @@ command add_serve(CLI::App& troupe) {
   add_choice(*app, "--log-format", "FORMAT", "text",
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
-  app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, GET /v1/models, POST /tokenize,\n"
-              "POST /detokenize, GET /tokenizer_info, GET /health, GET /metrics, WebSocket /v1/ws.\n"
+  app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST /v1/embeddings,\n"
+              "GET /v1/models, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET /health, GET /metrics,\n"
+              "WebSocket /v1/ws; of Ollama's API: /api/generate, chat, embed, embeddings, tags, ps, show, version.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
               "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
               "Examples:\n"

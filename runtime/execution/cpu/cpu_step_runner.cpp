@@ -37,9 +37,19 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   logits.data = memory.get();
   logits.rows = plan.logit_rows.size();
   logits.cols = logits.stride = vocab;
-  decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits);
+  const auto width = static_cast<std::size_t>(decoder_.weights().config.hidden);
+  kernels::tensor hidden;
+  kernels::buffer states;
+  if (!plan.hidden_rows.empty()) {
+    states = hidden_.lend(plan.hidden_rows.size() * width * sizeof(float),
+                          [this](std::size_t bytes) { return backend_->allocate(bytes); });
+    hidden = {states.get(), kernels::dtype::f32, plan.hidden_rows.size(), width, width};
+  }
+  decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
+                   hidden);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count()};
+  return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count(),
+          std::static_pointer_cast<const float>(states), width};
 }
 
 } // namespace troupe

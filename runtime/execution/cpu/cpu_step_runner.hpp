@@ -25,7 +25,7 @@ private:
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
   std::vector<kernels::block_copy> copies_;
-  buffer_pool logits_;
+  buffer_pool logits_, hidden_;
 };
 
 } // namespace troupe

@@ -8,7 +8,8 @@ step_tokens cpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
   const auto began = std::chrono::steady_clock::now();
   how_->until = began + patience(logits.ms);
   const std::span values(logits.logits.get(), plan->logit_rows.size() * logits.vocab);
-  auto result = std::make_shared<step_result>(sample(*plan, values));
+  const std::span hidden(logits.hidden.get(), plan->hidden_rows.size() * logits.width);
+  auto result = std::make_shared<step_result>(sample(*plan, values, hidden));
   if (logits.ms > 0) { // the next step waits for these tokens, so choosing them is part of this one
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
     result->ms = logits.ms + took.count();
@@ -31,7 +32,8 @@ step_result cpu_step_sampler::collect_late() {
 
 step_result cpu_step_sampler::collect() { throw failure(errc::internal, "there is no sample to collect"); }
 
-step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const float> logits) {
+step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const float> logits,
+                                     std::span<const float> hidden) {
   step_result result;
   result.step = plan.step;
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
@@ -62,10 +64,12 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
     }
   }
   judge_.judge(plan, row, scratch_, result);
+  pooling_.add(plan, hidden, result);
   for (auto id : plan.ended) {
     sequences_.erase(id);
     guided_.forget(id);
     judge_.forget(id);
+    pooling_.forget(id);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/execution/guided_sampler.hpp"
 #include "runtime/execution/host_judge.hpp"
+#include "runtime/execution/prompt_pooling.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/sampling/sampler.hpp"
 
@@ -25,9 +26,9 @@ public:
   step_result collect() override;
   void check() const override {}
 
-  /// `logits`: f32 [plan.logit_rows.size(), vocab]. A sequence is forgotten when it ends, here or by the plan; samples
+  /// `logits`: f32 [plan.logit_rows.size(), vocab]; `hidden`: f32 [plan.hidden_rows.size(), hidden]. A sequence is forgotten when it ends, here or by the plan; samples
   /// planned before its end was known yield nothing.
-  step_result sample(const step_plan& plan, std::span<const float> logits);
+  step_result sample(const step_plan& plan, std::span<const float> logits, std::span<const float> hidden = {});
 
 private:
   template <class Row>
@@ -38,6 +39,7 @@ private:
   std::map<sequence_id, sequence_sampler> sequences_; // those without guides
   guided_sampler guided_;
   host_judge judge_;
+  prompt_pooling pooling_;
   sampling_scratch scratch_;
 };
 

@@ -109,6 +109,11 @@ generation random_generation(std::mt19937& rng) {
       s.best_of = s.n + pick(0, 1);
       s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
       break;
+    case 2: // an embedding of the prompt
+      s = {};
+      s.max_tokens = 1;
+      g.embed = std::vector{pooling::mean, pooling::last, pooling::cls}[rng() % 3];
+      break;
     default: break;
   }
   return g;
@@ -174,6 +179,7 @@ void check_schedule_invariance(const numbers& types, const std::string& device) 
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
       expected.push_back(run(reference, work.back()));
+      CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
     }
     auto options = alone;
     options.speculate = speculation::automatic;

@@ -25,6 +25,7 @@ inline std::shared_ptr<served_model> byte_model(int max_context = 200) {
   model->vocab_size = 257;
   model->max_context = max_context;
   model->bos_token = "<s>";
+  model->hidden = 4;
   model->encode = [](std::string_view text, bool special) {
     std::vector<token_id> ids;
     if (special)

@@ -318,6 +318,16 @@ public:
     for (auto& d : plan->scores)
       for (std::int32_t i = 0; i < d.tokens; ++i)
         scores[d.request][d.position + i] = history(d.logit_row + i);
+    for (auto& d : plan->embeds) {
+      REQUIRE(d.tokens > 0);
+      for (std::int32_t i = 0; i < d.tokens; ++i) {
+        const auto row = plan->hidden_rows.at(static_cast<std::size_t>(d.hidden_row + i));
+        REQUIRE(!embedded[d.request].contains(d.position + i));
+        embedded[d.request][d.position + i] = rows.at(static_cast<std::size_t>(row));
+      }
+      if (d.complete)
+        ++completed[d.request];
+    }
     for (auto id : plan->ended) {
       emitted_.erase(id);
       groups_.erase(id.request);
@@ -376,7 +386,9 @@ public:
   scheduler sched;
   std::map<sequence_id, std::vector<token_id>> transcripts;
   std::map<std::uint64_t, std::vector<std::vector<token_id>>> group_results;
-  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores; // request, position -> history before it
+  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> scores;   // request, position -> history before it
+  std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> embedded; // request, position -> its hidden state
+  std::map<std::uint64_t, int> completed;                                  // embeddings, by request
   std::map<std::uint64_t, int> max_tokens;
   std::set<std::uint64_t> guided; // requests
   std::function<void()> on_round;

@@ -1,0 +1,20 @@
+// What Ollama's clients ask of models: /api/tags, /api/ps, /api/show. There is one model, always loaded. Pure functions.
+#pragma once
+
+#include "api/openai/field_reader.hpp"
+#include "api/openai/service.hpp"
+
+#include <string>
+
+namespace troupe {
+
+/// {"models":[...]} of GET /api/tags.
+std::string ollama_tags(const served_model& model);
+/// {"models":[...]} of GET /api/ps.
+std::string ollama_running(const served_model& model);
+/// The answer to POST /api/show. Throws failure(not_found) for another model.
+std::string ollama_show(const field_reader& body, const served_model& model);
+/// {"version":"0.1.0"}: of this program.
+std::string ollama_version();
+
+} // namespace troupe

@@ -1,0 +1,332 @@
+#include "api/ollama/ollama_request.hpp"
+
+#include "api/openai/chat_messages.hpp"
+#include "api/openai/json_object.hpp"
+#include "api/openai/translated_request.hpp"
+#include "runtime/engine/checked_generation.hpp"
+#include "runtime/sampling/sampling_ranges.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::string_view latest = ":latest";
+
+/// What becomes of an option.
+enum class option_use : std::uint8_t {
+  sampling, // a field of chats, perhaps under another name
+  here,     // read by this parser
+  none,     // it decides on memory or speed only, and this server decides that itself
+};
+
+struct known_option {
+  std::string_view name;
+  option_use use;
+  std::string_view translated = {};
+};
+
+constexpr auto known_options = std::to_array<known_option>({
+  {"temperature", option_use::sampling, "temperature"},
+  {"top_k", option_use::sampling, "top_k"},
+  {"top_p", option_use::sampling, "top_p"},
+  {"min_p", option_use::sampling, "min_p"},
+  {"typical_p", option_use::sampling, "typical_p"},
+  {"repeat_penalty", option_use::sampling, "repetition_penalty"},
+  {"presence_penalty", option_use::sampling, "presence_penalty"},
+  {"frequency_penalty", option_use::sampling, "frequency_penalty"},
+  {"mirostat", option_use::sampling, "mirostat"},
+  {"mirostat_tau", option_use::sampling, "mirostat_tau"},
+  {"mirostat_eta", option_use::sampling, "mirostat_eta"},
+  {"stop", option_use::sampling, "stop"},
+  {"seed", option_use::here},
+  {"num_predict", option_use::here},
+  {"num_ctx", option_use::here},
+  {"repeat_last_n", option_use::here},
+  {"penalize_newline", option_use::here},
+  {"tfs_z", option_use::here},
+  {"num_keep", option_use::none},
+  {"num_batch", option_use::none},
+  {"num_gpu", option_use::none},
+  {"main_gpu", option_use::none},
+  {"num_thread", option_use::none},
+  {"low_vram", option_use::none},
+  {"vocab_only", option_use::none},
+  {"use_mmap", option_use::none},
+  {"use_mlock", option_use::none},
+  {"f16_kv", option_use::none},
+  {"numa", option_use::none},
+});
+
+constexpr auto names = std::to_array<field_name>({
+  {"temperature", "options.temperature"},
+  {"top_k", "options.top_k"},
+  {"top_p", "options.top_p"},
+  {"min_p", "options.min_p"},
+  {"typical_p", "options.typical_p"},
+  {"repetition_penalty", "options.repeat_penalty"},
+  {"presence_penalty", "options.presence_penalty"},
+  {"frequency_penalty", "options.frequency_penalty"},
+  {"mirostat", "options.mirostat"},
+  {"stop", "options.stop"},
+  {"seed", "options.seed"},
+  {"response_format.json_schema.schema", "format"},
+  {"response_format", "format"},
+  {"chat_template_kwargs", "think"},
+  {"reasoning_effort", "think"},
+});
+
+[[noreturn]] void refuse_unsupported_field(const std::string& path, const std::string& why = {}) {
+  throw failure(errc::unsupported, "`" + path + "` is not supported" + (why.empty() ? "" : ": " + why), path);
+}
+
+bool is_empty(json::value v) {
+  return (v.is_string() && std::string_view(v).empty()) || (v.is_array() && json::array(v).size() == 0);
+}
+
+void refuse_unless_empty(const field_reader& body, std::string_view key, const std::string& why) {
+  if (const auto found = body.find(key); found && !is_empty(*found))
+    refuse_unsupported_field(body.path(key), why);
+}
+
+const known_option* find_option(std::string_view name) {
+  const auto found = std::ranges::find(known_options, name, &known_option::name);
+  return found == known_options.end() ? nullptr : &*found;
+}
+
+/// Options that change the answer in ways of their own.
+void check_other_options(const field_reader& options, const served_model& model) {
+  if (const auto context = options.integer("num_ctx", 0, sampling_fields::most_int);
+      context && *context > model.max_context)
+    options.refuse("num_ctx",
+                   "must be at most " + std::to_string(model.max_context) + ", the context of this server, not " +
+                     std::to_string(*context));
+  // Penalties are over prompt and answer, as -1 says; without one, the option means nothing.
+  const auto penalty = options.number("repeat_penalty", {0, 100});
+  if (const auto last = options.integer("repeat_last_n", -1, sampling_fields::most_int);
+      last && *last != -1 && penalty && *penalty != 1)
+    refuse_unsupported_field(options.path("repeat_last_n"), "penalties are over prompt and answer, which is -1");
+  if (!options.boolean("penalize_newline").value_or(true))
+    refuse_unsupported_field(options.path("penalize_newline"));
+  if (const auto z = options.number("tfs_z", {0, 1e9}); z && *z != 1)
+    refuse_unsupported_field(options.path("tfs_z"));
+}
+
+/// Calls `use` with each option that is not null.
+template <class Use>
+void for_each_option(const field_reader& options, Use use) {
+  for (auto [key, value] : json::object(options.body())) {
+    const auto* known = find_option(key);
+    if (!known)
+      throw failure(errc::unsupported, "`" + options.path(key) + "` is not an option that this server knows",
+                    options.path(key));
+    if (!value.is_null())
+      use(*known, value);
+  }
+}
+
+/// Adds the sampling options under the names of chats.
+void add_options(json_object& to, const field_reader& body, const served_model& model) {
+  const auto options = body.object("options");
+  if (!options)
+    return;
+  check_other_options(*options, model);
+  for_each_option(*options, [&](const known_option& known, json::value value) {
+    std::int64_t number = 0;
+    if (known.use == option_use::sampling)
+      to.value(known.translated, value);
+    else if (known.name == "seed" && (value.get(number) || number != -1)) // -1: any
+      to.value("seed", value);
+  });
+}
+
+/// The most tokens to be generated.
+int token_limit(const field_reader& body) {
+  const auto options = body.object("options");
+  const auto limit = options ? options->integer("num_predict", -2, sampling_fields::most_int) : std::nullopt;
+  return limit && *limit > 0 ? static_cast<int>(*limit) : static_cast<int>(sampling_fields::most_int);
+}
+
+void add_format(json_object& to, const field_reader& body) {
+  const auto format = body.find("format");
+  if (!format)
+    return;
+  std::string_view word;
+  if (format->is_object()) {
+    to.raw(
+      "response_format",
+      json_object()
+        .text("type", "json_schema")
+        .raw("json_schema", json_object().text("name", "format").value("schema", *format).flag("strict", true).str())
+        .str());
+  } else if (format->get(word)) {
+    body.refuse("format", "\"json\" or a JSON Schema", *format);
+  } else if (word == "json") {
+    to.raw("response_format", R"({"type":"json_object"})");
+  } else if (!word.empty()) {
+    body.refuse("format", "must be \"json\" or a JSON Schema, not \"" + std::string(word) + '"');
+  }
+}
+
+/// Templates spell it differently: Qwen, GLM and SmolLM have `enable_thinking`, DeepSeek `thinking`.
+void add_thinking(json_object& to, const field_reader& body) {
+  const auto think = body.find("think");
+  if (!think)
+    return;
+  bool wanted = true;
+  std::string_view effort;
+  if (!think->get(effort)) {
+    if (effort != "low" && effort != "medium" && effort != "high")
+      body.refuse("think", "must be true, false, \"low\", \"medium\" or \"high\", not \"" + std::string(effort) + '"');
+    to.text("reasoning_effort", effort);
+  } else if (think->get(wanted)) {
+    body.refuse("think", "true, false, \"low\", \"medium\" or \"high\"", *think);
+  }
+  to.raw("chat_template_kwargs", json_object().flag("enable_thinking", wanted).flag("thinking", wanted).str());
+}
+
+/// `logprobs` is a boolean, and `top_logprobs` a number, as in chats.
+void add_logprobs(json_object& to, const field_reader& body, dialect speaks) {
+  const auto wanted = body.boolean("logprobs").value_or(false);
+  const auto top = body.integer("top_logprobs", 0, sampling_fields::most_logprobs);
+  if (!wanted)
+    return;
+  if (speaks == dialect::completions) {
+    to.number("logprobs", top.value_or(0));
+    return;
+  }
+  to.flag("logprobs", true);
+  to.number("top_logprobs", top.value_or(0));
+}
+
+/// A message with what Ollama calls otherwise under the names of chats.
+std::string message_of(const field_reader& body, json::value given, std::size_t number) {
+  if (!given.is_object())
+    return simdjson::minify(given); // which the parser of chats refuses
+  const field_reader message(given, body.path("messages[" + std::to_string(number) + ']'));
+  refuse_unless_empty(message, "images", "this model reads text only");
+  json_object result;
+  for (auto [key, value] : json::object(given)) {
+    if (key == "images")
+      continue;
+    result.value(key == "thinking" ? "reasoning_content" : key == "tool_name" ? "name" : std::string_view(key), value);
+  }
+  return result.str();
+}
+
+std::string chat_messages_of(const field_reader& body, json::array given) {
+  std::vector<std::string> messages;
+  for (auto item : given)
+    messages.push_back(message_of(body, item, messages.size()));
+  return json_list(messages);
+}
+
+std::string generate_messages_of(const field_reader& body, std::string_view prompt) {
+  std::vector<std::string> messages;
+  if (const auto system = body.text("system"); system && !system->empty())
+    messages.push_back(json_object().text("role", "system").text("content", *system).str());
+  messages.push_back(json_object().text("role", "user").text("content", prompt).str());
+  return json_list(messages);
+}
+
+/// Sets the prompt's limit to what the client allows and the context has room for.
+void fit(generation& one, int limit, const served_model& model, std::string_view field) {
+  check_prompt_length(one.prompt.size(), model.max_context, field);
+  one.sampling.max_tokens = std::min(limit, model.max_context - static_cast<int>(one.prompt.size()));
+}
+
+void refuse_of_generate(const field_reader& body, bool raw, bool templated) {
+  refuse_unless_empty(body, "images", "this model reads text only");
+  refuse_unless_empty(body, "suffix", {});
+  refuse_unless_empty(body, "template", "the model's own is used, or none with `raw`");
+  const auto system = body.find("system");
+  if (raw && (body.has("context") || body.has("think") || (system && !is_empty(*system))))
+    body.refuse("raw", "takes the prompt as it is: without `system`, `context` and `think`");
+  if (!raw && !templated && system && !is_empty(*system))
+    body.refuse("system", "needs a chat template, and this model has none");
+}
+
+} // namespace
+
+std::string ollama_model_name(const field_reader& body, const served_model& model) {
+  auto name = body.text("model");
+  if (!name || name->empty())
+    name = body.text("name");
+  if (!name || name->empty())
+    body.refuse("model", "is required");
+  auto bare = *name;
+  if (bare != model.id && bare.ends_with(latest))
+    bare.remove_suffix(latest.size());
+  if (bare != model.id)
+    throw failure(errc::not_found, "model '" + std::string(*name) + "' not found; this server has '" + model.id + "'",
+                  "model");
+  return std::string(*name);
+}
+
+void check_keep_alive(const field_reader& body) {
+  if (const auto found = body.find("keep_alive"); found && !found->is_string() && !found->is_number())
+    body.refuse("keep_alive", "a duration: a string or a number", *found);
+}
+
+void check_ollama_options(const field_reader& body, const served_model& model) {
+  if (const auto options = body.object("options")) {
+    check_other_options(*options, model);
+    for_each_option(*options, [](const known_option&, json::value) {});
+  }
+}
+
+ollama_request parse_ollama(ollama_call call, const field_reader& body, const served_model& model,
+                            const std::stop_token& stop) {
+  ollama_request result;
+  result.call = call;
+  result.model = ollama_model_name(body, model);
+  result.stream = body.boolean("stream").value_or(true);
+  check_keep_alive(body);
+  for (const auto* key : {"truncate", "shift"})
+    if (body.boolean(key).value_or(false))
+      refuse_unsupported_field(key, "a prompt that does not fit into the context is refused");
+  const bool raw = call == ollama_call::generate && body.boolean("raw").value_or(false);
+  const bool templated = call == ollama_call::chat || (!raw && model.render);
+  const auto speaks = templated ? dialect::chat : dialect::completions;
+  const auto limit = token_limit(body);
+
+  json_object to;
+  std::vector<token_id> context;
+  if (call == ollama_call::chat) {
+    const auto messages = body.list("messages", most_messages);
+    if (!messages || messages->size() == 0) {
+      check_ollama_options(body, model);
+      return result;
+    }
+    to.raw("messages", chat_messages_of(body, *messages));
+    if (const auto tools = body.find("tools"))
+      to.value("tools", *tools);
+  } else {
+    refuse_of_generate(body, raw, bool(model.render));
+    const auto prompt = body.text("prompt").value_or("");
+    context = body.ids("context", 0, model.vocab_size - 1, as_size(model.max_context)).value_or(context);
+    if (prompt.empty()) {
+      check_ollama_options(body, model);
+      return result;
+    }
+    if (templated)
+      to.raw("messages", generate_messages_of(body, prompt));
+    else
+      to.text("prompt", prompt).flag("add_special_tokens", context.empty());
+    result.tells_context = !raw;
+  }
+  add_options(to, body, model);
+  add_format(to, body);
+  add_thinking(to, body);
+  add_logprobs(to, body, speaks);
+  result.asked = parse_translated(speaks, to.str(), model, names, stop);
+  result.asked.stream = result.stream;
+  auto& one = result.asked.prompts.front();
+  one.prompt.insert(one.prompt.begin(), context.begin(), context.end());
+  fit(one, limit, model, templated && call == ollama_call::chat ? "messages" : "prompt");
+  return result;
+}
+
+} // namespace troupe

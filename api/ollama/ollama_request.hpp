@@ -1,0 +1,41 @@
+// Ollama's requests to generate, translated into completions and chats (translated_request.hpp). Pure functions, used
+// on worker threads.
+#pragma once
+
+#include "api/openai/field_reader.hpp"
+#include "api/openai/openai_request.hpp"
+#include "api/openai/service.hpp"
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+
+namespace troupe {
+
+enum class ollama_call : std::uint8_t { generate, chat };
+
+/// Options and messages are bounded as those of chats.
+struct ollama_request {
+  ollama_call call = ollama_call::generate;
+  std::string model; // as the client named it
+  bool stream = true;
+  bool tells_context = false; // the answer ends with the tokens of prompt and answer
+  generation_request asked;   // without prompts if nothing is to be generated: the client wants the model loaded
+};
+
+/// Parses the body of POST /api/generate or /api/chat. Fields that would change the answer but are not implemented are
+/// refused by name, unknown options, too; unknown fields are ignored. Throws failure.
+ollama_request parse_ollama(ollama_call call, const field_reader& body, const served_model& model,
+                            const std::stop_token& stop = {});
+
+/// Throws failure(not_found) unless `model` (or the older `name`) is that of the model served, with or without the tag
+/// ":latest". Returns it as given.
+std::string ollama_model_name(const field_reader& body, const served_model& model);
+
+/// Throws failure unless `keep_alive` is a duration. It has no effect: the model stays loaded.
+void check_keep_alive(const field_reader& body);
+
+/// Refuses `options` that are not known, out of range, or not supported. Nothing but those of sampling matter.
+void check_ollama_options(const field_reader& body, const served_model& model);
+
+} // namespace troupe

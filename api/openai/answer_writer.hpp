@@ -1,0 +1,44 @@
+// What turns the events of one request's generations into its answer, in the format of an API: OpenAI's completions,
+// chats and responses, embeddings, Ollama's. Plain data in, text out. A writer belongs to one answer and is used on its
+// connection's strand.
+#pragma once
+
+#include "runtime/engine/generation.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class answer_writer {
+public:
+  virtual ~answer_writer() = default;
+
+  /// The content type of streams.
+  virtual std::string_view stream_type() const { return "text/event-stream"; }
+
+  /// Takes an event of generation `prompt`. Returns what a stream says then; nothing if the answer is not a stream, or
+  /// the event has to wait.
+  virtual std::string take(std::size_t prompt, const token_event& e) = 0;
+  virtual std::string take(std::size_t prompt, const done_event& e) = 0;
+
+  /// How a stream ends, once all generations are done.
+  virtual std::string end() = 0;
+  /// How a stream ends that was begun and failed.
+  virtual std::string fail(const error& why) = 0;
+
+  /// The whole answer, once all generations are done; not for streams.
+  virtual std::string body() = 0;
+};
+
+/// A parsed request: what to generate, and who writes the answer.
+struct generation_job {
+  std::vector<generation> prompts; // one submission each; none: the answer is known already
+  bool stream = false;
+  std::unique_ptr<answer_writer> writer;
+};
+
+} // namespace troupe

@@ -1,0 +1,169 @@
+#include "api/openai/embeddings.hpp"
+
+#include "api/http/request_scope.hpp"
+#include "api/openai/json_object.hpp"
+#include "api/openai/openai_request.hpp"
+#include "runtime/engine/checked_generation.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <boost/archive/iterators/base64_from_binary.hpp>
+#include <boost/archive/iterators/transform_width.hpp>
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace troupe {
+
+namespace {
+
+/// The bytes of little-endian floats, as OpenAI has it.
+std::string base64_of(std::span<const float> values) {
+  static_assert(std::endian::native == std::endian::little);
+  using namespace boost::archive::iterators;
+  using encoder = base64_from_binary<transform_width<const char*, 6, 8>>;
+  const auto size = values.size_bytes(), padding = (3 - size % 3) % 3;
+  std::string bytes(size + padding, '\0'); // whole groups, as the encoder reads them
+  std::memcpy(bytes.data(), values.data(), size);
+  std::string result(encoder(bytes.data()), encoder(bytes.data() + bytes.size()));
+  return result.replace(result.size() - padding, padding, padding, '=');
+}
+
+/// Calls `add` for each input: one text, one list of ids, a list of texts, or a list of lists of ids.
+template <class Add>
+void read_inputs(const field_reader& body, const served_model& model, const std::stop_token& stop, Add add) {
+  constexpr auto wanted = "a string, a list of token ids, or a list of either";
+  const auto found = body.find("input");
+  if (!found)
+    body.refuse("input", "is required");
+  const bool special = body.boolean("add_special_tokens").value_or(true);
+  const auto encode = [&](std::string_view text) {
+    if (!model.encode)
+      body.refuse("input", "must be a list of token ids: this model has no tokenizer");
+    add(model.encode(text, special));
+  };
+  std::string_view text;
+  json::array list, ids;
+  if (!found->get(text))
+    return encode(text);
+  if (found->get(list))
+    body.refuse("input", wanted, *found);
+  if (list.size() == 0)
+    body.refuse("input", "must not be empty");
+  if (list.at(0).value().is_number()) {
+    check_prompt_length(list.size(), model.max_context, "input", false);
+    return add(read_ids(body, "input", list, 0, model.vocab_size - 1));
+  }
+  check_entries(body, "input", list.size(), most_inputs);
+  for (auto item : list) {
+    check(stop);
+    if (!item.get(text))
+      encode(text);
+    else if (!item.get(ids))
+      add(read_ids(body, "input", ids, 0, model.vocab_size - 1));
+    else
+      body.refuse("input", wanted, item);
+  }
+}
+
+class embedding_answer final : public answer_writer {
+public:
+  embedding_answer(std::string model, std::size_t inputs, vector_form form, bool base64)
+    : model_(std::move(model)), vectors_(inputs), form_(form), base64_(base64) {}
+
+  std::string take(std::size_t, const token_event&) override { return {}; }
+  std::string take(std::size_t input, const done_event& e) override {
+    const auto values = formed(e.embedding, form_);
+    vectors_[input] = json_object()
+                        .text("object", "embedding")
+                        .number("index", input)
+                        .raw("embedding", base64_ ? json_text(base64_of(values)) : json_floats(values))
+                        .str();
+    tokens_ += e.prompt_tokens;
+    return {};
+  }
+  std::string end() override { return {}; }
+  std::string fail(const error&) override { return {}; }
+
+  std::string body() override {
+    return json_object()
+      .text("object", "list")
+      .raw("data", json_list(vectors_))
+      .text("model", to_utf8(model_))
+      .raw("usage", json_object().number("prompt_tokens", tokens_).number("total_tokens", tokens_).str())
+      .str();
+  }
+
+private:
+  std::string model_;
+  std::vector<std::string> vectors_; // as JSON
+  vector_form form_;
+  bool base64_;
+  std::uint64_t tokens_ = 0;
+};
+
+} // namespace
+
+void require_embeddings(const served_model& model) {
+  if (model.embeddings.how == pooling::none)
+    throw failure(errc::unsupported, "this model has no embeddings: " + model.embeddings.refusal, "model");
+}
+
+generation embedding_of(std::vector<token_id> prompt, const served_model& model, std::string_view field) {
+  check_prompt_length(prompt.size(), model.max_context, field, false);
+  generation result;
+  result.prompt = std::move(prompt);
+  result.sampling.max_tokens = 1; // valid, though nothing is sampled
+  result.embed = model.embeddings.how;
+  return result;
+}
+
+std::optional<std::size_t> read_dimensions(const field_reader& body, const served_model& model) {
+  const auto found = body.integer("dimensions", 1, model.hidden);
+  return found ? std::optional(static_cast<std::size_t>(*found)) : std::nullopt;
+}
+
+std::vector<float> formed(std::span<const float> pooled, const vector_form& form) {
+  const auto size = std::min(form.dimensions.value_or(pooled.size()), pooled.size());
+  std::vector<float> result(pooled.begin(), pooled.begin() + static_cast<std::ptrdiff_t>(size));
+  if (!form.normalise && !form.dimensions)
+    return result;
+  double squares = 0;
+  for (const double v : result)
+    squares += v * v;
+  const auto length = std::sqrt(squares);
+  for (float& v : result)
+    v = length > 0 ? static_cast<float>(v / length) : v;
+  return result;
+}
+
+std::string json_floats(std::span<const float> values) {
+  std::string result = "[";
+  char digits[32];
+  for (const float v : values) {
+    result += result.size() > 1 ? "," : "";
+    result.append(digits, std::to_chars(digits, digits + sizeof digits, std::isfinite(v) ? v : 0).ptr);
+  }
+  return result += ']';
+}
+
+generation_job embedding_job(const field_reader& body, std::shared_ptr<const served_model> model,
+                             const std::stop_token& stop) {
+  check_model_name(body, *model);
+  require_embeddings(*model);
+  if (body.has("truncate_prompt_tokens"))
+    throw failure(errc::unsupported, "`truncate_prompt_tokens` is not supported", "truncate_prompt_tokens");
+  const auto encoding = body.text("encoding_format").value_or("float");
+  if (encoding != "float" && encoding != "base64")
+    body.refuse("encoding_format", "must be \"float\" or \"base64\", not \"" + std::string(encoding) + '"');
+  const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise),
+                         read_dimensions(body, *model)};
+  generation_job job;
+  read_inputs(body, *model, stop,
+              [&](std::vector<token_id> ids) { job.prompts.push_back(embedding_of(std::move(ids), *model, "input")); });
+  job.writer = std::make_unique<embedding_answer>(model->id, job.prompts.size(), form, encoding == "base64");
+  return job;
+}
+
+} // namespace troupe

@@ -1,0 +1,44 @@
+#include "api/openai/openai_answer.hpp"
+
+#include "api/openai/openai_response.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class openai_answer final : public answer_writer {
+public:
+  openai_answer(const generation_request& request, std::shared_ptr<const served_model> model)
+    : stream_(request.stream), writer_(request, std::move(model)) {}
+
+  std::string take(std::size_t prompt, const token_event& e) override {
+    if (stream_)
+      return writer_.chunk(prompt, e);
+    writer_.add(prompt, e);
+    return {};
+  }
+  std::string take(std::size_t prompt, const done_event& e) override {
+    writer_.add(prompt, e);
+    return stream_ ? writer_.last_chunks(prompt) : std::string();
+  }
+  std::string end() override { return writer_.last_chunks(); }
+  std::string fail(const error& why) override { return sse(error_body(why)) + sse("[DONE]"); }
+  std::string body() override { return writer_.body(); }
+
+private:
+  bool stream_;
+  response_writer writer_;
+};
+
+} // namespace
+
+generation_job openai_job(dialect speaks, const field_reader& body, std::shared_ptr<const served_model> model,
+                          const std::stop_token& stop) {
+  auto request = parse_generation(speaks, body, *model, stop);
+  auto writer = std::make_unique<openai_answer>(request, std::move(model));
+  return {std::move(request.prompts), request.stream, std::move(writer)};
+}
+
+} // namespace troupe

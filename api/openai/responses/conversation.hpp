@@ -1,0 +1,36 @@
+// Items of responses as messages of a chat: what a turn of the assistant consists of (reasoning, text, calls of tools)
+// becomes one message. Plain data in, JSON out.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class conversation {
+public:
+  /// Continues `earlier`, messages separated by commas.
+  explicit conversation(std::string earlier = {}) : text_(std::move(earlier)) {}
+
+  /// `content`: JSON, a string or a list of parts.
+  void add_message(std::string_view role, std::string content);
+  void add_reasoning(std::string_view text);
+  void add_call(std::string_view id, std::string_view name, std::string_view arguments);
+  void add_call_output(std::string_view id, std::string_view content);
+
+  /// All messages, separated by commas.
+  std::string messages();
+
+private:
+  void append(const std::string& message);
+  /// Ends the assistant's turn.
+  void end_turn();
+
+  std::string text_;
+  // The assistant's turn under way:
+  std::string content_, reasoning_; // content_: JSON, or empty
+  std::vector<std::string> calls_;  // JSON
+};
+
+} // namespace troupe

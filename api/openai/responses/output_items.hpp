@@ -1,0 +1,65 @@
+// The output items of a response: messages, reasoning, calls of functions, in the order in which they came; and the
+// events of a stream that tell them. Plain data in, text out; used on the connection's strand.
+#pragma once
+
+#include "api/openai/responses/conversation.hpp"
+#include "api/openai/service.hpp"
+#include "runtime/chat/output/output_delta.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+
+class json_object;
+
+class output_items {
+public:
+  /// `stream`: whether events are wanted.
+  output_items(std::shared_ptr<const served_model> model, bool stream) : model_(std::move(model)), stream_(stream) {}
+
+  /// Appends a piece, and returns its events. `logprobs`: of the tokens that brought it, if asked for.
+  std::string add(const output_delta& delta, const std::vector<sampled_token>& logprobs);
+  /// Ends the last item. `whole`: it was not cut off. An answer without items gets an empty message.
+  std::string end(bool whole);
+
+  bool in_reasoning() const { return open_ && kind_ == kind::reasoning; }
+
+  /// The items that have ended, as a JSON list.
+  std::string json() const;
+  /// Adds them to a conversation.
+  void add_to(conversation& chat) const;
+
+  /// One event of the stream, of the given type; `members` follow its type and number.
+  std::string event(std::string_view type, const json_object& members);
+
+private:
+  enum class kind : std::uint8_t { message, reasoning, call };
+  struct item {
+    kind what;
+    std::string json;
+    std::string text, call_id, name; // text: or arguments
+  };
+
+  std::string open(kind what, const output_delta& delta);
+  std::string close(bool whole);
+  std::string item_json(std::string_view status, bool empty) const;
+  std::string part_json(bool empty) const;
+  /// The members that events of the open item begin with.
+  json_object about_item(bool part) const;
+
+  std::shared_ptr<const served_model> model_;
+  bool stream_;
+  std::vector<item> items_; // that have ended
+  std::uint64_t events_ = 0;
+  // The open item:
+  bool open_ = false;
+  kind kind_ = kind::message;
+  std::string id_, text_, call_id_, name_;
+  std::vector<sampled_token> logprobs_;
+};
+
+} // namespace troupe

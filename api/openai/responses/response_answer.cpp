@@ -1,0 +1,153 @@
+#include "api/openai/responses/response_answer.hpp"
+
+#include "api/openai/answer_text.hpp"
+#include "api/openai/json_object.hpp"
+#include "api/openai/object_id.hpp"
+#include "api/openai/openai_response.hpp"
+#include "api/openai/responses/output_items.hpp"
+#include "api/openai/responses/response_request.hpp"
+#include "runtime/support/utf8.hpp"
+
+#include <ctime>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+class response_answer final : public answer_writer {
+public:
+  response_answer(response_request request, const std::shared_ptr<const served_model>& model, response_store& stored,
+                  std::size_t owner)
+    : stored_(stored),
+      owner_(owner),
+      id_(object_id("resp_")),
+      model_(to_utf8(model->id)),
+      created_(std::time(nullptr)),
+      stream_(request.asked.stream),
+      store_(request.store),
+      with_logprobs_(request.asked.prompts.front().sampling.logprobs >= 0),
+      repeated_(std::move(request.repeated)),
+      input_(std::move(request.input)),
+      messages_(std::move(request.messages)),
+      text_(request.asked),
+      items_(model, stream_) {}
+
+  std::string take(std::size_t, const token_event& e) override {
+    if (with_logprobs_)
+      pending_.insert(pending_.end(), e.logprobs.begin(), e.logprobs.end());
+    auto result = add(text_.feed(e.text));
+    if (items_.in_reasoning())
+      reasoning_tokens_ += e.token_ids.size();
+    return result;
+  }
+
+  std::string take(std::size_t, const done_event& e) override {
+    auto result = begin() + add(text_.finish());
+    const bool cut = !e.choices.empty() && e.choices.front().reason == finish_reason::length;
+    result += items_.end(!cut);
+    used_.add(e);
+    body_ = object(cut ? "incomplete" : "completed");
+    if (store_)
+      keep();
+    if (!stream_)
+      return {};
+    return result +
+      items_.event(cut ? "response.incomplete" : "response.completed", json_object().raw("response", body_));
+  }
+
+  std::string end() override { return {}; }
+
+  std::string fail(const error& why) override {
+    failed_ = why;
+    return begin() + items_.event("response.failed", json_object().raw("response", object("failed")));
+  }
+
+  std::string body() override { return body_; }
+
+private:
+  /// The events that a stream begins with.
+  std::string begin() {
+    if (!stream_ || std::exchange(begun_, true))
+      return {};
+    const auto response = json_object().raw("response", object("in_progress"));
+    auto result = items_.event("response.created", response);
+    return result += items_.event("response.in_progress", response);
+  }
+
+  std::string add(const output_deltas& deltas) {
+    std::string result;
+    for (const auto& delta : deltas) {
+      result += begin();
+      const bool content = delta.what == output_delta::kind::content;
+      result += items_.add(delta, content ? pending_ : std::vector<sampled_token>());
+      pending_.clear(); // those of reasoning and calls are not told
+    }
+    return result;
+  }
+
+  void keep() {
+    conversation chat(std::move(messages_));
+    items_.add_to(chat);
+    stored_.keep(owner_, id_, {body_, std::move(input_), chat.messages()});
+  }
+
+  std::string usage_json() const {
+    return json_object()
+      .number("input_tokens", used_.prompt_tokens)
+      .raw("input_tokens_details", json_object().number("cached_tokens", used_.cached_tokens).str())
+      .number("output_tokens", used_.completion_tokens)
+      .raw("output_tokens_details", json_object().number("reasoning_tokens", reasoning_tokens_).str())
+      .number("total_tokens", used_.prompt_tokens + used_.completion_tokens)
+      .str();
+  }
+
+  std::string object(std::string_view status) const {
+    json_object result;
+    result.text("id", id_).text("object", "response").number("created_at", created_).text("status", status);
+    if (failed_)
+      result.raw("error", json_object().text("code", "server_error").text("message", to_utf8(failed_->message)).str());
+    else
+      result.raw("error", "null");
+    const bool over = status == "completed" || status == "incomplete";
+    result
+      .raw("incomplete_details",
+           status == "incomplete" ? json_object().text("reason", "max_output_tokens").str() : "null")
+      .text("model", model_)
+      .raw("output", items_.json())
+      .raw("usage", over ? usage_json() : "null");
+    auto text = result.str();
+    text.back() = ',';
+    return text + repeated_ + '}';
+  }
+
+  response_store& stored_;
+  std::size_t owner_;
+  std::string id_, model_;
+  std::time_t created_;
+  bool stream_, store_, with_logprobs_;
+  bool begun_ = false;
+  std::string repeated_, input_, messages_;
+  answer_text text_;
+  output_items items_;
+  std::vector<sampled_token> pending_; // log-probabilities of tokens whose text has not come yet
+  std::uint64_t reasoning_tokens_ = 0;
+  usage used_;
+  std::optional<error> failed_;
+  std::string body_;
+};
+
+} // namespace
+
+generation_job response_job(const field_reader& body, std::shared_ptr<const served_model> model, response_store& stored,
+                            std::size_t owner, const std::stop_token& stop) {
+  auto request = parse_response_request(body, *model, stored, owner, stop);
+  generation_job job;
+  job.stream = request.asked.stream;
+  job.prompts = request.asked.prompts; // their lists are shared, not copied
+  job.writer = std::make_unique<response_answer>(std::move(request), model, stored, owner);
+  return job;
+}
+
+} // namespace troupe

@@ -1,0 +1,31 @@
+// The body of POST /v1/responses, translated into a chat (translated_request.hpp). Pure but for the store; runs on worker
+// threads.
+#pragma once
+
+#include "api/openai/field_reader.hpp"
+#include "api/openai/openai_request.hpp"
+#include "api/openai/responses/response_store.hpp"
+#include "api/openai/service.hpp"
+
+#include <stop_token>
+#include <string>
+
+namespace troupe {
+
+/// Items of `input`.
+inline constexpr std::size_t most_input_items = 8192;
+
+struct response_request {
+  generation_request asked; // one prompt
+  bool store = true;
+  std::string repeated; // members of the response object that repeat the request: JSON, separated by commas
+  std::string input;    // the input items: a JSON list
+  std::string messages; // the conversation without instructions: messages of a chat, separated by commas
+};
+
+/// Fields of chats that responses lack (sampling parameters, guides of vLLM's) are taken, too. What would change the
+/// answer but is not implemented is refused by name. Throws failure.
+response_request parse_response_request(const field_reader& body, const served_model& model, response_store& stored,
+                                        std::size_t owner, const std::stop_token& stop);
+
+} // namespace troupe

@@ -1,0 +1,25 @@
+// How the hidden states of a prompt become one vector, its embedding. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace troupe {
+
+/// Which of a prompt's hidden states, those behind the final norm, make its embedding.
+enum class pooling : std::uint8_t {
+  none, // there is no embedding
+  mean, // of all tokens
+  last, // the last token's
+  cls,  // the first token's
+};
+
+/// How a checkpoint's embeddings are made.
+struct embedding_style {
+  // Checkpoints that say nothing are treated as by vLLM.
+  pooling how = pooling::last;
+  bool normalise = true;    // to length 1
+  std::string refusal = {}; // why there are no embeddings, for clients; empty: there are
+};
+
+} // namespace troupe

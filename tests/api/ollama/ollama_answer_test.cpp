@@ -1,0 +1,141 @@
+#include "api/ollama/ollama_answer.hpp"
+
+#include "api/ollama/ollama_embeddings.hpp"
+#include "api/ollama/ollama_models.hpp"
+#include "tests/api/openai/run_job.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+generation_job ollama_job_of(ollama_call call, const std::string& fields) {
+  return parsed(R"({"model":"org/bytes",)" + fields + '}',
+                [&](const field_reader& body, const auto& model) { return ollama_job(call, body, model, {}); });
+}
+
+std::string without_time(const std::string& text) { return without(text, R"("created_at":")"); }
+
+const std::string times =
+  R"("total_duration":7500000,"load_duration":0,"prompt_eval_count":18,"prompt_eval_duration":2000000,)"
+  R"("eval_count":3,"eval_duration":4500000})";
+
+} // namespace
+
+TEST_CASE("Ollama's whole answers have the text, the reason and the times in nanoseconds") {
+  auto job = ollama_job_of(ollama_call::generate, R"("prompt":"x","stream":false)");
+  CHECK(!job.stream);
+  CHECK(job.writer->take(0, said("a\"")).empty());
+  CHECK(job.writer->take(0, said("b")).empty());
+  CHECK(job.writer->take(0, ended(18, 3)).empty());
+  std::string context;
+  for (const unsigned char c : std::string("user: x\nassistant:a\"b"))
+    context += (context.empty() ? "" : ",") + std::to_string(c);
+  CHECK(without_time(job.writer->body()) ==
+        R"({"model":"org/bytes","created_at":"X","response":"a\"b","done":true,"done_reason":"stop","context":[)" +
+          context + "]," + times);
+}
+
+TEST_CASE("Ollama's streams are lines of objects, the last of which has no text") {
+  auto job = ollama_job_of(ollama_call::chat, R"("messages":[{"role":"user","content":"x"}])");
+  CHECK(job.stream);
+  CHECK(job.writer->stream_type() == "application/x-ndjson");
+  CHECK(without_time(job.writer->take(0, said("hey"))) ==
+        R"({"model":"org/bytes","created_at":"X","message":{"role":"assistant","content":"hey"},"done":false})"
+        "\n");
+  CHECK(job.writer->take(0, said("")).empty());
+  CHECK(job.writer->take(0, ended(18, 3, finish_reason::length)).empty());
+  CHECK(without_time(job.writer->end()) ==
+        R"({"model":"org/bytes","created_at":"X","message":{"role":"assistant","content":""},"done":true,)"
+        R"("done_reason":"length",)" +
+          times + '\n');
+  CHECK(job.writer->fail({errc::device, "it \"broke\"", {}}) == "{\"error\":\"it \\\"broke\\\"\"}\n");
+}
+
+TEST_CASE("A model that is to be loaded is loaded") {
+  auto job = ollama_job_of(ollama_call::generate, R"("prompt":"")");
+  CHECK(job.prompts.empty());
+  CHECK(!job.stream);
+  CHECK(without_time(job.writer->body()) ==
+        R"({"model":"org/bytes","created_at":"X","response":"","done_reason":"load","done":true})");
+  CHECK(without_time(ollama_job_of(ollama_call::chat, R"("messages":[])").writer->body()) ==
+        R"({"model":"org/bytes","created_at":"X","message":{"role":"assistant","content":""},)"
+        R"("done_reason":"load","done":true})");
+}
+
+TEST_CASE("Ollama's answers have log-probabilities if asked for") {
+  auto job = ollama_job_of(ollama_call::generate, R"("prompt":"x","logprobs":true,"top_logprobs":1)");
+  CHECK(job.prompts.at(0).sampling.logprobs == 1);
+  auto e = said("a");
+  e.logprobs.push_back({.id = 'a', .logprob = -0.5f, .top = {{'a', -0.5f}}});
+  CHECK(without_time(job.writer->take(0, e)) ==
+        R"({"model":"org/bytes","created_at":"X","response":"a","logprobs":[{"token":"a","logprob":-0.5,"bytes":[97],)"
+        R"("top_logprobs":[{"token":"a","logprob":-0.5,"bytes":[97]}]}],"done":false})"
+        "\n");
+}
+
+TEST_CASE("Times are written as in RFC 3339") {
+  const auto now = ollama_time();
+  CHECK(now.size() == 27);
+  CHECK(now[10] == 'T');
+  CHECK(now.back() == 'Z');
+}
+
+TEST_CASE("Ollama's clients see the model that is served") {
+  auto model = byte_model();
+  model->family = "llama";
+  model->weights = "BF16";
+  model->weight_bytes = 2048;
+  model->parameters = 1'234'000'000;
+  model->device = "cpu, avx2";
+  const std::string details =
+    R"("details":{"parent_model":"","format":"","family":"llama","families":["llama"],"parameter_size":"1.2B",)"
+    R"("quantization_level":"BF16"})";
+  CHECK(without(ollama_tags(*model), R"("modified_at":")") ==
+        R"({"models":[{"name":"org/bytes","model":"org/bytes","size":2048,"digest":"",)" + details +
+          R"(,"modified_at":"X"}]})");
+  CHECK(ollama_running(*model).find(R"("size_vram":0,"context_length":200)") != std::string::npos);
+  model->device = "cuda:0";
+  CHECK(ollama_running(*model).find(R"("size_vram":2048)") != std::string::npos);
+  const auto show = [&](const std::string& body) {
+    return parsed(
+      body, [](const field_reader& b, const auto& m) { return ollama_show(b, *m); }, model);
+  };
+  const auto shown = show(R"({"model":"org/bytes"})");
+  CHECK(shown.find(details) != std::string::npos);
+  CHECK(shown.find(R"("llama.context_length":200)") != std::string::npos);
+  CHECK(shown.find(R"("capabilities":["completion","embedding"])") != std::string::npos);
+  CHECK(fault_of([&] { show(R"({"model":"other"})"); }).code == errc::not_found);
+}
+
+TEST_CASE("Ollama's embeddings have length 1, the older ones are as pooled") {
+  const auto embed = [](const std::string& fields) {
+    return parsed(R"({"model":"org/bytes",)" + fields + '}',
+                  [](const field_reader& body, const auto& model) { return ollama_embed_job(body, model, {}); });
+  };
+  auto job = embed(R"("input":["ab","c"])");
+  REQUIRE(job.prompts.size() == 2);
+  CHECK(text_of(job.prompts[0].prompt) == "<s>ab");
+  CHECK(job.prompts[0].embed == pooling::last);
+  auto done = ended(3, 0);
+  done.embedding = {3, 4, 0, 0};
+  job.writer->take(1, done);
+  done.embedding = {0, 0, 2, 0};
+  job.writer->take(0, done);
+  CHECK(job.writer->body() ==
+        R"({"model":"org/bytes","embeddings":[[0,0,1,0],[0.6,0.8,0,0]],"total_duration":7500000,"load_duration":0,)"
+        R"("prompt_eval_count":6})");
+  const std::string long_text(300, 'x');
+  CHECK(embed(R"("input":")" + long_text + '"').prompts.at(0).prompt.size() == 200);
+  CHECK(fault_of([&] { embed(R"("truncate":false,"input":")" + long_text + '"'); }).param == "input");
+  CHECK(fault_of([&] { embed(R"("input":[1])"); }).param == "input");
+  CHECK(embed(R"("input":[])").writer->body().find(R"("embeddings":[])") != std::string::npos);
+
+  auto old = parsed(R"({"model":"org/bytes","prompt":"ab"})",
+                    [](const field_reader& body, const auto& model) { return ollama_embedding_job(body, model); });
+  done.embedding = {3, 4, 0, 0};
+  old.writer->take(0, done);
+  CHECK(old.writer->body() == R"({"embedding":[3,4,0,0]})");
+}

@@ -1,0 +1,78 @@
+#include "api/openai/responses/response_store.hpp"
+
+#include "api/openai/responses/conversation.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+
+namespace {
+
+stored_response of_bytes(std::size_t count) { return {std::string(count - 512, 'x'), {}, {}}; }
+
+} // namespace
+
+TEST_CASE("A store forgets the responses that were used least recently, by number") {
+  response_store store(2, 1 << 20);
+  store.keep(0, "a", of_bytes(600));
+  store.keep(0, "b", of_bytes(600));
+  CHECK(store.find(0, "a"));
+  store.keep(0, "c", of_bytes(600));
+  CHECK(store.find(0, "a"));
+  CHECK(!store.find(0, "b"));
+  CHECK(store.find(0, "c"));
+  CHECK(store.bytes() == 1200);
+}
+
+TEST_CASE("A store forgets the responses that were used least recently, by bytes") {
+  response_store store(100, 2000);
+  store.keep(0, "a", of_bytes(900));
+  store.keep(0, "b", of_bytes(900));
+  store.keep(0, "c", of_bytes(1500));
+  CHECK(!store.find(0, "a"));
+  CHECK(!store.find(0, "b"));
+  CHECK(store.find(0, "c"));
+  store.keep(0, "d", of_bytes(2001));
+  CHECK(!store.find(0, "d"));
+  CHECK(store.find(0, "c"));
+  CHECK(store.bytes() == 1500);
+  response_store none(100, 0);
+  none.keep(0, "a", of_bytes(512));
+  CHECK(!none.find(0, "a"));
+}
+
+TEST_CASE("An owner sees and deletes its own responses only") {
+  response_store store(10, 1 << 20);
+  store.keep(1, "a", of_bytes(600));
+  CHECK(!store.find(2, "a"));
+  CHECK(!store.remove(2, "a"));
+  const auto held = store.find(1, "a");
+  CHECK(store.remove(1, "a"));
+  CHECK(!store.remove(1, "a"));
+  CHECK(!store.find(1, "a"));
+  CHECK(held->bytes() == 600);
+  CHECK(store.bytes() == 0);
+}
+
+TEST_CASE("What an assistant thinks, says and calls in one turn is one message") {
+  conversation chat;
+  chat.add_message("user", "\"q\"");
+  chat.add_reasoning("r");
+  chat.add_message("assistant", "\"a\"");
+  chat.add_call("1", "f", "{}");
+  chat.add_call("2", "g", "{\"x\":1}");
+  chat.add_call_output("1", "\"o\"");
+  chat.add_message("assistant", "\"b\"");
+  chat.add_message("assistant", "\"c\"");
+  const std::string calls = R"([{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}},)"
+                            R"({"id":"2","type":"function","function":{"name":"g","arguments":"{\"x\":1}"}}])";
+  const std::string expected = R"({"role":"user","content":"q"},{"role":"assistant","content":"a",)"
+                               R"("reasoning_content":"r","tool_calls":)" +
+    calls +
+    R"(},{"role":"tool","tool_call_id":"1","content":"o"},{"role":"assistant","content":"b"},)"
+    R"({"role":"assistant","content":"c"})";
+  CHECK(chat.messages() == expected);
+  conversation more(chat.messages());
+  more.add_message("user", "\"z\"");
+  CHECK(more.messages() == expected + R"(,{"role":"user","content":"z"})");
+}

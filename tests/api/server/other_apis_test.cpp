@@ -1,0 +1,164 @@
+// Ollama's API, responses and embeddings over a connection.
+#include "tests/api/server/live_server.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+response fetch(std::uint16_t port, std::string_view method, std::string_view path, std::string_view body = {},
+               std::string_view headers = {}) {
+  raw_client client(port);
+  if (method == "POST")
+    client.post(path, body, headers);
+  else
+    client.request(method, path, {}, headers);
+  return client.read_response();
+}
+
+/// The answer to a POST whose request the engine answers with "ab".
+response generated(live_server& live, std::string_view path, std::string_view body, std::string_view headers = {}) {
+  raw_client client(live.port());
+  client.post(path, body, headers);
+  const auto request = live.fake.next();
+  request->text("ab");
+  request->finish();
+  request->done();
+  return client.read_response();
+}
+
+std::string response_id(const std::string& body) {
+  const auto at = body.find("resp_");
+  REQUIRE(at != body.npos);
+  return body.substr(at, 53);
+}
+
+} // namespace
+
+TEST_CASE("Ollama's endpoints answer as Ollama does, errors included") {
+  live_server live;
+  const auto port = live.port();
+  const auto whole = generated(live, "/api/generate", R"({"model":"org/bytes","prompt":"x","stream":false})");
+  CHECK(whole.status == 200);
+  CHECK(whole.body.find(R"("response":"ab","done":true,"done_reason":"stop")") != std::string::npos);
+  const auto stream = generated(live, "/api/chat",
+                                R"({"model":"org/bytes","messages":[{"role":"user","content":"x"}]})");
+  CHECK(stream.headers.at("content-type") == "application/x-ndjson");
+  CHECK(stream.body.find(R"("message":{"role":"assistant","content":"ab"},"done":false})") != std::string::npos);
+  CHECK(stream.body.ends_with("}\n"));
+  CHECK(fetch(port, "POST", "/api/generate", R"({"model":"org/bytes"})").body.find(R"("done_reason":"load")") !=
+        std::string::npos);
+  CHECK(live.fake.nothing_submitted());
+  CHECK(fetch(port, "GET", "/api/version").body.starts_with(R"({"version":")"));
+  CHECK(fetch(port, "GET", "/api/tags").body.find(R"("name":"org/bytes")") != std::string::npos);
+  CHECK(fetch(port, "GET", "/api/ps").status == 200);
+  CHECK(fetch(port, "POST", "/api/show", R"({"model":"org/bytes"})").status == 200);
+  CHECK(fetch(port, "POST", "/api/show", R"({"model":"x"})").body ==
+        R"({"error":"model 'x' not found; this server has 'org/bytes'"})");
+  CHECK(fetch(port, "GET", "/api/nothing").body == R"({"error":"there is nothing at /api/nothing"})");
+  CHECK(fetch(port, "GET", "/api/chat").status == 405);
+  const auto bad = fetch(port, "POST", "/api/chat", "{");
+  CHECK(bad.status == 400);
+  CHECK(bad.body.starts_with(R"({"error":")"));
+}
+
+TEST_CASE("A stream of Ollama's that fails ends with the error as a line") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/api/generate", R"({"model":"org/bytes","prompt":"x"})");
+  const auto request = live.fake.next();
+  request->text("ab");
+  REQUIRE(client.read_head().status == 200);
+  CHECK(client.read_chunk().find(R"("response":"ab")") != std::string::npos);
+  request->send(error{errc::device, "it broke", {}});
+  CHECK(client.read_chunk() == "{\"error\":\"it broke\"}\n");
+}
+
+TEST_CASE("A client of Ollama's that leaves has its request cancelled") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/api/generate", R"({"model":"org/bytes","prompt":"x"})");
+  const auto request = live.fake.next();
+  client.close();
+  CHECK(request->wait_cancelled());
+}
+
+TEST_CASE("Responses are stored, told again, continued and deleted") {
+  live_server live;
+  const auto port = live.port();
+  const auto first = generated(live, "/v1/responses", R"({"input":"x"})");
+  CHECK(first.status == 200);
+  const auto path = "/v1/responses/" + response_id(first.body);
+  CHECK(fetch(port, "GET", path).body == first.body);
+  CHECK(fetch(port, "GET", path + "/input_items").body.find(R"("text":"x")") != std::string::npos);
+  raw_client client(port);
+  client.post("/v1/responses", R"({"input":"y","previous_response_id":")" + response_id(first.body) + "\"}");
+  const auto request = live.fake.next();
+  CHECK(live.fake.served->decode(request->asked.prompt, false) == "user: x\nassistant: ab\nuser: y\nassistant:");
+  request->text("c");
+  request->done();
+  CHECK(client.read_response().status == 200);
+  CHECK(fetch(port, "DELETE", path).body ==
+        R"({"id":")" + response_id(first.body) + R"(","object":"response","deleted":true})");
+  CHECK(fetch(port, "DELETE", path).status == 404);
+  CHECK(fetch(port, "GET", path).status == 404);
+  CHECK(fetch(port, "POST", path, "{}").headers.at("allow") == "GET, HEAD, DELETE, OPTIONS");
+  CHECK(fetch(port, "POST", "/v1/responses", R"({"input":"y","previous_response_id":"resp_0"})").status == 404);
+}
+
+TEST_CASE("A response belongs to the key that asked for it, and a preflight may ask to delete it") {
+  server_options options;
+  options.api_keys = {"one", "two"};
+  options.cors_origins = {"http://page.example"};
+  live_server live(options);
+  const auto port = live.port();
+  const auto answer = generated(live, "/v1/responses", R"({"input":"x"})", "Authorization: Bearer one\r\n");
+  const auto path = "/v1/responses/" + response_id(answer.body);
+  CHECK(fetch(port, "GET", path, {}, "Authorization: Bearer two\r\n").status == 404);
+  CHECK(fetch(port, "DELETE", path, {}, "Authorization: Bearer two\r\n").status == 404);
+  CHECK(fetch(port, "GET", path).status == 401);
+  CHECK(fetch(port, "GET", path, {}, "Authorization: Bearer one\r\n").status == 200);
+  const auto preflight = fetch(port, "OPTIONS", path, {},
+                               "Origin: http://page.example\r\nAccess-Control-Request-Method: DELETE\r\n");
+  CHECK(preflight.headers.at("access-control-allow-methods") == "GET, HEAD, DELETE, OPTIONS");
+}
+
+TEST_CASE("A server that may store nothing forgets its responses") {
+  server_options options;
+  options.max_response_memory = 0;
+  live_server live(options);
+  const auto answer = generated(live, "/v1/responses", R"({"input":"x"})");
+  CHECK(fetch(live.port(), "GET", "/v1/responses/" + response_id(answer.body)).status == 404);
+}
+
+TEST_CASE("A streamed response ends with its last event") {
+  live_server live;
+  const auto stream = generated(live, "/v1/responses", R"({"input":"x","stream":true})");
+  CHECK(stream.headers.at("content-type") == "text/event-stream");
+  CHECK(stream.body.starts_with("event: response.created\n"));
+  CHECK(stream.body.find("event: response.completed\n") != std::string::npos);
+  CHECK(stream.body.find("[DONE]") == std::string::npos);
+}
+
+TEST_CASE("Inputs of embeddings run side by side and are answered in order") {
+  live_server live;
+  raw_client client(live.port());
+  client.post("/v1/embeddings", R"({"input":["a","b"],"normalize":false})");
+  const auto a = live.fake.next(), b = live.fake.next();
+  CHECK(a->asked.embed == pooling::last);
+  const auto embed = [](fake_request& request, std::vector<float> values) {
+    done_event done;
+    done.choices.push_back({});
+    done.prompt_tokens = 2;
+    done.embedding = std::move(values);
+    request.send(std::move(done));
+  };
+  embed(*b, {2, 0, 0, 0});
+  embed(*a, {1, 0, 0, 0});
+  const auto answer = client.read_response();
+  CHECK(answer.status == 200);
+  CHECK(answer.body.find(R"("index":0,"embedding":[1,0,0,0])") != std::string::npos);
+  CHECK(answer.body.find(R"("index":1,"embedding":[2,0,0,0])") != std::string::npos);
+}

@@ -1,0 +1,81 @@
+#include "runtime/import/pooling_config.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+const std::string pooling_module =
+  R"({"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},)"
+  R"({"idx":1,"name":"1","path":"1_Pooling","type":"sentence_transformers.models.Pooling"})";
+
+/// The style of a folder with these files; an empty text: without the file.
+embedding_style style_of(const std::string& modules, const std::string& pooling_config) {
+  const temp_folder folder;
+  std::filesystem::create_directories(folder.path() / "1_Pooling");
+  if (!modules.empty())
+    std::ofstream(folder.path() / "modules.json") << modules;
+  if (!pooling_config.empty())
+    std::ofstream(folder.path() / "1_Pooling" / "config.json") << pooling_config;
+  return read_embedding_style(folder.path());
+}
+
+} // namespace
+
+TEST_CASE("A checkpoint that says nothing of embeddings pools the last token, as in vLLM") {
+  const auto style = style_of("", "");
+  CHECK(style.how == pooling::last);
+  CHECK(style.normalise);
+  CHECK(style.refusal.empty());
+}
+
+TEST_CASE("A sentence-transformers checkpoint says how its embeddings are pooled and whether they are normalised") {
+  const std::string mean =
+    R"({"word_embedding_dimension":8,"pooling_mode_cls_token":false,"pooling_mode_mean_tokens":true})";
+  const std::string last = R"({"pooling_mode_lasttoken":true,"include_prompt":true})";
+  const std::string normalise =
+    R"(,{"idx":2,"name":"2","path":"2_Normalize","type":"sentence_transformers.models.Normalize"})";
+  auto style = style_of('[' + pooling_module + ']', mean);
+  CHECK(style.how == pooling::mean);
+  CHECK(!style.normalise);
+  style = style_of('[' + pooling_module + normalise + ']', last);
+  CHECK(style.how == pooling::last);
+  CHECK(style.normalise);
+  CHECK(style_of('[' + pooling_module + ']', R"({"pooling_mode":"cls"})").how == pooling::cls);
+  style = style_of("", mean); // without modules.json
+  CHECK(style.how == pooling::mean);
+  CHECK(!style.normalise);
+}
+
+TEST_CASE("What cannot be done to embeddings is the reason why there are none") {
+  const auto refusal = [](const std::string& modules, const std::string& config) {
+    const auto style = style_of(modules, config);
+    CHECK(style.how == pooling::none);
+    return style.refusal;
+  };
+  CHECK(refusal('[' + pooling_module + ']', R"({"pooling_mode_max_tokens":true})").find("`max_tokens`") !=
+        std::string::npos);
+  CHECK(refusal('[' + pooling_module + ']', R"({"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":true})")
+          .find("`cls_token and mean_tokens`") != std::string::npos);
+  const std::string dense = R"(,{"idx":2,"path":"2_Dense","type":"sentence_transformers.models.Dense"})";
+  CHECK(refusal('[' + pooling_module + dense + ']', R"({"pooling_mode_mean_tokens":true})").find("`Dense`") !=
+        std::string::npos);
+  CHECK(refusal("[]", "").find("no pooling") != std::string::npos);
+}
+
+TEST_CASE("Malformed descriptions of embeddings are refused naming the file") {
+  const auto refused = [](const std::string& modules, const std::string& config) {
+    return failure_of([&] { style_of(modules, config); });
+  };
+  CHECK(refused("{}", "").find("modules.json") != std::string::npos);
+  CHECK(refused('[' + pooling_module + ']', "{}").find("names no mode") != std::string::npos);
+  CHECK(refused('[' + pooling_module + ']', R"({"pooling_mode_mean_tokens":1})").find("pooling_mode_mean_tokens") !=
+        std::string::npos);
+  CHECK(!refused('[' + pooling_module + ']', "").empty());
+  CHECK(refused(R"([{"path":"../x","type":"a.Pooling"}])", "").find("path") != std::string::npos);
+}
