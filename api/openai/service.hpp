@@ -27,6 +27,8 @@ struct served_model {
   bool schedule_invariant = true;
   std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                                 // as written in texts
+  std::shared_ptr<const watermarks::options> watermark;                            // of every answer; null: none
+  std::optional<watermarks::hash_key> watermark_key;                               // of requests that bring none
   sampling_params defaults;                                                        // for requests that say nothing
   std::function<std::vector<token_id>(std::string_view, bool special)> encode;     // empty: no tokenizer
   std::function<std::string(std::span<const token_id>, bool skip_special)> decode; // empty: no tokenizer

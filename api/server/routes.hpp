@@ -37,6 +37,7 @@ enum class endpoint : std::uint8_t {
   model,
   tokenize,
   detokenize,
+  detect_watermark,
   tokenizer_info,
   health,
   metrics,

@@ -40,6 +40,7 @@ struct scheduler_limits {
 struct resumed_sequence {
   std::uint32_t index = 0;
   std::vector<token_id> emitted;
+  float mirostat_mu = 0; // after the last of them
 };
 
 /// A validated request. `params->max_tokens` fits the context.
@@ -137,6 +138,7 @@ private:
     std::shared_ptr<const sampling_params> params;
     token_list prompt, prediction;
     std::vector<token_id> tokens;            // known ones: prompt and sampled
+    float mirostat_mu = 0;                   // after the last known token
     std::int32_t planned = 0;                // positions computed or in flight
     std::int32_t committed = 0;              // tokens that the block manager may index
     std::int32_t last_row = 0;               // rows are planned for positions below this

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,6 +97,7 @@ struct sampling_start {
   std::shared_ptr<const sampling_params> params;
   token_list prompt;
   std::vector<token_id> emitted;
+  float mirostat_mu = 0; // after the last of them
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
@@ -191,7 +193,8 @@ struct step_result {
   // For clients:
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
-  double ms = 0; // that the step took; 0: not measured
+  double ms = 0;         // that the step took; 0: not measured
+  std::string news = {}; // a line for the log; mostly empty
 };
 
 } // namespace troupe

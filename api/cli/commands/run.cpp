@@ -53,6 +53,7 @@ int run(const run_options& options) {
     request.prompt = chat_prompt(*model, messages);
   }
   request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
+  options.sampling.add_texts(request.sampling, text_encoder(*model));
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();
 

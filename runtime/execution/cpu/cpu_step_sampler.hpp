@@ -25,10 +25,6 @@ public:
   step_result sample(const step_plan& plan, std::span<const float> logits);
 
 private:
-  template <class Row>
-  void report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
-                      step_result& result);
-
   std::vector<token_id> eos_ids_;
   std::map<sequence_id, sequence_sampler> sequences_;
   host_judge judge_;

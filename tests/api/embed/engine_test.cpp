@@ -3,6 +3,7 @@
 #include "api/embed/engine_caf.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/listener.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -109,8 +110,13 @@ generation random_generation(std::mt19937& rng) {
       s.best_of = s.n + pick(0, 1);
       s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
       break;
+    case 2:
+    case 3:
+    case 4: testing::add_random_samplers(s, 700, rng); break;
     default: break;
   }
+  if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
+    s.watermark = nullptr;
   return g;
 }
 
