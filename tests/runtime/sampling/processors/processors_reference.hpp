@@ -25,8 +25,9 @@ inline float largest(const logits_row& row) { return *std::max_element(row.begin
 /// As fractions of 2^-40 of the likeliest, as the sampler has them.
 inline std::vector<double> masses(const logits_row& row) {
   std::vector<double> result;
+  const auto max = largest(row);
   for (const auto x : row)
-    result.push_back(std::nearbyint(static_cast<double>(sampling::exp_nonpositive(x - largest(row))) * 0x1p40));
+    result.push_back(std::nearbyint(static_cast<double>(sampling::exp_nonpositive(x - max)) * 0x1p40));
   return result;
 }
 
@@ -42,9 +43,10 @@ inline std::vector<double> probabilities(const logits_row& row) {
 inline std::vector<double> surprises(const logits_row& row) {
   const auto m = masses(row);
   const auto log_total = std::log(std::accumulate(m.begin(), m.end(), 0.) / 0x1p40);
+  const auto max = static_cast<double>(largest(row));
   std::vector<double> result;
   for (const auto x : row)
-    result.push_back(log_total - (static_cast<double>(x) - static_cast<double>(largest(row))));
+    result.push_back(log_total - (static_cast<double>(x) - max));
   return result;
 }
 
@@ -85,7 +87,7 @@ inline logits_row typical(const logits_row& row, double p) {
 
 inline logits_row above(const logits_row& row, double least) {
   const auto share = probabilities(row);
-  return kept_where(row, [&](std::size_t i) { return share[i] >= least || row[i] == largest(row); });
+  return kept_where(row, [&, max = largest(row)](std::size_t i) { return share[i] >= least || row[i] == max; });
 }
 
 inline logits_row epsilon(const logits_row& row, double e) { return e > 0 ? above(row, e) : row; }
