@@ -8,6 +8,7 @@
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,27 +54,34 @@ distribution describe(candidates& tokens) {
   return d;
 }
 
+/// A logit, at most `max`, that is no larger than any with a weight of `least`.
+float nearly(double least, float max) {
+  if (least < 64) // too small for the slack to cover the rounding of weights
+    return lowest;
+  return std::min(max, max + static_cast<float>(std::log(least / one)) - 0.01f);
+}
+
 /// Keeps tokens of a weight of at least `least`, and the likeliest.
 void keep_weight(candidates& tokens, double least) {
   const float max = tokens.max();
-  float floor = lowest;
-  if (least >= 64) // else the slack would not cover the rounding of weights
-    floor = std::min(max, max + static_cast<float>(std::log(least / one)) - 0.01f);
-  tokens.narrow(floor);
+  tokens.narrow(nearly(least, max));
   tokens.keep_if([=](token_id, float logit) {
     return (static_cast<double>(sampling::weight(logit, max)) >= least) | (logit == max);
   });
 }
 
-/// The least distance within which there is a weight of at least `target`. Reorders.
-double radius(std::vector<std::pair<double, std::uint64_t>>& tokens, std::uint64_t target) {
+/// The distance of a token, and its weight.
+using distant = std::pair<double, std::uint64_t>;
+
+/// The least distance within which there is a weight of at least `target`, beside `before` that is nearer than all of
+/// `tokens`. Reorders.
+double radius(std::vector<distant>& tokens, std::uint64_t target, std::uint64_t before) {
   auto first = tokens.begin(), last = tokens.end();
-  std::uint64_t before = 0; // weight of what is nearer than `first`
   while (last - first > 1) {
     const auto middle = first + (last - first) / 2;
     std::nth_element(first, middle, last);
     const auto half = std::accumulate(first, middle, std::uint64_t{0},
-                                      [](std::uint64_t sum, const auto& token) { return sum + token.second; });
+                                      [](std::uint64_t sum, const distant& token) { return sum + token.second; });
     if (before + half >= target) {
       last = middle;
     } else {
@@ -82,6 +90,26 @@ double radius(std::vector<std::pair<double, std::uint64_t>>& tokens, std::uint64
     }
   }
   return first->first;
+}
+
+/// The same of all tokens. Only those of one slice of distances are ordered.
+double radius(std::span<const double> distances, std::span<const std::uint64_t> weights, std::uint64_t target) {
+  std::array<std::uint64_t, 2048> slices{};
+  const auto slice_of = [](double distance) { // weights end at a distance of 29 from the likeliest
+    return std::min<std::size_t>(static_cast<std::size_t>(distance * 32), 2047);
+  };
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] != 0)
+      slices[slice_of(distances[i])] += weights[i];
+  std::uint64_t before = 0;
+  std::size_t edge = 0;
+  while (before + slices[edge] < target)
+    before += slices[edge++];
+  std::vector<distant> at_edge;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] != 0 && slice_of(distances[i]) == edge)
+      at_edge.emplace_back(distances[i], weights[i]);
+  return radius(at_edge, target, before);
 }
 
 } // namespace
@@ -108,16 +136,10 @@ void keep_typical(candidates& tokens, float p) {
   const auto logits = tokens.logits();
   const auto weights = tokens.weights();
   std::vector<double> distances(logits.size());
-  std::vector<std::pair<double, std::uint64_t>> weighted;
-  weighted.reserve(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    distances[i] = std::numeric_limits<double>::infinity();
-    if (weights[i] == 0)
-      continue;
-    distances[i] = std::abs(d.log_total - below(tokens.max(), logits[i]) - d.entropy);
-    weighted.emplace_back(distances[i], weights[i]);
-  }
-  const auto edge = radius(weighted, share_of(d.total, p));
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    distances[i] = weights[i] != 0 ? std::abs(d.log_total - below(tokens.max(), logits[i]) - d.entropy)
+                                   : std::numeric_limits<double>::infinity();
+  const auto edge = radius(distances, weights, share_of(d.total, p));
   std::size_t i = 0;
   tokens.keep_if([&](token_id, float) { return distances[i++] <= edge; });
   tokens.settle();
@@ -147,7 +169,10 @@ void exclude_top_choices(candidates& tokens, float threshold, float probability,
   tokens.narrow(lowest);
   const auto least = static_cast<double>(threshold) * static_cast<double>(tokens.total_weight());
   const float max = tokens.max();
-  const auto is_top = [=](float logit) { return static_cast<double>(sampling::weight(logit, max)) >= least; };
+  const auto near = nearly(least, max);
+  const auto is_top = [=](float logit) {
+    return logit >= near && static_cast<double>(sampling::weight(logit, max)) >= least;
+  };
   std::size_t top = 0;
   std::size_t last = 0; // the least likely of them
   const auto logits = tokens.logits();
