@@ -135,7 +135,7 @@ private:
       return resumed;
     for (std::uint32_t i = 0; i < sequences_.size(); ++i)
       if (!sequences_[i].finished())
-        resumed.push_back({i, sequences_[i].ids()});
+        resumed.push_back({i, sequences_[i].ids(), sequences_[i].mirostat_mu()});
     return resumed;
   }
 

@@ -78,6 +78,8 @@ private:
     if (const auto step = times_.finished(result, now))
       if (auto news = scheduler_.observe(step->shape, step->ms); !news.empty())
         tell_engine(std::move(news));
+    if (!result.news.empty())
+      tell_engine(result.news);
     scheduler_.finished(result, std::chrono::duration<double, std::milli>(since).count());
     if (scheduler_.idle())
       busy_since_.reset();

@@ -23,6 +23,7 @@ command add_chat(CLI::App& troupe);
 command add_serve(CLI::App& troupe);
 command add_score(CLI::App& troupe);
 command add_tokenize(CLI::App& troupe);
+command add_detect(CLI::App& troupe);
 command add_quantize(CLI::App& troupe);
 command add_guide_check(CLI::App& guide);
 command add_guide_bench(CLI::App& guide);

@@ -6,7 +6,7 @@ namespace troupe {
 
 namespace {
 
-std::shared_ptr<const served_model> serve(const std::shared_ptr<const model_info>& model) {
+std::shared_ptr<served_model> serve(const std::shared_ptr<const model_info>& model) {
   auto served = std::make_shared<served_model>();
   served->id = model->id;
   served->vocab_size = model->vocab_size;
@@ -63,8 +63,12 @@ service_status engine_service::status() const {
 std::shared_ptr<const served_model> engine_service::model() const {
   const std::lock_guard lock(mutex_);
   if (!model_)
-    if (const auto loaded = engine_.model())
-      model_ = serve(loaded);
+    if (const auto loaded = engine_.model()) {
+      auto served = serve(loaded);
+      served->watermark = mark_;
+      served->watermark_key = key_;
+      model_ = std::move(served);
+    }
   return model_;
 }
 

@@ -5,12 +5,16 @@
 #include "api/openai/service.hpp"
 
 #include <mutex>
+#include <optional>
 
 namespace troupe {
 
 class engine_service final : public service {
 public:
-  explicit engine_service(engine of) : engine_(std::move(of)) {}
+  /// `mark`: of every answer; null: none. `key`: of requests for a watermark that bring none.
+  explicit engine_service(engine of, std::shared_ptr<const watermarks::options> mark = nullptr,
+                          std::optional<watermarks::hash_key> key = std::nullopt)
+    : engine_(std::move(of)), mark_(std::move(mark)), key_(key) {}
 
   service_status status() const override;
   std::shared_ptr<const served_model> model() const override;
@@ -21,6 +25,8 @@ public:
 
 private:
   engine engine_;
+  std::shared_ptr<const watermarks::options> mark_;
+  std::optional<watermarks::hash_key> key_;
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const served_model> model_; // made on first use
 };

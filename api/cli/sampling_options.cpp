@@ -4,10 +4,12 @@
 #include "api/cli/values.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
+#include "runtime/support/error.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <random>
 #include <sstream>
@@ -54,6 +56,60 @@ void add_field(CLI::App& command, sampling_options& options, const sampling_fiel
   option->group(sampling_group);
 }
 
+/// "TEXT=NUMBER" or "ID=NUMBER".
+void add_bias(const std::string& entry, const encode_text& encode, std::vector<logit_bias_map::entry>& of_ids,
+              std::vector<sequence_bias>& of_texts) {
+  const auto sign = entry.rfind('=');
+  const auto key = entry.substr(0, sign);
+  float bias = 0;
+  const char* end = entry.data() + entry.size();
+  const char* begin = sign == entry.npos ? end : entry.data() + sign + 1;
+  if (key.empty() || begin == end || std::from_chars(begin, end, bias).ptr != end)
+    throw failure(errc::bad_request,
+                  "--logit-bias must be a text or an id, = and a number, not " + entry.substr(0, 80));
+  if (key.find_first_not_of("0123456789") == key.npos)
+    of_ids.emplace_back(static_cast<token_id>(parse_integer(key, 0, sampling_fields::most_int)), bias);
+  else
+    of_texts.push_back({encode(key), bias});
+}
+
+/// The flags that name texts, tokens or steps.
+void add_text_options(CLI::App& command, sampling_options& options) {
+  const auto texts = [&](const char* flag, auto& to, const char* type, const char* help) {
+    command.add_option(flag, to, help)->take_all()->allow_extra_args(false)->type_name(type)->group(sampling_group);
+  };
+  texts("--bad-word", options.bad_words, "TEXT", "A word not to be written; may be given several times");
+  texts("--logit-bias", options.biases, "TEXT=NUMBER",
+        "Add to the score of a token id or a text; may be given several times");
+  texts("--dry-sequence-breaker", options.dry_breakers, "TEXT",
+        "Of --dry-multiplier: text at which repetitions end; may be given several times [new line, colon, quote, *]");
+  command
+    .add_option_function<std::vector<std::string>>(
+      "--samplers",
+      [&options](const std::vector<std::string>& names) { options.values.samplers = sampler_order(names); },
+      "Steps to use, in this order, between commas; others are off")
+    ->delimiter(',')
+    ->take_all()
+    ->allow_extra_args(false)
+    ->type_name("NAMES")
+    ->group(sampling_group);
+  command
+    .add_option_function<std::string>(
+      "--allowed-token-ids",
+      [&options](const std::string& text) {
+        std::vector<token_id> ids;
+        for (const auto id : parse_integers(text, 0, sampling_fields::most_int))
+          ids.push_back(static_cast<token_id>(id));
+        options.values.allowed_token_ids = token_set(std::move(ids), "allowed_token_ids",
+                                                     sampling_fields::most_allowed_ids);
+      },
+      "Choose only among these ids, between commas")
+    ->type_name("IDS")
+    ->group(sampling_group);
+  add_watermark_options(command, options.watermark, sampling_group,
+                        "Mark the text so that `troupe detect` knows it: green, gumbel, or an object as in requests");
+}
+
 /// The flags of beams and best_of that are no numbers.
 void add_beam_options(CLI::App& command, sampling_options& options) {
   auto& values = options.values;
@@ -94,12 +150,40 @@ sampling_params sampling_options::over(const sampling_params& defaults, int n) c
   params.seed = seed ? *seed : random_seed();
   params.stop = stop;
   check_beams(params);
+  params.check_samplers();
   return params;
+}
+
+void sampling_options::add_texts(sampling_params& params, const encode_text& encode) const {
+  params.watermark = watermark.parsed();
+  if (!encode) {
+    if (!bad_words.empty() || dry_breakers || !biases.empty())
+      throw failure(errc::bad_request,
+                    "--bad-word, --logit-bias and --dry-sequence-breaker need a tokenizer, and this model has none");
+    return;
+  }
+  auto sequences = forbid_words(bad_words, encode);
+  std::vector<logit_bias_map::entry> of_ids;
+  for (const auto& entry : biases)
+    add_bias(entry, encode, of_ids, sequences);
+  params.logit_bias = std::move(of_ids);
+  params.sequence_biases = sequence_bias_list(std::move(sequences));
+  if (dry_breakers)
+    params.dry_breakers = token_set(breaker_tokens(*dry_breakers, encode), "dry_sequence_breakers",
+                                    2 * sampling_fields::most_breakers);
+  else if (params.dry_multiplier > 0)
+    params.dry_breakers = usual_breakers(encode);
 }
 
 int sampling_options::max_sequences(int limit, int n) const {
   const auto request = over({}, n);
   return request.grouped() ? request.width() : std::min(limit, request.width());
+}
+
+encode_text text_encoder(const model_info& model) {
+  if (!model.tokenizer)
+    return {};
+  return [tokens = model.tokenizer](std::string_view text) { return tokens->encode(text, false); };
 }
 
 void add_sampling_options(CLI::App& command, sampling_options& options) {
@@ -109,6 +193,7 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
       add_field(command, options, field);
   });
   add_beam_options(command, options);
+  add_text_options(command, options);
   command.add_option("--seed", options.seed, "The same seed gives the same text [another each time]")
     ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
     ->type_name("INT")

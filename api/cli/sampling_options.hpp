@@ -1,6 +1,8 @@
 // The sampling flags of `troupe run` and `troupe chat`. Flags that are given override the model's defaults.
 #pragma once
 
+#include "api/cli/watermark_options.hpp"
+#include "runtime/engine/engine_options.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 
 #include <cstdint>
@@ -22,15 +24,26 @@ struct sampling_options {
   std::optional<std::uint64_t> seed; // if not given: random
   std::vector<std::string> stop;
   bool use_beam_search = false;
+  std::vector<std::string> bad_words;
+  std::optional<std::vector<std::string>> dry_breakers; // if not given: the usual ones
+  std::vector<std::string> biases;                      // TEXT=NUMBER or ID=NUMBER
+  watermark_options watermark;
 
   /// The parameters of one request for `n` answers to a model with such defaults. Throws failure(bad_request) if flags
   /// contradict each other.
   sampling_params over(const sampling_params& defaults, int n = 1) const;
 
+  /// Adds what names texts, in tokens of the model that is to answer; without tokenizer `encode` is empty. Throws
+  /// failure(bad_request).
+  void add_texts(sampling_params& params, const encode_text& encode) const;
+
   /// The sequences that an engine which serves only such requests, one at a time, should run at once, at most `limit`
   /// unless they belong together. More would only make the KV cache larger. Throws as over().
   int max_sequences(int limit, int n = 1) const;
 };
+
+/// The model's tokenizer; empty if it has none.
+encode_text text_encoder(const model_info& model);
 
 void add_sampling_options(CLI::App& command, sampling_options& options);
 

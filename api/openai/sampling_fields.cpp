@@ -1,11 +1,12 @@
 #include "api/openai/sampling_fields.hpp"
 
+#include "api/openai/sampler_fields.hpp"
+#include "api/openai/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 
 #include <array>
-#include <charconv>
 #include <random>
 
 namespace troupe {
@@ -48,12 +49,8 @@ constexpr auto unsupported_fields = std::to_array<unsupported_field>({
   {"web_search_options", neutral::none},
   {"chat_template", neutral::none},
   {"logits_processors", neutral::empty},
-  {"allowed_token_ids", neutral::none},
-  {"bad_words", neutral::empty},
   {"truncate_prompt_tokens", neutral::none},
   {"include_stop_str_in_output", neutral::off},
-  {"typical_p", neutral::one},
-  {"mirostat", neutral::zero},
   {"thinking_token_budget", neutral::none},
   {"prompt_embeds", neutral::none},
   {"kv_transfer_params", neutral::none},
@@ -99,29 +96,6 @@ speculation read_speculate(const field_reader& body) {
   for (const auto& [known, kind] : speculation_names)
     all += (all.empty() ? "\"" : ", \"") + std::string(known) + '"';
   body.refuse("speculate", "must be one of " + all + ", not \"" + std::string(*name) + '"');
-}
-
-std::vector<std::pair<token_id, float>> read_logit_bias(const field_reader& body, int vocab_size) {
-  std::vector<std::pair<token_id, float>> result;
-  const auto found = body.object("logit_bias");
-  if (!found)
-    return result;
-  const auto entries = json::object(found->body());
-  check_entries(body, "logit_bias", entries.size(), sampling_fields::most_biases);
-  for (auto [key, value] : entries) {
-    const std::string_view digits = key;
-    token_id id = -1;
-    const auto [end, ec] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-    if (ec != std::errc() || end != digits.data() + digits.size() || id < 0 || id >= vocab_size)
-      body.refuse("logit_bias",
-                  "must map token ids from 0 to " + std::to_string(vocab_size - 1) + " to numbers, \"" +
-                    std::string(digits) + "\" is none");
-    double bias = 0;
-    if (!value.is_number() || value.get(bias))
-      body.refuse("logit_bias", "must map token ids to numbers");
-    result.emplace_back(id, static_cast<float>(bias));
-  }
-  return result;
 }
 
 /// What the table has not of beams and best_of. With beams, the checkpoint's temperature and filters do not apply.
@@ -171,7 +145,8 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
       result.*field.member = static_cast<T>(*given);
   });
   read_beams(body, result);
-  result.logit_bias = read_logit_bias(body, model.vocab_size);
+  read_sampler_fields(body, model, result);
+  result.watermark = read_watermark(body, model);
   result.seed = read_seed(body);
   result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);
@@ -180,6 +155,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   if (auto stops = body.texts("stop", most_stops))
     result.stop = std::move(*stops);
   check_beams(result);
+  result.check_samplers();
   return result;
 }
 

@@ -28,6 +28,8 @@ struct served_model {
   bool schedule_invariant = true;
   std::size_t most_bytes_per_token = 0;                                            // of text; 0: no such bound
   std::optional<std::string> bos_token, eos_token;                                 // as written in texts
+  std::shared_ptr<const watermarks::options> watermark;                            // of every answer; null: none
+  std::optional<watermarks::hash_key> watermark_key;                               // of requests that bring none
   sampling_params defaults;                                                        // for requests that say nothing
   chat_format format;                                                              // of reasoning and calls
   std::vector<token_id> markers;                                                   // special tokens that it is made of

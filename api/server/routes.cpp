@@ -5,6 +5,7 @@
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_store.hpp"
+#include "api/openai/watermark_fields.hpp"
 #include "api/server/metrics.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
@@ -33,6 +34,7 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/v1/models", "GET", endpoint::models},
   {"/tokenize", "POST", endpoint::tokenize},
   {"/detokenize", "POST", endpoint::detokenize},
+  {"/v1/watermark/detect", "POST", endpoint::detect_watermark},
   {"/tokenizer_info", "GET", endpoint::tokenizer_info},
   {"/api/generate", "POST", endpoint::ollama_generate},
   {"/api/chat", "POST", endpoint::ollama_chat},
@@ -230,6 +232,11 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     case endpoint::ollama_show: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
       return reply::json(ollama_show(field_reader(parsed.root()), *model));
+    }
+    case endpoint::detect_watermark: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      const auto asked = parse_detection(field_reader(parsed.root()), *model);
+      return reply::json(detection_object(*asked.mark, watermarks::detect(*asked.mark, asked.tokens)));
     }
     default: throw failure(errc::internal, "no answer is known for this endpoint");
   }

@@ -44,6 +44,7 @@ enum class endpoint : std::uint8_t {
   model,
   tokenize,
   detokenize,
+  detect_watermark,
   tokenizer_info,
   ollama_generate,
   ollama_chat,

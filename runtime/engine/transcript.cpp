@@ -20,6 +20,7 @@ std::optional<token_event> transcript::push(const sampled_token& token) {
   if (with_logprobs_)
     pending_.logprobs.push_back(token);
   ids_.push_back(token.id);
+  mirostat_mu_ = token.mirostat_mu;
   using finish = enum sampled_token::finish;
   // An end-of-sequence token is not part of the text.
   const bool ends = token.finish == finish::eos || token.finish == finish::stop_token;

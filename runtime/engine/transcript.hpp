@@ -33,6 +33,9 @@ public:
   /// All tokens appended so far.
   const std::vector<token_id>& ids() const { return ids_; }
 
+  /// The sampler's state after the last of them, as sampled_token has it.
+  float mirostat_mu() const { return mirostat_mu_; }
+
   /// What the sequence was ranked by, for the summary.
   void rank(double cumulative_logprob, double score) { cumulative_logprob_ = cumulative_logprob, score_ = score; }
 
@@ -49,6 +52,7 @@ private:
   bool with_logprobs_;
   token_event pending_; // tokens whose text is held back
   std::vector<token_id> ids_;
+  float mirostat_mu_ = 0;
   std::optional<finish_reason> finished_;
   bool stopped_by_text_ = false;
   double cumulative_logprob_ = 0, score_ = 0;

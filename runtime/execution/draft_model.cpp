@@ -159,7 +159,7 @@ step_result draft_model::run(std::span<const job> jobs) {
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1);
     if (guessed == 0)
       d.start = std::make_shared<const sampling_start>(sampling_start{
-        s.params, s.prompt, std::vector<token_id>(s.text.begin() + std::ssize(*s.prompt), s.text.end())});
+        s.params, s.prompt, std::vector<token_id>(s.text.begin() + std::ssize(*s.prompt), s.text.end()), 0});
     plan.samples.push_back(std::move(d));
   }
   const auto shared = std::make_shared<const step_plan>(std::move(plan));

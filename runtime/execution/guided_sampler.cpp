@@ -23,7 +23,7 @@ void guided_sampler::prepare(const step_plan& plan) {
     if (const auto& start = demand.start; start && (found == sequences_.end() || found->second.start != start)) {
       sequence s{start,
                  sequence_sampler(guided_params(*start->params), how_->eos_ids, *start->prompt, start->emitted,
-                                  demand.sequence.index),
+                                  demand.sequence.index, start->mirostat_mu),
                  guided_text(how_->workers, *start, how_->eos_ids),
                  {}};
       found = sequences_.insert_or_assign(demand.sequence, std::move(s)).first;

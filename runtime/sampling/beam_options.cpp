@@ -43,6 +43,26 @@ void check_groups(const sampling_params& p) {
     refuse_if(p.diversity_penalty != 0, "diversity_penalty", "needs `num_beam_groups` to be at least 2");
 }
 
+void refuse_extended(const sampling_params& p) {
+  constexpr auto why = "cannot be used with beams";
+  refuse_if(p.dynatemp_range != 0, "dynatemp_range", why);
+  refuse_if(p.smoothing_factor != 0, "smoothing_factor", why);
+  refuse_if(p.top_n_sigma > 0, "top_n_sigma", why);
+  refuse_if(p.typical_p != 1, "typical_p", why);
+  refuse_if(p.epsilon_cutoff != 0, "epsilon_cutoff", why);
+  refuse_if(p.eta_cutoff != 0, "eta_cutoff", why);
+  refuse_if(p.top_a != 0, "top_a", why);
+  refuse_if(p.xtc_probability != 0, "xtc_probability", why);
+  refuse_if(p.mirostat != 0, "mirostat", why);
+  refuse_if(!p.samplers.is_default(), "samplers", why);
+  refuse_if(p.no_repeat_ngram_size != 0, "no_repeat_ngram_size", why);
+  refuse_if(p.repetition_penalty_range != 0, "repetition_penalty_range", why);
+  refuse_if(p.dry_multiplier != 0, "dry_multiplier", why);
+  refuse_if(!p.sequence_biases.empty(), "bad_words", why);
+  refuse_if(!p.allowed_token_ids.empty(), "allowed_token_ids", why);
+  refuse_if(p.watermark != nullptr, "watermark", why);
+}
+
 /// Beams are chosen by the model's own probabilities.
 void check_law_of_choice(const sampling_params& p) {
   constexpr auto why = "cannot be used with beams";
@@ -58,6 +78,7 @@ void check_law_of_choice(const sampling_params& p) {
   refuse_if(p.presence_penalty != 0, "presence_penalty", why);
   refuse_if(p.frequency_penalty != 0, "frequency_penalty", why);
   refuse_if(!p.logit_bias.empty(), "logit_bias", why);
+  refuse_extended(p);
   refuse_if(p.stop.size() > 0, "stop", "cannot be used with beams, which end by tokens; `stop_token_ids` can");
 }
 

@@ -109,4 +109,10 @@ token_id candidates::sample(std::uint64_t bits) {
   return static_cast<token_id>(i);
 }
 
+std::uint64_t share_of(std::uint64_t total, float p) {
+  const auto parts = static_cast<std::uint64_t>(std::llround(static_cast<double>(p) * 0x1p32));
+  const auto product = static_cast<unsigned __int128>(total) * parts + 0xffffffffu;
+  return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(product >> 32));
+}
+
 } // namespace troupe

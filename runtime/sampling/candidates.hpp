@@ -4,8 +4,10 @@
 
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -19,7 +21,7 @@ public:
 
   std::size_t size() const { return listed_ ? count_ : row_.size(); }
 
-  /// The largest logit, finite. No filter removes it.
+  /// The largest logit, finite. Filters keep it, or settle() for another.
   float max() const { return max_; }
 
   /// The lowest id that has the largest logit.
@@ -41,6 +43,18 @@ public:
     }
     count_ = kept;
   }
+
+  /// Maps the logits of all candidates by a non-decreasing function. Lists them.
+  template <class F>
+  void reshape(F f) {
+    narrow(std::numeric_limits<float>::lowest());
+    for (std::size_t i = 0; i < count_; ++i)
+      logits_[i] = f(logits_[i]);
+    max_ = f(max_);
+  }
+
+  /// To be called after keep_if() has dropped the likeliest of the listed tokens. One must be left.
+  void settle() { max_ = *std::max_element(logits_.begin(), logits_.begin() + static_cast<std::ptrdiff_t>(count_)); }
 
   /// After narrow(): the remaining tokens, by ascending id.
   std::span<const token_id> ids() const { return {ids_.data(), count_}; }
@@ -75,5 +89,9 @@ private:
   std::vector<float> values_;          // scratch of kth_largest
   std::vector<float> clamped_;         // replaces a row that holds plus infinity
 };
+
+/// The weight that makes up the share `p` (in units of 2^-32) of `total`, rounded up; at least 1. In integers, so that
+/// the edge of a set does not depend on the order of summation.
+std::uint64_t share_of(std::uint64_t total, float p);
 
 } // namespace troupe

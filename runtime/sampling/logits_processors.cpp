@@ -68,12 +68,9 @@ void keep_top_k(candidates& tokens, int k) {
 void keep_top_p(candidates& tokens, float p) {
   if (p >= 1)
     return;
-  // In integers, so that the edge does not depend on the order of summation: a token stays if those before it weigh
-  // less than target = ceil(total * p), with p in units of 2^-32.
+  // A token stays if those before it weigh less than the target.
   const std::uint64_t total = tokens.total_weight();
-  const auto parts = static_cast<std::uint64_t>(std::llround(static_cast<double>(p) * 0x1p32));
-  const auto product = static_cast<unsigned __int128>(total) * parts + 0xffffffffu;
-  const auto target = std::max<std::uint64_t>(1, static_cast<std::uint64_t>(product >> 32));
+  const auto target = share_of(total, p);
   const float max = tokens.max();
   const float floor = floor_of_tail(max, total - target, tokens.size());
   tokens.narrow(floor);

@@ -24,11 +24,12 @@ constexpr philox_counter philox4x32_10(philox_counter counter, philox_key key) {
 
 /// The 64 random bits that choose the token at absolute transcript position `position` (prompt length + tokens emitted
 /// so far) of a request's sequence `index`. Key: the seed, low word first. Counter: position, low word first, then
-/// index, then 0. The first output word is the high half of the result, the second its low half; the other two are
-/// unused.
-constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t index) {
+/// index, then `stream` (0: the choice itself; 1: whether XTC applies). The first output word is the high half of the
+/// result, the second its low half; the other two are unused.
+constexpr std::uint64_t random_bits(std::uint64_t seed, std::uint64_t position, std::uint32_t index,
+                                    std::uint32_t stream = 0) {
   const auto words = philox4x32_10(
-    {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, 0},
+    {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), index, stream},
     {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   return std::uint64_t{words[0]} << 32 | words[1];
 }

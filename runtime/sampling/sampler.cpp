@@ -69,18 +69,25 @@ enum sampled_token::finish sequence_state::append(token_id id) {
 
 sequence_sampler::sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
                                    std::span<const token_id> prompt, std::span<const token_id> emitted,
-                                   std::uint32_t index)
-  : state_(std::move(params), std::move(eos_ids), prompt, emitted, index) {}
+                                   std::uint32_t index, float mirostat_mu)
+  : state_(std::move(params), std::move(eos_ids), prompt, emitted, index) {
+  if (state_.params().extended())
+    extended_.emplace(state_.shared_params(), prompt, emitted, mirostat_mu);
+}
 
 // The logits after all edits: unchanged, or an edited copy in `row`.
 std::span<const float> sequence_sampler::edit(std::span<const float> logits, std::vector<float>& row) const {
   const auto& p = state_.params();
   const bool too_short = state_.emitted() < static_cast<std::uint64_t>(p.min_tokens);
-  if (!state_.uses_counts() && !too_short && p.logit_bias.empty())
+  if (!state_.uses_counts() && !too_short && p.logit_bias.empty() && !extended_)
     return logits;
   row.assign(logits.begin(), logits.end());
   add_bias(row, p.logit_bias);
-  if (p.repetition_penalty != 1)
+  if (extended_)
+    extended_->add_biases(row);
+  if (p.repetition_penalty != 1 && p.repetition_penalty_range > 0)
+    extended_->penalise_recent(row);
+  else if (p.repetition_penalty != 1)
     penalise_repetition(row, state_.counts(), p.repetition_penalty);
   if (too_short) {
     mask(row, state_.eos_ids());
@@ -88,18 +95,22 @@ std::span<const float> sequence_sampler::edit(std::span<const float> logits, std
   }
   if (p.presence_penalty != 0 || p.frequency_penalty != 0)
     penalise_presence(row, state_.counts(), p.presence_penalty, p.frequency_penalty);
+  if (extended_)
+    extended_->finish_edits(row);
   return row;
 }
 
-token_id sequence_sampler::choose(std::span<const float> logits, std::uint64_t position,
-                                  sampling_scratch& scratch) const {
+extended_choice sequence_sampler::choose(std::span<const float> logits, std::uint64_t position,
+                                         sampling_scratch& scratch) const {
   const auto& p = state_.params();
   auto& tokens = scratch.tokens;
   auto row = edit(logits, scratch.row);
   if (p.greedy()) {
     tokens.reset(row);
-    return tokens.likeliest();
+    return {tokens.likeliest()};
   }
+  if (extended_)
+    return extended_->choose(row, position, state_.index(), scratch.row, tokens);
   if (p.temperature != 1) {
     scratch.row.resize(row.size());
     apply_temperature(row, p.temperature, scratch.row);
@@ -109,7 +120,7 @@ token_id sequence_sampler::choose(std::span<const float> logits, std::uint64_t p
   keep_top_k(tokens, p.top_k);
   keep_top_p(tokens, p.top_p);
   keep_min_p(tokens, p.min_p);
-  return tokens.sample(random_bits(p.seed, position, state_.index()));
+  return {tokens.sample(random_bits(p.seed, position, state_.index()))};
 }
 
 sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
@@ -122,16 +133,25 @@ sampled_token sequence_sampler::sample(std::span<const float> logits, std::span<
 }
 
 sampled_token sequence_sampler::take(token_id id, std::span<const float> logits, sampling_scratch& scratch) {
+  return take({id, extended_ ? extended_->mu() : 0}, logits, scratch);
+}
+
+sampled_token sequence_sampler::take(extended_choice choice, std::span<const float> logits, sampling_scratch& scratch) {
   sampled_token chosen;
-  chosen.id = id;
+  chosen.id = choice.id;
+  chosen.mirostat_mu = choice.mu;
   if (state_.params().wants_logprobs())
     describe(logits, static_cast<std::size_t>(std::max(state_.params().logprobs, 0)), scratch.tokens, chosen);
   chosen.finish = state_.append(chosen.id);
+  if (extended_) {
+    extended_->append(chosen.id);
+    extended_->set_mu(chosen.mirostat_mu);
+  }
   return chosen;
 }
 
 token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const {
-  return choose(logits, state_.position() + ahead, scratch);
+  return choose(logits, state_.position() + ahead, scratch).id;
 }
 
 } // namespace troupe

@@ -12,12 +12,14 @@
 #pragma once
 
 #include "runtime/sampling/candidates.hpp"
+#include "runtime/sampling/processors/extended_sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
 #include "runtime/sampling/token_counts.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct sampled_token {
   float logprob = 0; // of the model's own distribution (the log-softmax of the raw logits), if asked for
   std::vector<token_logprob> top = {}; // likeliest first, ties by lower id
   enum class finish : std::uint8_t { none, eos, stop_token, length } finish = finish::none;
+  float mirostat_mu = 0; // after it; comes back with the transcript when the sequence is resumed
 };
 
 /// Why a token could not be sampled.
@@ -51,6 +54,7 @@ public:
                  std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index);
 
   const sampling_params& params() const { return *params_; }
+  const std::shared_ptr<const sampling_params>& shared_params() const { return params_; }
   std::span<const token_id> eos_ids() const { return eos_ids_; }
   std::uint32_t index() const { return index_; }
   std::uint64_t position() const { return position_; } // of the next token, for its random bits
@@ -79,9 +83,11 @@ void describe(std::span<const float> logits, std::size_t count, candidates& toke
 
 class sequence_sampler {
 public:
-  /// `index` numbers the sequences of one request. `params` have been validated.
+  /// `index` numbers the sequences of one request. `params` have been validated. `mirostat_mu`: of the last emitted
+  /// token.
   sequence_sampler(std::shared_ptr<const sampling_params> params, std::vector<token_id> eos_ids,
-                   std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index);
+                   std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index,
+                   float mirostat_mu = 0);
 
   /// Chooses the next token from `logits` [vocab] and appends it to the transcript. Throws failure(internal), with the
   /// transcript unchanged, if every token is masked, NaN or minus infinity.
@@ -101,9 +107,11 @@ public:
 
 private:
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
-  token_id choose(std::span<const float> logits, std::uint64_t position, sampling_scratch& scratch) const;
+  sampled_token take(extended_choice choice, std::span<const float> logits, sampling_scratch& scratch);
+  extended_choice choose(std::span<const float> logits, std::uint64_t position, sampling_scratch& scratch) const;
 
   sequence_state state_;
+  std::optional<extended_sampler> extended_; // if the request uses one
 };
 
 } // namespace troupe

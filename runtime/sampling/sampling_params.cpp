@@ -4,6 +4,7 @@
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/error.hpp"
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -37,6 +38,25 @@ void expect_known(std::string_view field, token_id largest, std::size_t vocab_si
 
 } // namespace
 
+bool sampling_params::extended() const {
+  const bool filters = dynatemp_range > 0 || smoothing_factor > 0 || top_n_sigma > 0 || typical_p != 1 ||
+    epsilon_cutoff > 0 || eta_cutoff > 0 || top_a > 0 || xtc_probability > 0 || mirostat != 0;
+  const bool edits = repetition_penalty_range > 0 || no_repeat_ngram_size > 0 || dry_multiplier > 0 ||
+    !sequence_biases.empty() || !allowed_token_ids.empty() || watermark;
+  return edits || filters || !samplers.is_default();
+}
+
+void sampling_params::check_samplers() const {
+  if (mirostat == 1)
+    refuse("mirostat", "0 or 2", mirostat);
+  if (!watermark || watermark->what != watermarks::kind::gumbel)
+    return;
+  if (greedy())
+    refuse("temperature", "above 0 with a Gumbel watermark, which marks draws", temperature);
+  if (mirostat != 0)
+    refuse("mirostat", "0 with a Gumbel watermark", mirostat);
+}
+
 void sampling_params::validate(std::size_t vocab_size) const {
   sampling_fields::for_each([&](const auto& field) {
     if (!scores_only() || field.name != "max_tokens")
@@ -49,6 +69,11 @@ void sampling_params::validate(std::size_t vocab_size) const {
   check_beams(*this);
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
+  check_samplers();
+  for (const auto& entry : sequence_biases)
+    expect_known("bad_words", *std::ranges::max_element(entry.tokens), vocab_size);
+  if (!allowed_token_ids.empty())
+    expect_known("allowed_token_ids", *(allowed_token_ids.end() - 1), vocab_size);
   if (!stop_token_ids.empty())
     expect_known("stop_token_ids", *(stop_token_ids.end() - 1), vocab_size);
 }

@@ -2,13 +2,17 @@
 // then shared read-only. Copies are cheap: they share the lists.
 #pragma once
 
+#include "runtime/sampling/processors/sampler_order.hpp"
+#include "runtime/sampling/processors/token_sequences.hpp"
 #include "runtime/sampling/sampling_lists.hpp"
 #include "runtime/sampling/stop_strings.hpp"
+#include "runtime/sampling/watermark/watermark.hpp"
 #include "runtime/support/types.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace troupe {
 
@@ -23,8 +27,9 @@ enum class early_stopping : std::uint8_t { off, on, never };
 enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
-/// presence_penalty and frequency_penalty, temperature, top_k, top_p, min_p. The initial values are the defaults of
-/// every interface; names and ranges are in sampling_table.hpp.
+/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then, as `samplers` has
+/// it, temperature, top_k, top_p, min_p and the others. The initial values are the defaults of every interface; names
+/// and ranges are in sampling_table.hpp, definitions in processors/ and watermark/.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
   int top_k = 0;                // 0 or -1: off
@@ -33,7 +38,30 @@ struct sampling_params {
   float repetition_penalty = 1; // over prompt and generated tokens
   float presence_penalty = 0;   // over generated tokens
   float frequency_penalty = 0;  // over generated tokens
+
+  // Filters and shapes of the distribution; 0 where nothing else is said: off.
+  float dynatemp_range = 0, dynatemp_exponent = 1; // temperature by entropy, so far either way
+  float smoothing_factor = 0, smoothing_curve = 1; // quadratic
+  float top_n_sigma = 0;                           // 0 or below: off
+  float typical_p = 1;                             // 1: off
+  float epsilon_cutoff = 0, eta_cutoff = 0, top_a = 0;
+  float xtc_probability = 0, xtc_threshold = 0.1f;
+  int mirostat = 0; // 0 or 2, which replaces the filters
+  float mirostat_tau = 5, mirostat_eta = 0.1f;
+  sampler_order samplers = {};
+
+  // Against repetition
+  int repetition_penalty_range = 0; // tokens that repetition_penalty looks back at; 0: all
+  int no_repeat_ngram_size = 0;
+  float dry_multiplier = 0, dry_base = 1.75f;
+  int dry_allowed_length = 2;
+  int dry_range = 0; // tokens that DRY looks back at; 0: most_dry_range
+  token_set dry_breakers = {};
+
   logit_bias_map logit_bias = {};
+  sequence_bias_list sequence_biases = {}; // bad words and biases of texts
+  token_set allowed_token_ids = {};        // empty: all
+  std::shared_ptr<const watermarks::options> watermark = {};
   std::uint64_t seed = 0;
   int max_tokens = 16; // 0: the prompt is scored, and nothing generated
   int min_tokens = 0;  // until then neither an EOS id nor a stop id can be chosen
@@ -57,11 +85,17 @@ struct sampling_params {
   speculation speculate = speculation::automatic;
 
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
-  /// Constant time, whatever the lists hold.
+  /// Takes no longer for long lists of ids.
   void validate(std::size_t vocab_size) const;
+
+  /// The part of it that concerns samplers which exclude each other.
+  void check_samplers() const;
 
   /// Whether the most likely token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
+
+  /// Whether an extended_sampler is needed: any of the samplers that run on the host alone.
+  bool extended() const;
 
   /// Whether each token's log-probability is needed.
   bool wants_logprobs() const { return logprobs >= 0 || best_of > n; }

@@ -24,6 +24,14 @@ inline constexpr std::size_t most_stop_ids = 1024;   // entries of `stop_token_i
 inline constexpr std::size_t most_stops = 64;        // entries of `stop`
 inline constexpr std::size_t most_stop_bytes = 4096; // of all entries of `stop` together
 
+inline constexpr int most_dry_range = 16384;              // tokens that one choice looks back at
+inline constexpr int most_ngram = 256;                    // `no_repeat_ngram_size`
+inline constexpr std::size_t most_allowed_ids = 1 << 20;  // entries of `allowed_token_ids`
+inline constexpr std::size_t most_sequence_biases = 1024; // words forbidden, and biases of texts, each
+inline constexpr std::size_t most_sequence_tokens = 64;   // of one of them
+inline constexpr std::size_t most_breakers = 256;         // entries of `dry_sequence_breakers`
+inline constexpr std::size_t most_text_bytes = 1024;      // of one text that is turned into tokens
+
 } // namespace sampling_fields
 
 } // namespace troupe

@@ -1,5 +1,7 @@
 #include "runtime/sampling/vector_passes.hpp"
 
+#include "runtime/sampling/watermark/keyed_hash.hpp"
+
 // GCC resolves clones before the sanitizers are initialised, so sanitizer builds run the portable code.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
   !defined(__SANITIZE_THREAD__)
@@ -117,6 +119,41 @@ std::size_t select(const float* x, std::size_t n, const float* maxima, float flo
     }
   }
   return selected;
+}
+
+TROUPE_VECTOR_CLONES
+void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta) {
+  const auto low = static_cast<std::uint32_t>(seed), high = static_cast<std::uint32_t>(seed >> 32);
+  for (std::size_t i = 0; i < n; ++i) {
+    const auto value = watermarks::mix(watermarks::mix(static_cast<std::uint32_t>(i) ^ low) ^ high);
+    x[i] += value < limit ? delta : 0.f;
+  }
+}
+
+TROUPE_VECTOR_CLONES
+void add_where_least_below(float* x, std::size_t n, const std::uint64_t* anchors, std::size_t count,
+                           std::uint32_t limit, float delta) {
+  using watermarks::mix;
+  for (std::size_t start = 0; start < n; start += block) {
+    std::uint32_t least[block], low[block], high[block]; // of each id: its least value, and the seed of that
+    const auto size = n - start < block ? n - start : block;
+    for (std::size_t i = 0; i < block; ++i)
+      least[i] = ~0u, low[i] = high[i] = 0;
+    for (std::size_t a = 0; a < count; ++a) {
+      const auto a_low = static_cast<std::uint32_t>(anchors[a]), a_high = static_cast<std::uint32_t>(anchors[a] >> 32);
+      for (std::size_t i = 0; i < block; ++i) {
+        const auto value = mix(mix(static_cast<std::uint32_t>(start + i) ^ a_low) ^ a_high);
+        const bool wins = value <= least[i];
+        least[i] = wins ? value : least[i];
+        low[i] = wins ? ~a_low : low[i];
+        high[i] = wins ? ~a_high : high[i];
+      }
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto value = mix(mix(static_cast<std::uint32_t>(start + i) ^ low[i]) ^ high[i]);
+      x[start + i] += value < limit ? delta : 0.f;
+    }
+  }
 }
 
 } // namespace troupe::sampling

@@ -66,4 +66,12 @@ void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums
 std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
                    float* values);
 
+/// x[i] += delta where watermarks::value_of(i, seed) < limit.
+void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta);
+
+/// The same with, for each i, the complement of the one of `count` anchors that gives it the least value; of equals the
+/// last.
+void add_where_least_below(float* x, std::size_t n, const std::uint64_t* anchors, std::size_t count,
+                           std::uint32_t limit, float delta);
+
 } // namespace troupe::sampling

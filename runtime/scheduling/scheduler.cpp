@@ -53,6 +53,7 @@ std::optional<error> scheduler::submit(admission a) {
     auto one = s;
     one.id.index = r.index;
     one.tokens.insert(one.tokens.end(), r.emitted.begin(), r.emitted.end());
+    one.mirostat_mu = r.mirostat_mu;
     add(std::move(one));
   }
   if (a.resumed.empty())
@@ -413,6 +414,7 @@ void scheduler::book(const step_result& result) {
       continue;
     }
     s->tokens.push_back(sampled.token.id);
+    s->mirostat_mu = sampled.token.mirostat_mu;
     ++counters_.generated_tokens;
     if (proposer_ && s->running() && !with_guesses.contains(s->id))
       proposer_->append(s->id, std::span(&sampled.token.id, 1));

@@ -41,6 +41,7 @@ struct scheduler_limits {
 struct resumed_sequence {
   std::uint32_t index = 0;
   std::vector<token_id> emitted;
+  float mirostat_mu = 0; // after the last of them
 };
 
 /// A validated request. `params->max_tokens` fits the context.
@@ -146,14 +147,14 @@ private:
     std::shared_ptr<const sampling_params> params;
     token_list prompt, prediction;
     std::vector<token_id> tokens;       // known ones: prompt and sampled
+    float mirostat_mu = 0;              // after the last known token
     std::int32_t planned = 0;           // positions computed or in flight
     std::int32_t committed = 0;         // tokens that the block manager may index
     std::int32_t last_row = 0;          // rows are planned for positions below this
     std::int32_t samples_in_flight = 0; // steps that will sample it
     std::int32_t guesses = 0;           // in flight, in the rows behind the known tokens
-    std::int32_t scored =
-      all; // prompt tokens up to this position have their log-probabilities, or will; of embeddings,
-           // their hidden states
+    // Prompt tokens up to this position have their log-probabilities, or will; of embeddings, their hidden states.
+    std::int32_t scored = all;
     pooling embed = pooling::none;                     // nothing is sampled
     std::int32_t slot = -1;                            // while running
     std::uint64_t paused_since = 0;                    // number of the pause() that paused it; 0: not paused

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,7 @@ struct sampling_start {
   token_list prompt;
   std::vector<token_id> emitted;
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answer follows; null: none
+  float mirostat_mu = 0;                                  // after the last of them
 };
 
 /// The next tokens of a sequence: one to be sampled from a row of logits and, as long as each equals the guess that the
@@ -217,7 +219,8 @@ struct step_result {
   std::vector<std::pair<std::uint64_t, std::vector<hypothesis>>> hypotheses; // of requests whose group has ended
   std::vector<prompt_scores> scores;
   std::vector<prompt_embedding> embeddings;
-  double ms = 0; // that the step took; 0: not measured
+  double ms = 0;         // that the step took; 0: not measured
+  std::string news = {}; // a line for the log; mostly empty
 };
 
 } // namespace troupe

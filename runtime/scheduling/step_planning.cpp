@@ -395,8 +395,9 @@ void scheduler::add_prompt_of_group(sequence& s, group& g) {
 }
 
 std::shared_ptr<const sampling_start> scheduler::start_of(const sequence& s) const {
-  return std::make_shared<const sampling_start>(sampling_start{
-    s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end()), s.guide});
+  return std::make_shared<const sampling_start>(
+    sampling_start{s.params, s.prompt, std::vector<token_id>(s.tokens.begin() + s.prompt_tokens(), s.tokens.end()),
+                   s.guide, s.mirostat_mu});
 }
 
 // Nothing could be planned and nothing in flight will change that: preempts the least important sequence.

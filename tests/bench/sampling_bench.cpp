@@ -53,13 +53,34 @@ int main() {
   all.min_p = 0.05f;
   all.repetition_penalty = 1.1f;
   all.presence_penalty = all.frequency_penalty = 0.5f;
+  sampling_params typical, xtc, dry, mirostat, green, self_green, gumbel;
+  typical.typical_p = 0.9f;
+  xtc.xtc_probability = 0.5f;
+  dry.dry_multiplier = 0.8f;
+  mirostat.mirostat = 2;
+  const auto marked = [](sampling_params& p, watermarks::options mark) {
+    p.watermark = std::make_shared<watermarks::options>(mark);
+  };
+  marked(green, {});
+  marked(self_green, {.context = watermarks::context_kind::self, .width = 3});
+  marked(gumbel, {.what = watermarks::kind::gumbel, .context = watermarks::context_kind::sequence, .width = 4});
   logprobs.temperature = 0;
   logprobs.logprobs = 5;
-  const std::pair<const char*, const sampling_params*> cases[] = {
-    {"greedy", &greedy},    {"temperature", &plain},     {"top-k 40", &top_k},
-    {"top-p 0.95", &top_p}, {"all and penalties", &all}, {"greedy, logprobs 5", &logprobs}};
-  std::printf("%-20s %10s %10s  us per token\n", "", "32k", "128k");
+  const std::pair<const char*, const sampling_params*> cases[] = {{"greedy", &greedy},
+                                                                  {"temperature", &plain},
+                                                                  {"top-k 40", &top_k},
+                                                                  {"top-p 0.95", &top_p},
+                                                                  {"all and penalties", &all},
+                                                                  {"greedy, logprobs 5", &logprobs},
+                                                                  {"typical 0.9", &typical},
+                                                                  {"XTC", &xtc},
+                                                                  {"DRY", &dry},
+                                                                  {"mirostat", &mirostat},
+                                                                  {"green list", &green},
+                                                                  {"green list, selfhash", &self_green},
+                                                                  {"Gumbel", &gumbel}};
+  std::printf("%-22s %10s %10s  us per token\n", "", "32k", "128k");
   const auto small = random_rows(32000), large = random_rows(128256);
   for (const auto& [name, params] : cases)
-    std::printf("%-20s %10.1f %10.1f\n", name, median_us(*params, small), median_us(*params, large));
+    std::printf("%-22s %10.1f %10.1f\n", name, median_us(*params, small), median_us(*params, large));
 }

@@ -7,6 +7,7 @@
 #include "api/cli/terminal/progress.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
+#include "api/cli/watermark_options.hpp"
 #include "api/server/http_server.hpp"
 
 #include <CLI/CLI.hpp>
@@ -33,6 +34,7 @@ struct serve_options {
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
+  watermark_options watermark;
 
   /// Whether stderr gets more than the log: progress and an example request.
   bool is_verbose() const { return !quiet && format == log_format::text; }
@@ -115,6 +117,8 @@ progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, conso
 
 int serve(const serve_options& options) {
   require_model(options.engine.model);
+  const auto mark = options.watermark.parsed();
+  const auto mark_key = options.watermark.key();
   const auto& host = options.server.host;
   const bool open_to_others = options.server.api_keys.empty() && !is_loopback(host);
   if (open_to_others && !options.allow_anonymous)
@@ -127,7 +131,7 @@ int serve(const serve_options& options) {
   terminal.catch_interrupts();
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
   const auto engine = engine::start(with_bundled_draft(options.engine), follow(log, options.is_verbose(), terminal));
-  engine_service service(engine);
+  engine_service service(engine, mark, mark_key);
   server listening(service, options.server);
   const auto url = url_of(host, listening.port());
   print("Listening on " + url + (is_every_address(host) ? " (all addresses of this machine)\n" : "\n"));
@@ -291,6 +295,8 @@ command add_serve(CLI::App& troupe) {
     ->check(integer_between(0, 1 << 20))
     ->type_name("INT")
     ->group(server_group);
+  add_watermark_options(*app, options->watermark, server_group,
+                        "Mark every answer: green, gumbel, or an object as in requests; by default those that ask");
   add_choice(*app, "--log-level", "LEVEL", "info",
              "What to log on stderr: debug, info (a line for each request), warn, error or off", log_levels,
              options->level);
@@ -298,7 +304,8 @@ command add_serve(CLI::App& troupe) {
              "text, or json: an object on each line, and nothing else on stderr", log_formats, options->format);
   add_common_options(*app);
   app->footer("Endpoints: POST /v1/chat/completions, POST /v1/completions, POST /v1/responses, POST /v1/embeddings,\n"
-              "GET /v1/models, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET /health, GET /metrics,\n"
+              "POST /v1/watermark/detect, GET /v1/models, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET "
+              "/health, GET /metrics,\n"
               "WebSocket /v1/ws; of Ollama's API: /api/generate, chat, embed, embeddings, tags, ps, show, version.\n"
               "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
               "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"

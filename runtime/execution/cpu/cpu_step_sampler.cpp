@@ -45,18 +45,15 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
       continue;
     }
     if (auto& start = demand.start)
-      sequences_.insert_or_assign(
-        demand.sequence,
-        sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted, demand.sequence.index));
+      sequences_.insert_or_assign(demand.sequence,
+                                  sequence_sampler(start->params, how_->eos_ids, *start->prompt, start->emitted,
+                                                   demand.sequence.index, start->mirostat_mu));
     auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue;
-    const auto draw = [&](std::int32_t i) { return found->second.sample(row(demand.logit_row + i), scratch_); };
+    const auto row_of = [&](std::int32_t i) { return row(demand.logit_row + i); };
     try {
-      const bool goes_on = take_tokens(plan, demand, draw, result);
-      if (demand.guesses > 0)
-        report_choices(demand, found->second, row, result);
-      if (!goes_on)
+      if (!sample_on_host(plan, demand, found->second, row_of, scratch_, result))
         sequences_.erase(found);
     } catch (const failure& f) {
       result.failed.push_back({demand.sequence, f.what_failed()});
@@ -72,19 +69,6 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
     pooling_.forget(id);
   }
   return result;
-}
-
-// The tokens just taken, and what would have followed each wrong guess had it been right.
-template <class Row>
-void cpu_step_sampler::report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
-                                      step_result& result) {
-  auto& judged = result.judged.back();
-  for (auto i = result.sampled.size() - static_cast<std::size_t>(judged.accepted) - 1; i < result.sampled.size(); ++i)
-    judged.choices.push_back(result.sampled[i].token.id);
-  for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
-    const auto ahead = static_cast<std::uint64_t>(i - judged.accepted - 1);
-    judged.choices.push_back(sequence.guess(row(demand.logit_row + i), ahead, scratch_));
-  }
 }
 
 } // namespace troupe

@@ -79,20 +79,32 @@ step_result gpu_step_sampler::collect_late() {
 
 step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& plan, const step_output& logits) {
   prepare(*plan);
-  sample_in_flight d{plan, logits.logits, {}, nullptr, nullptr, {}, nullptr, std::make_shared<cuda::event>()};
+  sample_in_flight d;
+  d.plan = plan;
+  d.logits = logits.logits;
+  d.done = std::make_shared<cuda::event>();
   image inputs;
   if (plan->samples.size() > max_sequences_)
     throw failure(errc::internal, "a step samples more tokens than there are sequences");
   for (const auto& demand : plan->samples) {
     if (demand.guided)
       continue; // by collect
-    if (auto& start = demand.start)
-      sequences_.insert_or_assign(
-        demand.sequence,
-        sequence{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index), 0});
+    if (auto& start = demand.start) {
+      sequence s{sequence_state(start->params, eos_ids_, *start->prompt, start->emitted, demand.sequence.index)};
+      if (start->params->extended())
+        s.on_host = std::make_shared<sequence_sampler>(start->params, eos_ids_, *start->prompt, start->emitted,
+                                                       demand.sequence.index, start->mirostat_mu);
+      sequences_.insert_or_assign(demand.sequence, std::move(s));
+    }
     const auto found = sequences_.find(demand.sequence);
     if (found == sequences_.end())
       continue; // it has ended, so this token is not needed
+    if (found->second.on_host) {
+      if (!d.host)
+        d.host = std::make_shared<host_draws>(host_draws{plan, {}, {}});
+      d.host->draws.push_back({&demand, found->second.on_host, 0, {}, false});
+      continue;
+    }
     add(inputs, demand, *plan, found->second);
     d.demands.push_back(&demand);
   }
@@ -102,6 +114,8 @@ step_tokens gpu_step_sampler::sample(const std::shared_ptr<const step_plan>& pla
     throw failure(errc::internal, "a step samples more tokens than a sampler has memory for");
   if (!inputs.rows.empty())
     run(inputs, d, logits.vocab);
+  if (d.host)
+    draw_on_host(logits, d);
   tokens->record(stream_);
   if (!d.demands.empty()) {
     const auto bytes = inputs.rows.size() * sizeof(cuda::sampled_row);
@@ -178,6 +192,60 @@ void gpu_step_sampler::fetch_logits(const step_plan& plan, const step_output& lo
   }
 }
 
+// Copies the logits, has the driver's thread sample from them, and brings the tokens to the device. What the callback
+// holds frees no memory of the device; that is kept by `d` until it is collected.
+void gpu_step_sampler::draw_on_host(const step_output& logits, sample_in_flight& d) {
+  auto& draws = d.host->draws;
+  std::size_t rows = 0;
+  for (auto& draw : draws) {
+    draw.row = rows;
+    rows += static_cast<std::size_t>(draw.demand->guesses) + 1;
+  }
+  d.host_logits = lend(pinned_logits_, rows * vocab_ * sizeof(float));
+  d.host_tokens = lend(pinned_tokens_, draws.size() * sizeof(std::int32_t));
+  auto* values = static_cast<float*>(d.host_logits.get());
+  auto* tokens = static_cast<std::int32_t*>(d.host_tokens.get());
+  for (const auto& draw : draws) {
+    const auto from = static_cast<std::size_t>(draw.demand->logit_row);
+    for (std::size_t i = 0; i <= static_cast<std::size_t>(draw.demand->guesses); ++i)
+      cuda::copy_to_host(stream_, values + (draw.row + i) * vocab_, logits.logits.get() + (from + i) * logits.vocab,
+                         vocab_ * sizeof(float));
+  }
+  cuda::call_on_host(stream_, [work = d.host, values, tokens, vocab = vocab_] {
+    for (std::size_t n = 0; n < work->draws.size(); ++n) {
+      auto& draw = work->draws[n];
+      const auto row = [&](std::int32_t i) {
+        return std::span<const float>(values + (draw.row + static_cast<std::size_t>(i)) * vocab, vocab);
+      };
+      try {
+        draw.goes_on = sample_on_host(*work->plan, *draw.demand, *draw.sampler, row, work->scratch, draw.result);
+      } catch (const failure& f) {
+        draw.result.failed.push_back({draw.demand->sequence, f.what_failed()});
+      } catch (const std::exception& e) { // of a driver's callback nothing may escape
+        draw.result.failed.push_back({draw.demand->sequence, {errc::internal, e.what(), {}}});
+      }
+      tokens[n] = draw.result.sampled.empty() ? 0 : draw.result.sampled.back().token.id;
+    }
+  });
+  for (std::size_t n = 0; n < draws.size(); ++n)
+    cuda::copy_to_device(stream_, slots_.get() + draws[n].demand->slot, tokens + n, sizeof(std::int32_t));
+}
+
+void gpu_step_sampler::collect_host_draws(sample_in_flight& d, step_result& result) {
+  if (!std::exchange(told_of_host_, true))
+    result.news = "some requests use samplers that the GPU lacks: their tokens are chosen on the host";
+  for (auto& draw : d.host->draws) {
+    const auto found = sequences_.find(draw.demand->sequence);
+    if (found == sequences_.end())
+      continue; // it ended with an earlier token
+    std::ranges::move(draw.result.sampled, std::back_inserter(result.sampled));
+    std::ranges::move(draw.result.judged, std::back_inserter(result.judged));
+    std::ranges::move(draw.result.failed, std::back_inserter(result.failed));
+    if (!draw.goes_on)
+      sequences_.erase(found);
+  }
+}
+
 void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t vocab) {
   auto rows = inputs.rows;
   const auto biases = bytes_of(rows), counts = biases + bytes_of(inputs.biases),
@@ -215,7 +283,7 @@ void gpu_step_sampler::run(const image& inputs, sample_in_flight& d, std::size_t
 step_result gpu_step_sampler::collect() {
   if (in_flight_.empty())
     throw failure(errc::internal, "there is no sample to collect");
-  const auto d = std::move(in_flight_.front());
+  auto d = std::move(in_flight_.front());
   in_flight_.pop_front();
   step_result result;
   result.step = d.plan->step;
@@ -247,6 +315,8 @@ step_result gpu_step_sampler::collect() {
   for (const auto& demand : d.plan->samples)
     if (demand.guided)
       guided_.sample(*d.plan, demand, host_logits(d), scratch_, result);
+  if (d.host)
+    collect_host_draws(d, result);
   if (host_judge::concerns(*d.plan))
     judge_.judge(*d.plan, host_logits(d), scratch_, result);
   for (auto id : d.plan->ended) {

@@ -1,8 +1,10 @@
 // Samples tokens on a GPU, on a stream of its own. Queues a step's samples behind the event that came with its logits,
 // leaves the tokens on the device for the next step, and copies them to the host, where `collect` appends them to their
 // sequences. Sequence state is that of the host's sampler; the device itself counts a token that the host does not know
-// yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. The logits of
-// groups, of sequences that follow guides and of scored prompts are copied to the host. Samples the same tokens as cpu_step_sampler.
+// yet. Guesses are sampled all at once, each as if those before it were right, and judged by `collect`. Sequences with
+// samplers that the device lacks are sampled on the host, by a callback in the stream's order, from logits copied there;
+// the tokens go back to the device. The logits of groups, of sequences that follow guides and of scored prompts are
+// copied to the host, too. Samples the same tokens as cpu_step_sampler.
 #pragma once
 
 #include "kernels/cuda/device/sampling.hpp"
@@ -39,7 +41,22 @@ public:
 private:
   struct sequence {
     sequence_state state;
-    std::int32_t in_flight = 0; // samples
+    std::int32_t in_flight = 0;                  // samples
+    std::shared_ptr<sequence_sampler> on_host{}; // used by the stream's callbacks alone; null: the device samples it
+  };
+
+  /// One demand that the host samples.
+  struct host_draw {
+    const sample_demand* demand = nullptr;
+    std::shared_ptr<sequence_sampler> sampler;
+    std::size_t row = 0; // of the copied logits
+    step_result result;  // of this demand alone
+    bool goes_on = false;
+  };
+  struct host_draws {
+    std::shared_ptr<const step_plan> plan;
+    std::vector<host_draw> draws;
+    sampling_scratch scratch;
   };
 
   struct sample_in_flight {
@@ -50,6 +67,8 @@ private:
     kernels::buffer results;                   // pinned sampled_rows
     std::vector<std::int32_t> judged_rows;     // of logits, for the host
     kernels::buffer judged_logits;             // pinned, [judged_rows.size(), vocab]
+    std::shared_ptr<host_draws> host;          // null: none
+    kernels::buffer host_logits, host_tokens;  // pinned, [rows, vocab] and [draws]
     std::shared_ptr<kernels::cuda::event> done;
   };
 
@@ -67,6 +86,8 @@ private:
                std::int32_t ahead) const;
   void fetch_logits(const step_plan& plan, const step_output& logits, sample_in_flight& d);
   host_judge::logits_fn host_logits(const sample_in_flight& d) const;
+  void draw_on_host(const step_output& logits, sample_in_flight& d);
+  void collect_host_draws(sample_in_flight& d, step_result& result);
   void run(const image& inputs, sample_in_flight& d, std::size_t vocab);
   sampled_token finish(const kernels::cuda::sampled_row& row, sequence_state& state) const;
 
@@ -83,13 +104,15 @@ private:
   std::shared_ptr<std::int32_t> slots_; // device memory, [max_sequences]
   kernels::buffer results_, edited_;    // device memory, [max_rows] and [max_rows, vocab]
   kernels::cuda::device_scratch inputs_;
-  std::vector<pinned_buffer> pinned_inputs_, pinned_results_, pinned_logits_; // lent while their use_count exceeds 1
+  std::vector<pinned_buffer> pinned_inputs_, pinned_results_, pinned_logits_,
+    pinned_tokens_; // lent while their use_count exceeds 1
   std::map<sequence_id, sequence> sequences_;
   std::deque<sample_in_flight> in_flight_;
   std::shared_ptr<guiding> how_;
   guided_sampler guided_;
   host_judge judge_;
   sampling_scratch scratch_;
+  bool told_of_host_ = false;
 };
 
 } // namespace troupe

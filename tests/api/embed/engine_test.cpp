@@ -3,6 +3,7 @@
 #include "api/embed/engine_caf.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/listener.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -114,8 +115,13 @@ generation random_generation(std::mt19937& rng) {
       s.max_tokens = 1;
       g.embed = std::vector{pooling::mean, pooling::last, pooling::cls}[rng() % 3];
       break;
+    case 3:
+    case 4:
+    case 5: testing::add_random_samplers(s, 700, rng); break;
     default: break;
   }
+  if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
+    s.watermark = nullptr;
   return g;
 }
 

@@ -90,3 +90,14 @@ TEST_CASE("without a tokenizer every token is an event without text") {
   CHECK(t.push(token(5))->token_ids == std::vector<token_id>{5});
   CHECK(t.cut(finish_reason::cancelled).finish == finish_reason::cancelled);
 }
+
+TEST_CASE("a transcript keeps the sampler's state, with which another worker group resumes it") {
+  transcript t(0, nullptr, {});
+  CHECK(t.mirostat_mu() == 0);
+  sampled_token one = token(5);
+  one.mirostat_mu = 7.5f;
+  t.push(one);
+  one.mirostat_mu = 6.25f;
+  t.push(one);
+  CHECK(t.mirostat_mu() == 6.25f);
+}

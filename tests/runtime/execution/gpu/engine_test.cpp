@@ -1,6 +1,7 @@
 // The whole engine on the emulated GPU: tokens do not depend on the order in which streams progress.
 #include "tests/actors/faulty_device.hpp"
 #include "tests/runtime/execution/gpu/gpu_engine.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -34,6 +35,8 @@ generation random_generation(std::mt19937& rng) {
     s.repetition_penalty = 1.3f;
   if (pick(0, 2) == 0)
     s.frequency_penalty = 0.5f;
+  if (pick(0, 2) == 0 && s.temperature > 0) // sampled on the host
+    add_random_samplers(s, 700, rng);
   return g;
 }
 

@@ -2,6 +2,7 @@
 #include "runtime/execution/cpu/cpu_step_sampler.hpp"
 #include "runtime/execution/gpu/gpu_step_sampler.hpp"
 #include "tests/emulation/cuda/queues.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <doctest/doctest.h>
 
@@ -56,6 +57,8 @@ sampling_params random_params(std::mt19937& rng) {
     p.logit_bias = {{3, 2.f}, {11, -50.f}};
   if (pick(0, 2) == 0)
     p.stop_token_ids = {17};
+  if (pick(0, 2) == 0 && p.temperature > 0) // sampled on the host
+    testing::add_random_samplers(p, vocab, rng);
   return p;
 }
 
@@ -113,7 +116,9 @@ TEST_CASE("samples queued before the last token is known equal those of the host
 
     const auto collect = [&](int step) {
       sampled.wait_for(step + 1);
-      const auto got = on_device.collect();
+      auto got = on_device.collect();
+      std::ranges::stable_sort(got.sampled, {}, &sequence_sample::slot); // those of the host come last
+      std::ranges::stable_sort(got.failed, {}, &failed_sample::sequence);
       const auto& want = expected[static_cast<std::size_t>(step)];
       CAPTURE(step);
       CHECK(got.step == want.step);

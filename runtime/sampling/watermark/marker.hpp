@@ -1,0 +1,36 @@
+// Marks the tokens of one sequence as they are chosen. Its state is a function of the generated tokens. A place is
+// marked if the tokens that it depends on were generated: whoever checks a text does not have the prompt.
+#pragma once
+
+#include "runtime/sampling/candidates.hpp"
+#include "runtime/sampling/watermark/watermark.hpp"
+
+#include <memory>
+#include <optional>
+#include <unordered_set>
+
+namespace troupe::watermarks {
+
+class marker {
+public:
+  explicit marker(std::shared_ptr<const options> o) : options_(std::move(o)) {}
+
+  /// A token was generated.
+  void append(token_id id);
+
+  /// Of green lists: favours the next token's. Takes constant time for each id of the vocabulary.
+  void favour_green(std::span<float> logits) const;
+
+  /// Of Gumbel: the token that the key chooses in place of a random number. Nothing where an equal context was there
+  /// before, as the same numbers twice would change the distribution, or where there is none yet.
+  std::optional<token_id> choose(candidates& tokens) const;
+
+private:
+  std::optional<place> next() const;
+
+  std::shared_ptr<const options> options_;
+  std::vector<token_id> recent_;           // generated, the last `width`
+  std::unordered_set<std::uint64_t> used_; // seeds that have chosen a token
+};
+
+} // namespace troupe::watermarks
