@@ -74,13 +74,15 @@ private:
 
   void finish_step(const step_result& result) {
     const auto now = self_->clock().now();
-    const auto since = busy_since_ ? now - *std::exchange(busy_since_, now) : clock::duration(0);
-    if (const auto step = times_.finished(result, now))
+    const std::chrono::duration<double, std::milli> since = busy_since_ ? now - *std::exchange(busy_since_, now)
+                                                                        : clock::duration(0);
+    const auto step = times_.finished(result, now);
+    if (step)
       if (auto news = scheduler_.observe(step->shape, step->ms); !news.empty())
         tell_engine(std::move(news));
     if (!result.news.empty())
       tell_engine(result.news);
-    scheduler_.finished(result, std::chrono::duration<double, std::milli>(since).count());
+    scheduler_.finished(result, since.count(), step ? step->ms : since.count());
     if (scheduler_.idle())
       busy_since_.reset();
     plan_step();

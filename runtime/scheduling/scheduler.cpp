@@ -164,7 +164,7 @@ scheduler::decoding_step scheduler::decoding() {
     found.sequences.push_back({s->id, std::max(s->last_row - s->planned - 1, 0)});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
-  found.step.sequences = static_cast<int>(found.sequences.size());
+  found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());
   return found;
 }
 
@@ -360,12 +360,15 @@ void scheduler::end(sequence_id id) {
   changed();
 }
 
-void scheduler::finished(const step_result& result, double ms) {
+void scheduler::finished(const step_result& result, double ms, double computed_ms) {
   --steps_in_flight_;
   book(result);
   if (proposer_ && !plain_steps_.empty()) {
-    proposer_->finished(plain_steps_.front(), ms);
+    auto step = plain_steps_.front();
     plain_steps_.pop_front();
+    step.ms = ms;
+    step.computed_ms = computed_ms;
+    proposer_->finished(step);
   }
   for (auto& failed : result.failed)
     if (groups_.contains(failed.sequence.request))
@@ -492,10 +495,9 @@ void scheduler::drop(sequence& s, group& g) {
 std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
 
 double scheduler::expected_ms(int rows) const {
-  const double sequences = std::max<double>(static_cast<double>(running_.size()), 1);
   return cost_.expected_ms({.rows = static_cast<double>(rows),
                             .logit_rows = static_cast<double>(rows),
-                            .attended = context_ / sequences * rows,
+                            .attended = context_ / std::max(decoding_, 1) * rows,
                             .read = context_});
 }
 

@@ -100,8 +100,9 @@ public:
   /// Whether any sequence or group of a step follows a guide: its sampler should prepare.
   static bool follows_guides(const step_plan& plan);
 
-  /// Appends the tokens that a step has sampled. `ms`: since the end of the step before it, or since it could begin.
-  void finished(const step_result& result, double ms = 0);
+  /// Appends the tokens that a step has sampled. `ms`: since the end of the step before it, or since it could begin;
+  /// `computed_ms`: of these, what `observe` was told.
+  void finished(const step_result& result, double ms = 0, double computed_ms = 0);
 
   /// The same of a late result: of sequences and groups that steps have deferred.
   void finished_late(const step_result& result);
@@ -251,6 +252,7 @@ private:
   step_cost cost_;
   step_budget step_budget_;
   double context_ = 0; // positions of the sequences that decode
+  int decoding_ = 0;   // these sequences
   std::map<sequence_id, sequence> sequences_;
   std::map<std::uint64_t, group> groups_;         // by request
   queue running_, waiting_, paused_;              // paused_: those that do not run
@@ -280,7 +282,7 @@ private:
 
   std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
   std::int32_t steps_in_flight_ = 0;
-  std::deque<plain_step> plain_steps_; // of the steps in flight, without their guesses
+  std::deque<finished_step> plain_steps_; // those in flight, without their guesses
   scheduler_counters counters_;
 };
 

@@ -11,18 +11,28 @@ namespace {
 // Deviations are relative to the time of a step.
 constexpr double noise = 0.1;         // of one measurement
 constexpr double first_noise = 0.5;   // of the first one of its size: it touches memory for the first time
-constexpr double common_drift = 0.02; // of the whole machine, per step: followed within about five steps
-constexpr double own_drift = 0.02;    // of one coefficient, per step
+constexpr double common_drift = 0.03; // of the whole machine, per step: followed within about five steps
+constexpr double own_drift = 0.01;    // of one coefficient, per step
 constexpr double kinship = 0.7;       // correlation of neighbouring knots
 constexpr double certainty = 0.25;
 constexpr double most_deviations = 3;
 constexpr double error_memory = 0.95;
 constexpr double usual_memory = 0.95;
 
-// The prior, until steps of such sizes were seen: steps of 16 rows take twice as long as steps of none.
+// Until steps of such sizes were seen, steps of 16 rows take twice as long as steps of none.
 constexpr double knee = 16;
-constexpr double logit_row_cost = 0.1, logit_row_deviation = 0.3; // of what a row costs
-constexpr double position_deviation = 1.0 / 1024;                 // of what a row costs
+constexpr double shape_share = 0.2; // of what is uncertain then; the rest is the speed of the machine
+
+/// What is believed of a coefficient that is not a knot, in terms of what a row costs beyond the knee.
+struct belief {
+  double value, deviation;
+};
+constexpr std::array<belief, 3> beliefs{{
+  {0.1, 0.3},      // a row with logits
+  {0, 1.0 / 1024}, // a position attended
+  {0, 1.0 / 1024}, // a position read
+}};
+constexpr double belief_steps = 100; // steps with a belief count as one measurement of it
 
 constexpr auto count = step_cost::knots.size();
 
@@ -56,6 +66,14 @@ step_shape& step_shape::operator+=(const step_shape& more) {
   return *this;
 }
 
+step_shape& step_shape::operator-=(const step_shape& less) {
+  rows -= less.rows;
+  logit_rows -= less.logit_rows;
+  attended -= less.attended;
+  read -= less.read;
+  return *this;
+}
+
 step_shape shape_of(std::int32_t position, std::int32_t rows, std::int32_t logit_rows) {
   const double first = position, n = rows;
   return {n, static_cast<double>(logit_rows), n * first + n * (n + 1) / 2, first + n};
@@ -67,6 +85,12 @@ step_shape shape_of(const step_plan& plan) {
     all += shape_of(s.first_position, s.rows, 0);
   all.logit_rows = static_cast<double>(plan.logit_rows.size());
   return all;
+}
+
+step_shape shape_of_guesses(std::int32_t position, std::int32_t rows) {
+  auto shape = shape_of(position, rows, rows);
+  shape.read = rows; // the others' context is read with them
+  return shape;
 }
 
 step_cost::vector step_cost::features(const step_shape& step) {
@@ -89,7 +113,8 @@ void step_cost::observe(const step_shape& step, double ms) {
   if (!known())
     start(step, ms);
   drift();
-  update(features(step), ms);
+  recall_beliefs();
+  learn(features(step), ms);
   restrict_to_sense();
   if (step.rows >= kernels::block_tokens) {
     const auto follow = [](double& mean, double value) { mean += (1 - usual_memory) * (value - mean); };
@@ -101,21 +126,43 @@ void step_cost::observe(const step_shape& step, double ms) {
   ++summary_.steps;
 }
 
+step_cost::estimate step_cost::estimate_of(const vector& sum, const matrix& spread) const {
+  estimate e;
+  for (std::size_t i = 0; i < size; ++i) {
+    e.value += sum[i] * mean_[i];
+    for (std::size_t j = 0; j < size; ++j)
+      e.covariance[i] += spread[i][j] * sum[j];
+    e.variance += sum[i] * e.covariance[i];
+  }
+  return e;
+}
+
+// A sum of coefficients was found to be more by `error`, of that `variance`: changes all as is likeliest.
+void step_cost::correct(const estimate& of, double error, double variance, matrix& spread) {
+  for (std::size_t i = 0; i < size; ++i)
+    mean_[i] += of.covariance[i] * error / variance;
+  for (std::size_t i = 0; i < size; ++i)
+    for (std::size_t j = 0; j < size; ++j)
+      spread[i][j] -= of.covariance[i] * of.covariance[j] / variance;
+}
+
+/// What a row costs beyond the knee, if the knee is where it is believed to be.
+double step_cost::row_ms() const { return std::max(mean_[0] + mean_[logits], 1e-6) / knee; }
+
 void step_cost::start(const step_shape& step, double ms) {
   const auto shape = [](double rows) { return 1 + rows / knee; };
   const auto scale = ms / shape(step.rows);
-  const auto row = scale / knee;
   for (std::size_t i = 0; i < count; ++i)
     mean_[i] = scale * shape(rows_at(i));
-  // Half of the uncertainty is the machine's, half that of its shape.
   for (std::size_t i = 0; i < count; ++i)
     for (std::size_t j = 0; j < count; ++j)
-      spread_[i][j] = mean_[i] * mean_[j] * (0.5 + 0.5 * kinship_of(i, j));
-  mean_[logits] = logit_row_cost * row;
-  prior_deviation_[logits] = logit_row_deviation * row;
-  prior_deviation_[attended] = prior_deviation_[read] = position_deviation * row;
-  for (auto i : {logits, attended, read})
-    spread_[i][i] = prior_deviation_[i] * prior_deviation_[i];
+      spread_[i][j] = mean_[i] * mean_[j] * (1 - shape_share + shape_share * kinship_of(i, j));
+  const auto row = row_ms();
+  for (std::size_t i = 0; i < beliefs.size(); ++i) {
+    const auto deviation = beliefs[i].deviation * row;
+    mean_[logits + i] = beliefs[i].value * row;
+    spread_[logits + i][logits + i] = deviation * deviation;
+  }
 }
 
 void step_cost::drift() {
@@ -126,11 +173,14 @@ void step_cost::drift() {
         both += own_drift * own_drift * kinship_of(i, j);
       spread_[i][j] += both * mean_[i] * mean_[j];
     }
-  for (auto i : {logits, attended, read})
-    spread_[i][i] += own_drift * own_drift * prior_deviation_[i] * prior_deviation_[i];
+  const auto row = row_ms();
+  for (std::size_t i = 0; i < beliefs.size(); ++i) {
+    const auto deviation = own_drift * beliefs[i].deviation * row;
+    spread_[logits + i][logits + i] += deviation * deviation;
+  }
   // What is not observed for long becomes no more uncertain than it was at first.
   for (std::size_t i = 0; i < size; ++i) {
-    const auto most = std::max(mean_[i], prior_deviation_[i]);
+    const auto most = i < count ? mean_[i] : std::max(mean_[i], beliefs[i - logits].deviation * row);
     if (spread_[i][i] <= most * most)
       continue;
     const auto shrink = most / std::sqrt(spread_[i][i]);
@@ -141,29 +191,29 @@ void step_cost::drift() {
   }
 }
 
-void step_cost::update(const vector& h, double ms) {
-  double expected = 0, variance = 0;
-  vector gain{};
-  for (std::size_t i = 0; i < size; ++i) {
-    expected += h[i] * mean_[i];
-    for (std::size_t j = 0; j < size; ++j)
-      gain[i] += spread_[i][j] * h[j];
-    variance += h[i] * gain[i];
+// What measurements leave open would follow their noise to anywhere.
+void step_cost::recall_beliefs() {
+  const auto row = row_ms();
+  for (std::size_t i = 0; i < beliefs.size(); ++i) {
+    vector one{};
+    one[logits + i] = 1;
+    const auto now = estimate_of(one, spread_);
+    const auto deviation = beliefs[i].deviation * row;
+    correct(now, beliefs[i].value * row - now.value, now.variance + belief_steps * deviation * deviation, spread_);
   }
+}
+
+void step_cost::learn(const vector& h, double ms) {
+  const auto expected = estimate_of(h, spread_);
   bool first = false;
   for (std::size_t i = 0; i < count; ++i)
     if (h[i] >= 0.3 && !observed_[i])
       first = observed_[i] = true;
-  const auto deviation = (first ? first_noise : noise) * expected;
-  variance += deviation * deviation;
-  const auto error = ms - expected, limit = most_deviations * std::sqrt(variance);
-  const auto believed = std::clamp(error, -limit, limit) / variance;
-  for (std::size_t i = 0; i < size; ++i)
-    mean_[i] += gain[i] * believed;
-  for (std::size_t i = 0; i < size; ++i)
-    for (std::size_t j = 0; j < size; ++j)
-      spread_[i][j] -= gain[i] * gain[j] / variance;
-  const auto relative = std::abs(error) / std::max(expected, 1e-9);
+  const auto deviation = (first ? first_noise : noise) * expected.value;
+  const auto variance = expected.variance + deviation * deviation;
+  const auto error = ms - expected.value, limit = most_deviations * std::sqrt(variance);
+  correct(expected, std::clamp(error, -limit, limit), variance, spread_);
+  const auto relative = std::abs(error) / std::max(expected.value, 1e-9);
   summary_.error += (1 - error_memory) * (std::min(relative, 1.0) - summary_.error);
 }
 
@@ -174,21 +224,8 @@ void step_cost::update(const vector& h, double ms) {
 void step_cost::restrict_to_sense() {
   auto spread = spread_;
   const auto make_zero = [&](const vector& sum) {
-    vector change{};
-    double value = 0, variance = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      value += sum[i] * mean_[i];
-      for (std::size_t j = 0; j < size; ++j)
-        change[i] += spread[i][j] * sum[j];
-      variance += sum[i] * change[i];
-    }
-    if (!(variance > 0))
-      return;
-    for (std::size_t i = 0; i < size; ++i) {
-      mean_[i] -= change[i] * value / variance;
-      for (std::size_t j = 0; j < size; ++j)
-        spread[i][j] -= change[i] * change[j] / variance;
-    }
+    if (const auto e = estimate_of(sum, spread); e.variance > 0)
+      correct(e, -e.value, e.variance, spread);
   };
   std::size_t top = count - 1;
   while (top > 0 && !observed_[top])
@@ -216,8 +253,8 @@ void step_cost::restrict_to_sense() {
       if (smaller)
         sum[*smaller] = -1;
     };
-    for (auto i : {logits, attended, read})
-      consider(mean_[i], prior_deviation_[i], i, std::nullopt);
+    for (std::size_t i = 0; i < beliefs.size(); ++i)
+      consider(mean_[logits + i], beliefs[i].deviation * row_ms(), logits + i, std::nullopt);
     for (std::size_t i = 1; i < count; ++i)
       consider(mean_[i] - mean_[i - 1], std::sqrt(spread_[i][i]), i, i - 1);
     if (worst == tolerance)

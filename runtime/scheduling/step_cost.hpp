@@ -6,6 +6,10 @@
 // the same) and linear in the rest. A Kalman filter estimates all coefficients together. Its process noise lets the
 // whole machine become faster or slower at once, and single coefficients drift more slowly; errors beyond three
 // standard deviations count as three. O(1) and without allocation.
+//
+// While a load only decodes, rows, rows with logits and context grow together, and no step tells which of them takes
+// the time. So what a logit row and a position cost is weakly believed anew before every step, as a share of what a
+// row costs: rows carry what is left open, and guesses, which are such rows, are expected to take what rows take.
 #pragma once
 
 #include "runtime/scheduling/step.hpp"
@@ -24,12 +28,16 @@ struct step_shape {
   double read = 0;       // positions of K/V read, summed over sequences
 
   step_shape& operator+=(const step_shape& more);
+  step_shape& operator-=(const step_shape& less);
   friend step_shape operator+(step_shape a, const step_shape& b) { return a += b; }
 };
 
 /// `rows` rows of one sequence, from `position` on.
 step_shape shape_of(std::int32_t position, std::int32_t rows, std::int32_t logit_rows);
 step_shape shape_of(const step_plan& plan);
+
+/// `rows` rows, all with logits, behind others of the same sequence that end before `position`.
+step_shape shape_of_guesses(std::int32_t position, std::int32_t rows);
 
 /// The model as numbers, for metrics and the log.
 struct step_cost_summary {
@@ -80,16 +88,26 @@ public:
 private:
   static constexpr std::size_t logits = knots.size(), attended = logits + 1, read = logits + 2, size = logits + 3;
   using vector = std::array<double, size>;
+  using matrix = std::array<vector, size>;
+
+  /// A sum of coefficients as estimated: its value, the variance of that, and its covariance with each coefficient.
+  struct estimate {
+    double value = 0, variance = 0;
+    vector covariance{};
+  };
 
   static vector features(const step_shape& step);
+  estimate estimate_of(const vector& sum, const matrix& spread) const;
+  void correct(const estimate& of, double error, double variance, matrix& spread);
+  double row_ms() const;
   void start(const step_shape& step, double ms);
   void drift();
-  void update(const vector& h, double ms);
+  void recall_beliefs();
+  void learn(const vector& h, double ms);
   void restrict_to_sense();
 
-  vector mean_{};                     // ms of steps of `knots` rows; ms for each of the other features
-  std::array<vector, size> spread_{}; // covariance
-  vector prior_deviation_{};          // of the coefficients that are not knots
+  vector mean_{};   // ms of steps of `knots` rows; ms for each of the other features
+  matrix spread_{}; // covariance
   std::array<bool, knots.size()> observed_{};
   std::int32_t most_rows_ = 0;
   step_shape usual_; // of recent steps of many rows; `attended` is for each row

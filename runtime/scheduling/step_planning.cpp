@@ -428,10 +428,12 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   if (!plan->samples.empty())
     last_sampling_step_ = plan->step;
   if (proposer_) {
-    int guesses = 0;
+    auto shape = shape_of(*plan);
     for (const auto& sample : plan->samples)
-      guesses += sample.guesses;
-    plain_steps_.push_back({static_cast<int>(plan->tokens.size()) - guesses, static_cast<int>(plan->samples.size())});
+      if (const auto* s = find(sample.sequence); s && sample.guesses > 0)
+        shape -= shape_of_guesses(s->known(), sample.guesses);
+    plain_steps_.push_back({.plain = {static_cast<int>(shape.rows), static_cast<int>(plan->samples.size())},
+                            .expected_ms = cost_.expected_ms(shape)});
   }
   ++steps_in_flight_;
   ++counters_.steps;

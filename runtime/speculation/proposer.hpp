@@ -29,6 +29,14 @@ struct plain_step {
   int sequences = 0; // that decode: each gains one token
 };
 
+/// A step whose tokens have arrived.
+struct finished_step {
+  plain_step plain;
+  double ms = 0;          // since the end of the step before it, or since it could begin
+  double computed_ms = 0; // of these, what step_cost learns from
+  double expected_ms = 0; // to be computed without its guesses, as expected when it was planned; 0: nothing was known
+};
+
 /// A sequence of a step being planned that decodes: all but its last known token are computed.
 struct decoding_sequence {
   sequence_id id;
@@ -66,8 +74,8 @@ public:
   /// Tokens that a sequence has gained in a step in which it had no guesses.
   virtual void append(sequence_id id, std::span<const token_id> tokens) = 0;
 
-  /// A step is over, `ms` after the one before it, or after it could begin. After the calls of `judged` and `append`.
-  virtual void finished(const plain_step& step, double ms) = 0;
+  /// A step is over. After the calls of `judged` and `append`.
+  virtual void finished(const finished_step& step) = 0;
 };
 
 } // namespace troupe

@@ -12,11 +12,8 @@ constexpr double prior_weight = 2;      // judged guesses that an expectation co
 constexpr double sequence_decay = 0.96; // of a judged guess per later one
 constexpr double overall_decay = 0.98;
 constexpr int least_patience = 8, most_patience = 256; // tokens
-constexpr double fixed_inertia = 0.5,
-                 slope_inertia = 0.02; // how much evidence moves a prolongation from what is expected
-constexpr double least_slope = 0.02, most_slope = 32;
 constexpr double most_retry_stake = 0.5; // of a step without guesses: what one more row is believed to take at most
-constexpr double time_decay = 0.97;      // of a measured step per later one
+constexpr double gap_decay = 0.9;        // of a measured gap per later one
 constexpr double most_loss = 4;          // of one step, in steps without guesses: more is an accident
 constexpr double most_allowance = 8, least_allowance = -1;
 constexpr double most_staked = 0.5;        // of the allowance, on one step
@@ -31,9 +28,10 @@ void speculation_policy::tally::add(std::size_t right, bool wrong, double decay)
   }
 }
 
-void speculation_policy::excess::add(double value) {
-  weight = weight * time_decay + 1;
-  ms += (value - ms) / weight;
+// Starts from none, which counts as one measurement.
+void speculation_policy::gap::add(double value) {
+  weight = weight * gap_decay + 1;
+  ms += (value - ms) / (weight + 1);
 }
 
 double speculation_policy::acceptance(sequence_id id, std::size_t source, std::size_t grade) const {
@@ -50,32 +48,13 @@ bool speculation_policy::due(sequence_id id) const {
   return s != sequences_.end() && s->second.idle >= s->second.patience;
 }
 
-void speculation_policy::prolongation::add(double expected, double measured) {
-  for (auto* sum : {&n_, &x_, &xx_, &y_, &xy_})
-    *sum *= time_decay;
-  n_ += 1, x_ += expected, xx_ += expected * expected, y_ += measured, xy_ += expected * measured;
-  // Ridge regression towards (0, 1).
-  const auto a = n_ + fixed_inertia, b = x_, d = xx_ + slope_inertia;
-  const auto p = y_, q = xy_ + slope_inertia;
-  slope_ = std::clamp((a * q - b * p) / (a * d - b * b), least_slope, most_slope);
-  fixed_ = (p - b * slope_) / a;
-  if (fixed_ < 0) {
-    fixed_ = 0;
-    slope_ = std::clamp(q / d, least_slope, most_slope);
-  }
-}
-
-double speculation_policy::overhead_ms(const plain_step& step, const step_cost_fn& cost) const {
-  return prolongation_.fixed() * unit_ms(step, cost);
-}
-
-// What the rows of guesses are expected to take: never more than in a step of their own.
+// Never more than in steps of their own.
 double speculation_policy::added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const {
   return std::clamp(cost(step.rows + guesses) - cost(step.rows), 0.0, guesses * unit_ms(step, cost));
 }
 
 double speculation_policy::unit_ms(const plain_step& step, const step_cost_fn& cost) const {
-  return std::max(cost(step.sequences) + plain_excess_.ms, 1e-3);
+  return std::max(cost(step.sequences) + ahead_gap_.ms, 1e-3);
 }
 
 std::vector<int> speculation_policy::plan(const plain_step& step, const step_cost_fn& cost,
@@ -99,7 +78,7 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
   const double base_ms = unit_ms(step, cost);
   double best_rate = step.sequences / base_ms * (1 + settings_.least_gain);
   double tokens = step.sequences;
-  const double overhead = overhead_ms(step, cost);
+  const double overhead = overhead_ms();
   double rows_ms = 0; // monotonous, though estimates may not be
   double pass_ms = 0;
   std::vector<std::size_t> order;
@@ -112,7 +91,7 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     const auto& option = options[c.option];
     order.push_back(c.option);
     tokens += c.probability;
-    rows_ms = std::max(rows_ms, prolongation_.slope() * added_ms(step, cost, static_cast<int>(order.size())));
+    rows_ms = std::max(rows_ms, added_ms(step, cost, static_cast<int>(order.size())));
     pass_ms = std::max(pass_ms, option.pass_ms * c.depth);
     const auto stake = overhead + rows_ms + pass_ms;
     if (stake > most_staked * allowance_ * base_ms)
@@ -127,14 +106,19 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
   }
   for (std::size_t i = 0; i < best; ++i)
     ++counts[order[i]];
-  // Retries, of as few sequences as cost little beside the others, if the allowance pays for them.
+  // Retries, of as few sequences as cost little beside the others, if the allowance pays for them. Where even a right
+  // guess is expected to lose, they are as rare as can be.
   auto left = std::min<std::ptrdiff_t>(room - static_cast<std::ptrdiff_t>(best), 1 + step.sequences / 16);
+  const auto retry_ms = std::min(added_ms(step, cost, 1), most_retry_stake * base_ms);
   double staked = best > 0 ? 0 : overhead;
   for (std::size_t i = 0; i < options.size() && left > 0; ++i) {
-    if (counts[i] > 0 || options[i].most == 0 || !due(options[i].sequence))
+    const auto& option = options[i];
+    if (counts[i] > 0 || option.most == 0 || !due(option.sequence))
       continue;
-    staked += std::min(prolongation_.slope() * added_ms(step, cost, 1), most_retry_stake * base_ms) +
-      options[i].pass_ms;
+    const auto for_all = overhead + option.pass_ms + retry_ms * step.sequences; // to gain a token each
+    if (base_ms < for_all * (1 + settings_.least_gain) && sequences_.at(option.sequence).idle < most_patience)
+      continue;
+    staked += retry_ms + option.pass_ms;
     if (staked > allowance_ * base_ms)
       break;
     counts[i] = 1;
@@ -160,19 +144,18 @@ void speculation_policy::plain(sequence_id id) {
     s->second.idle = std::min(s->second.idle + 1, most_patience);
 }
 
-void speculation_policy::finished(const measured_step& step, const step_cost_fn& cost) {
-  if (step.plain.sequences == 0)
+void speculation_policy::finished(const measured_step& measured, const step_cost_fn& cost) {
+  const auto& step = measured.step;
+  if (step.plain.sequences == 0 || !(step.expected_ms > 0))
     return;
-  const auto expected = cost(step.plain.rows);
   const auto unit = unit_ms(step.plain, cost);
-  const auto plain_ms = expected + plain_excess_.ms;
-  const auto ms = std::min(step.ms, plain_ms + most_loss * unit); // beyond: an accident
-  if (step.guesses > 0 || step.held || step.drawing_ms > 0) {
-    prolongation_.add(added_ms(step.plain, cost, step.guesses) / unit, (ms - step.drawing_ms - plain_ms) / unit);
-    allowance_ += static_cast<double>(step.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
-  } else {
-    plain_excess_.add(ms - expected);
-  }
+  const auto most = most_loss * unit;
+  const bool ahead = measured.guesses == 0 && !measured.held && measured.drawing_ms == 0;
+  (ahead ? ahead_gap_ : held_gap_).add(std::clamp(step.ms - measured.drawing_ms - step.computed_ms, -most, most));
+  const auto plain_ms = step.expected_ms + ahead_gap_.ms;
+  const auto ms = std::min(step.ms, plain_ms + most);
+  if (!ahead)
+    allowance_ += static_cast<double>(measured.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
   if (allowance_ < settings_.allowance)
     allowance_ = std::min(allowance_ + settings_.share * ms / unit, settings_.allowance);
   allowance_ = std::clamp(allowance_, least_allowance, most_allowance);

@@ -1,16 +1,18 @@
 // Decides how many guesses each sequence of a step gets: as many as yield the most expected tokens per millisecond, at
-// measured rates of acceptance and the measured cost of rows. Single-threaded.
+// measured rates of acceptance, by what step_cost says of rows. Single-threaded.
 //
-// Guesses that lose are bounded twice. Whoever gets none is tried again with one guess, after ever more tokens. And an
-// allowance, counted in steps of the decoding rows alone, pays for what guesses lose: it grows by a small share of the time and by
-// what guesses gain, up to a limit. No step stakes more than a part of it. So whatever the estimates say, measured losses
-// stay below that share.
+// Estimates may be wrong, so guesses that lose are bounded twice. Whoever gets none is tried again with one guess, after
+// ever more tokens. And an allowance, counted in steps of the decoding rows alone, pays for what guesses lose: it grows
+// by a small share of the time and by what guesses gain, up to a limit, and no step stakes more than a part of it. So
+// measured losses stay below that share. The one cost measured here is that of not planning a step ahead, of which
+// step_cost, which knows what steps compute, learns nothing.
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"
 #include "runtime/speculation/proposer.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -33,10 +35,9 @@ struct guess_option {
 
 /// What is known of a step when its tokens have arrived.
 struct measured_step {
-  plain_step plain;
+  finished_step step;
   int guesses = 0, accepted = 0;
-  double ms = 0; // from the end of the step before, or from when it could begin; the drawing of guesses included
-  double drawing_ms = 0; // of these, until the guesses were drawn
+  double drawing_ms = 0; // of step.ms, until the guesses were drawn
   bool held = false;     // it was not planned ahead, in the hope of guesses
 };
 
@@ -79,11 +80,11 @@ public:
   /// A step is over. `cost`: as for `plan`.
   void finished(const measured_step& step, const step_cost_fn& cost);
 
-  /// Milliseconds by which a step with guesses takes longer than its rows, compared with one without: it cannot be
-  /// planned before the step before it is judged.
-  double overhead_ms(const plain_step& step, const step_cost_fn& cost) const;
+  /// Milliseconds by which a step takes longer because it cannot be planned before the step before it is judged.
+  double overhead_ms() const { return std::max(held_gap_.ms - ahead_gap_.ms, 0.0); }
 
-  /// Milliseconds of a step of the decoding rows alone.
+  /// Milliseconds that guesses add to a step, and those of a step of the decoding rows alone.
+  double added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const;
   double unit_ms(const plain_step& step, const step_cost_fn& cost) const;
 
   /// Whether a sequence has had no guesses for so long that it is to be tried again.
@@ -106,35 +107,18 @@ private:
     int patience = 8;                                              // it is tried again when idle for so many tokens
   };
 
-  /// Mean by which plain steps take longer than expected, recent ones counting more.
-  struct excess {
+  /// Mean time between two steps in which nothing is computed, recent ones counting more.
+  struct gap {
     double ms = 0, weight = 0;
     void add(double value);
   };
-
-  /// How long guesses really prolong steps: a fixed part, and a part of what their rows are expected to take. Least
-  /// squares over recent steps, in units of plain steps, that start from the expectation: the model of costs may know
-  /// nothing of such steps yet.
-  class prolongation {
-  public:
-    void add(double expected, double measured);
-    double fixed() const { return fixed_; }
-    double slope() const { return slope_; }
-
-  private:
-    double fixed_ = 0, slope_ = 1;
-    double n_ = 0, x_ = 0, xx_ = 0, y_ = 0, xy_ = 0; // decayed sums
-  };
-
-  double added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const;
 
   settings settings_;
   double allowance_;
   tallies overall_{};
   std::array<std::array<double, drafter::grades>, sources> priors_;
   std::map<sequence_id, sequence> sequences_;
-  excess plain_excess_;
-  prolongation prolongation_;
+  gap ahead_gap_, held_gap_; // before steps that were planned ahead, and that were not
 };
 
 } // namespace troupe

@@ -131,7 +131,7 @@ bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d
   const auto unit = policy_.unit_ms(step, cost_);
   constexpr int guesses = 3;
   const auto tokens = 1 + expected_tokens(policy_.acceptance(d.id, draft, 0), guesses);
-  const auto ms = unit + guesses * pass_ms_ + std::max(cost_(step.rows + guesses) - cost_(step.rows), 0.0);
+  const auto ms = unit + guesses * pass_ms_ + policy_.added_ms(step, cost_, guesses);
   const auto gained = left * (unit - ms / tokens) / step.sequences;
   return gained > least_catch_up_return * static_cast<double>(s.lag) * row_ms_;
 }
@@ -309,9 +309,12 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
   gain(found->second, tokens);
 }
 
-void speculator::finished(const plain_step& step, double ms) {
-  if (!sequences_.empty() || guesses_ > 0)
-    policy_.finished({step, guesses_, accepted_, std::max(ms - catch_up_ms_, 0.0), drawing_ms_, held_}, cost_);
+void speculator::finished(const finished_step& step) {
+  if (!sequences_.empty() || guesses_ > 0) {
+    auto own = step;
+    own.ms = std::max(step.ms - catch_up_ms_, 0.0);
+    policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
+  }
   waits_.reset();
   held_ = guesses_ > 0; // the next one is not planned ahead either
   guesses_ = accepted_ = 0;

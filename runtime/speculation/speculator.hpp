@@ -51,7 +51,7 @@ public:
                                              int room) override;
   std::size_t judged(sequence_id id, std::span<const token_id> choices) override;
   void append(sequence_id id, std::span<const token_id> tokens) override;
-  void finished(const plain_step& step, double ms) override;
+  void finished(const finished_step& step) override;
 
   const speculation_counters& counters() const { return counters_; }
   const speculation_policy& policy() const { return policy_; }

@@ -85,6 +85,10 @@ TEST_CASE("a wrong command line is reported in one line, with exit status 2") {
     told({"run", "hi", "--itl-target", "-5ms"}) ==
     "troupe: --itl-target: must be a time from 0.1ms to 600s such as 80ms or 0.2s, found `-5ms` (`troupe run --help` "
     "shows how)");
+  for (const std::string bad : {"0", "-0", "soon", "nan", "80us", "1e400ms", "601s"})
+    CHECK(told({"serve", "--itl-target", bad}) ==
+          "troupe: --itl-target: must be a time from 0.1ms to 600s such as 80ms or 0.2s, found `" + bad +
+            "` (`troupe serve --help` shows how)");
   CHECK(told({"run", "hi", "--threads", "1", "--temperature", "0.5x"}) ==
         "troupe: --temperature: must be a number from 0 to 2, found `0.5x` (`troupe run --help` shows how)");
   CHECK(told({"bench", "model", "--batch", "1,none"}) ==

@@ -1,9 +1,7 @@
-// The engine through its public interface: golden results, schedule invariance over random workloads, cancellation,
-// flow control, stopping. The model is small, the worker group is real.
+// The engine through its public interface: cancellation, flow control, stopping, news. The model is small, the worker
+// group is real.
 #include "api/embed/engine_caf.hpp"
-#include "kernels/cpu/cpu_backend.hpp"
-#include "tests/listener.hpp"
-#include "tests/runtime/sampling/processors/random_samplers.hpp"
+#include "tests/api/embed/small_engine.hpp"
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -11,229 +9,12 @@
 #include <caf/typed_event_based_actor.hpp>
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <future>
-#include <random>
 #include <thread>
 
 using namespace troupe;
 using namespace troupe::testing;
-
-namespace {
-
-engine_options small(const std::string& name = "llama-gqa") {
-  engine_options o;
-  o.model = golden(name);
-  o.kv_cache_bytes = 16 << 20;
-  o.max_context = 512;
-  o.compute.threads = 1;
-  return o;
-}
-
-generation ask(std::vector<token_id> prompt, int max_tokens) {
-  generation g;
-  g.prompt = std::move(prompt);
-  g.sampling.temperature = 0;
-  g.sampling.max_tokens = max_tokens;
-  return g;
-}
-
-heard run(const engine& e, generation g) {
-  listener l;
-  e.submit(std::move(g), l.sink());
-  REQUIRE(l.wait());
-  return l.result();
-}
-
-bool idle(const engine& e) {
-  for (int i = 0; i < 1000; ++i) {
-    auto s = e.stats();
-    if (s.running + s.waiting + s.paused == 0 && s.blocks_in_use == 0)
-      return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
-}
-
-std::vector<token_id> random_prompt(std::mt19937& rng, int length, int family) {
-  std::vector<token_id> ids(static_cast<std::size_t>(length));
-  std::mt19937 shared(static_cast<unsigned>(family));
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<token_id>(5 + (i < 60 ? shared() : rng()) % 700);
-  return ids;
-}
-
-generation random_generation(std::mt19937& rng) {
-  auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-  auto g = ask(random_prompt(rng, pick(1, 150), pick(0, 2)), pick(1, 40));
-  auto& s = g.sampling;
-  s.temperature = pick(0, 2) * 0.6f;
-  s.seed = static_cast<std::uint64_t>(pick(0, 1000));
-  s.n = pick(0, 3) == 0 ? pick(2, 3) : 1;
-  s.logprobs = pick(-1, 3);
-  s.ignore_eos = pick(0, 1) == 1;
-  if (pick(0, 1))
-    s.top_p = 0.9f;
-  if (pick(0, 1))
-    s.top_k = 20;
-  if (pick(0, 2) == 0)
-    s.repetition_penalty = 1.2f;
-  if (pick(0, 2) == 0)
-    s.presence_penalty = 0.5f;
-  if (pick(0, 3) == 0)
-    s.stop = {"e", "the"};
-  if (pick(0, 3) == 0)
-    s.prompt_logprobs = pick(0, 2);
-  switch (pick(0, 9)) {
-    case 0: { // beams, of a request that fits into few blocks
-      sampling_params beams;
-      beams.temperature = s.temperature == 0 ? 0 : 1;
-      beams.max_tokens = std::min(s.max_tokens, 20);
-      beams.num_beams = pick(1, 3);
-      beams.n = pick(1, beams.num_beams);
-      beams.logprobs = s.logprobs;
-      beams.ignore_eos = s.ignore_eos;
-      beams.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
-      if (pick(0, 2) == 0) {
-        beams.stochastic_beams = true;
-        beams.temperature = 1;
-        beams.length_penalty = 1;
-        beams.seed = s.seed;
-      } else {
-        beams.stopping = static_cast<early_stopping>(pick(0, 2));
-      }
-      s = beams;
-      g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 40));
-      break;
-    }
-    case 1:
-      s.n = pick(1, 2);
-      s.best_of = s.n + pick(0, 1);
-      s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
-      break;
-    case 2: // an embedding of the prompt
-      s = {};
-      s.max_tokens = 1;
-      g.embed = std::vector{pooling::mean, pooling::last, pooling::cls}[rng() % 3];
-      break;
-    case 3:
-    case 4:
-    case 5: testing::add_random_samplers(s, 700, rng); break;
-    default: break;
-  }
-  if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
-    s.watermark = nullptr;
-  return g;
-}
-
-/// How it is to be run in a crowd: with guesses of any kind, and with a prediction that is partly right.
-generation with_guesses(generation g, const heard& alone, std::mt19937& rng) {
-  g.sampling.speculate = std::vector{speculation::automatic, speculation::off, speculation::ngram,
-                                     speculation::lookahead}[rng() % 4];
-  if (rng() % 2 == 0 && alone.ids.contains(0)) {
-    g.prediction = alone.ids.at(0);
-    for (auto& id : g.prediction)
-      id = rng() % 8 == 0 ? token_id(7) : id;
-  }
-  return g;
-}
-
-struct numbers {
-  std::string dtype, quantize, kv_dtype;
-};
-
-/// Types of activations, weights, K and V.
-const numbers all_numbers[] = {{"f32", "none", "auto"},
-                               {"bf16", "none", "auto"},
-                               {"bf16", "none", "int8"},
-                               {"bf16", "int8", "auto"},
-                               {"bf16", "int4", "auto"}};
-
-/// Instruction sets of this machine; under slow sanitizers the fastest alone.
-std::vector<std::string> devices() {
-  auto targets = kernels::available_isas();
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  targets.erase(targets.begin(), targets.end() - 1);
-#endif
-  std::vector<std::string> all;
-  for (auto target : targets)
-    all.push_back("cpu:" + std::string(kernels::to_string(target)));
-  return all;
-}
-
-/// Twelve random requests at a time: each has the same result alone and in batches of any shape.
-void check_schedule_invariance(const numbers& types, const std::string& device) {
-  CAPTURE(types.dtype);
-  CAPTURE(types.quantize);
-  CAPTURE(types.kv_dtype);
-  CAPTURE(device);
-  auto alone = small();
-  alone.compute.dtype = types.dtype;
-  alone.compute.quantize = types.quantize;
-  alone.compute.kv_dtype = types.kv_dtype;
-  alone.compute.device = device;
-  alone.prefix_cache = false;
-  alone.speculate = speculation::off;
-  auto reference = engine::start(alone);
-  reference.wait_until_ready();
-  std::uint64_t preemptions = 0, cached_tokens = 0, accepted = 0;
-  for (unsigned seed = 1; seed <= 4; ++seed) {
-    CAPTURE(seed);
-    std::mt19937 rng(seed);
-    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-    std::vector<generation> work;
-    std::vector<heard> expected;
-    for (int i = 0; i < 12; ++i) {
-      work.push_back(random_generation(rng));
-      expected.push_back(run(reference, work.back()));
-      CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
-    }
-    auto options = alone;
-    options.speculate = speculation::automatic;
-    options.compute.threads = pick(1, 3);
-    options.step_tokens = pick(0, 1) ? pick(3, 40) : 512; // three beams must fit
-    options.max_sequences = pick(3, 12);
-    options.prefix_cache = seed % 2 == 0;
-    if (seed % 2 == 1) { // so few blocks that sequences preempt each other
-      options.max_context = 256;
-      options.kv_cache_bytes = 18 * reference.model()->kv_cache_bytes / reference.stats().blocks_total;
-    }
-    auto crowd = engine::start(options);
-    crowd.wait_until_ready();
-    std::vector<std::size_t> order(work.size());
-    std::iota(order.begin(), order.end(), 0u);
-    for (int round = 0; round < 2; ++round) { // the second finds a warm cache
-      std::shuffle(order.begin(), order.end(), rng);
-      std::vector<listener> listeners(work.size());
-      for (auto i : order) {
-        auto handle = crowd.submit(with_guesses(work[i], expected[i], rng), listeners[i].sink());
-        if (pick(0, 3) == 0) {
-          handle.pause();
-          handle.resume();
-        }
-      }
-      for (auto i : order) {
-        CAPTURE(i);
-        REQUIRE(listeners[i].wait());
-        CHECK(same(listeners[i].result(), expected[i]));
-      }
-    }
-    CHECK(idle(crowd));
-    preemptions += crowd.stats().preemptions;
-    accepted += crowd.stats().accepted_tokens;
-    cached_tokens += crowd.stats().cached_tokens;
-  }
-  CHECK(preemptions > 0);
-  CHECK(cached_tokens > 0);
-  CHECK(accepted > 0);
-}
-
-} // namespace
-
-TEST_CASE("random workloads give every request the same bits as alone") {
-  for (const auto& device : devices())
-    for (const auto& types : all_numbers)
-      check_schedule_invariance(types, device);
-}
 
 TEST_CASE("two engines live in one process, one of them in a foreign actor system") {
   caf::actor_system_config config;
@@ -462,4 +243,32 @@ TEST_CASE("a model that cannot be loaded is reported in a sentence") {
   auto e = engine::start(options);
   CHECK_THROWS_AS(e.wait_until_ready(), failure);
   CHECK(run(e, ask({1}, 1)).failed->code == errc::not_found);
+}
+
+TEST_CASE("a busy engine tells what its steps cost, and a fixed budget has nothing to tell") {
+  for (const int step_tokens : {0, 64}) {
+    std::promise<std::string> told;
+    std::atomic<int> lines = 0;
+    auto options = small();
+    options.step_tokens = step_tokens;
+    auto e = engine::start(options, [&](const load_status& s) {
+      if (!s.news.empty() && ++lines == 1)
+        told.set_value(s.news);
+    });
+    e.wait_until_ready();
+    auto g = ask({0, 54, 51}, 100);
+    g.sampling.ignore_eos = true;
+    run(e, g);
+    if (step_tokens == 0) {
+      auto line = told.get_future();
+      REQUIRE(line.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+      const auto text = line.get();
+      CHECK(text.starts_with("steps of up to "));
+      CHECK(text.find(" ms for 1,") != std::string::npos);
+      CHECK(text.find(" us for each position attended") != std::string::npos);
+      CHECK(e.status().line.find("steps of") == std::string::npos); // the status stays that of the load
+    }
+    e.stop();
+    CHECK((lines > 0) == (step_tokens == 0));
+  }
 }

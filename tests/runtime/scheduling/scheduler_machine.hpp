@@ -186,11 +186,17 @@ public:
     for (auto token : tokens)
       REQUIRE(s.all.at(s.known++) == token);
   }
-  void finished(const plain_step& step, double) override { CHECK(step.rows > 0); }
+  void finished(const finished_step& step) override {
+    CHECK(step.plain.rows > 0);
+    REQUIRE_FALSE(expected_ms.empty());
+    CHECK(step.expected_ms == doctest::Approx(expected_ms.front()));
+    expected_ms.pop_front();
+  }
 
   std::size_t sequences() const { return known_.size(); }
 
   int accepted = 0, rejected = 0;
+  std::deque<double> expected_ms; // of the steps in flight, without their guesses
 
 private:
   struct state {
@@ -437,6 +443,28 @@ private:
   void send(const std::shared_ptr<const step_plan>& plan) {
     step_times_.planned(*plan, {});
     plans_.push_back(plan);
+    if (guesses_)
+      guesses_->expected_ms.push_back(sched.cost().expected_ms(without_guesses(*plan)));
+  }
+
+  static step_shape without_guesses(const step_plan& plan) {
+    std::set<std::int32_t> guesses; // rows
+    for (const auto& d : plan.samples)
+      for (int i = 1; i <= d.guesses; ++i)
+        guesses.insert(plan.logit_rows.at(static_cast<std::size_t>(d.logit_row + i)));
+    step_shape shape;
+    for (const auto& s : plan.sequences) {
+      int end = 0; // of the positions read
+      for (int i = 0; i < s.rows; ++i)
+        if (!guesses.contains(s.first_row + i)) {
+          end = s.first_position + i + 1;
+          shape.rows += 1;
+          shape.attended += end;
+        }
+      shape.read += end;
+    }
+    shape.logit_rows = static_cast<double>(plan.logit_rows.size() - guesses.size());
+    return shape;
   }
 
   std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {

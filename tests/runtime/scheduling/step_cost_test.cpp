@@ -58,6 +58,22 @@ double mean_error_of(const step_cost& cost, plateau_machine m) {
   return sum / 200;
 }
 
+/// A sequence that decodes at `context`, with so many guesses.
+step_shape guessing(int guesses, int context) {
+  return shape_of(context, 1, 1) + shape_of_guesses(context + 1, guesses);
+}
+
+/// Times of a billion parameters by rows: where memory limits few rows, where arithmetic limits any, and in between.
+struct row_times {
+  const char* name;
+  double (*ms)(double rows);
+};
+constexpr row_times all_row_times[] = {
+  {"memory", [](double rows) { return std::max(28.0, 10 + 1.5 * rows); }},
+  {"arithmetic", [](double rows) { return 2 + 5 * rows; }},
+  {"both", [](double rows) { return 26 + 1.5 * rows; }},
+};
+
 } // namespace
 
 TEST_CASE("the shape of a step adds up over its sequences") {
@@ -214,4 +230,93 @@ TEST_CASE("larger steps than any observed are expected to go on at the last slop
   CHECK(cost.expected_ms(large) == doctest::Approx(m.exact(large)).epsilon(0.15));
   CHECK(cost.certain(64));
   CHECK_FALSE(cost.certain(256));
+}
+
+TEST_CASE("a step with guesses is expected rightly after few of them, whatever limits the machine") {
+  for (const auto& machine : all_row_times)
+    for (const double noise : {0.02, 0.1})
+      for (unsigned seed = 0; seed < 5; ++seed) {
+        CAPTURE(machine.name);
+        CAPTURE(noise);
+        CAPTURE(seed);
+        std::mt19937 chance(seed);
+        const auto time = [&](const step_shape& s) {
+          return machine.ms(s.rows) * std::exp(std::normal_distribution<>(0, noise)(chance));
+        };
+        step_cost cost;
+        cost.observe(shape_of(0, 32, 1), 2 * machine.ms(32)); // the first step is slow
+        for (int i = 0; i < 60; ++i)
+          cost.observe(guessing(0, 32 + i), time(guessing(0, 32 + i)));
+        for (const int guesses : {1, 2, 4, 7, 1, 3, 5, 7, 2, 4})
+          cost.observe(guessing(guesses, 100), time(guessing(guesses, 100)));
+        for (int guesses = 0; guesses <= 7; ++guesses) {
+          CAPTURE(guesses);
+          const auto step = guessing(guesses, 110);
+          CHECK(cost.expected_ms(step) == doctest::Approx(machine.ms(step.rows)).epsilon(0.08 + 1.2 * noise));
+        }
+      }
+}
+
+TEST_CASE("before any guess was seen, a few are expected to cost little beside the step") {
+  for (const double first_slowness : {1., 2., 5.})
+    for (const int prompt : {5, 16, 32, 200}) {
+      CAPTURE(first_slowness);
+      CAPTURE(prompt);
+      const auto ms = all_row_times[0].ms;
+      step_cost cost;
+      cost.observe(shape_of(0, prompt, 1), first_slowness * ms(prompt));
+      for (int i = 0; i < 20; ++i)
+        cost.observe(guessing(0, prompt + i), ms(1));
+      CHECK(cost.expected_ms(guessing(1, prompt + 20)) < 1.15 * ms(1));
+      CHECK(cost.expected_ms(guessing(4, prompt + 20)) < 1.4 * ms(1));
+    }
+}
+
+TEST_CASE("thousands of steps that only decode do not make rows, logits or context seem dear") {
+  for (const int batch : {1, 16}) {
+    CAPTURE(batch);
+    plateau_machine m;
+    m.noise = 0.1;
+    m.weights_ms = 60; // of up to 20 rows
+    step_cost cost;
+    for (int i = 0; i < 100; ++i)
+      train_on(cost, m, 1);
+    for (int i = 0; i < 5000; ++i) {
+      const auto step = decodes(batch, 100 + i % 900);
+      cost.observe(step, m.time(step));
+    }
+    const auto step = decodes(batch, 500);
+    const auto three = step + shape_of_guesses(501, 3);
+    CHECK(cost.expected_ms(step) == doctest::Approx(m.exact(step)).epsilon(0.1));
+    CHECK(cost.expected_ms(three) == doctest::Approx(m.exact(three)).epsilon(0.15));
+    CHECK(cost.summary().logit_row_ms < 0.05 * m.exact(step));
+  }
+}
+
+TEST_CASE("what guesses cost is still known after the machine and the load have changed") {
+  plateau_machine m;
+  m.weights_ms = 30;
+  step_cost cost;
+  train_on(cost, m, 300);
+  for (const double slowness : {2.0, 0.7, 1.0}) {
+    CAPTURE(slowness);
+    m.slowness = slowness;
+    for (int i = 0; i < 40; ++i)
+      cost.observe(decodes(1, 400), m.time(decodes(1, 400)));
+    for (const int guesses : {1, 3, 7})
+      CHECK(cost.expected_ms(guessing(guesses, 400)) == doctest::Approx(m.exact(guessing(guesses, 400))).epsilon(0.15));
+    for (int i = 0; i < 300; ++i)
+      cost.observe(decodes(16, 400), m.time(decodes(16, 400)));
+    const auto step = decodes(16, 400) + shape_of_guesses(401, 8);
+    CHECK(cost.expected_ms(step) == doctest::Approx(m.exact(step)).epsilon(0.15));
+  }
+}
+
+TEST_CASE("logit rows that are dear are found to be, once steps have different shares of them") {
+  plateau_machine m;
+  m.logit_row_ms = 6; // more than twice a row
+  step_cost cost;
+  train_on(cost, m, 600);
+  CHECK(cost.summary().logit_row_ms == doctest::Approx(m.logit_row_ms).epsilon(0.25));
+  CHECK(mean_error_of(cost, m) < 0.06);
 }

@@ -1,85 +1,140 @@
-// A machine whose steps cost what a formula says, on which a policy's decisions are played out: guesses are right with a
-// given probability, each independently of the others.
+// Plays a policy's decisions out on a machine whose steps take what a formula says, while step_cost learns from them as
+// in the scheduler. Guesses are right with a given probability, each independently of the others.
 #pragma once
 
+#include "runtime/scheduling/step_cost.hpp"
 #include "runtime/speculation/speculation_policy.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 namespace troupe {
 
-struct simulated_speculation {
+struct simulated_machine {
   // Reading the weights, whatever the rows, then a row's arithmetic.
   double weights_ms = 20, row_ms = 2.5;
   int free_rows = 1;      // rows that the reading hides
   double bubble_ms = 0.3; // what a step loses that is not planned ahead
-  double noise = 0.05;    // relative deviation of measured times
-  double cost_error = 1;  // what the model believes of a row's time, in terms of the truth
-  unsigned seed = 1;
+  double noise = 0.05;    // relative deviation of times
+  double slowness = 1;
 
-  double truth(int rows) const { return weights_ms + row_ms * std::max(rows - free_rows, 0); }
-  double belief(int rows) const { return weights_ms + cost_error * row_ms * std::max(rows - free_rows, 0); }
+  double time(int rows) const { return slowness * (weights_ms + row_ms * std::max(rows - free_rows, 0)); }
 
-  /// Tokens per ms without guesses.
-  double plain_speed(int sequences) const { return sequences / truth(sequences); }
-
-  /// The speed with always k guesses.
-  double speed(int sequences, double acceptance, int k) const {
+  /// How much faster always k guesses are than none.
+  double gain(int sequences, double acceptance, int k) const {
     double tokens = 1, p = 1;
     for (int i = 0; i < k; ++i)
       tokens += p *= acceptance;
-    return sequences * tokens / (truth(sequences * (1 + k)) + (k > 0 ? bubble_ms : 0));
+    return tokens * time(sequences) / (time(sequences * (1 + k)) + (k > 0 ? bubble_ms : 0));
   }
 
-  double best_speed(int sequences, double acceptance, int most) const {
+  double best_gain(int sequences, double acceptance, int most = 16) const {
     double best = 0;
     for (int k = 0; k <= most; ++k)
-      best = std::max(best, speed(sequences, acceptance, k));
+      best = std::max(best, gain(sequences, acceptance, k));
     return best;
   }
+};
 
-  /// Lets `policy` generate so many steps, and returns the speed. `acceptance(step)` may change over time.
-  template <class Acceptance>
-  double run(speculation_policy& policy, int sequences, int steps, Acceptance acceptance, int most = 16) const {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<double> uniform(0, 1);
-    std::normal_distribution<double> normal(0, 1);
-    const auto cost = [this](int rows) { return belief(rows); };
-    for (int s = 0; s < sequences; ++s)
-      policy.begin({static_cast<std::uint64_t>(s), 0});
-    double tokens = 0, ms = 0;
-    for (int step = 0; step < steps; ++step) {
-      std::vector<guess_option> options;
-      for (int s = 0; s < sequences; ++s) {
-        const sequence_id id{static_cast<std::uint64_t>(s), 0};
-        options.push_back({id, policy.acceptance(id, 0, 0), most});
-      }
-      const plain_step plain{sequences, sequences};
-      const auto counts = policy.plan(plain, cost, options, 1000);
-      int guesses = 0, accepted = 0;
-      for (std::size_t s = 0; s < options.size(); ++s) {
-        int right = 0;
-        while (right < counts[s] && uniform(random) < acceptance(step))
-          ++right;
-        if (counts[s] > 0)
-          policy.judged(options[s].sequence, 0, 0, static_cast<std::size_t>(counts[s]),
-                        static_cast<std::size_t>(right));
-        else
-          policy.plain(options[s].sequence);
-        guesses += counts[s];
-        accepted += right;
-      }
-      const auto took = truth(sequences + guesses) * (1 + noise * std::max(normal(random), -3.0)) +
-        (guesses > 0 ? bubble_ms : 0);
-      policy.finished({plain, guesses, accepted, took}, cost);
-      tokens += sequences + accepted;
-      ms += took;
-    }
-    for (int s = 0; s < sequences; ++s)
-      policy.end({static_cast<std::uint64_t>(s), 0});
-    return tokens / ms;
+struct simulated_load {
+  int sequences = 1, steps = 0;
+  double acceptance = 0;
+  int prompt_rows = 0; // that join every eighth step
+  bool fresh = true;   // other sequences than in the load before
+};
+
+class simulated_speculation {
+public:
+  explicit simulated_speculation(simulated_machine machine = {}, unsigned seed = 1,
+                                 speculation_policy::settings settings = {})
+    : machine(machine), policy(settings), random_(seed) {
+    cost.observe(shape_of(0, 32, 1), 1.5 * machine.time(32)); // the first prompt is slow
   }
+
+  /// How much faster the load was than without guesses. Times without their noise.
+  double run(const simulated_load& load) {
+    start_sequences(load);
+    double plain_ms = 0, ms = 0;
+    for (int step = 0; step < load.steps; ++step) {
+      const auto prompt = step % 8 == 0 ? load.prompt_rows : 0;
+      const auto& [guesses, accepted] = play(load, prompt);
+      ms += machine.time(load.sequences + prompt + guesses) + (guesses > 0 ? machine.bubble_ms : 0);
+      plain_ms += machine.time(load.sequences + prompt) +
+        static_cast<double>(accepted) / load.sequences * machine.time(load.sequences);
+    }
+    all_plain_ms_ += plain_ms;
+    all_ms_ += ms;
+    return plain_ms / ms;
+  }
+
+  /// The same of all loads so far.
+  double gain() const { return all_plain_ms_ / all_ms_; }
+
+  double expected_ms(int rows) const {
+    return belief ? belief(rows)
+                  : cost.expected_ms({double(rows), double(rows), double(context) * rows, double(context)});
+  }
+
+  simulated_machine machine;
+  speculation_policy policy;
+  step_cost cost;
+  std::function<double(int rows)> belief; // instead of what is learned
+
+private:
+  static constexpr int context = 300;
+
+  void start_sequences(const simulated_load& load) {
+    if (load.fresh)
+      for (const auto id : std::exchange(running_, {}))
+        policy.end(id);
+    while (running_.size() < static_cast<std::size_t>(load.sequences)) {
+      running_.push_back({++last_request_, 0});
+      policy.begin(running_.back());
+    }
+  }
+
+  /// One step: how many guesses there were, and how many were right.
+  std::pair<int, int> play(const simulated_load& load, int prompt) {
+    const auto cost_of = [this](int rows) { return expected_ms(rows); };
+    const plain_step plain{load.sequences + prompt, load.sequences};
+    step_shape shape;
+    for (int i = 0; i < load.sequences; ++i)
+      shape += shape_of(context, 1, 1);
+    if (prompt > 0)
+      shape += shape_of(0, prompt, 0);
+    const auto expected = belief ? belief(plain.rows) : cost.expected_ms(shape);
+    std::vector<guess_option> options;
+    for (const auto id : running_)
+      options.push_back({id, policy.acceptance(id, 0, 0), 16});
+    const auto counts = policy.plan(plain, cost_of, options, 64);
+    int guesses = 0, accepted = 0;
+    for (std::size_t s = 0; s < options.size(); ++s) {
+      const auto count = static_cast<std::size_t>(counts[s]);
+      std::size_t right = 0;
+      while (right < count && std::uniform_real_distribution<>()(random_) < load.acceptance)
+        ++right;
+      if (count > 0) {
+        policy.judged(options[s].sequence, 0, 0, count, right);
+        shape += shape_of_guesses(context + 1, counts[s]);
+      } else {
+        policy.plain(options[s].sequence);
+      }
+      guesses += counts[s];
+      accepted += static_cast<int>(right);
+    }
+    const auto deviation = std::clamp(std::normal_distribution<>()(random_), -3.0, 3.0);
+    const auto computed = machine.time(plain.rows + guesses) * (1 + machine.noise * deviation);
+    cost.observe(shape, computed);
+    const auto ms = computed + (guesses > 0 ? machine.bubble_ms : 0);
+    policy.finished({{plain, ms, computed, expected}, guesses, accepted}, cost_of);
+    return {guesses, accepted};
+  }
+
+  std::mt19937 random_;
+  std::vector<sequence_id> running_;
+  std::uint64_t last_request_ = 0;
+  double all_plain_ms_ = 0, all_ms_ = 0;
 };
 
 } // namespace troupe

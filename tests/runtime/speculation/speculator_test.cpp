@@ -132,7 +132,8 @@ struct speculating_machine {
       r.text.insert(r.text.end(), choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(accepted) + 1);
     }
     CHECK(rows <= sequences.size() + as_size(room));
-    guesser.finished(plain, 20.0 + static_cast<double>(rows));
+    const auto ms = 20.0 + static_cast<double>(rows);
+    guesser.finished({plain, ms, ms, 20.0 + static_cast<double>(sequences.size())});
     ++steps;
     std::erase_if(sequences, [&](const running& r) {
       if (left(r) > 0)
@@ -253,7 +254,7 @@ TEST_CASE("speculator: unknown sequences and late replies are ignored") {
   CHECK(s.judged({9, 9}, ids{1, 2}) == 0);
   s.end({9, 9});
   s.deliver({.number = 3, .answers = {{{9, 9}, {1, 2}}}});
-  s.finished({1, 1}, 20);
+  s.finished({{1, 1}, 20, 20, 20});
   const std::vector<decoding_sequence> unknown{{{9, 9}, 4}};
   CHECK_FALSE(s.waits({1, 1}, unknown));
   CHECK(s.propose({1, 1}, unknown, 10)[0].empty());

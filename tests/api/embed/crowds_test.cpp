@@ -1,0 +1,246 @@
+// Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
+#include "kernels/cpu/cpu_backend.hpp"
+#include "tests/api/embed/small_engine.hpp"
+#include "tests/runtime/sampling/processors/random_samplers.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+std::vector<token_id> random_prompt(std::mt19937& rng, int length, int family) {
+  std::vector<token_id> ids(static_cast<std::size_t>(length));
+  std::mt19937 shared(static_cast<unsigned>(family));
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<token_id>(5 + (i < 60 ? shared() : rng()) % 690);
+  return ids;
+}
+
+generation random_generation(std::mt19937& rng) {
+  auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+  auto g = ask(random_prompt(rng, pick(1, 150), pick(0, 2)), pick(1, 40));
+  auto& s = g.sampling;
+  s.temperature = pick(0, 2) * 0.6f;
+  s.seed = static_cast<std::uint64_t>(pick(0, 1000));
+  s.n = pick(0, 3) == 0 ? pick(2, 3) : 1;
+  s.logprobs = pick(-1, 3);
+  s.ignore_eos = pick(0, 1) == 1;
+  if (pick(0, 1))
+    s.top_p = 0.9f;
+  if (pick(0, 1))
+    s.top_k = 20;
+  if (pick(0, 2) == 0)
+    s.repetition_penalty = 1.2f;
+  if (pick(0, 2) == 0)
+    s.presence_penalty = 0.5f;
+  if (pick(0, 3) == 0)
+    s.stop = {"e", "the"};
+  if (pick(0, 3) == 0)
+    s.prompt_logprobs = pick(0, 2);
+  switch (pick(0, 10)) {
+    case 0:
+    case 2: { // beams, of a request that fits into few blocks
+      sampling_params beams;
+      beams.temperature = s.temperature == 0 ? 0 : 1;
+      beams.max_tokens = std::min(s.max_tokens, 20);
+      beams.num_beams = pick(1, 4);
+      beams.n = pick(1, beams.num_beams);
+      beams.logprobs = s.logprobs;
+      beams.ignore_eos = s.ignore_eos;
+      beams.length_penalty = 0.5f * static_cast<float>(pick(0, 3));
+      if (pick(0, 2) == 0) {
+        beams.stochastic_beams = true;
+        beams.temperature = 1;
+        beams.length_penalty = 1;
+        beams.seed = s.seed;
+      } else {
+        beams.stopping = static_cast<early_stopping>(pick(0, 2));
+        if (beams.num_beams > 1 && pick(0, 1)) {
+          beams.num_beam_groups = beams.num_beams == 4 ? 2 : beams.num_beams;
+          beams.diversity_penalty = 0.5f * static_cast<float>(pick(1, 3));
+        }
+      }
+      s = beams;
+      g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 40));
+      break;
+    }
+    case 1:
+      s.n = pick(1, 2);
+      s.best_of = s.n + pick(0, 1);
+      s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
+      break;
+    case 3: // an embedding of the prompt
+      s = {};
+      s.max_tokens = 1;
+      g.embed = std::vector{pooling::mean, pooling::last, pooling::cls}[rng() % 3];
+      break;
+    case 4:
+    case 5:
+    case 6: add_random_samplers(s, 690, rng); break;
+    default: break;
+  }
+  if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
+    s.watermark = nullptr;
+  return g;
+}
+
+/// How it is to be run in a crowd: with guesses of any kind, and with a prediction that is partly right.
+generation with_guesses(generation g, const heard& alone, const engine_options& options, std::mt19937& rng) {
+  g.sampling.speculate = std::vector{speculation::automatic, speculation::off, speculation::ngram,
+                                     speculation::lookahead}[rng() % 4];
+  if (!options.draft.empty() && rng() % 2 == 0)
+    g.sampling.speculate = speculation::draft;
+  if (rng() % 2 == 0 && alone.ids.contains(0)) {
+    g.prediction = alone.ids.at(0);
+    for (auto& id : g.prediction)
+      id = rng() % 8 == 0 ? token_id(7) : id;
+  }
+  return g;
+}
+
+struct numbers {
+  std::string dtype, quantize, kv_dtype;
+};
+
+/// Types of activations, weights, K and V.
+const numbers all_numbers[] = {{"f32", "none", "auto"},
+                               {"bf16", "none", "auto"},
+                               {"bf16", "none", "int8"},
+                               {"bf16", "int8", "auto"},
+                               {"bf16", "int4", "auto"}};
+
+/// Instruction sets of this machine; under slow sanitizers the fastest alone.
+std::vector<std::string> devices() {
+  auto targets = kernels::available_isas();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  targets.erase(targets.begin(), targets.end() - 1);
+#endif
+  std::vector<std::string> all;
+  for (auto target : targets)
+    all.push_back("cpu:" + std::string(kernels::to_string(target)));
+  return all;
+}
+
+/// Which of the paths that may change a schedule were taken.
+struct paths {
+  std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, accepted = 0;
+  int diverse = 0; // requests of diverse beams
+};
+
+/// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
+/// `crowded`: as `alone`, but for what only the crowd has.
+paths check_crowds(const engine_options& alone, const engine_options& crowded, unsigned seeds) {
+  paths taken;
+  auto reference = engine::start(alone);
+  reference.wait_until_ready();
+  for (unsigned seed = 1; seed <= seeds; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(seed);
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    std::vector<generation> work;
+    std::vector<heard> expected;
+    for (int i = 0; i < 12; ++i) {
+      work.push_back(random_generation(rng));
+      taken.diverse += work.back().sampling.num_beam_groups > 1;
+      expected.push_back(run(reference, work.back()));
+      REQUIRE(expected.back().done.has_value());
+      CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
+    }
+    auto options = crowded;
+    options.speculate = speculation::automatic;
+    options.compute.threads = pick(1, 3);
+    options.step_tokens = pick(0, 1) ? pick(4, 40) : 512; // four beams must fit
+    options.max_sequences = pick(4, 12);
+    options.prefix_cache = seed % 2 == 0;
+    if (seed % 2 == 1) { // so few blocks that sequences preempt each other
+      options.max_context = 256;
+      const auto block = reference.model()->kv_cache_bytes / reference.stats().blocks_total;
+      options.kv_cache_bytes = (options.draft.empty() ? 18 : 36) * block; // a draft as large as its target has half
+    }
+    auto crowd = engine::start(options);
+    crowd.wait_until_ready();
+    std::vector<std::size_t> order(work.size());
+    std::iota(order.begin(), order.end(), 0u);
+    for (int round = 0; round < 2; ++round) { // the second finds a warm cache
+      std::shuffle(order.begin(), order.end(), rng);
+      std::vector<listener> listeners(work.size());
+      for (auto i : order) {
+        auto handle = crowd.submit(with_guesses(work[i], expected[i], options, rng), listeners[i].sink());
+        if (pick(0, 3) == 0) {
+          handle.pause();
+          handle.resume();
+        }
+      }
+      for (auto i : order) {
+        CAPTURE(i);
+        REQUIRE(listeners[i].wait());
+        CHECK(same(listeners[i].result(), expected[i]));
+      }
+    }
+    CHECK(idle(crowd));
+    const auto s = crowd.stats();
+    taken.preemptions += s.preemptions;
+    taken.drafts += s.drafts;
+    taken.accepted += s.accepted_tokens;
+    taken.cached_tokens += s.cached_tokens;
+  }
+  return taken;
+}
+
+engine_options without_guesses(const std::string& model, const numbers& types, const std::string& device) {
+  auto o = small();
+  o.model = model;
+  o.compute.dtype = types.dtype;
+  o.compute.quantize = types.quantize;
+  o.compute.kv_dtype = types.kv_dtype;
+  o.compute.device = device;
+  o.prefix_cache = false;
+  o.speculate = speculation::off;
+  return o;
+}
+
+} // namespace
+
+TEST_CASE("random workloads give every request the same bits as alone") {
+  for (const auto& device : devices())
+    for (const auto& types : all_numbers) {
+      CAPTURE(types.dtype);
+      CAPTURE(types.quantize);
+      CAPTURE(types.kv_dtype);
+      CAPTURE(device);
+      const auto options = without_guesses(golden("llama-gqa"), types, device);
+      const auto taken = check_crowds(options, options, 4);
+      CHECK(taken.preemptions > 0);
+      CHECK(taken.cached_tokens > 0);
+      CHECK(taken.accepted > 0);
+      CHECK(taken.diverse > 0);
+    }
+}
+
+TEST_CASE("crowds of a mixture of experts give every request the same bits as alone") {
+  for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "auto"}}) {
+    CAPTURE(types.quantize);
+    const auto options = without_guesses(test_data() + "/families/mixtral", types, devices().back());
+    const auto taken = check_crowds(options, options, 2);
+    CHECK(taken.preemptions > 0);
+    CHECK(taken.cached_tokens > 0);
+    CHECK(taken.accepted > 0);
+  }
+}
+
+TEST_CASE("crowds whose guesses a draft model draws give every request the same bits as alone") {
+  // A draft that is its target, and one that never agrees.
+  for (const auto& [model, draft] : {std::pair{"llama-gqa", "llama-gqa"}, {"qwen3", "qwen2"}}) {
+    CAPTURE(model);
+    const auto alone = without_guesses(golden(model), {"bf16", "int8", "auto"}, devices().back());
+    auto crowded = alone;
+    crowded.draft = golden(draft);
+    const auto taken = check_crowds(alone, crowded, 2);
+    CHECK(taken.drafts > 0);
+    CHECK(taken.preemptions > 0);
+  }
+}
