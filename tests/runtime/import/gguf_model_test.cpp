@@ -134,6 +134,12 @@ TEST_CASE("A tokenizer is read from a file of an unknown architecture, without w
     e.erase("llama.block_count");
   });
   CHECK(open_tokenizer(file.path().string())->encode("ab", false) == std::vector<token_id>{2});
+  // Nor does it need tensors that can be read: here there should be one.
+  auto bytes = metadata_only([](entries&) {});
+  bytes[8] = 1;
+  write(file.path(), bytes);
+  CHECK(open_tokenizer(file.path().string())->encode("ab", false) == std::vector<token_id>{2});
+  CHECK_THROWS_AS(gguf_file{file.path()}, failure);
 }
 
 TEST_CASE("GGUF models: logits are those of a forward pass over blocks as they are and inputs rounded to int8") {
