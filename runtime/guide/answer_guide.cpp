@@ -10,7 +10,8 @@ namespace troupe::guides {
 
 namespace {
 
-constexpr std::size_t forced_window = 64; // bytes of forced text that decide its first token
+constexpr std::size_t forced_window = 64; // bytes of forced text that decide its next token
+constexpr std::size_t longest_run = 256;  // bytes of forced text that decide how what follows is cut
 
 std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_ptr<const guide_vocabulary> vocabulary,
                                       const guide_limits& limits) {
@@ -28,7 +29,7 @@ std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_pt
 }
 
 /// Its longest beginning in whole characters; nothing unless that is UTF-8.
-std::string_view whole_characters(std::string_view text) {
+std::string whole_characters(std::string text) {
   std::size_t end = 0;
   utf8_state utf8;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -38,7 +39,8 @@ std::string_view whole_characters(std::string_view text) {
     if (step == utf8_state::step::complete)
       end = i + 1;
   }
-  return text.substr(0, end);
+  text.resize(end);
+  return text;
 }
 
 } // namespace
@@ -89,25 +91,38 @@ std::span<const token_id> answer_guide::forbidden(std::size_t matched) const {
   return forbidden_.emplace(matched, std::move(result)).first->second;
 }
 
-std::optional<token_id> answer_guide::first_token(std::string_view forced) const {
-  const auto text = whole_characters(forced);
-  if (text.size() < 2)
-    return {};
+// `run` and `forced` are cut into tokens together, if one begins between them.
+std::optional<token_id> answer_guide::next_token(std::string_view run, std::string_view forced) const {
+  const auto text = whole_characters(std::string(run) + std::string(forced));
+  if (text.size() < run.size() + 2)
+    return run.empty() || !text.empty() ? std::nullopt : next_token({}, forced);
   const auto ids = tokens_->encode(text, false);
-  if (ids.size() < 2) // it may be the beginning of a longer one
+  std::size_t at = 0, i = 0;
+  while (i < ids.size() && at < run.size())
+    at += vocabulary().bytes(ids[i++]).size();
+  if (at != run.size())
+    return run.empty() ? std::nullopt : next_token({}, forced);
+  if (i + 1 >= ids.size()) // it may be the beginning of a longer one
     return {};
-  const auto bytes = vocabulary().bytes(ids.front());
-  if (bytes.empty() || !text.starts_with(bytes) || vocabulary().is_end(ids.front()))
+  const auto bytes = vocabulary().bytes(ids[i]);
+  if (bytes.empty() || !forced.starts_with(bytes) || vocabulary().is_end(ids[i]))
     return {};
-  return ids.front();
+  return ids[i];
 }
 
 answer_state::answer_state(std::shared_ptr<const answer_guide> g)
   : guide_(std::move(g)), state_(guide_->guide_), guided_(guide_->after_.empty()) {}
 
 bool answer_state::advance(token_id token) {
-  if (guided_)
-    return !vocabulary().is_end(token) && state_.advance(token);
+  if (guided_) {
+    if (vocabulary().is_end(token))
+      return false;
+    const bool forced = !state_.forced(1).empty();
+    if (!state_.advance(token))
+      return false;
+    run_ = forced && run_.size() < longest_run ? run_.append(vocabulary().bytes(token)) : std::string();
+    return true;
+  }
   const auto bytes = vocabulary().any_bytes(token);
   if (bytes.empty() || vocabulary().is_end(token))
     return false;
@@ -137,7 +152,8 @@ void answer_state::mask(std::span<std::uint64_t> out) {
 std::optional<token_id> answer_state::forced() {
   if (!guided_)
     return {};
-  return guide_->first_token(state_.forced(forced_window));
+  const auto text = state_.forced(forced_window);
+  return text.empty() ? std::nullopt : guide_->next_token(run_, text);
 }
 
 } // namespace troupe::guides

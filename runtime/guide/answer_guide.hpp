@@ -41,7 +41,7 @@ private:
   progress search(std::size_t matched, std::string_view bytes) const;
   /// Tokens with the end of `after` and more, which the guide forbids.
   std::span<const token_id> forbidden(std::size_t matched) const;
-  std::optional<token_id> first_token(std::string_view forced) const;
+  std::optional<token_id> next_token(std::string_view run, std::string_view forced) const;
 
   std::shared_ptr<const guide> guide_;
   std::shared_ptr<const tokenizer> tokens_;
@@ -69,7 +69,7 @@ public:
   /// The tokens that may follow but do not end the answer, one bit per id, `vocabulary().words()` words.
   void mask(std::span<std::uint64_t> out);
 
-  /// The token that must follow: the first one of the text that must, as the tokenizer cuts it. Nothing where the guide
+  /// The token that must follow: the next one of the text that must, as the tokenizer cuts it. Nothing where the guide
   /// leaves a choice, or where that token may be longer because of what stands behind the text.
   std::optional<token_id> forced();
 
@@ -78,6 +78,7 @@ private:
   guide_state state_;
   bool guided_;             // else `after` has not been found
   std::size_t matched_ = 0; // bytes of it
+  std::string run_;         // the end of the text, as far as it was forced
 };
 
 } // namespace troupe::guides

@@ -162,7 +162,8 @@ TEST_CASE("guesses are judged under the masks of their rows") {
 
 TEST_CASE("a mask that is late keeps nobody waiting, and changes no token") {
   const sampling_params params{.temperature = 0, .max_tokens = 10};
-  const auto logits = random_logits(1, 9);
+  auto logits = random_logits(1, 9);
+  logits[last_token] = -50;
   const auto run = [&](cpu_step_sampler& sampler, const std::function<void()>& wait) {
     auto start = guided_start("[0-9]{3}", params);
     std::vector<token_id> ids;

@@ -53,6 +53,13 @@ void check_answer_mask(const answer_state& state) {
   }
 }
 
+std::string pieces_of(std::span<const token_id> ids) {
+  std::string text;
+  for (const auto id : ids)
+    text += golden_tokens()->token_bytes(id) + '|';
+  return text;
+}
+
 bool advance_by(answer_state& state, const std::string& text) {
   for (const auto id : golden_tokens()->encode(text, false))
     if (!state.advance(id))
@@ -131,7 +138,7 @@ TEST_CASE("forced text comes in its natural tokens, but for the last, which may 
   }
   const auto natural = golden_tokens()->encode("The ", false);
   REQUIRE(natural.size() == 2);
-  CHECK(forced == std::vector(natural.begin(), natural.end() - 1));
+  CHECK(pieces_of(forced) == pieces_of(std::span(natural).first(natural.size() - 1)));
   REQUIRE(advance_by(state, " 123"));
   forced.clear();
   while (const auto token = state.forced()) {
@@ -139,7 +146,7 @@ TEST_CASE("forced text comes in its natural tokens, but for the last, which may 
     REQUIRE(state.advance(*token));
   }
   const auto rest = golden_tokens()->encode(" citizens are your noble friends.", false);
-  CHECK(forced == std::vector(rest.begin(), rest.end() - 1));
+  CHECK(pieces_of(forced) == pieces_of(std::span(rest).first(rest.size() - 1)));
   CHECK_FALSE(state.can_end());
 }
 
@@ -161,7 +168,7 @@ TEST_CASE("a cache compiles a guide once, keeps few, and says which field is at 
   CHECK(why.code == errc::bad_request);
   CHECK(why.param == "structured_outputs.regex");
   CHECK(why.message.starts_with("`structured_outputs.regex`: "));
-  bad.text = "((a{1,900}){1,900}b){1,900}";
+  bad.text = std::string(2 << 20, 'a');
   CHECK(refusal_of(cache, bad).code == errc::bad_request);
   bad.text = "a";
   bad.after = std::string(2000, 'x');
