@@ -238,8 +238,10 @@ TEST_CASE("a turn with a call and its result renders with published templates") 
     if (std::filesystem::exists(source / up))
       folder = source / up;
   if (folder.empty())
-    return;                                                                              // this machine lacks them
-  const std::set<std::string> without_tools{"google-gemma-2-2b-it", "Kimi-K2-Instruct"}; // raise, in transformers, too
+    return; // this machine lacks them
+  // Raise, in transformers too, or leave tools out.
+  const std::set<std::string> without_tools{"google-gemma-2-2b-it", "Kimi-K2-Instruct",
+                                            "microsoft-Phi-3.5-mini-instruct"};
   const auto body = json::document::parse(
     R"({"messages":[{"role":"user","content":"Weather in Rome?"},{"role":"assistant","content":null,"tool_calls":[)"
     R"({"id":"abcdef000","type":"function","function":{"name":"f","arguments":"{\"city\": \"Rome\"}"}}]},)"
@@ -262,6 +264,6 @@ TEST_CASE("a turn with a call and its result renders with published templates") 
     const auto prompt = render_chat(*model, chat);
     CHECK(prompt.find("18 degrees") != prompt.npos);
     if (t.text().find("tool_calls") != std::string::npos)
-      CHECK(prompt.find("Rome\"") != prompt.npos);
+      CHECK(prompt.find("Rome", prompt.find("Rome?") + 1) != prompt.npos); // in the call
   }
 }
