@@ -130,7 +130,7 @@ TEST_CASE("that text is found although its beginning was in vain, and in special
 
 TEST_CASE("forced text comes in its natural tokens, but for the last, which may be longer") {
   answer_state state(
-    answer_to({.what = guide_source::kind::regex, .text = "The [0-9]{3} citizens are your noble friends."}));
+    answer_to({.what = guide_source::kind::regex, .text = "The [0-9]{3} citizens are your noble friends\\."}));
   std::vector<token_id> forced;
   while (const auto token = state.forced()) {
     forced.push_back(*token);

@@ -363,7 +363,8 @@ public:
       bool busy = plan();
       busy = execute() || busy;
       busy = book() || busy;
-      busy = (rng_() % 3 > 0 && !late_.empty()) || (busy && !late_groups_.empty()) || late() || busy;
+      const bool waits = !late_.empty() || !late_groups_.empty();
+      busy = (waits && rng_() % 3 > 0) || late() || waits || busy;
       if (!busy)
         return;
     }
