@@ -246,14 +246,15 @@ std::optional<jinja::value> respelled(const jinja::value& messages, const call_s
   return differs ? std::optional(jinja::value::list(std::move(result))) : std::nullopt;
 }
 
-/// Templates disagree about messages with tool calls: tries the spellings in turn.
+/// Templates disagree about messages with tool calls: tries the spellings in turn. Null content stays as long as it can,
+/// because some templates know by it that there are calls.
 std::string rendered(const served_model& model, const chat_input& chat) {
   try {
     return model.render(chat);
   } catch (const failure& first) {
     if (first.what_failed().code != errc::bad_request)
       throw;
-    for (const auto& how : {call_spelling{true, false}, call_spelling{false, true}, call_spelling{true, true}}) {
+    for (const auto& how : {call_spelling{false, true}, call_spelling{true, false}, call_spelling{true, true}}) {
       auto messages = respelled(chat.messages, how);
       if (!messages)
         continue;

@@ -6,6 +6,7 @@
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,6 +52,13 @@ std::optional<error> fault_of(const guide_source& source, const guides::guide_li
   }
 }
 
+/// What one of so many tools may cost, so that looking at each does not cost more than all together may.
+guides::guide_limits share_of(guides::guide_limits limits, std::size_t tools) {
+  limits.expressions = std::max<std::size_t>(limits.expressions / tools, 4000);
+  limits.rules = std::max<std::size_t>(limits.rules / tools, 400);
+  return limits;
+}
+
 /// The formats of calls, and of answers with them.
 class call_formats_of {
 public:
@@ -64,8 +72,9 @@ public:
       add(i);
     if (!fault_of(structural(section()), limits_))
       return;
+    const auto share = share_of(limits_, what.tools.size());
     for (std::size_t i = 0; i < what.tools.size(); ++i)
-      if (const auto fault = fault_of(structural(tags_[i]), limits_))
+      if (const auto fault = fault_of(structural(tags_[i]), share))
         replace(i, fault->message);
     if (const auto fault = fault_of(structural(section()), limits_)) // together they are too complex
       for (std::size_t i = 0; i < what.tools.size(); ++i)

@@ -11,7 +11,7 @@ using namespace troupe::test;
 namespace {
 
 /// Every byte is a token; the last one ends.
-std::shared_ptr<const guides::guide_vocabulary> byte_vocabulary() {
+std::shared_ptr<const guides::guide_vocabulary> vocabulary_of_bytes() {
   static const auto made = [] {
     std::vector<guides::guide_vocabulary::entry> entries;
     for (int b = 0; b < 256; ++b)
@@ -24,18 +24,18 @@ std::shared_ptr<const guides::guide_vocabulary> byte_vocabulary() {
 /// Whether the guide accepts the whole text.
 bool follows(const std::shared_ptr<const guides::guide_source>& guide, std::string_view text) {
   REQUIRE(guide);
-  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+  guides::guide_state state(guides::compile_guide(*guide, vocabulary_of_bytes()));
   return state.advance(text) && state.can_end();
 }
 
 bool begins(const std::shared_ptr<const guides::guide_source>& guide, std::string_view text) {
-  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+  guides::guide_state state(guides::compile_guide(*guide, vocabulary_of_bytes()));
   return state.advance(text);
 }
 
 /// The shortest text that the guide forces and allows, picking the first allowed byte of `wanted` at each choice.
-std::string walk(const std::shared_ptr<const guides::guide_source>& guide, std::string_view wanted) {
-  guides::guide_state state(guides::compile_guide(*guide, byte_vocabulary()));
+std::string forced_text(const std::shared_ptr<const guides::guide_source>& guide, std::string_view wanted) {
+  guides::guide_state state(guides::compile_guide(*guide, vocabulary_of_bytes()));
   for (int steps = 0; steps < 2000 && !state.is_finished(); ++steps) {
     const auto forced = state.forced();
     if (!forced.empty()) {
@@ -153,7 +153,7 @@ TEST_CASE("what a forced guide leads to is read as the call") {
       continue; // whose strings are free text
     CAPTURE(format->name());
     const auto what = weather(format->name(), call_choice::named);
-    const auto text = walk(output_guide(*what, nullptr), "\"}{:0<c\n");
+    const auto text = forced_text(output_guide(*what, nullptr), "\"}{:0<c\n");
     CAPTURE(text);
     const auto parsed = parse_output(what, text);
     REQUIRE(parsed.calls.size() == 1);

@@ -11,7 +11,7 @@ std::pair<std::string, std::string> thought(const std::shared_ptr<const chat_out
   return {parsed.reasoning, parsed.content};
 }
 
-std::shared_ptr<chat_output> opened(const char* format) {
+std::shared_ptr<chat_output> opened_by_prompt(const char* format) {
   auto what = output_of("hermes", format);
   what->opens_reasoning = true;
   return what;
@@ -36,11 +36,11 @@ TEST_CASE("reasoning at the answer's start is apart from content, without the wh
 }
 
 TEST_CASE("reasoning that the prompt opens needs no mark") {
-  CHECK(thought(opened("think"), "Hm.\n</think>\n\nHello") == both{"Hm.", "Hello"});
-  CHECK(thought(opened("think"), "<think>Hm.</think>Hello") == both{"Hm.", "Hello"});
-  CHECK(thought(opened("think"), "Hm. < </thin") == both{"Hm. < </thin", ""});
-  CHECK(thought(opened("think"), " <th") == both{"<th", ""});
-  CHECK(thought(opened("think"), "</think>Hello") == both{"", "Hello"});
+  CHECK(thought(opened_by_prompt("think"), "Hm.\n</think>\n\nHello") == both{"Hm.", "Hello"});
+  CHECK(thought(opened_by_prompt("think"), "<think>Hm.</think>Hello") == both{"Hm.", "Hello"});
+  CHECK(thought(opened_by_prompt("think"), "Hm. < </thin") == both{"Hm. < </thin", ""});
+  CHECK(thought(opened_by_prompt("think"), " <th") == both{"<th", ""});
+  CHECK(thought(opened_by_prompt("think"), "</think>Hello") == both{"", "Hello"});
 }
 
 TEST_CASE("calls come behind the reasoning, not within") {
