@@ -76,7 +76,12 @@ constexpr auto names = std::to_array<field_name>({
   {"response_format", "format"},
   {"chat_template_kwargs", "think"},
   {"reasoning_effort", "think"},
+  {"messages", "prompt"}, // of /api/generate alone
 });
+
+std::span<const field_name> names_of(ollama_call call) {
+  return std::span(names).first(names.size() - (call == ollama_call::chat ? 1 : 0));
+}
 
 [[noreturn]] void refuse_unsupported_field(const std::string& path, const std::string& why = {}) {
   throw failure(errc::unsupported, "`" + path + "` is not supported" + (why.empty() ? "" : ": " + why), path);
@@ -321,7 +326,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   add_format(to, body);
   add_thinking(to, body);
   add_logprobs(to, body, speaks);
-  result.asked = parse_translated(speaks, to.str(), model, names, stop);
+  result.asked = parse_translated(speaks, to.str(), model, names_of(call), stop);
   result.asked.stream = result.stream;
   auto& one = result.asked.prompts.front();
   one.prompt.insert(one.prompt.begin(), context.begin(), context.end());

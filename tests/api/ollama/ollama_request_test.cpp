@@ -20,7 +20,7 @@ ollama_request ollama(ollama_call call, const std::string& fields,
 ollama_request generate(const std::string& fields) { return ollama(ollama_call::generate, fields); }
 ollama_request chat_with(const std::string& fields) { return ollama(ollama_call::chat, fields); }
 
-const generation& only(const ollama_request& request) {
+generation only(const ollama_request& request) {
   REQUIRE(request.asked.prompts.size() == 1);
   return request.asked.prompts.front();
 }
@@ -61,7 +61,7 @@ TEST_CASE("A model's name may have Ollama's tag") {
 }
 
 TEST_CASE("Ollama's options are sampling parameters, within the context") {
-  const auto& one = only(
+  const auto one = only(
     generate(R"(,"prompt":"x","options":{"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,"seed":7,)"
              R"("repeat_penalty":1.5,"presence_penalty":1,"frequency_penalty":-1,"stop":["a","b"],"num_predict":9,)"
              R"("num_ctx":128,"num_gpu":1,"repeat_last_n":-1,"penalize_newline":true,"tfs_z":1,"mirostat":0})"));
@@ -85,7 +85,7 @@ TEST_CASE("Ollama's options are sampling parameters, within the context") {
 }
 
 TEST_CASE("A conversation of Ollama's goes on from its tokens") {
-  const auto& one = only(generate(R"(,"prompt":"x","context":[104,105])"));
+  const auto one = only(generate(R"(,"prompt":"x","context":[104,105])"));
   CHECK(text_of(one.prompt) == "hiuser: x\nassistant:");
   CHECK(one.sampling.max_tokens == 200 - 20);
   CHECK(generate(R"(,"prompt":"x")").tells_context);

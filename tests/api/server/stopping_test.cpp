@@ -11,7 +11,7 @@ using namespace troupe::test;
 namespace {
 
 constexpr auto stream = R"({"prompt":"a","stream":true})";
-constexpr auto chat = R"({"messages":[{"role":"user","content":"x"}]})";
+constexpr auto chat_body = R"({"messages":[{"role":"user","content":"x"}]})";
 
 /// A template that renders until it is asked to stop.
 class endless_template {
@@ -109,14 +109,14 @@ TEST_CASE("Stopping does not wait for a template") {
   endless_template slow(live.fake);
   SUBCASE("of a chat") {
     raw_client client(live.port());
-    client.post("/v1/chat/completions", chat);
+    client.post("/v1/chat/completions", chat_body);
     CHECK(slow.begins());
     live.begin_stop();
     CHECK(client.read_response().status == 503);
   }
   SUBCASE("of a text to be tokenised") {
     raw_client client(live.port());
-    client.post("/tokenize", chat);
+    client.post("/tokenize", chat_body);
     CHECK(slow.begins());
     live.begin_stop();
     CHECK(client.read_response().status == 503);
@@ -139,12 +139,12 @@ TEST_CASE("A template whose client has left is stopped") {
   endless_template slow(live.fake);
   SUBCASE("over HTTP") {
     raw_client client(live.port());
-    client.post("/v1/chat/completions", chat);
+    client.post("/v1/chat/completions", chat_body);
     CHECK(slow.begins());
   }
   SUBCASE("for its tokens") {
     raw_client client(live.port());
-    client.post("/tokenize", chat);
+    client.post("/tokenize", chat_body);
     CHECK(slow.begins());
   }
   SUBCASE("over a WebSocket") {
