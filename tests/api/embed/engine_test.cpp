@@ -111,8 +111,7 @@ generation random_generation(std::mt19937& rng) {
       s.rank = s.best_of > s.n && pick(0, 1) ? best_of_rank::mean : best_of_rank::cumulative;
       break;
     case 2:
-    case 3:
-    case 4: testing::add_random_samplers(s, 700, rng); break;
+    case 3: testing::add_random_samplers(s, 700, rng); break;
     default: break;
   }
   if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
