@@ -12,7 +12,7 @@ namespace troupe {
 
 namespace {
 
-constexpr std::uint32_t xtc_stream = 1;
+constexpr std::uint32_t xtc_random = 1;
 
 bool looks_back(const sampling_params& p) {
   return p.repetition_penalty_range > 0 || p.dry_multiplier > 0 || p.no_repeat_ngram_size > 0 ||
@@ -132,7 +132,7 @@ extended_choice extended_sampler::choose(std::span<const float> logits, std::uin
     const auto drawn = draw_mirostat(tokens, mu_, p.mirostat_tau, p.mirostat_eta, bits);
     return {drawn.id, drawn.mu};
   }
-  filter(tokens, steps, random_bits(p.seed, position, index, xtc_stream));
+  filter(tokens, steps, random_bits(p.seed, position, index, xtc_random));
   if (marker_)
     if (const auto marked = marker_->choose(tokens))
       return {*marked, mu_};

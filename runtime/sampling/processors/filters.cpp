@@ -18,7 +18,7 @@ using sampling::weight_one;
 
 namespace {
 
-constexpr float lowest = std::numeric_limits<float>::lowest();
+constexpr float lowest_logit = std::numeric_limits<float>::lowest();
 constexpr auto one = static_cast<double>(weight_one);
 
 /// The sum of f(0), ..., f(n - 1), in eight lanes whatever the machine.
@@ -41,7 +41,7 @@ struct distribution {
 };
 
 distribution describe(candidates& tokens) {
-  tokens.narrow(lowest);
+  tokens.narrow(lowest_logit);
   const auto weights = tokens.weights();
   const auto logits = tokens.logits();
   distribution d;
@@ -57,7 +57,7 @@ distribution describe(candidates& tokens) {
 /// A logit, at most `max`, that is no larger than any with a weight of `least`.
 float nearly(double least, float max) {
   if (least < 64) // too small for the slack to cover the rounding of weights
-    return lowest;
+    return lowest_logit;
   return std::min(max, max + static_cast<float>(std::log(least / one)) - 0.01f);
 }
 
@@ -117,7 +117,7 @@ double radius(std::span<const double> distances, std::span<const std::uint64_t> 
 void keep_top_n_sigma(candidates& tokens, float n) {
   if (n <= 0)
     return;
-  tokens.narrow(lowest);
+  tokens.narrow(lowest_logit);
   const auto logits = tokens.logits();
   const auto count = static_cast<double>(logits.size());
   const auto mean = lane_sum(logits.size(), [&](std::size_t i) { return static_cast<double>(logits[i]); }) / count;
@@ -126,7 +126,7 @@ void keep_top_n_sigma(candidates& tokens, float n) {
     return d * d;
   });
   const auto floor = static_cast<double>(tokens.max()) - static_cast<double>(n) * std::sqrt(variance / count);
-  tokens.narrow(floor > static_cast<double>(lowest) ? static_cast<float>(floor) : lowest);
+  tokens.narrow(floor > static_cast<double>(lowest_logit) ? static_cast<float>(floor) : lowest_logit);
 }
 
 void keep_typical(candidates& tokens, float p) {
@@ -166,7 +166,7 @@ void keep_top_a(candidates& tokens, float a) {
 void exclude_top_choices(candidates& tokens, float threshold, float probability, std::uint64_t bits) {
   if (static_cast<double>(bits >> 11) * 0x1p-53 >= static_cast<double>(probability))
     return;
-  tokens.narrow(lowest);
+  tokens.narrow(lowest_logit);
   const auto least = static_cast<double>(threshold) * static_cast<double>(tokens.total_weight());
   const float max = tokens.max();
   const auto near = nearly(least, max);
@@ -214,7 +214,7 @@ mirostat_draw draw_mirostat(candidates& tokens, float mu, float tau, float eta, 
   const float max = tokens.max();
   const auto furthest = tokens.log_total() - static_cast<double>(mu) * std::numbers::ln2;
   const auto floor = static_cast<double>(max) + furthest - 0.01;
-  tokens.narrow(std::clamp(static_cast<float>(std::max(floor, static_cast<double>(lowest))), lowest, max));
+  tokens.narrow(std::clamp(static_cast<float>(std::max(floor, static_cast<double>(lowest_logit))), lowest_logit, max));
   tokens.keep_if([=](token_id, float logit) { return (below(max, logit) >= furthest) | (logit == max); });
   mirostat_draw drawn{tokens.sample(bits), mu};
   const auto ids = tokens.ids();

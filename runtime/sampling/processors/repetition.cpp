@@ -8,9 +8,9 @@ namespace troupe {
 
 namespace {
 
-constexpr float never = -std::numeric_limits<float>::infinity();
+constexpr float cannot_follow = -std::numeric_limits<float>::infinity();
 
-float* logit_of(std::span<float> logits, token_id id) {
+float* logit_at(std::span<float> logits, token_id id) {
   return id >= 0 && static_cast<std::size_t>(id) < logits.size() ? &logits[static_cast<std::size_t>(id)] : nullptr;
 }
 
@@ -42,7 +42,7 @@ void add_sequence_biases(std::span<float> logits, const sequence_bias_list& bias
     const auto before = std::span(tokens).first(tokens.size() - 1);
     if (before.size() > transcript.size() || !std::ranges::equal(before, transcript.last(before.size())))
       continue;
-    if (float* logit = logit_of(logits, tokens.back()))
+    if (float* logit = logit_at(logits, tokens.back()))
       *logit += bias;
   }
 }
@@ -53,7 +53,7 @@ void penalise_recent(std::span<float> logits, std::span<const token_id> recent, 
   const auto same = std::ranges::unique(distinct);
   distinct.erase(same.begin(), same.end());
   for (const auto id : distinct)
-    if (float* logit = logit_of(logits, id))
+    if (float* logit = logit_at(logits, id))
       *logit = *logit < 0 ? *logit * penalty : *logit / penalty;
 }
 
@@ -73,7 +73,7 @@ void penalise_repeats(std::span<float> logits, std::span<const token_id> recent,
       known = std::max(known, length);
     }
   for (const auto& [id, length] : longest)
-    if (float* logit = logit_of(logits, id)) {
+    if (float* logit = logit_at(logits, id)) {
       const auto excess = static_cast<double>(length) - options.allowed_length;
       const auto loss = static_cast<double>(options.multiplier) * std::pow(static_cast<double>(options.base), excess);
       *logit -= static_cast<float>(std::min(loss, 1e30));
@@ -106,8 +106,8 @@ void ngram_index::mask(std::span<float> logits, std::span<const token_id> transc
   if (found == followers_.end())
     return;
   for (const auto id : found->second)
-    if (float* logit = logit_of(logits, id))
-      *logit = never;
+    if (float* logit = logit_at(logits, id))
+      *logit = cannot_follow;
 }
 
 } // namespace troupe

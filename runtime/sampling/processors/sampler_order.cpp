@@ -8,7 +8,9 @@ namespace troupe {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw failure(errc::bad_request, "`samplers` " + why, "samplers"); }
+[[noreturn]] void refuse_order(const std::string& why) {
+  throw failure(errc::bad_request, "`samplers` " + why, "samplers");
+}
 
 } // namespace
 
@@ -21,7 +23,7 @@ sampler_order::sampler_order(std::span<const std::string> names) {
   for (const auto& given : names) {
     if (given == "penalties" || given == "dry") {
       if (count_ > 0)
-        refuse("must name \"" + given + "\" ahead of all others, as penalties come first");
+        refuse_order("must name \"" + given + "\" ahead of all others, as penalties come first");
       continue;
     }
     const auto found = std::ranges::find(sampler_names, given == "typ_p" ? std::string_view("typical_p") : given);
@@ -29,11 +31,11 @@ sampler_order::sampler_order(std::span<const std::string> names) {
       std::string known;
       for (const auto name : sampler_names)
         known += (known.empty() ? "" : ", ") + std::string(name);
-      refuse("must be made of " + known + ", not \"" + given.substr(0, 64) + '"');
+      refuse_order("must be made of " + known + ", not \"" + given.substr(0, 64) + '"');
     }
     const auto step = static_cast<sampler_step>(found - sampler_names.begin());
     if (std::ranges::find(steps(), step) != steps().end())
-      refuse("names \"" + std::string(*found) + "\" more than once");
+      refuse_order("names \"" + std::string(*found) + "\" more than once");
     steps_[count_++] = step;
   }
 }

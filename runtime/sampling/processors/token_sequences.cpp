@@ -12,39 +12,39 @@ namespace {
 
 namespace limits = sampling_fields;
 
-[[noreturn]] void refuse(const char* field, const std::string& rule) {
+[[noreturn]] void refuse_sequences(const char* field, const std::string& rule) {
   throw failure(errc::bad_request, "`" + std::string(field) + "` " + rule, field);
 }
 
-void expect_at_most(const char* field, std::size_t found, std::size_t most) {
+void expect_few(const char* field, std::size_t found, std::size_t most) {
   if (found > most)
-    refuse(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
+    refuse_sequences(field, "may have at most " + std::to_string(most) + " entries, not " + std::to_string(found));
 }
 
-std::vector<sequence_bias> checked(std::vector<sequence_bias> entries, const char* field) {
-  expect_at_most(field, entries.size(), limits::most_sequence_biases);
+std::vector<sequence_bias> checked_sequences(std::vector<sequence_bias> entries, const char* field) {
+  expect_few(field, entries.size(), limits::most_sequence_biases);
   for (const auto& [tokens, bias] : entries) {
     if (tokens.empty())
-      refuse(field, "has a text without tokens");
+      refuse_sequences(field, "has a text without tokens");
     if (tokens.size() > limits::most_sequence_tokens)
-      refuse(field,
-             "may have texts of at most " + std::to_string(limits::most_sequence_tokens) + " tokens, not " +
-               std::to_string(tokens.size()));
+      refuse_sequences(field,
+                       "may have texts of at most " + std::to_string(limits::most_sequence_tokens) + " tokens, not " +
+                         std::to_string(tokens.size()));
     if (const auto id = *std::ranges::min_element(tokens); id < 0)
-      refuse(field, "must be made of token ids, " + std::to_string(id) + " is none");
+      refuse_sequences(field, "must be made of token ids, " + std::to_string(id) + " is none");
     if (!(bias <= limits::bias.most) || !(bias >= limits::bias.least || bias == -INFINITY))
-      refuse(field, "must map texts to numbers between -100 and 100");
+      refuse_sequences(field, "must map texts to numbers between -100 and 100");
   }
   return entries;
 }
 
-std::vector<token_id> checked(std::vector<token_id> ids, const char* field, std::size_t most) {
+std::vector<token_id> checked_sequences(std::vector<token_id> ids, const char* field, std::size_t most) {
   std::ranges::sort(ids);
   const auto same = std::ranges::unique(ids);
   ids.erase(same.begin(), same.end());
-  expect_at_most(field, ids.size(), most);
+  expect_few(field, ids.size(), most);
   if (!ids.empty() && ids.front() < 0)
-    refuse(field, "must be made of token ids, " + std::to_string(ids.front()) + " is none");
+    refuse_sequences(field, "must be made of token ids, " + std::to_string(ids.front()) + " is none");
   return ids;
 }
 
@@ -55,7 +55,7 @@ std::string without_leading_spaces(const std::string& text) {
 } // namespace
 
 sequence_bias_list::sequence_bias_list(std::vector<sequence_bias> entries, const char* field)
-  : shared_list(checked(std::move(entries), field)) {}
+  : shared_list(checked_sequences(std::move(entries), field)) {}
 
 std::size_t sequence_bias_list::longest() const {
   std::size_t most = 0;
@@ -65,7 +65,7 @@ std::size_t sequence_bias_list::longest() const {
 }
 
 token_set::token_set(std::vector<token_id> ids, const char* field, std::size_t most)
-  : shared_list(checked(std::move(ids), field, most)) {}
+  : shared_list(checked_sequences(std::move(ids), field, most)) {}
 
 bool token_set::contains(token_id id) const { return std::binary_search(begin(), end(), id); }
 
@@ -75,7 +75,7 @@ std::vector<sequence_bias> forbid_words(std::span<const std::string> words, cons
     const auto bare = without_leading_spaces(word);
     const auto first = encode(bare);
     if (bare.empty() || first.empty())
-      refuse("bad_words", "has a word without tokens");
+      refuse_sequences("bad_words", "has a word without tokens");
     result.push_back({first, -INFINITY});
     auto second = encode(" " + bare);
     if (second.size() == first.size() && second.front() != first.front())
@@ -89,7 +89,7 @@ std::vector<token_id> breaker_tokens(std::span<const std::string> texts, const e
   for (const auto& text : texts) {
     const auto alone = encode(text), behind = encode("a" + text);
     if (text.empty() || alone.empty() || behind.empty())
-      refuse("dry_sequence_breakers", "has a text without tokens");
+      refuse_sequences("dry_sequence_breakers", "has a text without tokens");
     result.push_back(alone.back());
     result.push_back(behind.back());
   }

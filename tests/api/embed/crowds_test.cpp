@@ -79,8 +79,7 @@ generation random_generation(std::mt19937& rng) {
       g.embed = std::vector{pooling::mean, pooling::last, pooling::cls}[rng() % 3];
       break;
     case 4:
-    case 5:
-    case 6: add_random_samplers(s, 690, rng); break;
+    case 5: add_random_samplers(s, 690, rng); break;
     default: break;
   }
   if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
