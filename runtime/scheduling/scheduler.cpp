@@ -376,12 +376,13 @@ void scheduler::finished(const step_result& result, double ms, double computed_m
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
   }
-  if (proposer_ && !plain_steps_.empty()) {
-    auto step = plain_steps_.front();
-    plain_steps_.pop_front();
-    step.ms = ms;
-    step.computed_ms = computed_ms;
-    proposer_->finished(step);
+  if (proposer_ && !guessed_steps_.empty()) {
+    const auto step = guessed_steps_.front();
+    guessed_steps_.pop_front();
+    const auto certain = [&](const step_shape& s) { return cost_.certain(static_cast<std::int32_t>(s.rows)); };
+    const auto plain_ms = cost_.expected_ms(step.without);
+    proposer_->finished({step.plain, ms, computed_ms, plain_ms, cost_.expected_ms(step.with) - plain_ms,
+                         certain(step.without) && certain(step.with)});
   }
   for (auto& outcome : result.groups)
     book(outcome);
@@ -447,11 +448,12 @@ void scheduler::drop(sequence& s, group& g) {
 
 std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
 
-double scheduler::expected_ms(int rows) const {
-  return cost_.expected_ms({.rows = static_cast<double>(rows),
-                            .logit_rows = static_cast<double>(rows),
-                            .attended = context_ / std::max(decoding_, 1) * rows,
-                            .read = context_});
+step_estimate scheduler::estimate(int rows) const {
+  const step_shape step{.rows = static_cast<double>(rows),
+                        .logit_rows = static_cast<double>(rows),
+                        .attended = context_ / std::max(decoding_, 1) * rows,
+                        .read = context_};
+  return {cost_.expected_ms(step), cost_.certain(rows)};
 }
 
 std::string scheduler::observe(const step_shape& step, double ms) {
