@@ -51,9 +51,8 @@ bool speculation_policy::due(sequence_id id) const {
   return s != sequences_.end() && s->second.idle >= s->second.patience;
 }
 
-// Never more than in steps of their own.
 double speculation_policy::added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const {
-  return std::clamp(cost(step.rows + guesses).ms - cost(step.rows).ms, 0.0, guesses * unit_ms(step, cost));
+  return std::max(cost(step.rows + guesses).ms - cost(step.rows).ms, 0.0);
 }
 
 double speculation_policy::unit_ms(const plain_step& step, const step_cost_fn& cost) const {

@@ -267,8 +267,8 @@ TEST_CASE("before any guess was seen, a few are expected to cost little beside t
       cost.observe(shape_of(0, prompt, 1), first_slowness * ms(prompt));
       for (int i = 0; i < 20; ++i)
         cost.observe(guessing(0, prompt + i), ms(1));
-      CHECK(cost.expected_ms(guessing(1, prompt + 20)) < 1.15 * ms(1));
-      CHECK(cost.expected_ms(guessing(4, prompt + 20)) < 1.45 * ms(1));
+      CHECK(cost.expected_ms(guessing(1, prompt + 20)) < 1.18 * ms(1));
+      CHECK(cost.expected_ms(guessing(4, prompt + 20)) < 1.5 * ms(1));
     }
 }
 
