@@ -50,7 +50,7 @@ public:
   struct settings {
     double share = 0.01;    // of the time, which guesses may lose
     double allowance = 1.0; // at the start, in steps of the decoding rows alone
-    double least_gain = 0.05;
+    double least_gain = 0.02;
   };
 
   speculation_policy() : speculation_policy(settings()) {}
