@@ -18,8 +18,8 @@ public:
   scheduler_state(scheduler_actor::pointer self, scheduler_limits limits, scheduler_peers peers, swap_rates rates,
                   speculation_settings speculation, engine_addr engine)
     : self_(self),
-      speculator_(std::make_shared<speculator>(std::move(speculation),
-                                               [this](int rows) { return scheduler_.expected_ms(rows); })),
+      speculator_(
+        std::make_shared<speculator>(std::move(speculation), [this](int rows) { return scheduler_.estimate(rows); })),
       scheduler_(limits, speculator_),
       swap_(rates),
       peers_(std::move(peers)),

@@ -363,24 +363,25 @@ void scheduler::end(sequence_id id) {
 void scheduler::finished(const step_result& result, double ms, double computed_ms) {
   --steps_in_flight_;
   book(result);
-  if (proposer_ && !plain_steps_.empty()) {
-    auto step = plain_steps_.front();
-    plain_steps_.pop_front();
-    step.ms = ms;
-    step.computed_ms = computed_ms;
-    proposer_->finished(step);
+  if (proposer_ && !guessed_steps_.empty()) {
+    const auto step = guessed_steps_.front();
+    guessed_steps_.pop_front();
+    const auto certain = [&](const step_shape& s) { return cost_.certain(static_cast<std::int32_t>(s.rows)); };
+    const auto plain_ms = cost_.expected_ms(step.without);
+    proposer_->finished({step.plain, ms, computed_ms, plain_ms, cost_.expected_ms(step.with) - plain_ms,
+                         certain(step.without) && certain(step.with)});
   }
-  for (auto& failed : result.failed)
-    if (groups_.contains(failed.sequence.request))
-      cancel(failed.sequence.request);
-    else
-      end(failed.sequence);
+  end_failed(result);
   for (const auto id : result.deferred)
     defer(id);
 }
 
 void scheduler::finished_late(const step_result& result) {
   book(result);
+  end_failed(result);
+}
+
+void scheduler::end_failed(const step_result& result) {
   for (auto& failed : result.failed)
     if (groups_.contains(failed.sequence.request))
       cancel(failed.sequence.request);
@@ -494,11 +495,12 @@ void scheduler::drop(sequence& s, group& g) {
 
 std::vector<std::pair<std::uint64_t, error>> scheduler::collect_failed() { return std::exchange(failed_, {}); }
 
-double scheduler::expected_ms(int rows) const {
-  return cost_.expected_ms({.rows = static_cast<double>(rows),
-                            .logit_rows = static_cast<double>(rows),
-                            .attended = context_ / std::max(decoding_, 1) * rows,
-                            .read = context_});
+step_estimate scheduler::estimate(int rows) const {
+  const step_shape step{.rows = static_cast<double>(rows),
+                        .logit_rows = static_cast<double>(rows),
+                        .attended = context_ / std::max(decoding_, 1) * rows,
+                        .read = context_};
+  return {cost_.expected_ms(step), cost_.certain(rows)};
 }
 
 std::string scheduler::observe(const step_shape& step, double ms) {

@@ -118,7 +118,7 @@ public:
   const step_cost& cost() const { return cost_; }
 
   /// Of a step of so many rows that all want logits, at the context of the sequences that last decoded.
-  double expected_ms(int rows) const;
+  step_estimate estimate(int rows) const;
 
   /// Whether no sequence runs.
   bool idle() const { return running_.empty(); }
@@ -242,6 +242,7 @@ private:
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);
   void book(const step_result& result);
+  void end_failed(const step_result& result);
   void defer(sequence_id id);
   void book(const group_outcome& outcome);
   void leave(sequence& s, block_request& request);
@@ -282,7 +283,11 @@ private:
 
   std::uint64_t last_step_ = 0, last_sampling_step_ = 0;
   std::int32_t steps_in_flight_ = 0;
-  std::deque<finished_step> plain_steps_; // those in flight, without their guesses
+  struct guessed_step {
+    plain_step plain;
+    step_shape without, with; // guesses
+  };
+  std::deque<guessed_step> guessed_steps_; // in flight
   scheduler_counters counters_;
 };
 

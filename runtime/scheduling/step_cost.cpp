@@ -10,18 +10,19 @@ namespace {
 
 // Deviations are relative to the time of a step.
 constexpr double noise = 0.1;         // of one measurement
-constexpr double first_noise = 0.5;   // of the first one of its size: it touches memory for the first time
+constexpr double first_noise = 1.0;   // of the first one of its size: it touches memory for the first time
 constexpr double common_drift = 0.03; // of the whole machine, per step: followed within about five steps
-constexpr double own_drift = 0.01;    // of one coefficient, per step
+constexpr double own_drift = 0.002;   // of one coefficient, per step
 constexpr double kinship = 0.7;       // correlation of neighbouring knots
 constexpr double certainty = 0.25;
+constexpr double forgetting = 0.01; // deviation of what has not been observed, per root of steps
 constexpr double most_deviations = 3;
 constexpr double error_memory = 0.95;
 constexpr double usual_memory = 0.95;
 
 // Until steps of such sizes were seen, steps of 16 rows take twice as long as steps of none.
 constexpr double knee = 16;
-constexpr double shape_share = 0.2; // of what is uncertain then; the rest is the speed of the machine
+constexpr double shape_share = 0.15; // of what is uncertain then; the rest is the speed of the machine
 
 /// What is believed of a coefficient that is not a knot, in terms of what a row costs beyond the knee.
 struct belief {
@@ -32,7 +33,7 @@ constexpr std::array<belief, 3> beliefs{{
   {0, 1.0 / 1024}, // a position attended
   {0, 1.0 / 1024}, // a position read
 }};
-constexpr double belief_steps = 100; // steps with a belief count as one measurement of it
+constexpr double belief_steps = 1000; // steps with a belief count as one measurement of it
 
 constexpr auto count = step_cost::knots.size();
 
@@ -126,28 +127,32 @@ void step_cost::observe(const step_shape& step, double ms) {
   ++summary_.steps;
 }
 
-step_cost::estimate step_cost::estimate_of(const vector& sum, const matrix& spread) const {
+// What a deviation of 1 is, for each coefficient.
+step_cost::vector step_cost::units() const {
+  auto unit = mean_;
+  const auto row = std::max(mean_[0] + mean_[logits], 1e-6) / knee;
+  for (std::size_t i = 0; i < beliefs.size(); ++i)
+    unit[logits + i] = beliefs[i].deviation * row;
+  return unit;
+}
+
+step_cost::estimate step_cost::estimate_of(const vector& sum, const vector& unit, const matrix& spread) const {
   estimate e;
   for (std::size_t i = 0; i < size; ++i) {
     e.value += sum[i] * mean_[i];
     for (std::size_t j = 0; j < size; ++j)
-      e.covariance[i] += spread[i][j] * sum[j];
-    e.variance += sum[i] * e.covariance[i];
+      e.covariance[i] += spread[i][j] * unit[j] * sum[j];
+    e.variance += sum[i] * unit[i] * e.covariance[i];
   }
   return e;
 }
 
-// A sum of coefficients was found to be more by `error`, of that `variance`: changes all as is likeliest.
-void step_cost::correct(const estimate& of, double error, double variance, matrix& spread) {
-  for (std::size_t i = 0; i < size; ++i)
-    mean_[i] += of.covariance[i] * error / variance;
+// A sum of coefficients was measured with a total variance.
+void step_cost::narrow(matrix& spread, const estimate& of, double variance) {
   for (std::size_t i = 0; i < size; ++i)
     for (std::size_t j = 0; j < size; ++j)
       spread[i][j] -= of.covariance[i] * of.covariance[j] / variance;
 }
-
-/// What a row costs beyond the knee, if the knee is where it is believed to be.
-double step_cost::row_ms() const { return std::max(mean_[0] + mean_[logits], 1e-6) / knee; }
 
 void step_cost::start(const step_shape& step, double ms) {
   const auto shape = [](double rows) { return 1 + rows / knee; };
@@ -156,31 +161,28 @@ void step_cost::start(const step_shape& step, double ms) {
     mean_[i] = scale * shape(rows_at(i));
   for (std::size_t i = 0; i < count; ++i)
     for (std::size_t j = 0; j < count; ++j)
-      spread_[i][j] = mean_[i] * mean_[j] * (1 - shape_share + shape_share * kinship_of(i, j));
-  const auto row = row_ms();
+      spread_[i][j] = 1 - shape_share + shape_share * kinship_of(i, j);
+  const auto unit = units();
   for (std::size_t i = 0; i < beliefs.size(); ++i) {
-    const auto deviation = beliefs[i].deviation * row;
-    mean_[logits + i] = beliefs[i].value * row;
-    spread_[logits + i][logits + i] = deviation * deviation;
+    mean_[logits + i] = beliefs[i].value / beliefs[i].deviation * unit[logits + i];
+    spread_[logits + i][logits + i] = 1;
   }
 }
 
 void step_cost::drift() {
+  const auto unit = units();
+  vector value{}; // in its unit
+  for (std::size_t i = 0; i < size; ++i)
+    value[i] = mean_[i] / unit[i];
   for (std::size_t i = 0; i < size; ++i)
     for (std::size_t j = 0; j < size; ++j) {
-      auto both = common_drift * common_drift;
-      if (i < count && j < count)
-        both += own_drift * own_drift * kinship_of(i, j);
-      spread_[i][j] += both * mean_[i] * mean_[j];
+      spread_[i][j] += common_drift * common_drift * value[i] * value[j];
+      if (i == j || (i < count && j < count))
+        spread_[i][j] += own_drift * own_drift * (i == j ? 1 : kinship_of(i, j));
     }
-  const auto row = row_ms();
-  for (std::size_t i = 0; i < beliefs.size(); ++i) {
-    const auto deviation = own_drift * beliefs[i].deviation * row;
-    spread_[logits + i][logits + i] += deviation * deviation;
-  }
   // What is not observed for long becomes no more uncertain than it was at first.
   for (std::size_t i = 0; i < size; ++i) {
-    const auto most = i < count ? mean_[i] : std::max(mean_[i], beliefs[i - logits].deviation * row);
+    const auto most = std::max(value[i], 1.0);
     if (spread_[i][i] <= most * most)
       continue;
     const auto shrink = most / std::sqrt(spread_[i][i]);
@@ -193,27 +195,43 @@ void step_cost::drift() {
 
 // What measurements leave open would follow their noise to anywhere.
 void step_cost::recall_beliefs() {
-  const auto row = row_ms();
-  for (std::size_t i = 0; i < beliefs.size(); ++i) {
+  const auto unit = units();
+  for (auto i = logits; i < size; ++i) {
     vector one{};
-    one[logits + i] = 1;
-    const auto now = estimate_of(one, spread_);
-    const auto deviation = beliefs[i].deviation * row;
-    correct(now, beliefs[i].value * row - now.value, now.variance + belief_steps * deviation * deviation, spread_);
+    one[i] = 1;
+    const auto now = estimate_of(one, unit, spread_);
+    const auto [value, deviation] = beliefs[i - logits];
+    const auto variance = now.variance + belief_steps * unit[i] * unit[i];
+    const auto error = value / deviation * unit[i] - now.value;
+    for (std::size_t j = 0; j < size; ++j)
+      mean_[j] += unit[j] * now.covariance[j] * error / variance;
+    narrow(spread_, now, variance);
   }
 }
 
 void step_cost::learn(const vector& h, double ms) {
-  const auto expected = estimate_of(h, spread_);
+  const auto unit = units();
+  const auto expected = estimate_of(h, unit, spread_);
   bool first = false;
   for (std::size_t i = 0; i < count; ++i)
-    if (h[i] >= 0.3 && !observed_[i])
-      first = observed_[i] = true;
+    if (h[i] >= 0.2) {
+      first = first || last_seen_[i] == 0;
+      last_seen_[i] = summary_.steps + 1;
+    }
   const auto deviation = (first ? first_noise : noise) * expected.value;
   const auto variance = expected.variance + deviation * deviation;
-  const auto error = ms - expected.value, limit = most_deviations * std::sqrt(variance);
-  correct(expected, std::clamp(error, -limit, limit), variance, spread_);
-  const auto relative = std::abs(error) / std::max(expected.value, 1e-9);
+  // Of the logarithm: times differ by factors.
+  const auto error = expected.value * std::log(ms / expected.value), limit = most_deviations * std::sqrt(variance);
+  const auto believed = std::clamp(error, -limit, limit) / variance;
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto change = expected.covariance[i] * believed;
+    if (i < count)
+      mean_[i] *= std::exp(change); // so that knots keep their proportions when the machine becomes faster or slower
+    else
+      mean_[i] += unit[i] * change;
+  }
+  narrow(spread_, expected, variance);
+  const auto relative = std::abs(ms - expected.value) / std::max(expected.value, 1e-9);
   summary_.error += (1 - error_memory) * (std::min(relative, 1.0) - summary_.error);
 }
 
@@ -223,12 +241,17 @@ void step_cost::learn(const vector& h, double ms) {
 // observed wrong. The covariance stays as it is (Simon and Chia 2002).
 void step_cost::restrict_to_sense() {
   auto spread = spread_;
+  const auto unit = units();
   const auto make_zero = [&](const vector& sum) {
-    if (const auto e = estimate_of(sum, spread); e.variance > 0)
-      correct(e, -e.value, e.variance, spread);
+    const auto e = estimate_of(sum, unit, spread);
+    if (!(e.variance > 0))
+      return;
+    for (std::size_t i = 0; i < size; ++i)
+      mean_[i] -= unit[i] * e.covariance[i] * e.value / e.variance;
+    narrow(spread, e, e.variance);
   };
   std::size_t top = count - 1;
-  while (top > 0 && !observed_[top])
+  while (top > 0 && last_seen_[top] == 0)
     --top;
   if (rows_at(top) >= 2 * knee)
     for (auto i = top + 1; i < count; ++i) {
@@ -253,10 +276,10 @@ void step_cost::restrict_to_sense() {
       if (smaller)
         sum[*smaller] = -1;
     };
-    for (std::size_t i = 0; i < beliefs.size(); ++i)
-      consider(mean_[logits + i], beliefs[i].deviation * row_ms(), logits + i, std::nullopt);
+    for (auto i : {logits, attended, read})
+      consider(mean_[i], unit[i], i, std::nullopt);
     for (std::size_t i = 1; i < count; ++i)
-      consider(mean_[i] - mean_[i - 1], std::sqrt(spread_[i][i]), i, i - 1);
+      consider(mean_[i] - mean_[i - 1], unit[i] * std::sqrt(spread_[i][i]), i, i - 1);
     if (worst == tolerance)
       break;
     make_zero(sum);
@@ -320,14 +343,11 @@ bool step_cost::certain(std::int32_t rows) const {
   if (!known())
     return false;
   const auto h = features({static_cast<double>(rows), 0, 0, 0});
-  const auto low = piece_of(rows);
-  double ms = 0, variance = 0;
-  for (const auto i : {low, low + 1}) {
-    ms += h[i] * mean_[i];
-    for (const auto j : {low, low + 1})
-      variance += h[i] * spread_[i][j] * h[j];
-  }
-  return variance <= certainty * certainty * ms * ms;
+  const auto e = estimate_of(h, units(), spread_);
+  double age = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    age += h[i] * static_cast<double>(summary_.steps - last_seen_[i]);
+  return e.variance <= (certainty * certainty - forgetting * forgetting * age) * e.value * e.value;
 }
 
 step_cost_summary step_cost::summary() const {

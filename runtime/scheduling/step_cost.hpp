@@ -90,16 +90,17 @@ private:
   using vector = std::array<double, size>;
   using matrix = std::array<vector, size>;
 
-  /// A sum of coefficients as estimated: its value, the variance of that, and its covariance with each coefficient.
+  /// A sum of coefficients as estimated: its value, the variance of that, and its covariance with each coefficient, in
+  /// the unit of that.
   struct estimate {
     double value = 0, variance = 0;
     vector covariance{};
   };
 
   static vector features(const step_shape& step);
-  estimate estimate_of(const vector& sum, const matrix& spread) const;
-  void correct(const estimate& of, double error, double variance, matrix& spread);
-  double row_ms() const;
+  vector units() const;
+  estimate estimate_of(const vector& sum, const vector& unit, const matrix& spread) const;
+  static void narrow(matrix& spread, const estimate& of, double variance);
   void start(const step_shape& step, double ms);
   void drift();
   void recall_beliefs();
@@ -107,8 +108,8 @@ private:
   void restrict_to_sense();
 
   vector mean_{};   // ms of steps of `knots` rows; ms for each of the other features
-  matrix spread_{}; // covariance
-  std::array<bool, knots.size()> observed_{};
+  matrix spread_{}; // covariance, in units
+  std::array<std::uint64_t, knots.size()> last_seen_{}; // in this step, from 1 on; 0: never
   std::int32_t most_rows_ = 0;
   step_shape usual_; // of recent steps of many rows; `attended` is for each row
   step_cost_summary summary_;

@@ -428,12 +428,12 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   if (!plan->samples.empty())
     last_sampling_step_ = plan->step;
   if (proposer_) {
-    auto shape = shape_of(*plan);
+    const auto with = shape_of(*plan);
+    auto without = with;
     for (const auto& sample : plan->samples)
       if (const auto* s = find(sample.sequence); s && sample.guesses > 0)
-        shape -= shape_of_guesses(s->known(), sample.guesses);
-    plain_steps_.push_back({.plain = {static_cast<int>(shape.rows), static_cast<int>(plan->samples.size())},
-                            .expected_ms = cost_.expected_ms(shape)});
+        without -= shape_of_guesses(s->known(), sample.guesses);
+    guessed_steps_.push_back({{static_cast<int>(without.rows), static_cast<int>(plan->samples.size())}, without, with});
   }
   ++steps_in_flight_;
   ++counters_.steps;

@@ -29,12 +29,20 @@ struct plain_step {
   int sequences = 0; // that decode: each gains one token
 };
 
+/// What a step takes.
+struct step_estimate {
+  double ms = 0;        // expected
+  bool certain = false; // to about a quarter
+};
+
 /// A step whose tokens have arrived.
 struct finished_step {
   plain_step plain;
   double ms = 0;          // since the end of the step before it, or since it could begin
   double computed_ms = 0; // of these, what step_cost learns from
-  double expected_ms = 0; // to be computed without its guesses, as expected when it was planned; 0: nothing was known
+  double plain_ms = 0;    // that would have been computed without guesses, as expected now
+  double added_ms = 0;    // by which guesses prolong it, as expected now
+  bool certain = false;   // these expectations rest on enough steps of such sizes
 };
 
 /// A sequence of a step being planned that decodes: all but its last known token are computed.

@@ -1,6 +1,7 @@
 #include "runtime/speculation/speculation_policy.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <queue>
 
@@ -12,11 +13,13 @@ constexpr double prior_weight = 2;      // judged guesses that an expectation co
 constexpr double sequence_decay = 0.96; // of a judged guess per later one
 constexpr double overall_decay = 0.98;
 constexpr int least_patience = 8, most_patience = 256; // tokens
-constexpr double most_retry_stake = 0.5; // of a step without guesses: what one more row is believed to take at most
+constexpr double most_retry_stake = 0.5; // of a step without guesses: what a row of unknown cost is believed to take
 constexpr double gap_decay = 0.9;        // of a measured gap per later one
 constexpr double most_loss = 4;          // of one step, in steps without guesses: more is an accident
-constexpr double most_allowance = 8, least_allowance = -1;
+constexpr double most_allowance = 4, least_allowance = -4;
 constexpr double most_staked = 0.5;        // of the allowance, on one step
+constexpr double checked_gain = 2;         // half of a step's speed gained: as many unchecked steps as can be
+constexpr double agreement = 0.2;          // of a time with what was expected
 constexpr double least_probability = 0.02; // a guess less likely to matter is not considered
 
 } // namespace
@@ -48,19 +51,23 @@ bool speculation_policy::due(sequence_id id) const {
   return s != sequences_.end() && s->second.idle >= s->second.patience;
 }
 
-// Never more than in steps of their own.
 double speculation_policy::added_ms(const plain_step& step, const step_cost_fn& cost, int guesses) const {
-  return std::clamp(cost(step.rows + guesses) - cost(step.rows), 0.0, guesses * unit_ms(step, cost));
+  return std::max(cost(step.rows + guesses).ms - cost(step.rows).ms, 0.0);
 }
 
 double speculation_policy::unit_ms(const plain_step& step, const step_cost_fn& cost) const {
-  return std::max(cost(step.sequences) + ahead_gap_.ms, 1e-3);
+  return std::max(cost(step.sequences).ms + ahead_gap_.ms, 1e-3);
+}
+
+std::size_t speculation_policy::size_of(const plain_step& step) {
+  return std::min<std::size_t>(std::bit_width(static_cast<unsigned>(step.rows)), 23);
 }
 
 std::vector<int> speculation_policy::plan(const plain_step& step, const step_cost_fn& cost,
                                           std::span<const guess_option> options, int room) const {
   std::vector<int> counts(options.size());
-  if (allowance_ <= 0 || step.sequences == 0)
+  const auto unchecked = unchecked_[size_of(step)];
+  if (allowance_ <= 0 || step.sequences == 0 || unchecked >= most_unchecked)
     return counts;
   // Likeliest first. A later guess of a sequence is never likelier than the one before it, so that the order in which
   // guesses are taken does not depend on how many are.
@@ -76,7 +83,8 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
       next.push({std::min(options[i].acceptance, 0.99), i, 1});
   // Rows of prompts are worth what they cost: the step counts as one of its decoding rows, to which guesses add.
   const double base_ms = unit_ms(step, cost);
-  double best_rate = step.sequences / base_ms * (1 + settings_.least_gain);
+  const double plain_rate = step.sequences / base_ms;
+  double best_rate = plain_rate * (1 + settings_.least_gain);
   double tokens = step.sequences;
   const double overhead = overhead_ms();
   double rows_ms = 0; // monotonous, though estimates may not be
@@ -104,12 +112,16 @@ std::vector<int> speculation_policy::plan(const plain_step& step, const step_cos
     if (c.depth < option.most)
       next.push({c.probability * std::min(option.acceptance, 0.99), c.option, c.depth + 1});
   }
+  // The less there is to gain, the better must be known what is lost by guesses, and the less is lost by having none.
+  if (best > 0 && unchecked >= most_unchecked * checked_gain * (best_rate / plain_rate - 1))
+    return counts;
   for (std::size_t i = 0; i < best; ++i)
     ++counts[order[i]];
   // Retries, of as few sequences as cost little beside the others, if the allowance pays for them. Where even a right
   // guess is expected to lose, they are as rare as can be.
   auto left = std::min<std::ptrdiff_t>(room - static_cast<std::ptrdiff_t>(best), 1 + step.sequences / 16);
-  const auto retry_ms = std::min(added_ms(step, cost, 1), most_retry_stake * base_ms);
+  const auto retry_ms = std::min(added_ms(step, cost, 1),
+                                 (cost(step.rows + 1).certain ? most_loss : most_retry_stake) * base_ms);
   double staked = best > 0 ? 0 : overhead;
   for (std::size_t i = 0; i < options.size() && left > 0; ++i) {
     const auto& option = options[i];
@@ -146,18 +158,24 @@ void speculation_policy::plain(sequence_id id) {
 
 void speculation_policy::finished(const measured_step& measured, const step_cost_fn& cost) {
   const auto& step = measured.step;
-  if (step.plain.sequences == 0 || !(step.expected_ms > 0))
+  if (step.plain.sequences == 0 || !(step.plain_ms > 0))
     return;
   const auto unit = unit_ms(step.plain, cost);
   const auto most = most_loss * unit;
+  const auto gap = std::clamp(step.ms - measured.drawing_ms - step.computed_ms, -most, most);
   const bool ahead = measured.guesses == 0 && !measured.held && measured.drawing_ms == 0;
-  (ahead ? ahead_gap_ : held_gap_).add(std::clamp(step.ms - measured.drawing_ms - step.computed_ms, -most, most));
-  const auto plain_ms = step.expected_ms + ahead_gap_.ms;
-  const auto ms = std::min(step.ms, plain_ms + most);
-  if (!ahead)
-    allowance_ += static_cast<double>(measured.accepted) / step.plain.sequences - (ms - plain_ms) / unit;
+  (ahead ? ahead_gap_ : held_gap_).add(gap);
+  if (measured.guesses > 0)
+    ++unchecked_[size_of(step.plain)];
+  else if (std::abs(step.computed_ms - step.plain_ms) <= agreement * step.plain_ms)
+    unchecked_[size_of(step.plain)] = 0;
+  if (!ahead) {
+    const auto added = step.certain ? step.added_ms : step.computed_ms - step.plain_ms;
+    const auto loss = added + measured.drawing_ms + gap - ahead_gap_.ms;
+    allowance_ += static_cast<double>(measured.accepted) / step.plain.sequences - std::min(loss, most) / unit;
+  }
   if (allowance_ < settings_.allowance)
-    allowance_ = std::min(allowance_ + settings_.share * ms / unit, settings_.allowance);
+    allowance_ = std::min(allowance_ + settings_.share * std::min(step.ms, most) / unit, settings_.allowance);
   allowance_ = std::clamp(allowance_, least_allowance, most_allowance);
 }
 

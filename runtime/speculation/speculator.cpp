@@ -310,11 +310,9 @@ void speculator::append(sequence_id id, std::span<const token_id> tokens) {
 }
 
 void speculator::finished(const finished_step& step) {
-  if (!sequences_.empty() || guesses_ > 0) {
-    auto own = step;
-    own.ms = std::max(step.ms - catch_up_ms_, 0.0);
-    policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
-  }
+  auto own = step;
+  own.ms = std::max(step.ms - catch_up_ms_, 0.0);
+  policy_.finished({own, guesses_, accepted_, drawing_ms_, held_}, cost_);
   waits_.reset();
   held_ = guesses_ > 0; // the next one is not planned ahead either
   guesses_ = accepted_ = 0;

@@ -188,15 +188,16 @@ public:
   }
   void finished(const finished_step& step) override {
     CHECK(step.plain.rows > 0);
-    REQUIRE_FALSE(expected_ms.empty());
-    CHECK(step.expected_ms == doctest::Approx(expected_ms.front()));
-    expected_ms.pop_front();
+    REQUIRE_FALSE(plain_rows.empty());
+    CHECK(step.plain.rows == plain_rows.front());
+    CHECK(step.added_ms >= -1e-9);
+    plain_rows.pop_front();
   }
 
   std::size_t sequences() const { return known_.size(); }
 
   int accepted = 0, rejected = 0;
-  std::deque<double> expected_ms; // of the steps in flight, without their guesses
+  std::deque<int> plain_rows; // of the steps in flight, without their guesses
 
 private:
   struct state {
@@ -444,28 +445,12 @@ private:
   void send(const std::shared_ptr<const step_plan>& plan) {
     step_times_.planned(*plan, {});
     plans_.push_back(plan);
-    if (guesses_)
-      guesses_->expected_ms.push_back(sched.cost().expected_ms(without_guesses(*plan)));
-  }
-
-  static step_shape without_guesses(const step_plan& plan) {
-    std::set<std::int32_t> guesses; // rows
-    for (const auto& d : plan.samples)
-      for (int i = 1; i <= d.guesses; ++i)
-        guesses.insert(plan.logit_rows.at(static_cast<std::size_t>(d.logit_row + i)));
-    step_shape shape;
-    for (const auto& s : plan.sequences) {
-      int end = 0; // of the positions read
-      for (int i = 0; i < s.rows; ++i)
-        if (!guesses.contains(s.first_row + i)) {
-          end = s.first_position + i + 1;
-          shape.rows += 1;
-          shape.attended += end;
-        }
-      shape.read += end;
-    }
-    shape.logit_rows = static_cast<double>(plan.logit_rows.size() - guesses.size());
-    return shape;
+    if (!guesses_)
+      return;
+    auto rows = static_cast<int>(plan->tokens.size());
+    for (const auto& d : plan->samples)
+      rows -= d.guesses;
+    guesses_->plain_rows.push_back(rows);
   }
 
   std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {

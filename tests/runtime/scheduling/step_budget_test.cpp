@@ -66,7 +66,7 @@ TEST_CASE("a size that was slow by chance is tried again") {
   for (int rows = 1; rows <= 64; rows *= 2)
     for (int i = 0; i < 20; ++i)
       cost.observe({double(rows), 0, 0, 0}, rows == 64 ? 300 : time(rows));
-  REQUIRE(budget.rows(cost) < 64);
+  REQUIRE(cost.efficient_rows(1024) < 64);
   for (int i = 0; i < 3000; ++i) {
     budget.begin(cost);
     const auto rows = budget.room(cost, 0, 2000);

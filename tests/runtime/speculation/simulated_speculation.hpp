@@ -71,9 +71,11 @@ public:
   /// The same of all loads so far.
   double gain() const { return all_plain_ms_ / all_ms_; }
 
-  double expected_ms(int rows) const {
-    return belief ? belief(rows)
-                  : cost.expected_ms({double(rows), double(rows), double(context) * rows, double(context)});
+  step_estimate estimate(int rows) const {
+    if (belief)
+      return {belief(rows), true};
+    return {cost.expected_ms({double(rows), double(rows), double(context) * rows, double(context)}),
+            cost.certain(rows)};
   }
 
   simulated_machine machine;
@@ -96,14 +98,14 @@ private:
 
   /// One step: how many guesses there were, and how many were right.
   std::pair<int, int> play(const simulated_load& load, int prompt) {
-    const auto cost_of = [this](int rows) { return expected_ms(rows); };
+    const auto cost_of = [this](int rows) { return estimate(rows); };
     const plain_step plain{load.sequences + prompt, load.sequences};
     step_shape shape;
     for (int i = 0; i < load.sequences; ++i)
       shape += shape_of(context, 1, 1);
     if (prompt > 0)
       shape += shape_of(0, prompt, 0);
-    const auto expected = belief ? belief(plain.rows) : cost.expected_ms(shape);
+    const auto without = shape;
     std::vector<guess_option> options;
     for (const auto id : running_)
       options.push_back({id, policy.acceptance(id, 0, 0), 16});
@@ -127,7 +129,10 @@ private:
     const auto computed = machine.time(plain.rows + guesses) * (1 + machine.noise * deviation);
     cost.observe(shape, computed);
     const auto ms = computed + (guesses > 0 ? machine.bubble_ms : 0);
-    policy.finished({{plain, ms, computed, expected}, guesses, accepted}, cost_of);
+    const auto plain_ms = belief ? belief(plain.rows) : cost.expected_ms(without);
+    const auto all_ms = belief ? belief(plain.rows + guesses) : cost.expected_ms(shape);
+    const bool certain = !belief && cost.certain(plain.rows) && cost.certain(plain.rows + guesses);
+    policy.finished({{plain, ms, computed, plain_ms, all_ms - plain_ms, certain}, guesses, accepted}, cost_of);
     return {guesses, accepted};
   }
 

@@ -46,7 +46,9 @@ struct speculating_machine {
   };
 
   explicit speculating_machine(speculation_settings settings)
-    : guesser(std::move(settings), [](int rows) { return 20.0 + rows; }) {}
+    : guesser(std::move(settings), [](int rows) {
+        return step_estimate{20.0 + rows, true};
+      }) {}
 
   void add(sequence_id id, ids prompt, int max_tokens, speculation kind = speculation::automatic,
            const ids& prediction = {}) {
@@ -133,7 +135,8 @@ struct speculating_machine {
     }
     CHECK(rows <= sequences.size() + as_size(room));
     const auto ms = 20.0 + static_cast<double>(rows);
-    guesser.finished({plain, ms, ms, 20.0 + static_cast<double>(sequences.size())});
+    const auto plain_ms = 20.0 + plain.rows;
+    guesser.finished({plain, ms, ms, plain_ms, ms - plain_ms, true});
     ++steps;
     std::erase_if(sequences, [&](const running& r) {
       if (left(r) > 0)
@@ -249,12 +252,12 @@ TEST_CASE("speculator: what is off stays off") {
 }
 
 TEST_CASE("speculator: unknown sequences and late replies are ignored") {
-  speculator s({.draft_model = true}, [](int rows) { return 20.0 + rows; });
+  speculator s({.draft_model = true}, [](int rows) { return step_estimate{20.0 + rows, true}; });
   s.append({9, 9}, ids{1});
   CHECK(s.judged({9, 9}, ids{1, 2}) == 0);
   s.end({9, 9});
   s.deliver({.number = 3, .answers = {{{9, 9}, {1, 2}}}});
-  s.finished({{1, 1}, 20, 20, 20});
+  s.finished({{1, 1}, 20, 20, 20, 0, true});
   const std::vector<decoding_sequence> unknown{{{9, 9}, 4}};
   CHECK_FALSE(s.waits({1, 1}, unknown));
   CHECK(s.propose({1, 1}, unknown, 10)[0].empty());
