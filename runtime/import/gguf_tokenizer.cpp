@@ -14,7 +14,12 @@ namespace troupe {
 
 namespace {
 
-using namespace tokenization;
+namespace words = tokenization::words;
+using tokenization::added_json, tokenization::around_json, tokenization::merges_json, tokenization::vocab_json,
+  tokenization::scored_bpe_json, tokenization::unigram_json, tokenization::preparation_json,
+  tokenization::pieces_decoder_json;
+using tokenization::piece_kind, tokenization::piece_list, tokenization::preparation, tokenization::ranked_merge,
+  tokenization::symbol_search;
 
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type",
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
@@ -174,7 +179,7 @@ std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, cons
 }
 
 /// The bytes of an array of u8 or i8, or of a missing one.
-std::string_view bytes_of(const gguf_metadata& metadata, std::string_view key) {
+std::string_view byte_array(const gguf_metadata& metadata, std::string_view key) {
   const auto* found = metadata.find(key);
   if (!found)
     return {};
@@ -192,7 +197,7 @@ std::shared_ptr<const tokenizer> make_unigram(gguf_vocabulary& words, const std:
     throw failure(errc::bad_file, metadata.label("tokenizer.ggml.unknown_token_id") + " is missing");
   words.read_scores();
   const preparation how{
-    .charsmap = bytes_of(metadata, charsmap_key),
+    .charsmap = byte_array(metadata, charsmap_key),
     .dummy_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix").value_or(true),
     .remove_extra_spaces = metadata.boolean("tokenizer.ggml.remove_extra_whitespaces").value_or(false)};
   const bool bytes = words.pieces().find(piece_kind::byte).has_value();

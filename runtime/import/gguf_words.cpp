@@ -8,7 +8,7 @@ namespace {
 
 namespace words = tokenization::words;
 
-constexpr std::string_view digit = R"(\p{N})", up_to_3_digits = R"(\p{N}{1,3})", line = R"([^\n]+|[\n]+)";
+constexpr std::string_view one_digit = R"(\p{N})", up_to_3_digits = R"(\p{N}{1,3})", line = R"([^\n]+|[\n]+)";
 
 // Groups of three digits from the right. The look-ahead ends after 900 digits, so that long runs take linear time.
 constexpr std::string_view triples = R"(\d{1,3}(?=(?:\d{3}){0,300}\b))",
@@ -52,7 +52,7 @@ std::vector<word_rule> make_rules() {
       rules.back().name = name;
     }
   };
-  const std::vector<std::string_view> gpt2{words::gpt2}, gpt2_digits{digit, words::gpt2},
+  const std::vector<std::string_view> gpt2{words::gpt2}, gpt2_digits{one_digit, words::gpt2},
     deepseek3{up_to_3_digits, words::kana_and_ideographs, words::deepseek3};
   // The first of several names for the same words is the one that files are written with.
   add({"gpt-2", "default"}, {.steps = gpt2});
@@ -77,15 +77,15 @@ std::vector<word_rule> make_rules() {
   add({"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, {.steps = deepseek3});
   add({"deepseek-llm"},
       {.steps = {"[\r\n]", deepseek_letters, deepseek_punctuation, R"(\s+$)", deepseek_ideographs, R"(\p{N}+)"}});
-  add({"deepseek-coder"}, {.steps = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", deepseek_ideographs, digit}});
-  add({"spark2_5"}, {.steps = {up_to_3_digits, words::kana_and_ideographs, spark, digit}});
+  add({"deepseek-coder"}, {.steps = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", deepseek_ideographs, one_digit}});
+  add({"spark2_5"}, {.steps = {up_to_3_digits, words::kana_and_ideographs, spark, one_digit}});
   add({"youtu"}, {.steps = {youtu_scripts, youtu}, .ignore_merges = true});
   add({"falcon"}, {.steps = {falcon_punctuation, words::gpt2, "[0-9][0-9][0-9]"}});
   add({"bloom", "poro-chat", "gpt3-finnish"}, {.steps = {bloom}});
-  add({"viking"}, {.steps = {bloom, digit}});
+  add({"viking"}, {.steps = {bloom, one_digit}});
   add({"jais-2"}, {.steps = {jais2}});
   add({"chameleon"},
-      {.steps = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", digit, R"([\p{P}!-/:-@\[-`{-~])",
+      {.steps = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", "[\\t\\n]|    |  ", one_digit, R"([\p{P}!-/:-@\[-`{-~])",
                  words::gpt2},
        .bos = true});
   add({"superbpe"}, {.steps = {R"(\p{N}+)", before_triples}});

@@ -62,7 +62,7 @@ std::vector<added_piece> added_pieces(const json::reader& config) {
 }
 
 /// The name for the way in which texts are split: the file's, or the model's.
-std::string family_of(const fs::path& folder, const fs::path& file) {
+std::string family_name(const fs::path& folder, const fs::path& file) {
   if (file.extension() == ".tiktoken")
     return file.stem().string();
   if (!is_there(folder / "config.json"))
@@ -90,7 +90,7 @@ std::optional<older_tokenizer> find_older_tokenizer(const fs::path& folder) {
   }
   const auto name = file->string();
   const bool ranks = begins_as_tiktoken(bytes);
-  const auto found = ranks ? translate_tiktoken(bytes, name, family_of(folder, *file), others)
+  const auto found = ranks ? translate_tiktoken(bytes, name, family_name(folder, *file), others)
                            : translate_sentencepiece(bytes, name);
   std::vector<token_id> before, after;
   if (found.bos && add_bos.value_or(found.add_bos))

@@ -47,9 +47,11 @@ struct random_weights {
       at[0] = static_cast<std::uint8_t>(bits);
       at[1] = static_cast<std::uint8_t>(bits >> 8);
     };
-    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format))
+    for (std::size_t at = 0; at < blocks.size(); at += block_bytes(format)) {
+      troupe::kernels::testing::set_exponent(format, &blocks[at]);
       for (const std::size_t offset : troupe::kernels::testing::f16_offsets(format))
         scale(&blocks[at + offset]);
+    }
   }
 
   stored_matrix view() const {
@@ -95,11 +97,14 @@ struct random_weights {
         const auto g = !is_float(format) ? stored_group(format, view().row(r), first / group_inputs)
           : how == quantization::int8    ? quantise_int8(wide)
                                          : quantise_int4(wide);
-        const double d = reference::value(&g.d, dtype::f16, 0);
-        const double minimum = reference::value(&g.m, dtype::f16, 0) * g.minima[0];
+        const double d = scale_of(g), m = reference::value(&g.m, dtype::f16, 0);
+        const bool rounds = compute == dtype::bf16 && traits_of(format).on_gpu == weight_kind::bf16;
         for (std::size_t i = 0; i < n; ++i) {
-          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero);
-          all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum) : product + minimum;
+          const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero), minimum = m * g.minima[i / 16];
+          const double sum = product + minimum;
+          all[r * cols + first + i] = magnitudes ? std::abs(product) + std::abs(minimum)
+            : rounds                             ? numbers(dtype::bf16, std::vector<float>{static_cast<float>(sum)})[0]
+                                                 : sum;
         }
       }
     return all;

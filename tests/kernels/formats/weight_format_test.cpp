@@ -21,7 +21,7 @@ TEST_CASE("the table of weight formats is consistent") {
       CHECK(format_of_ggml_type(static_cast<std::uint32_t>(traits.ggml_type)) == traits.format);
     }
     CHECK(has_groups(traits.format) == is_grouped(traits.on_cpu));
-    CHECK(has_groups(traits.format) == is_grouped(traits.on_gpu));
+    CHECK((has_groups(traits.format) || !is_grouped(traits.on_gpu))); // GPUs may expand groups
     if (is_float(traits.format))
       CHECK(traits.block_bytes == size_of(dtype_of(traits.format)));
   }

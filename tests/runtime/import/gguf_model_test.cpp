@@ -426,8 +426,8 @@ TEST_CASE("GGUF tokenizers: every name for a way to split texts can be read, and
     CHECK(tokens->decode(ids, false) == text);
     // Linear time on what look-aheads could make quadratic.
     const auto started = std::clock();
-    tokens->encode(std::string(1 << 17, '1') + "x", false);
-    CHECK(static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC < 3.0);
+    tokens->encode(std::string(1 << 15, '1') + "x", false);
+    CHECK(static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC < 1.0);
   }
   CHECK(word_rules().size() > 70);
 }
