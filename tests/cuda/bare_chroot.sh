@@ -9,27 +9,36 @@ trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{tmp,results}
 cp -r "$bundle" "$root/bundle"
 
-# What a program needs that is not in the bundle: the C library and its loader.
-copy_needs() {
-  LD_LIBRARY_PATH=$bundle ldd "$1" | grep -o '/[^ ]*' | while read -r library; do
-    [[ $library == "$bundle"/* ]] || { [ "$2" = c_library ] && [ -e "$bundle/${library##*/}" ]; } ||
-      install -D "$(realpath "$library")" "$root$library"
-  done
+# Copies the libraries that a list of `ldd` names, except those of the bundle.
+copy_libraries() {
+  local library
+  while read -r library; do
+    [[ $library == "$bundle"/* ]] || [ -e "$root$library" ] || install -D "$(realpath "$library")" "$root$library"
+  done < <(grep -o '/[^ ]*')
 }
 for program in bash mkdir timeout; do
   path=$(command -v $program)
   install -D "$path" "$root/bin/$program"
-  copy_needs "$path" all
+  copy_libraries < <(ldd "$path")
 done
+# Of the bundle's programs only the C library and its loader: the bundle must have the rest.
 for program in troupe troupe_cuda_tests troupe_cuda_decoder_tests troupe_cuda_bench; do
-  copy_needs "$bundle/$program" c_library
+  copy_libraries < <(LD_LIBRARY_PATH=$bundle ldd "$bundle/$program" |
+    grep -E '/(ld-linux[^/]*|lib(c|m|dl|rt|pthread)\.so\.[0-9]+) ')
 done
 
-enter=(env -i PATH=/bin chroot "$root")
-[ "$(id -u)" -eq 0 ] || enter=(env -i PATH=/bin unshare --user --map-root-user chroot "$root")
+PATH=$PATH:/usr/sbin
+enter=("$(command -v chroot)" "$root")
+[ "$(id -u)" -eq 0 ] || enter=("$(command -v unshare)" --user --map-root-user "${enter[@]}")
+# Without /proc the loader does not know $ORIGIN, unless it is told.
+enter=(env -i PATH=/bin LD_ORIGIN_PATH=/bundle "${enter[@]}")
 if ! "${enter[@]}" /bin/bash -c : 2>"$root/why"; then
-  echo "skipped, this machine allows no chroot: $(<"$root/why")"
-  exit 77
+  if grep -qi "not permitted\|permission" "$root/why"; then
+    echo "skipped, this machine allows no chroot: $(<"$root/why")"
+    exit 77
+  fi
+  echo "FAILED: $(<"$root/why")"
+  exit 1
 fi
 
 failed=0
