@@ -231,16 +231,15 @@ TEST_CASE("published templates render as transformers renders them") {
 }
 
 TEST_CASE("the storyteller's template: without tools as ever, with tools in Hermes style") {
-  const auto source = fs::path(test_data()).parent_path().parent_path() / "examples/storyteller/model";
-  const auto loaded = chat_template::load(source);
-  REQUIRE(loaded);
+  const auto file = fs::path(test_data()).parent_path().parent_path() / "examples/storyteller/chat_template.jinja";
+  const auto loaded = chat_template::parse(read(file), "<|begin_of_text|>", "<|im_end|>");
 
   const auto talk = parsed(R"([{"role": "system", "content": " Be kind. "}, {"role": "user", "content": "Hello\n"},
     {"role": "assistant", "content": "Hi!"}, {"role": "user", "content": "A story"}])");
-  CHECK(loaded->render({.messages = talk}) ==
+  CHECK(loaded.render({.messages = talk}) ==
         "<|begin_of_text|><|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n"
         "<|im_start|>assistant\nHi!<|im_end|>\n<|im_start|>user\nA story<|im_end|>\n<|im_start|>assistant\n");
-  CHECK(loaded->render({.messages = hello, .add_generation_prompt = false}) ==
+  CHECK(loaded.render({.messages = hello, .add_generation_prompt = false}) ==
         "<|begin_of_text|><|im_start|>user\nHello<|im_end|>\n");
 
   const auto tools = parsed(R"([{"type": "function", "function": {"name": "get_weather", "description": "Weather",
@@ -251,7 +250,7 @@ TEST_CASE("the storyteller's template: without tools as ever, with tools in Herm
       {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo"}}},
       {"id": "2", "type": "function", "function": {"name": "roll", "arguments": "{}"}}]},
     {"role": "tool", "tool_call_id": "1", "content": "cold"}, {"role": "tool", "tool_call_id": "2", "content": "4"}])");
-  CHECK(loaded->render({.messages = called, .tools = tools}) ==
+  CHECK(loaded.render({.messages = called, .tools = tools}) ==
         "<|begin_of_text|><|im_start|>system\nBe kind.\n<tools>\n"
         "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"string\", \"unit\": [\"C\", \"F\"]}}\n"
         "{\"name\": \"roll\", \"arguments\": {}}\n</tools><|im_end|>\n"
