@@ -122,7 +122,7 @@ scheduler::sequence* scheduler::find(sequence_id id) {
 }
 
 std::int32_t scheduler::rows_wanted(const sequence& s) const {
-  if (s.paused() || s.guesses > 0)
+  if (s.paused() || s.guesses > 0 || s.embedded())
     return 0;
   auto end = std::min(s.known(), s.last_row);
   if (s.grouped()) {
@@ -267,13 +267,13 @@ bool scheduler::any_granted(const group& g) const {
   return std::ranges::any_of(g.members, [this](sequence_id id) { return granted_.contains(id); });
 }
 
-// A paused sequence if there is one, else the youngest of the lowest priority; never one that has rows in this step.
+// One that gives way if there is one, else the youngest of the lowest priority; never one that has rows in this step.
 scheduler::sequence* scheduler::victim() {
   sequence* last = nullptr;
   for (auto& [_, s] : running_) {
     if (granted_.contains(s->id) || (s->grouped() && any_granted(groups_.at(s->id.request))))
       continue;
-    if (!last || s->paused() >= last->paused())
+    if (!last || s->gives_way() >= last->gives_way())
       last = s;
   }
   return last;

@@ -171,6 +171,10 @@ private:
     bool paused() const { return paused_since != 0; }
     bool grouped() const { return params->grouped(); }
     bool embeds() const { return embed != pooling::none; }
+    /// Its embedding is made, or will be by what is in flight: it waits for its request to end.
+    bool embedded() const { return embeds() && scored == all; }
+    /// Loses its blocks and slots before all others.
+    bool gives_way() const { return paused() || embedded(); }
     bool guesses_help() const { return !grouped() && !embeds(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
     std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }

@@ -77,7 +77,7 @@ void scheduler::preempt_for_waiting(block_request& request) {
   auto slots = free_slots_.size();
   std::size_t yielding = 0;
   for (auto& [_, s] : running_)
-    if (s->paused() || s->priority < first.priority) {
+    if (s->gives_way() || s->priority < first.priority) {
       slots += 1 + s->sibling_slots.size();
       if (s->grouped() && groups_.at(s->id.request).members.front() == s->id)
         slots += groups_.at(s->id.request).spare_slots.size();
@@ -222,7 +222,7 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
   if (!s->running() || s->paused())
     return;
   auto* last = victim();
-  if (!decodes && !(last && last->paused()))
+  if (!decodes && !(last && last->gives_way()))
     return;
   if (next.releases.empty())
     preempt(*last, next);
