@@ -22,6 +22,8 @@ MARKS = {
     "green, selfhash": {"type": "green", "scheme": "selfhash"},
     "green, min of 4": {"type": "green", "scheme": "min"},
     "Gumbel": {"type": "gumbel"},
+    "green, lefthash, delta 5": {"type": "green", "delta": 5},
+    "green, selfhash, delta 5": {"type": "green", "scheme": "selfhash", "delta": 5},
 }
 LENGTHS = [50, 100, 200]
 LEVEL = 1e-3
@@ -74,9 +76,13 @@ def texts(at, count, tokens, mark, first_seed):
         return list(pool.map(one, range(count)))
 
 
-def judged(at, marked, mark):
+def judged(at, marked, mark, own_keys=False):
+    def one(i):
+        key = {"key": f"key {i}"} if own_keys else {}
+        return at.post("/v1/watermark/detect", {"text": marked[i], "watermark": {**mark, **key}})
+
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda text: at.post("/v1/watermark/detect", {"text": text, "watermark": mark}), marked))
+        return list(pool.map(one, range(len(marked))))
 
 
 def main():
@@ -84,6 +90,8 @@ def main():
     parser.add_argument("--troupe", default="build/release/troupe")
     parser.add_argument("--texts", type=int, default=200)
     parser.add_argument("--unmarked", type=int, default=10000)
+    parser.add_argument("--marks", default=";".join(MARKS), help="names of the table's rows, between semicolons")
+    parser.add_argument("--unmarked-tokens", type=int, default=100)
     parser.add_argument("flags", nargs="*", help="more flags of `troupe serve`")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -91,17 +99,17 @@ def main():
         key.write_text(os.urandom(16).hex())
         at = server(options.troupe, ["--watermark-key-file", str(key), *options.flags])
         try:
-            unmarked = texts(at, options.unmarked, 100, None, 10**6)
-            print("| mark | " + " | ".join(f"found, {n} tokens" for n in LENGTHS) + " | median z, 200 | unmarked found |")
-            print("|---" * (len(LENGTHS) + 3) + "|")
-            for name, mark in MARKS.items():
+            unmarked = texts(at, options.unmarked, options.unmarked_tokens, None, 10**6)
+            print("| mark | " + " | ".join(f"found, {n} tokens" for n in LENGTHS) + " | median z, 200 | unmarked found | with a key each |")
+            print("|---" * (len(LENGTHS) + 4) + "|")
+            for name, mark in ((name, MARKS[name]) for name in options.marks.split(";")):
                 cells = []
                 for n in LENGTHS:
                     found = judged(at, texts(at, options.texts, n, mark, n * 10**4), mark)
                     cells.append(f"{sum(f['p'] < LEVEL for f in found) / len(found):.1%}")
                     median = sorted(f["z"] for f in found)[len(found) // 2]
-                wrong = sum(f["p"] < LEVEL for f in judged(at, unmarked, mark))
-                print(f"| {name} | " + " | ".join(cells) + f" | {median:.1f} | {wrong} of {len(unmarked)} |", flush=True)
+                wrong = [sum(f["p"] < LEVEL for f in judged(at, unmarked, mark, own)) for own in (False, True)]
+                print(f"| {name} | " + " | ".join(cells) + f" | {median:.1f} | {wrong[0]} | {wrong[1]} |", flush=True)
         finally:
             at.stop()
 

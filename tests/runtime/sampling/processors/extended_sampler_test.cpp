@@ -12,15 +12,14 @@
 #include <random>
 
 using namespace troupe;
-using troupe::testing::add_random_samplers;
 
 namespace {
 
-constexpr int kinds = 60;
+constexpr int extended_vocab = 60;
 
 std::vector<float> row_of_extended(std::mt19937& random) {
   std::normal_distribution<float> normal(0, 2);
-  std::vector<float> logits(kinds);
+  std::vector<float> logits(extended_vocab);
   for (auto& x : logits)
     x = normal(random);
   return logits;
@@ -44,7 +43,7 @@ sampling_params random_extended(std::mt19937& random) {
     p.min_p = 0.02f;
   if (random() % 3 == 0)
     p.frequency_penalty = 0.4f;
-  add_random_samplers(p, kinds, random);
+  testing::add_random_samplers(p, extended_vocab, random);
   return p;
 }
 
@@ -95,7 +94,7 @@ TEST_CASE("steps run in the order that the request wants, and those that it leav
     const std::vector<token_id> prompt(random() % 9, 3);
     candidates tokens;
     auto allowed = logits;
-    for (token_id id = 0; id < kinds; ++id)
+    for (token_id id = 0; id < extended_vocab; ++id)
       if (!p.allowed_token_ids.empty() && !p.allowed_token_ids.contains(id))
         allowed[static_cast<std::size_t>(id)] = reference::no_logit;
     tokens.reset(allowed);
@@ -133,7 +132,7 @@ TEST_CASE("with any samplers, a sequence rebuilt from its transcript goes on wit
     const auto p = random_extended(random);
     std::vector<token_id> prompt(random() % 12);
     for (auto& id : prompt)
-      id = static_cast<token_id>(random() % kinds);
+      id = static_cast<token_id>(random() % extended_vocab);
     std::vector<std::vector<float>> rows;
     std::vector<token_id> ids;
     std::vector<float> mus;
@@ -194,7 +193,7 @@ TEST_CASE("contradictions of samplers are refused by name") {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {
     sampling_params p;
-    add_random_samplers(p, 10, random);
+    testing::add_random_samplers(p, 10, random);
     p.repetition_penalty = 1;
     const auto found = blamed([&](auto& q) { q = p, q.num_beams = 2; });
     CHECK((found != "") == p.extended());

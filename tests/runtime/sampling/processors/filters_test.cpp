@@ -31,7 +31,7 @@ logits_row left_by(const logits_row& row, Filter filter) {
   return result;
 }
 
-std::vector<token_id> ids_of(const logits_row& row) {
+std::vector<token_id> ids_left_in(const logits_row& row) {
   std::vector<token_id> ids;
   for (std::size_t i = 0; i < row.size(); ++i)
     if (row[i] > reference::no_logit)
@@ -58,7 +58,7 @@ logits_row random_filter_row(std::mt19937& random) {
   return row;
 }
 
-std::vector<token_id> ids_in(json::value list) {
+std::vector<token_id> ids_listed(json::value list) {
   std::vector<token_id> ids;
   for (json::value id : list.get_array())
     ids.push_back(static_cast<token_id>(id.get_int64().value()));
@@ -76,16 +76,16 @@ sequence_bias_list biases_in(json::value test, const std::string& op) {
   std::vector<sequence_bias> all;
   if (op == "bad_words")
     for (json::value word : test["words"].get_array())
-      all.push_back({ids_in(word), -INFINITY});
+      all.push_back({ids_listed(word), -INFINITY});
   else
     for (json::value pair : test["biases"].get_array())
-      all.push_back({ids_in(pair.at(0).value()), static_cast<float>(pair.at(1).get_double().value())});
+      all.push_back({ids_listed(pair.at(0).value()), static_cast<float>(pair.at(1).get_double().value())});
   return {std::move(all)};
 }
 
 logits_row edited_as(json::value test, const std::string& op) {
   auto row = row_in(test["logits"]);
-  const auto history = ids_in(test["history"]);
+  const auto history = ids_listed(test["history"]);
   if (op == "no_repeat_ngram_size") {
     ngram_index index(static_cast<std::size_t>(test["value"].get_int64().value()));
     for (std::size_t n = 1; n <= history.size(); ++n)
@@ -126,7 +126,7 @@ TEST_CASE("filters, repeated n-grams, bad words and biases of sequences do what 
     const bool edits = op == "no_repeat_ngram_size" || op == "bad_words" || op == "sequence_bias";
     const auto result = edits ? edited_as(test, op) : filtered_as(test, op);
     if (op != "sequence_bias") {
-      CHECK(ids_of(result) == ids_in(test["kept"]));
+      CHECK(ids_left_in(result) == ids_listed(test["kept"]));
       continue;
     }
     const auto wanted = row_in(test["scores"]);
@@ -152,7 +152,7 @@ TEST_CASE("filters keep what their definitions keep") {
         return;
       }
       ++compared;
-      CHECK(ids_of(with_weight(got)) == ids_of(wanted));
+      CHECK(ids_left_in(with_weight(got)) == ids_left_in(wanted));
     };
     const auto p = uniform(0.01f, 0.99f), small = std::pow(10.f, uniform(-5, -0.3f));
     check(
@@ -178,7 +178,7 @@ TEST_CASE("filters keep what their definitions keep") {
 TEST_CASE("XTC leaves one of the top choices, as often as it is asked to") {
   const logits_row row{std::log(.4f), std::log(.3f), std::log(.2f), std::log(.1f)};
   const auto after = [&](float threshold, float probability, std::uint64_t bits) {
-    return ids_of(left_by(row, [&](auto& t) { exclude_top_choices(t, threshold, probability, bits); }));
+    return ids_left_in(left_by(row, [&](auto& t) { exclude_top_choices(t, threshold, probability, bits); }));
   };
   CHECK(after(0.15f, 1, 0) == std::vector<token_id>{2, 3});
   CHECK(after(0.25f, 1, ~0ull) == std::vector<token_id>{1, 2, 3});

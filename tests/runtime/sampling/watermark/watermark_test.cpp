@@ -11,8 +11,7 @@
 #include <numeric>
 #include <random>
 
-using namespace troupe;
-using namespace troupe::watermarks;
+namespace troupe::watermarks {
 
 namespace {
 
@@ -210,3 +209,5 @@ TEST_CASE("a mask wins over a watermark") {
     CHECK((id == 7 || id == 9));
   }
 }
+
+} // namespace troupe::watermarks
