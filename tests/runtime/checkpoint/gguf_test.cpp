@@ -118,12 +118,12 @@ TEST_CASE("GGUF: malformed files are refused naming file, key or tensor, with wh
   CHECK(tensors({tensor_entry("t", {}, 0, 0)}, 0) == "m.gguf: tensor `t` has 0 dimensions, expected 1 to 4");
   CHECK(tensors({tensor_entry("t", {1, 1, 1, 1, 1}, 0, 0)}, 4) ==
         "m.gguf: tensor `t` has 5 dimensions, expected 1 to 4");
-  CHECK(tensors({tensor_entry("t", {256}, 10, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as Q2_K, supported are F32, "));
-  CHECK(tensors({tensor_entry("t", {256}, 23, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as IQ4_XS, supported are"));
-  CHECK(tensors({tensor_entry("t", {256}, 39, 0)}, 256)
-          .starts_with("m.gguf: tensor `t` is stored as MXFP4, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 16, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as IQ2_XXS, supported are F32, "));
+  CHECK(tensors({tensor_entry("t", {256}, 21, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as IQ3_S, supported are"));
+  CHECK(tensors({tensor_entry("t", {256}, 34, 0)}, 256)
+          .starts_with("m.gguf: tensor `t` is stored as TQ1_0, supported are"));
   CHECK(tensors({tensor_entry("t", {256}, 4711, 0)}, 256)
           .starts_with("m.gguf: tensor `t` is stored as the unknown type 4711, supported are"));
   CHECK(tensors({tensor_entry("t", {48, 2}, 8, 0)}, 256) ==
