@@ -22,6 +22,7 @@ private:
     std::size_t bytes = 0;
     event copied;
   };
+  static void grow(piece& p, std::size_t bytes);
 
   std::array<std::unique_ptr<piece>, 4> pieces_; // made when first needed
   std::size_t next_ = 0;
