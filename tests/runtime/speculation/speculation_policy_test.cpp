@@ -76,7 +76,7 @@ TEST_CASE("policy: loses less than 3 % whatever the load, and however it changes
   const simulated_machine machines[] = {
     {},                                                      // few rows are cheap
     {.weights_ms = 28, .row_ms = 2, .free_rows = 12},        // and some are free
-    {.weights_ms = 1, .row_ms = 5},                          // none are
+    {.weights_ms = 5, .row_ms = 5},                          // none are
     {.weights_ms = 0.15, .row_ms = 0.02, .bubble_ms = 0.12}, // not to plan ahead costs most
     {.weights_ms = 4, .row_ms = 0.01, .noise = 0.02},        // a large GPU
     {.weights_ms = 28, .row_ms = 2, .free_rows = 12, .noise = 0.15}};
