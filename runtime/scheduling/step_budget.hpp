@@ -23,8 +23,9 @@ public:
 
   explicit step_budget(limits of) : limits_(of) {}
 
-  /// Rows that the next step may have, before the target. While little is known, grows by doubling, up to four times
-  /// what seems efficient. Once in fifty steps with prompts, tries a size whose cost is no longer certain.
+  /// Rows that the next step may have, before the target. While little is known, grows by doubling, up to twice what
+  /// seems efficient. Once in fifty steps with prompts, tries a size, up to four times that, whose cost is no longer
+  /// certain.
   std::int32_t rows(const step_cost& cost) const;
 
   /// Begins a step.

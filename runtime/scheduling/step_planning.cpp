@@ -7,6 +7,23 @@
 
 namespace troupe {
 
+namespace {
+
+/// The rows of a plan that hold guesses. Read from the plan alone: a sequence may have been cancelled since.
+step_shape guesses_of(const step_plan& plan) {
+  step_shape all;
+  for (const auto& sample : plan.samples) {
+    if (sample.guesses == 0)
+      continue;
+    const auto row = plan.logit_rows[static_cast<std::size_t>(sample.logit_row)] + 1;
+    const auto of = std::ranges::find_if(plan.sequences, [row](auto& s) { return row < s.first_row + s.rows; });
+    all += shape_of_guesses(of->first_position + row - of->first_row, sample.guesses);
+  }
+  return all;
+}
+
+} // namespace
+
 // -- planning a step --------------------------------------------------------------------------------------------------
 
 block_request scheduler::begin_step() {
@@ -430,9 +447,7 @@ std::shared_ptr<const step_plan> scheduler::finish_draft() {
   if (proposer_) {
     const auto with = shape_of(*plan);
     auto without = with;
-    for (const auto& sample : plan->samples)
-      if (const auto* s = find(sample.sequence); s && sample.guesses > 0)
-        without -= shape_of_guesses(s->known(), sample.guesses);
+    without -= guesses_of(*plan);
     guessed_steps_.push_back({{static_cast<int>(without.rows), static_cast<int>(plan->samples.size())}, without, with});
   }
   ++steps_in_flight_;
