@@ -360,23 +360,11 @@ void scheduler::finished(const step_result& result, double ms) {
     proposer_->finished(plain_steps_.front(), ms);
     plain_steps_.pop_front();
   }
-  for (auto& failed : result.failed)
-    if (groups_.contains(failed.sequence.request))
-      cancel(failed.sequence.request);
-    else
-      end(failed.sequence);
   for (const auto id : result.deferred)
     defer(id);
 }
 
-void scheduler::finished_late(const step_result& result) {
-  book(result);
-  for (auto& failed : result.failed)
-    if (groups_.contains(failed.sequence.request))
-      cancel(failed.sequence.request);
-    else
-      end(failed.sequence);
-}
+void scheduler::finished_late(const step_result& result) { book(result); }
 
 // What was computed for guesses is lost: the rows behind the known tokens will be overwritten.
 void scheduler::defer(sequence_id id) {
@@ -390,7 +378,7 @@ void scheduler::defer(sequence_id id) {
   }
 }
 
-// The tokens of a result, and what became of guesses and groups.
+// The tokens of a result, what became of guesses and groups, and who failed.
 void scheduler::book(const step_result& result) {
   changed();
   std::set<sequence_id> with_guesses;
@@ -421,6 +409,11 @@ void scheduler::book(const step_result& result) {
   }
   for (auto& outcome : result.groups)
     book(outcome);
+  for (auto& failed : result.failed)
+    if (groups_.contains(failed.sequence.request))
+      cancel(failed.sequence.request);
+    else
+      end(failed.sequence);
 }
 
 bool scheduler::follows_guides(const step_plan& plan) {
