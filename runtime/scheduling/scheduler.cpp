@@ -371,23 +371,11 @@ void scheduler::finished(const step_result& result, double ms, double computed_m
     proposer_->finished({step.plain, ms, computed_ms, plain_ms, cost_.expected_ms(step.with) - plain_ms,
                          certain(step.without) && certain(step.with)});
   }
-  end_failed(result);
   for (const auto id : result.deferred)
     defer(id);
 }
 
-void scheduler::finished_late(const step_result& result) {
-  book(result);
-  end_failed(result);
-}
-
-void scheduler::end_failed(const step_result& result) {
-  for (auto& failed : result.failed)
-    if (groups_.contains(failed.sequence.request))
-      cancel(failed.sequence.request);
-    else
-      end(failed.sequence);
-}
+void scheduler::finished_late(const step_result& result) { book(result); }
 
 // What was computed for guesses is lost: the rows behind the known tokens will be overwritten.
 void scheduler::defer(sequence_id id) {
@@ -401,7 +389,7 @@ void scheduler::defer(sequence_id id) {
   }
 }
 
-// The tokens of a result, and what became of guesses and groups.
+// The tokens of a result, what became of guesses and groups, and who failed.
 void scheduler::book(const step_result& result) {
   changed();
   std::set<sequence_id> with_guesses;
@@ -433,6 +421,11 @@ void scheduler::book(const step_result& result) {
   }
   for (auto& outcome : result.groups)
     book(outcome);
+  for (auto& failed : result.failed)
+    if (groups_.contains(failed.sequence.request))
+      cancel(failed.sequence.request);
+    else
+      end(failed.sequence);
 }
 
 bool scheduler::follows_guides(const step_plan& plan) {

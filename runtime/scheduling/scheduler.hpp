@@ -246,7 +246,6 @@ private:
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);
   void book(const step_result& result);
-  void end_failed(const step_result& result);
   void defer(sequence_id id);
   void book(const group_outcome& outcome);
   void leave(sequence& s, block_request& request);

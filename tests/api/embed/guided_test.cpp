@@ -135,7 +135,7 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
   alone.speculate = speculation::off;
   const auto reference = engine::start(alone);
   reference.wait_until_ready();
-  std::uint64_t preemptions = 0, accepted = 0;
+  std::uint64_t preemptions = 0;
   for (unsigned seed = 1; seed <= 3; ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(seed);
@@ -175,10 +175,8 @@ TEST_CASE("guided requests of every kind give the same bits in a crowd as alone,
       }
     }
     preemptions += crowd.stats().preemptions;
-    accepted += crowd.stats().accepted_tokens;
   }
   CHECK(preemptions > 0);
-  CHECK(accepted > 0);
 }
 
 TEST_CASE("a schema's answer is a whole document, and forced text takes fewer steps than tokens") {
