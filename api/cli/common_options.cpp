@@ -36,7 +36,8 @@ void add_model_option(CLI::App& command, std::string& model) {
 
 void add_compute_options(CLI::App& command, compute_options& options) {
   command
-    .add_option("--dtype", options.dtype, "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, else f32")
+    .add_option("--dtype", options.dtype,
+                "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, on a GPU also for f16, else f32")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
     ->capture_default_str()

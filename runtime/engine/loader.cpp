@@ -32,7 +32,7 @@ void check_fp8(const char* field, bool fp8, const char* instead) {
 
 } // namespace
 
-precision precision_of(const compute_options& names, const checkpoint& tensors, bool fp8) {
+precision precision_of(const compute_options& names, const checkpoint& tensors, const device_capabilities& device) {
   using kernels::kv_type;
   using kernels::quantization;
   const auto refuse = [](const char* field, const char* known, const std::string& found) {
@@ -44,10 +44,10 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.quantize == "fp8"                   ? quantization::fp8
                                                 : throw refuse("quantize", "none, int8, int4 or fp8", names.quantize);
   if (weights == quantization::fp8)
-    check_fp8("quantize", fp8, "weights are quantised to int8 or int4");
+    check_fp8("quantize", device.fp8, "weights are quantised to int8 or int4");
   if (names.kv_dtype == "fp8")
-    check_fp8("kv_dtype", fp8, "K and V are kept in f32, bf16 or int8");
-  const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights)
+    check_fp8("kv_dtype", device.fp8, "K and V are kept in f32, bf16 or int8");
+  const auto compute = names.dtype == "auto" ? natural_compute(tensors, weights, device.f16_as_bf16)
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16
                                              : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
@@ -128,7 +128,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
 
   const auto& device = *model->device;
   const auto capabilities = device.capabilities();
-  const auto precision = precision_of(options.compute, *source.tensors, capabilities.fp8);
+  const auto precision = precision_of(options.compute, *source.tensors, capabilities);
   info.dtype = kernels::to_string(precision.compute);
   model->precision = precision;
   info.weights = weights_kind(*source.tensors, precision.weights);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
+#include "runtime/execution/device.hpp"
 #include "runtime/execution/draft_model.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/import/model_source.hpp"
@@ -49,8 +50,8 @@ struct loaded_model {
   draft_spec drafting() const;
 };
 
-/// The types that `names` stand for. `fp8`: the device has it. Throws failure(bad_request).
-precision precision_of(const compute_options& names, const checkpoint& tensors, bool fp8);
+/// The types that `names` stand for on a device. Throws failure(bad_request).
+precision precision_of(const compute_options& names, const checkpoint& tensors, const device_capabilities& device);
 
 /// A source's weights, checked by `check_tensors`; `options.packed_cache` may have them or will keep them. Logs a line
 /// each for tensors that are not used, for those that are not quantised, and for the cache. The engine and the benches

@@ -28,6 +28,7 @@ struct device_capabilities {
   bool fp8 = false;               // multiplies weights in fp8, and keeps K and V in it
   bool own_memory = false;        // weights and K/V are not in host memory
   bool own_thread = false;        // runners and samplers need threads of their own, which make, use and destroy them
+  bool f16_as_bf16 = false;       // f16 checkpoints are computed in bf16 by default, which is many times faster here
   bool step_times = false;        // runners measure how long steps take on the device
 };
 

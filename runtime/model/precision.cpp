@@ -8,10 +8,13 @@ namespace troupe {
 using kernels::dtype;
 using kernels::quantization;
 
-dtype natural_compute(const checkpoint& tensors, quantization weights) {
+dtype natural_compute(const checkpoint& tensors, quantization weights, bool f16_as_bf16) {
   const auto* table = tensors.find("model.embed_tokens.weight");
   const auto in_blocks = [&](const std::string& name) { return has_blocks(tensors.find(name)->type); };
-  const bool coarse = weights != quantization::none || (table && table->type == tensor_type::bf16) ||
+  const auto narrow = [&](tensor_type type) {
+    return type == tensor_type::bf16 || (f16_as_bf16 && type == tensor_type::f16);
+  };
+  const bool coarse = weights != quantization::none || (table && narrow(table->type)) ||
     std::ranges::any_of(tensors.tensors(), in_blocks);
   return coarse ? dtype::bf16 : dtype::f32;
 }

@@ -23,8 +23,9 @@ struct precision {
 };
 
 /// The default type to compute in: bf16 for bf16 and for quantised weights, whose own error is larger than bf16's, else
-/// f32.
-kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization weights = kernels::quantization::none);
+/// f32. `f16_as_bf16`: bf16 for f16, too.
+kernels::dtype natural_compute(const checkpoint& tensors, kernels::quantization weights = kernels::quantization::none,
+                               bool f16_as_bf16 = false);
 
 /// The type of most bytes of the matrices once loaded: "BF16", "Q4_K", or "int8" for floats that are quantised.
 std::string weights_kind(const checkpoint& tensors, kernels::quantization weights);

@@ -135,7 +135,7 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
                     source.name + " allows");
   name_ = source.name;
   device_ = open_device(options_, open_gpu);
-  precision_ = precision_of(options, *source.tensors, device_->capabilities().fp8);
+  precision_ = precision_of(options, *source.tensors, device_->capabilities());
   weights_ = weights_kind(*source.tensors, precision_.weights);
   if (options.peaks) {
     log("measuring what " + device_->description() + " can do");

@@ -49,7 +49,7 @@ int run_perplexity(const perplexity_options& options) {
     options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
 
   const auto device = open_device(options, built_in_gpus());
-  const auto precision = precision_of(options, *source.tensors, device->capabilities().fp8);
+  const auto precision = precision_of(options, *source.tensors, device->capabilities());
   const auto backend = device->open();
   const int rows = std::min(context, step_rows);
   const auto logit_rows = perplexity_logit_rows(source.config.vocab, rows);

@@ -27,6 +27,7 @@ public:
             .fp8 = true,
             .own_memory = true,
             .own_thread = true,
+            .f16_as_bf16 = true,
             .step_times = options_.time_steps};
   }
 

@@ -102,7 +102,7 @@ TEST_CASE("Options for CPUs are refused on a GPU") {
 TEST_CASE("Types to compute in are chosen by name; fp8 on a CPU is refused in one sentence") {
   const auto source = open_model(test_data() + "/golden/llama-gqa");
   const auto& tensors = *source.tensors;
-  const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, false); };
+  const auto on_cpu = [&](const compute_options& names) { return precision_of(names, tensors, {}); };
   const auto sentence = [&](const compute_options& names) {
     try {
       on_cpu(names);
@@ -115,11 +115,17 @@ TEST_CASE("Types to compute in are chosen by name; fp8 on a CPU is refused in on
         "`kv_dtype` fp8 needs an NVIDIA GPU; on a CPU K and V are kept in f32, bf16 or int8");
   CHECK(sentence({.quantize = "fp8"}) ==
         "`quantize` fp8 needs an NVIDIA GPU; on a CPU weights are quantised to int8 or int4");
-  const auto precision = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, true);
+  const auto precision = precision_of({.quantize = "fp8", .kv_dtype = "fp8"}, tensors, {.fp8 = true});
   CHECK(precision.kv == kernels::kv_type::fp8);
   CHECK(precision.weights == kernels::quantization::fp8);
   CHECK(precision.compute == kernels::dtype::bf16);
   CHECK(on_cpu({.dtype = "f32", .kv_dtype = "int8"}).kv == kernels::kv_type::int8);
+  const auto halves = open_model(test_data() + "/golden/llama-mqa-rope3"); // in f16
+  CHECK(on_cpu({}).compute == kernels::dtype::f32);
+  CHECK(precision_of({}, *halves.tensors, {}).compute == kernels::dtype::f32);
+  CHECK(precision_of({}, *halves.tensors, {.f16_as_bf16 = true}).compute == kernels::dtype::bf16);
+  CHECK(precision_of({}, *halves.tensors, {.f16_as_bf16 = true}).kv == kernels::kv_type::bf16);
+  CHECK(precision_of({.dtype = "f32"}, *halves.tensors, {.f16_as_bf16 = true}).compute == kernels::dtype::f32);
   CHECK(sentence({.kv_dtype = "fp9"}) == "`kv_dtype` must be auto, f32, bf16, int8 or fp8, not `fp9`");
   CHECK(sentence({.quantize = "int3"}) == "`quantize` must be none, int8, int4 or fp8, not `int3`");
   const auto backend = kernels::make_cpu_backend({.threads = 1});

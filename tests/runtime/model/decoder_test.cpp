@@ -165,6 +165,13 @@ TEST_CASE("Weights are computed in their stored type, f16 in f32, quantised ones
   CHECK(natural_compute(*open("golden/qwen2").tensors) == dtype::bf16);
   CHECK(natural_compute(*open("golden/llama-mqa-rope3").tensors) == dtype::f32);
   CHECK(natural_compute(*open("golden/llama-gqa").tensors, kernels::quantization::int4) == dtype::bf16);
+  for (const auto* model : {"golden/llama-gqa", "golden/qwen2", "golden/llama-mqa-rope3", "golden/mistral-swa"}) {
+    const auto source = open(model);
+    const auto* table = source.tensors->find("model.embed_tokens.weight");
+    REQUIRE(table);
+    CHECK(natural_compute(*source.tensors, kernels::quantization::none, true) ==
+          (table->type == tensor_type::f32 ? dtype::f32 : dtype::bf16));
+  }
 }
 
 TEST_CASE("Floats quantised at load give nearly the logits of the floats: int8 nearer than int4") {

@@ -73,8 +73,9 @@ struct largest_steps {
 memory_estimate memory_of(const engine_options& o) {
   const auto device = open_device(o.compute, o.open_gpu);
   const auto source = open_model(o.model);
-  return estimate_memory(*source.tensors, source.config, precision_of(o.compute, *source.tensors, true), *device,
-                         *device->open(), {o.step_tokens, o.max_sequences, o.max_context});
+  return estimate_memory(*source.tensors, source.config,
+                         precision_of(o.compute, *source.tensors, device->capabilities()), *device, *device->open(),
+                         {o.step_tokens, o.max_sequences, o.max_context});
 }
 
 } // namespace
