@@ -54,7 +54,7 @@ struct rope_kernel {
       float squares = 0;
 #pragma unroll
       for (int c = 0; c < most_pairs; ++c)
-        squares += a[c] * a[c] + b[c] * b[c];
+        squares = simt::fused(b[c], b[c], simt::fused(a[c], a[c], squares));
       scale = simt::inverse_sqrt(simt::warp_sum(squares) / static_cast<float>(dim) + p.eps);
     }
 #pragma unroll
@@ -62,8 +62,8 @@ struct rope_kernel {
       if (const int i = element(c); i < half) {
         const float x = norm != nullptr ? a[c] * scale * norm[i] : a[c];
         const float y = norm != nullptr ? b[c] * scale * norm[half + i] : b[c];
-        a[c] = x * rope[i] - y * rope[half + i];
-        b[c] = y * rope[i] + x * rope[half + i];
+        a[c] = simt::fused(x, rope[i], -simt::mul(y, rope[half + i]));
+        b[c] = simt::fused(y, rope[i], simt::mul(x, rope[half + i]));
       }
   }
 

@@ -37,7 +37,7 @@ struct rms_norm_kernel {
     const float* x = p.x + (p.gather != nullptr ? static_cast<std::size_t>(p.gather[row]) : row) * p.x_stride;
     float squares = 0;
     for (std::size_t c = simt::thread(); c < p.cols; c += threads)
-      squares += x[c] * x[c];
+      squares = simt::fused(x[c], x[c], squares);
     squares = simt::block_sum(squares, reinterpret_cast<float*>(simt::shared()));
     const float scale = simt::inverse_sqrt(squares / static_cast<float>(p.cols) + p.eps);
     for (std::size_t c = simt::thread(); c < p.cols; c += threads)

@@ -112,7 +112,7 @@ struct flash_attention_kernel {
         const float highest = simt::larger(m[i][half],
                                            part::row_max(warp.limit(scores[i], half, least, ends[i][half] - from)));
         const float keep = highest == -simt::infinity() ? 1 : simt::exp(m[i][half] - highest);
-        l[i][half] = l[i][half] * keep + warp.exponentiate(scores[i], half, highest);
+        l[i][half] = simt::fused(l[i][half], keep, warp.exponentiate(scores[i], half, highest));
         m[i][half] = highest;
 #pragma unroll
         for (int d = 0; d < part::dims; ++d) {

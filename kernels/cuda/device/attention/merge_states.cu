@@ -76,9 +76,9 @@ struct merge_kernel {
       add = simt::exp(next.m - highest);
       sum.m = highest;
     }
-    sum.l = sum.l * keep + next.l * add;
+    sum.l = simt::fused(next.l, add, simt::mul(sum.l, keep));
     for (int c = 0; c < Columns; ++c)
-      sum.o[c] = sum.o[c] * keep + next.o[c] * add;
+      sum.o[c] = simt::fused(next.o[c], add, simt::mul(sum.o[c], keep));
   }
 
   // A unified maximum does not suit a row whose sum of exponentials is outside these: its precision is lost.
@@ -103,7 +103,7 @@ struct merge_kernel {
       float score = 0;
       for (int c = 0; c < Columns; ++c)
         if (column(c) < dim)
-          score += q[c] * load_cell(block.data, p.cache.type, block.key(token, column(c)));
+          score = simt::fused(q[c], load_cell(block.data, p.cache.type, block.key(token, column(c))), score);
       score = simt::warp_sum(score) * p.scale;
       float value_scale = 1;
       if (is_scaled(p.cache.type)) {
@@ -113,11 +113,12 @@ struct merge_kernel {
       const float highest = simt::larger(sum.m, score);
       const float keep = simt::exp(sum.m - highest), weight = simt::exp(score - highest);
       sum.m = highest;
-      sum.l = sum.l * keep + weight;
+      sum.l = simt::fused(sum.l, keep, weight);
       for (int c = 0; c < Columns; ++c)
         if (column(c) < dim)
-          sum.o[c] = sum.o[c] * keep +
-            weight * value_scale * load_cell(block.data, p.cache.type, block.value(token, column(c)));
+          sum.o[c] = simt::fused(simt::mul(weight, value_scale),
+                                 load_cell(block.data, p.cache.type, block.value(token, column(c))),
+                                 simt::mul(sum.o[c], keep));
     }
     return sum;
   }

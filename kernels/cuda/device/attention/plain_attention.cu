@@ -42,7 +42,7 @@ struct plain_attention_kernel {
       const std::size_t key = block.key(t % block_tokens, 0);
       float score = 0;
       for (int d = 0; d < dim; ++d)
-        score += q[d] * load_cell(block.data, p.cache.type, key + d);
+        score = simt::fused(q[d], load_cell(block.data, p.cache.type, key + d), score);
       if (is_scaled(p.cache.type))
         score *= block.scales()[t % block_tokens];
       weights[t] = score;
@@ -66,7 +66,7 @@ struct plain_attention_kernel {
       float o = 0;
       for (int t = from; t < to; ++t) {
         const auto block = p.cache.head(p.tables[work.table + t / block_tokens], kv_head);
-        o += weights[t] * load_cell(block.data, p.cache.type, block.value(t % block_tokens, d));
+        o = simt::fused(weights[t], load_cell(block.data, p.cache.type, block.value(t % block_tokens, d)), o);
       }
       state[d] = o;
     }

@@ -131,8 +131,8 @@ struct split_attention_kernel {
           continue;
         const float highest = simt::larger(m, part_m);
         const float keep = p.unified ? 1 : simt::exp(m - highest), add = p.unified ? 1 : simt::exp(part_m - highest);
-        o = o * keep + o_of(w, query)[d] * add;
-        l = l * keep + m_of(w, query)[1] * add;
+        o = simt::fused(o_of(w, query)[d], add, simt::mul(o, keep));
+        l = simt::fused(m_of(w, query)[1], add, simt::mul(l, keep));
         m = highest;
       }
       const std::size_t slot = row.slot + tile.work.partition - row.first_partition;

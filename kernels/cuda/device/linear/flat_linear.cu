@@ -119,10 +119,10 @@ struct flat_kernel {
   }
 
   TROUPE_DEVICE static void add_scaled(float (&sums)[4], const float (&part)[4], float upper, float lower) {
-    sums[0] += upper * part[0];
-    sums[1] += upper * part[1];
-    sums[2] += lower * part[2];
-    sums[3] += lower * part[3];
+    sums[0] = simt::fused(upper, part[0], sums[0]);
+    sums[1] = simt::fused(upper, part[1], sums[1]);
+    sums[2] = simt::fused(lower, part[2], sums[2]);
+    sums[3] = simt::fused(lower, part[3], sums[3]);
   }
 
   /// Four inputs from k on of the lane's row in column c of tiles; zeros outside the matrix.
@@ -199,7 +199,7 @@ struct dequantise_kernel {
             const std::uint32_t pair = a.step[step][2 * (i / 2) + half];
             const float code = simt::bits_to_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
             if (k + i < p.inputs)
-              to[row * to_stride + k + i] = simt::float_to_bf16(scale * code + minimum);
+              to[row * to_stride + k + i] = simt::float_to_bf16(simt::fused(scale, code, minimum));
           }
         }
     }

@@ -39,7 +39,7 @@ struct plain_linear_kernel {
     const float* x = static_cast<const float*>(p.in) + row * p.in_stride;
     float sum = 0;
     for (std::size_t k = simt::lane(); k < p.inputs; k += warp_lanes)
-      sum += x[k] * load_float(p.codes, type, weight_row * p.stride + k);
+      sum = simt::fused(x[k], load_float(p.codes, type, weight_row * p.stride + k), sum);
     return simt::warp_sum(sum);
   }
 };
