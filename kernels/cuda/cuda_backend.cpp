@@ -49,10 +49,8 @@ public:
 
   std::string description() const override {
     return "cuda:" + std::to_string(options_.device) + ", " + info_.name + ", compute capability " +
-      std::to_string(info_.major) + "." + std::to_string(info_.minor) +
-      (options_.deterministic    ? ", deterministic"
-         : linear_.has_library() ? ", cuBLASLt"
-                                 : ", no cuBLASLt found");
+      std::to_string(info_.major) + "." + std::to_string(info_.minor) + ", " +
+      (options_.deterministic ? "deterministic" : linear_.library());
   }
 
   const stream& queue() const override { return stream_; }
@@ -83,13 +81,13 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    return pack_weights(weights_upload_, stacked, compute, how, false);
+    return known(pack_weights(weights_upload_, stacked, compute, how, false));
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                        quantization how) override {
     const stored_matrix both[] = {gate, up};
-    return pack_weights(weights_upload_, both, compute, how, true);
+    return known(pack_weights(weights_upload_, both, compute, how, true));
   }
 
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
@@ -258,6 +256,11 @@ public:
   }
 
 private:
+  std::unique_ptr<matrix> known(std::unique_ptr<device_matrix> weights) {
+    linear_.add(*weights);
+    return weights;
+  }
+
   static device_info selected(int device) {
     std::string why_none;
     const int count = device_count(&why_none);

@@ -19,6 +19,7 @@ struct device_info {
   int multiprocessors = 0;
   std::size_t memory = 0;    // bytes
   std::size_t available = 0; // bytes of it that are free now
+  std::size_t l2_bytes = 0;  // of the cache that all multiprocessors share
   /// Bytes that are not counted as allocations: of the driver, recorded graphs, the library and its workspace, and what
   /// allocations are rounded up by. An estimate.
   std::size_t overhead = 0;
@@ -94,7 +95,10 @@ buffer allocate(std::size_t bytes);
 /// Page-locked host memory, which the device copies to and from directly.
 buffer allocate_pinned(std::size_t bytes);
 
-/// These queue a copy. If `from` is pageable host memory, it has been read when the call returns.
+/// Whether the stream's work is being recorded (graph.hpp).
+bool is_recorded(const stream& on);
+
+/// These queue a copy. Host memory is page-locked, or stays as it is until the stream has been waited for.
 void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes);
 void copy_to_host(const stream& on, void* to, const void* from, std::size_t bytes);
 void copy_on_device(const stream& on, void* to, const void* from, std::size_t bytes);

@@ -1,7 +1,7 @@
 // Scratch memory of a step.
 #pragma once
 
-#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/pinned_staging.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -23,13 +23,13 @@ public:
     return static_cast<T*>(memory_.get());
   }
 
-  /// A copy of `values` on the device, valid until the next call.
+  /// A copy of `values` on the device, valid until the next call. `values` has been read when this returns.
   template <class T>
   const T* upload(const stream& on, const T* values, std::size_t count) {
     if (count == 0)
       return nullptr;
     T* to = reserve<T>(count * sizeof(T));
-    copy_to_device(on, to, values, count * sizeof(T));
+    staging_.copy(on, to, values, count * sizeof(T));
     return to;
   }
 
@@ -43,6 +43,7 @@ private:
   static constexpr std::size_t least = 64 << 10; // bytes; recordings are lost when memory moves, so start large enough
 
   buffer memory_;
+  pinned_staging staging_;
   std::size_t size_ = 0;
   std::uint64_t growths_ = 0;
 };

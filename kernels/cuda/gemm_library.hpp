@@ -1,5 +1,5 @@
-// cuBLASLt, for products of many rows. Loaded at run time by name; without it, own kernels compute everything. The
-// library's heuristics choose an algorithm per shape, so results are not schedule-invariant.
+// cuBLASLt, for products of many rows. Looked for at run time (library_places.hpp); without it, own kernels compute
+// everything. The library's heuristics choose an algorithm per shape, so results are not schedule-invariant.
 #pragma once
 
 #include "kernels/cuda/device.hpp"
@@ -32,9 +32,12 @@ public:
 
   /// False if the library has no algorithm for the product, for example because of its alignment or the device.
   virtual bool multiply(const stream& on, const product& p) = 0;
+
+  /// For the log: name, version and file.
+  virtual std::string description() const = 0;
 };
 
-/// Null if the library is not found.
-std::unique_ptr<gemm_library> open_gemm_library();
+/// Null if the library is not found; `why_none`, unless null, then receives where it was looked for.
+std::unique_ptr<gemm_library> open_gemm_library(std::string* why_none = nullptr);
 
 } // namespace troupe::kernels::cuda

@@ -25,6 +25,7 @@ linear_layers::linear_layers(stream& on, const cuda_options& options, const devi
   : stream_(on),
     expanded_memory_(options.expanded_memory),
     has_fp8_(device.major * 10 + device.minor >= first_with_fp8),
+    l2_bytes_(device.l2_bytes),
     library_(options.deterministic ? nullptr : open_gemm_library()) {}
 
 std::uint64_t linear_layers::growths() const {
@@ -60,19 +61,23 @@ bool linear_layers::wants_library(const weight_part& part, const linear_params& 
     // Into scratch memory, because real products may be added to their output.
     p.out_stride = part.outputs;
     p.out = trial_.reserve(p.rows * p.out_stride * sizeof(float));
-    constexpr int runs = 5;
+    // Together at least twice as large as the L2, if the model has so many, so that each is read from memory.
+    const auto parts = rotation_.like(part, 2 * l2_bytes_);
+    const int runs = std::max(5, static_cast<int>(parts.size()));
     for (int i = -1; i < runs; ++i) {
       if (i == 0)
         stream_.start_timer();
+      const auto& turn = parts[static_cast<std::size_t>(i + runs) % parts.size()];
+      p.codes = turn.codes.get();
+      p.scales = turn.scales.get();
       if (method == linear_method::flat)
-        linear_flat(stream_, part, p);
-      else if (!multiply_by_library(part, p))
+        linear_flat(stream_, turn, p);
+      else if (!multiply_by_library(turn, p))
         return std::numeric_limits<float>::infinity();
     }
-    return stream_.stop_timer() / runs;
+    return stream_.stop_timer() / static_cast<float>(runs);
   };
-  return chooser_.choose({part.kind, part.gated, part.outputs, part.inputs}, params.rows, measure) ==
-    linear_method::library;
+  return chooser_.choose(shape_of(part), params.rows, measure) == linear_method::library;
 }
 
 bool linear_layers::multiply_by_library(const weight_part& part, const linear_params& params) {

@@ -6,7 +6,7 @@
 #include "kernels/cuda/device_scratch.hpp"
 #include "kernels/cuda/gemm_library.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
-#include "kernels/cuda/weights.hpp"
+#include "kernels/cuda/weight_rotation.hpp"
 
 #include <memory>
 
@@ -22,8 +22,14 @@ public:
   /// std::invalid_argument if types or shapes do not fit.
   void run(const tensor& out, const tensor& in, const device_matrix& weights, const float* bias, store how);
 
+  /// Tells of weights that will be multiplied, so that measurements can read those of several layers in turn.
+  void add(const device_matrix& weights) { rotation_.add(weights); }
+
   /// False in deterministic mode and where cuBLASLt was not found.
   bool has_library() const { return library_ != nullptr; }
+
+  /// The library that was found, or "no cuBLASLt".
+  std::string library() const { return library_ ? library_->description() : "no cuBLASLt"; }
 
   /// How often scratch memory has moved.
   std::uint64_t growths() const;
@@ -45,8 +51,10 @@ private:
   stream& stream_;
   std::size_t expanded_memory_;
   bool has_fp8_;
+  std::size_t l2_bytes_;
   std::unique_ptr<gemm_library> library_; // null: not found, or not wanted
   linear_chooser chooser_;
+  weight_rotation rotation_;
   device_scratch trial_, expanded_, products_, codes_, row_scales_;
 };
 

@@ -45,6 +45,7 @@ device_info select_device(int index) {
   info.major = properties.major;
   info.minor = properties.minor;
   info.multiprocessors = properties.multiProcessorCount;
+  info.l2_bytes = static_cast<std::size_t>(properties.l2CacheSize);
   info.overhead = overhead_bytes;
   info.peak_copy_bytes = peak_copy_bytes;
   info.peak_product_size = peak_product_size;
@@ -151,6 +152,12 @@ buffer allocate_pinned(std::size_t bytes) {
   void* memory = nullptr;
   check(cudaMallocHost(&memory, bytes == 0 ? 1 : bytes), "cudaMallocHost", (std::to_string(bytes) + " bytes").c_str());
   return {memory, [](void* p) { cudaFreeHost(p); }};
+}
+
+bool is_recorded(const stream& on) {
+  auto status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(handle(on), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
 }
 
 void copy_to_device(const stream& on, void* to, const void* from, std::size_t bytes) {

@@ -1,9 +1,7 @@
 #include "kernels/cuda/gemm_library.hpp"
 
-#include "kernels/cuda/native/status.hpp"
-
-#include <cublasLt.h>
-#include <dlfcn.h>
+#include "kernels/cuda/library_places.hpp"
+#include "kernels/cuda/native/cublas_lt.hpp"
 
 #include <algorithm>
 #include <map>
@@ -16,50 +14,9 @@ namespace {
 constexpr std::size_t workspace_bytes = std::size_t(64) << 20;
 constexpr std::size_t plan_alignment = 16; // bytes; plans distinguish alignments of activations up to this
 
-/// The functions that are used, from the major version that this was compiled against.
-struct functions {
-  decltype(&cublasLtCreate) create = nullptr;
-  decltype(&cublasLtDestroy) destroy = nullptr;
-  decltype(&cublasLtGetStatusString) status_string = nullptr;
-  decltype(&cublasLtMatmulDescCreate) desc_create = nullptr;
-  decltype(&cublasLtMatmulDescDestroy) desc_destroy = nullptr;
-  decltype(&cublasLtMatmulDescSetAttribute) desc_set = nullptr;
-  decltype(&cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-  decltype(&cublasLtMatmul) matmul = nullptr;
-
-  bool load() {
-    const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL); // stays loaded
-    if (library == nullptr)
-      return false;
-    const auto find = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
-      return function != nullptr;
-    };
-    return find(create, "cublasLtCreate") && find(destroy, "cublasLtDestroy") &&
-      find(status_string, "cublasLtGetStatusString") && find(desc_create, "cublasLtMatmulDescCreate") &&
-      find(desc_destroy, "cublasLtMatmulDescDestroy") && find(desc_set, "cublasLtMatmulDescSetAttribute") &&
-      find(layout_create, "cublasLtMatrixLayoutCreate") && find(layout_destroy, "cublasLtMatrixLayoutDestroy") &&
-      find(preference_create, "cublasLtMatmulPreferenceCreate") &&
-      find(preference_destroy, "cublasLtMatmulPreferenceDestroy") &&
-      find(preference_set, "cublasLtMatmulPreferenceSetAttribute") &&
-      find(heuristic, "cublasLtMatmulAlgoGetHeuristic") && find(matmul, "cublasLtMatmul");
-  }
-
-  void check(cublasStatus_t status, const char* call) const {
-    if (status != CUBLAS_STATUS_SUCCESS)
-      throw device_error(std::string(call) + ": " + status_string(status));
-  }
-};
-
 class cublas_lt : public gemm_library {
 public:
-  explicit cublas_lt(const functions& lt) : lt_(lt), workspace_(allocate(workspace_bytes)) {
+  explicit cublas_lt(const cublas_lt_functions& lt) : lt_(lt), workspace_(allocate(workspace_bytes)) {
     lt_.check(lt_.create(&handle_), "cublasLtCreate");
   }
   ~cublas_lt() override {
@@ -82,6 +39,12 @@ public:
                          static_cast<cudaStream_t>(on.native())),
               "cublasLtMatmul");
     return true;
+  }
+
+  std::string description() const override {
+    const auto v = lt_.version(); // 10000 * major + 100 * minor + patch
+    return "cuBLASLt " + std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
+      std::to_string(v % 100) + " (" + lt_.where + ")";
   }
 
 private:
@@ -152,7 +115,7 @@ private:
     // Only the library knows which devices multiply fp8 with which scales, and it refuses with various status codes.
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && !p.fp8)
       lt_.check(status, "cublasLtMatmulAlgoGetHeuristic");
-    to.usable = status == CUBLAS_STATUS_SUCCESS && found > 0;
+    to.usable = is_usable(status, found, result, workspace_bytes);
     to.algorithm = result.algo;
   }
 
@@ -191,7 +154,7 @@ private:
 
   using key = std::tuple<std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, std::size_t, bool, bool, bool,
                          int, int>;
-  functions lt_;
+  cublas_lt_functions lt_;
   buffer workspace_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<key, plan> plans_;
@@ -199,9 +162,15 @@ private:
 
 } // namespace
 
-std::unique_ptr<gemm_library> open_gemm_library() {
-  functions lt;
-  return lt.load() ? std::make_unique<cublas_lt>(lt) : nullptr;
+std::unique_ptr<gemm_library> open_gemm_library(std::string* why_none) {
+  cublas_lt_functions lt;
+  std::string why;
+  const auto name = cublas_lt_name();
+  if (lt.load(library_places(name, CUBLAS_VER_MAJOR, library_surroundings::of_process()), why))
+    return std::make_unique<cublas_lt>(lt);
+  if (why_none != nullptr)
+    *why_none = "no " + name + " was found; TROUPE_CUBLASLT may name the file (" + why + ")";
+  return nullptr;
 }
 
 } // namespace troupe::kernels::cuda

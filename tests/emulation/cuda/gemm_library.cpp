@@ -25,6 +25,8 @@ public:
     return true;
   }
 
+  std::string description() const override { return "plain loops"; }
+
 private:
   static void multiply(const product& p) {
     for (std::size_t r = 0; r < p.rows; ++r)
@@ -42,6 +44,6 @@ private:
 
 } // namespace
 
-std::unique_ptr<gemm_library> open_gemm_library() { return std::make_unique<plain_loops>(); }
+std::unique_ptr<gemm_library> open_gemm_library(std::string*) { return std::make_unique<plain_loops>(); }
 
 } // namespace troupe::kernels::cuda
