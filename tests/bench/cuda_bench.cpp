@@ -336,21 +336,32 @@ void sampling(stream& on) {
 
 } // namespace
 
-/// Argument: first letters of the parts to run: linear, attention, sampling. Default: all.
+/// Argument: first letters of the parts to run: linear, attention, sampling. Default: all. Exit status: 1 if something
+/// failed, 2 for an unknown part, 77 if something was skipped.
 int main(int argc, char** argv) {
-  if (device_count() == 0) {
-    std::printf("skipped: there is no CUDA device\n");
-    return 0;
-  }
+  constexpr int some_skipped = 77;
   const std::string parts = argc > 1 ? argv[1] : "las";
+  if (parts.find_first_not_of("las") != std::string::npos) {
+    std::fprintf(stderr, "unknown part in `%s`: l is linear, a attention, s sampling\n", parts.c_str());
+    return 2;
+  }
+  std::string why_none;
+  if (device_count(&why_none) == 0) {
+    std::printf("skipped, all parts: %s\n", why_none.c_str());
+    return some_skipped;
+  }
+  bool skipped = false;
   const auto info = select_device(0);
   std::printf("%s, compute capability %d.%d, %d multiprocessors\n", info.name.c_str(), info.major, info.minor,
               info.multiprocessors);
   try {
     stream on;
-    const auto library = open_gemm_library();
-    if (!library)
-      std::printf("cuBLASLt was not found: no bf16 rate, and no comparison with it\n");
+    const auto library = open_gemm_library(&why_none);
+    if (library)
+      std::printf("%s\n", library->description().c_str());
+    else
+      std::printf("skipped, comparisons with the library and its bf16 rate: %s\n", why_none.c_str());
+    skipped = !library;
     const auto peaks = measure_gpu(0);
     const double bandwidth = peaks.copy, rate = library ? peaks.bf16_product : NAN;
     std::printf("device copy of %zu MiB: %.2f TB/s, read and written\n", peaks.copied >> 20, bandwidth / 1e12);
@@ -377,4 +388,5 @@ int main(int argc, char** argv) {
   for (const auto& t : targets)
     std::printf("%-66s %10.1f %s %5.1f %s\n", t.what.c_str(), t.value, t.time ? "<=" : ">=", t.limit,
                 (t.time ? t.value <= t.limit : t.value >= t.limit) ? "met" : "missed");
+  return skipped ? some_skipped : 0;
 }

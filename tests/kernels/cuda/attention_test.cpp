@@ -246,7 +246,7 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
         }
 }
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: attention agrees with the reference for every head shape, cache type and window") {
   for (const auto& s : {shape{1, 1, 8},

@@ -101,7 +101,7 @@ void check(const std::string& model, dtype compute, bool deterministic) {
 
 } // namespace
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(cuda::testing::no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: golden checkpoints give transformers' logits and greedy tokens in f32") {
   for (const auto& model : golden_models)

@@ -164,7 +164,7 @@ std::string what(const random_weights& w, dtype compute, std::size_t rows) {
 
 } // namespace
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: a linear layer agrees with exact arithmetic for every format, type and odd size") {
   for (const bool deterministic : {false, true}) {

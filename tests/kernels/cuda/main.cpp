@@ -1,16 +1,24 @@
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
-#include <doctest/doctest.h>
+// Runs tests on a GPU, or on the emulated one. Cases that need a device are in the suite "cuda"; without one they are
+// left out and named. Exit status: 1 if a test failed, 77 if none failed but cases were skipped, 0 if all ran. With
+// TROUPE_CUDA_REQUIRED set, skipped cases are failures.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include "tests/kernels/cuda/skips.hpp"
+#include "tests/kernels/cuda/support.hpp"
 
-#include <cstdio>
+#include <cstring>
 
 namespace {
 
-/// Prints the cases that are skipped without a GPU.
+namespace skips = troupe::kernels::cuda::testing;
+
+constexpr int some_skipped = 77;
+
+/// Names the cases that are left out without a device.
 struct skip_report : doctest::IReporter {
   explicit skip_report(const doctest::ContextOptions&) {}
   void test_case_skipped(const doctest::TestCaseData& test) override {
-    if (test.m_skip)
-      std::printf("skipped, no CUDA device: %s\n", test.m_name);
+    if (!skips::why_no_device().empty() && std::strcmp(test.m_test_suite, "cuda") == 0)
+      skips::report_skip(test.m_name, skips::why_no_device());
   }
   void report_query(const doctest::QueryData&) override {}
   void test_run_start() override {}
@@ -28,3 +36,14 @@ struct skip_report : doctest::IReporter {
 REGISTER_LISTENER("skips", 1, skip_report);
 
 } // namespace
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  if (!skips::why_no_device().empty())
+    context.addFilter("test-suite-exclude", "cuda");
+  const int status = context.run();
+  if (status != 0 || context.shouldExit() || skips::skipped() == 0)
+    return status;
+  std::printf("%d cases were skipped\n", skips::skipped());
+  return skips::is_required() ? 1 : some_skipped;
+}

@@ -3,7 +3,7 @@
 using namespace troupe::kernels;
 using namespace troupe::kernels::cuda::testing;
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: rms_norm agrees with the reference, into f32 and bf16, for gathered rows") {
   const auto device = make_device();

@@ -70,7 +70,7 @@ TEST_CASE("CUDA: attention states take memory per row and partition, up to a lim
   CHECK(scratch(128, 1, 2 << 20) >= 512 * mib); // one row, 8192 partitions
 }
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(cuda::testing::no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: quantised weights expanded in pieces give the same products as expanded at once") {
   const auto at_once = cuda::make_cuda_backend({.expanded_memory = 64 * mib}),

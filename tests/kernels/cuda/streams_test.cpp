@@ -1,7 +1,9 @@
 // Foundations of an executor on a GPU besides the ops: streams and events, inputs staged ahead, uploads through pinned
 // memory, recorded steps.
 #include "kernels/cuda/graph.hpp"
+#include "kernels/cuda/pinned_staging.hpp"
 #include "kernels/cuda/uploader.hpp"
+#include "tests/kernels/cuda/skips.hpp"
 #include "tests/kernels/cuda/support.hpp"
 
 #include <atomic>
@@ -11,7 +13,7 @@ using namespace troupe::kernels;
 using namespace troupe::kernels::cuda::testing;
 namespace cuda = troupe::kernels::cuda;
 
-TEST_SUITE_BEGIN("cuda" * doctest::skip(no_device()));
+TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: an event happens when earlier work is done, and other streams wait for it") {
   const auto device = make_device();
@@ -35,6 +37,41 @@ TEST_CASE("CUDA: an event happens when earlier work is done, and other streams w
   CHECK(calls == 1);
   CHECK(std::equal(numbers, numbers + count, static_cast<const int*>(to.get())));
   CHECK(cuda::event().happened()); // never recorded
+}
+
+TEST_CASE("CUDA: uploads of host memory that changes at once arrive as they were, also more than can be in flight") {
+  const auto device = make_device();
+  const cuda::stream on;
+  constexpr std::size_t rounds = 9, count = 5000;
+  cuda::pinned_staging staging;
+  const auto memory = cuda::allocate(rounds * count * sizeof(int));
+  std::vector<int> values(count);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    std::iota(values.begin(), values.end(), static_cast<int>(i * count));
+    staging.copy(on, static_cast<int*>(memory.get()) + i * count, values.data(), count * sizeof(int));
+  }
+  std::vector<int> got(rounds * count), want(rounds * count);
+  cuda::copy_to_host(on, got.data(), memory.get(), got.size() * sizeof(int));
+  on.synchronise();
+  std::iota(want.begin(), want.end(), 0);
+  CHECK(got == want);
+}
+
+TEST_CASE("CUDA: an upload of host memory is refused in a recording") {
+  const auto device = make_device();
+  const cuda::stream on;
+  cuda::pinned_staging staging;
+  const auto memory = cuda::allocate(sizeof(int));
+  const int value = 7;
+  CHECK_FALSE(cuda::is_recorded(on));
+  const auto upload = [&] {
+    CHECK(cuda::is_recorded(on));
+    staging.copy(on, memory.get(), &value, sizeof value);
+  };
+  CHECK_THROWS_WITH_AS(cuda::graph(on, upload), "an upload of host memory must not be part of a recording",
+                       std::logic_error);
+  staging.copy(on, memory.get(), &value, sizeof value);
+  on.synchronise();
 }
 
 TEST_CASE("CUDA: an upload filled in by several threads arrives complete, with zeros where nothing was written") {
@@ -71,10 +108,8 @@ TEST_CASE("CUDA: an upload filled in by several threads arrives complete, with z
 TEST_CASE("CUDA: blocks of a cache whose layer distance exceeds the largest pitch are saved and restored") {
   const kv_shape shape{2, 8, 256, kv_type::bf16, 16400}; // 2.1 GB each
   const auto device = make_device();
-  if (!is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000)) {
-    MESSAGE("skipped: the GPU has too little memory");
-    return;
-  }
+  if (!is_emulated() && cuda::select_device(0).available < shape.block_bytes() * (shape.blocks + 8000))
+    return skip_this_test("the GPU has too little memory");
   const auto cache = device->make_kv_cache(shape);
   REQUIRE(shape.block_bytes() / 2 * shape.blocks > cuda::most_pitch);
   const auto bytes = shape.block_bytes();

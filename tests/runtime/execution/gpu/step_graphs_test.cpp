@@ -48,6 +48,7 @@ public:
       for (auto& x : block)
         x = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(random)) >> 16);
       device_->restore_block(device_->queue(), *cache_, b, block.data());
+      device_->queue().synchronise(); // `block` is written again
     }
     std::vector<float> q(most_rows * columns);
     for (auto& x : q)
