@@ -5,7 +5,7 @@
 
 namespace troupe::guides {
 
-using kind = schema_node::kind;
+using json_kind = schema_node::kind;
 
 schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits)
   : doc_(doc), regex_(regex), limits_(limits), scalars_(doc, regex), shapes_(doc, scalars_, limits) {}
@@ -25,7 +25,7 @@ demand schema_planner::simplified(demand d) const {
                                                                 "$comment",    "$id",         "id",      "$schema",
                                                                 "definitions", "$defs",       "example", "deprecated"};
   for (int i = 0; i < 100; ++i) {
-    if (doc_.at(d.schema).what != kind::object || doc_.find(d.schema, "$ref") == no_schema)
+    if (doc_.at(d.schema).what != json_kind::object || doc_.find(d.schema, "$ref") == no_schema)
       break;
     const bool alone = doc_.lone_references() || std::ranges::all_of(doc_.at(d.schema).members, [](const auto& m) {
                          return m.first == "$ref" || std::ranges::find(annotations, m.first) != annotations.end();
@@ -42,7 +42,8 @@ value_id schema_planner::value_of(std::vector<demand> all) {
     d = simplified(d);
   std::erase_if(all, [&](const auto& d) {
     const auto& n = doc_.at(d.schema);
-    return !d.negated && ((n.what == kind::boolean && n.truth) || (n.what == kind::object && n.members.empty()));
+    return !d.negated &&
+      ((n.what == json_kind::boolean && n.truth) || (n.what == json_kind::object && n.members.empty()));
   });
   std::ranges::sort(all);
   all.erase(std::ranges::unique(all).begin(), all.end());
@@ -87,7 +88,7 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
     auto demands = demands_of_name(s, name, regex_);
     const bool forbidden = std::ranges::any_of(demands, [&](const auto& d) {
       const auto& n = doc_.at(d.schema);
-      return n.what == kind::boolean && n.truth == d.negated;
+      return n.what == json_kind::boolean && n.truth == d.negated;
     });
     const auto key = s.name_demands.empty() ? scalars_.quoted(name) : scalars_.both(scalars_.quoted(name), allowed);
     if (forbidden || !regex_.alive(key)) {
@@ -157,7 +158,7 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
       continue;
     const bool forbidden = std::ranges::any_of(p.demands, [&](const auto& d) {
       const auto& n = doc_.at(d.schema);
-      return n.what == kind::boolean && n.truth == d.negated;
+      return n.what == json_kind::boolean && n.truth == d.negated;
     });
     if (!forbidden)
       extras.push_back({p.key, value_of(std::move(p.demands))});
@@ -231,7 +232,7 @@ void schema_planner::plan_distinct(const shape& s, const std::vector<demand>& it
   std::vector<schema_id> kept;
   for (const auto v : values) {
     const auto type = doc_.at(v).what;
-    if (type == kind::object || type == kind::array)
+    if (type == json_kind::object || type == json_kind::array)
       doc_.refuse(s.unique_at, "`uniqueItems` over objects or arrays cannot be enforced");
     if (std::ranges::any_of(kept, [&](auto k) { return doc_.equal(k, v); }))
       continue;

@@ -8,7 +8,7 @@
 
 namespace troupe::guides {
 
-using kind = schema_node::kind;
+using json_kind = schema_node::kind;
 
 bool type_allows(const schema_document& doc, schema_id schema, json_type type) {
   const auto value = doc.find(schema, "type");
@@ -29,14 +29,14 @@ bool type_allows(const schema_document& doc, schema_id schema, json_type type) {
   const auto& n = doc.at(value);
   const auto check = [&](schema_id t) {
     static constexpr std::string_view names[] = {"null", "boolean", "number", "integer", "string", "array", "object"};
-    if (doc.at(t).what != kind::string || std::ranges::find(names, doc.at(t).text) == std::end(names))
+    if (doc.at(t).what != json_kind::string || std::ranges::find(names, doc.at(t).text) == std::end(names))
       doc.refuse(value, "`type` must be the name of a type, or a list of them");
   };
-  if (n.what == kind::string) {
+  if (n.what == json_kind::string) {
     check(value);
     return allows(value);
   }
-  if (n.what != kind::array)
+  if (n.what != json_kind::array)
     doc.refuse(value, "`type` must be the name of a type, or a list of them");
   std::ranges::for_each(n.items, check);
   return std::ranges::any_of(n.items, allows);
@@ -44,7 +44,7 @@ bool type_allows(const schema_document& doc, schema_id schema, json_type type) {
 
 std::uint32_t count_of(const schema_document& doc, schema_id value, std::string_view key) {
   const auto& n = doc.at(value);
-  if (n.what != kind::number || n.number < 0 || n.number > 1e9 || n.number != std::floor(n.number))
+  if (n.what != json_kind::number || n.number < 0 || n.number > 1e9 || n.number != std::floor(n.number))
     doc.refuse(value, "`" + std::string(key) + "` must be an integer from 0 to 1000000000");
   return static_cast<std::uint32_t>(n.number);
 }
@@ -136,9 +136,9 @@ expression scalar_schemas::of(const demand& d, json_type type) {
 
 expression scalar_schemas::compute(const demand& d, json_type type) {
   const auto& n = doc_.at(d.schema);
-  if (n.what == kind::boolean)
+  if (n.what == json_kind::boolean)
     return n.truth != d.negated ? all_of_type(type) : no_text;
-  if (n.what != kind::object)
+  if (n.what != json_kind::object)
     doc_.refuse(d.schema, "a schema must be an object or a boolean");
   auto result = d.negated ? no_text : all_of_type(type);
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
@@ -163,7 +163,7 @@ expression scalar_schemas::keyword(const std::string& key, schema_id schema, sch
   if (key == "const")
     return of_values({value}, negated, type);
   if (key == "enum") {
-    if (doc_.at(value).what != kind::array)
+    if (doc_.at(value).what != json_kind::array)
       doc_.refuse(value, "`enum` must be a list");
     return of_values(doc_.at(value).items, negated, type);
   }
@@ -178,10 +178,10 @@ expression scalar_schemas::keyword(const std::string& key, schema_id schema, sch
       return of_length(schema, value, key == "minLength", negated);
     auto inner = any_text;
     if (key == "pattern") {
-      if (doc_.at(value).what != kind::string)
+      if (doc_.at(value).what != json_kind::string)
         doc_.refuse(value, "`pattern` must be a string");
       inner = pattern(value, doc_.at(value).text);
-    } else if (key == "format" && doc_.at(value).what == kind::string) {
+    } else if (key == "format" && doc_.at(value).what == json_kind::string) {
       const auto& name = doc_.at(value).text;
       if (const auto p = format_pattern(name))
         inner = whole_pattern_in_json_string(regex_, *p);
@@ -210,10 +210,10 @@ expression scalar_schemas::of_type(schema_id schema, schema_id value, bool negat
 expression scalar_schemas::constant(schema_id value) {
   const auto& n = doc_.at(value);
   switch (n.what) {
-    case kind::null: return null_;
-    case kind::boolean: return regex_.literal(n.truth ? "true" : "false");
-    case kind::string: return quoted(n.text);
-    case kind::number: {
+    case json_kind::null: return null_;
+    case json_kind::boolean: return regex_.literal(n.truth ? "true" : "false");
+    case json_kind::string: return quoted(n.text);
+    case json_kind::number: {
       const auto [magnitude, minus] = decimal_of(n.text);
       const auto text = (minus ? "-" : "") + magnitude.whole;
       return magnitude.fraction.empty() ? regex_.literals({text, text + ".0"})
@@ -224,7 +224,7 @@ expression scalar_schemas::constant(schema_id value) {
 }
 
 expression scalar_schemas::of_values(const std::vector<schema_id>& values, bool negated, json_type type) {
-  static constexpr kind kinds[] = {kind::null, kind::boolean, kind::number, kind::string};
+  static constexpr json_kind kinds[] = {json_kind::null, json_kind::boolean, json_kind::number, json_kind::string};
   std::vector<expression> parts;
   std::vector<std::string> simple;
   for (const auto v : values) {
@@ -258,13 +258,14 @@ expression scalar_schemas::of_bound(schema_id schema, const std::string& key, sc
     : key == "maximum"          ? comparison::at_most
     : key == "exclusiveMinimum" ? comparison::greater
                                 : comparison::less;
-  if (key.starts_with("exclusive") && doc_.at(value).what == kind::boolean) // draft 4: it modifies the other keyword
+  if (key.starts_with("exclusive") &&
+      doc_.at(value).what == json_kind::boolean) // draft 4: it modifies the other keyword
     return any_text;
-  if (doc_.at(value).what != kind::number)
+  if (doc_.at(value).what != json_kind::number)
     doc_.refuse(value, "`" + key + "` must be a number");
   if (!key.starts_with("exclusive"))
     if (const auto strict = doc_.find(schema, key == "minimum" ? "exclusiveMinimum" : "exclusiveMaximum");
-        strict != no_schema && doc_.at(strict).what == kind::boolean && doc_.at(strict).truth)
+        strict != no_schema && doc_.at(strict).what == json_kind::boolean && doc_.at(strict).truth)
       how = how == comparison::at_least ? comparison::greater : comparison::less;
   if (negated)
     how = how == comparison::at_least ? comparison::less
@@ -297,7 +298,7 @@ expression scalar_schemas::compared(comparison how, schema_id value) {
 }
 
 expression scalar_schemas::of_multiple(schema_id value, bool negated) {
-  if (doc_.at(value).what != kind::number || !(doc_.at(value).number > 0))
+  if (doc_.at(value).what != json_kind::number || !(doc_.at(value).number > 0))
     doc_.refuse(value, "`multipleOf` must be a number above 0");
   const auto [step, minus] = decimal_of(doc_.at(value).text);
   const auto digits = step.whole + step.fraction;
@@ -326,7 +327,7 @@ expression scalar_schemas::of_length(schema_id, schema_id value, bool least, boo
 expression scalar_schemas::combined(const std::string& key, schema_id schema, schema_id value, bool negated,
                                     json_type type) {
   const auto list = [&]() -> std::vector<schema_id> {
-    if (doc_.at(value).what != kind::array || doc_.at(value).items.empty())
+    if (doc_.at(value).what != json_kind::array || doc_.at(value).items.empty())
       doc_.refuse(value, "`" + key + "` must be a list of schemas");
     return doc_.at(value).items;
   };

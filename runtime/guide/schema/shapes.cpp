@@ -7,7 +7,7 @@
 
 namespace troupe::guides {
 
-using kind = schema_node::kind;
+using json_kind = schema_node::kind;
 
 /// An alternative under way.
 struct schema_shapes::progress {
@@ -58,9 +58,9 @@ void schema_shapes::expand(progress p, std::vector<shape>& out) {
 /// False if no value can meet the demand together with the others.
 bool schema_shapes::apply(const demand& d, progress& p) {
   const auto& n = doc_.at(d.schema);
-  if (n.what == kind::boolean)
+  if (n.what == json_kind::boolean)
     return n.truth != d.negated;
-  if (n.what != kind::object)
+  if (n.what != json_kind::object)
     doc_.refuse(d.schema, "a schema must be an object or a boolean");
   if (d.negated)
     return refute(d.schema, p);
@@ -73,7 +73,7 @@ bool schema_shapes::apply(const demand& d, progress& p) {
   if (p.type == json_type::object) {
     object_facet facet;
     if (const auto names = doc_.find(d.schema, "properties"); names != no_schema) {
-      if (doc_.at(names).what != kind::object)
+      if (doc_.at(names).what != json_kind::object)
         doc_.refuse(names, "`properties` must be an object");
       for (const auto& [name, s] : doc_.at(names).members)
         facet.names.emplace_back(name, demand{s});
@@ -91,7 +91,7 @@ bool schema_shapes::apply(const demand& d, progress& p) {
     array_facet facet;
     auto items = doc_.find(d.schema, "items");
     auto first = doc_.find(d.schema, "prefixItems");
-    if (first == no_schema && items != no_schema && doc_.at(items).what == kind::array) {
+    if (first == no_schema && items != no_schema && doc_.at(items).what == json_kind::array) {
       first = items;
       items = doc_.find(d.schema, "additionalItems");
     }
@@ -110,14 +110,14 @@ bool schema_shapes::apply(const demand& d, progress& p) {
 
 bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, schema_id value, progress& p) {
   const auto list = [&]() -> const std::vector<schema_id>& {
-    if (doc_.at(value).what != kind::array || doc_.at(value).items.empty())
+    if (doc_.at(value).what != json_kind::array || doc_.at(value).items.empty())
       doc_.refuse(value, "`" + key + "` must be a list of schemas");
     return doc_.at(value).items;
   };
   if (key == "type")
     return type_allows(doc_, schema, p.type);
   if (key == "const" || key == "enum") {
-    const auto wanted = p.type == json_type::object ? kind::object : kind::array;
+    const auto wanted = p.type == json_type::object ? json_kind::object : json_kind::array;
     std::vector<std::vector<demand>> ways;
     for (const auto v : key == "const" ? std::vector{value} : doc_.at(value).items)
       if (doc_.at(v).what == wanted)
@@ -162,11 +162,11 @@ bool schema_shapes::apply_keyword(const std::string& key, schema_id schema, sche
 
 void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id value, progress& p) {
   const auto names = [&](schema_id v) {
-    if (doc_.at(v).what != kind::array)
+    if (doc_.at(v).what != json_kind::array)
       doc_.refuse(v, "`" + key + "` must be a list of names");
     std::vector<std::string> all;
     for (const auto i : doc_.at(v).items) {
-      if (doc_.at(i).what != kind::string)
+      if (doc_.at(i).what != json_kind::string)
         doc_.refuse(v, "`" + key + "` must be a list of names");
       all.push_back(doc_.at(i).text);
     }
@@ -186,7 +186,7 @@ void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id 
       const auto absent = object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
       std::vector<schema_id> needed{text(name)};
       auto way = std::vector<demand>{};
-      if (doc_.at(then).what == kind::array)
+      if (doc_.at(then).what == json_kind::array)
         for (const auto& other : names(then))
           needed.push_back(text(other));
       else
@@ -269,7 +269,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
   if (key == "const" || key == "enum") {
     std::vector<demand> all;
     for (const auto v : key == "const" ? std::vector{value} : doc_.at(value).items)
-      if (doc_.at(v).what == (object ? kind::object : kind::array))
+      if (doc_.at(v).what == (object ? json_kind::object : json_kind::array))
         all.push_back({schema_of_constant(v), true});
     ways.push_back(std::move(all)); // empty: holds always
   } else if (key == "$ref")
@@ -300,17 +300,17 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
       add({{"properties", object_schema({{doc_.at(name).text, doc_.boolean(false)}})}});
   } else if (object && key == "properties") {
     for (const auto& [name, s] : std::vector(doc_.at(value).members))
-      if (!(doc_.at(s).what == kind::boolean && doc_.at(s).truth))
+      if (!(doc_.at(s).what == json_kind::boolean && doc_.at(s).truth))
         add({{"required", list_of({text(name)})}, {"properties", object_schema({{name, negation_of(s)}})}});
   } else if ((object && key == "minProperties") || (array && key == "minItems")) {
     if (const auto n = count_of(doc_, value, key); n > 0)
       add({{object ? "maxProperties" : "maxItems", number(n - 1)}});
   } else if ((object && key == "maxProperties") || (array && key == "maxItems"))
     add({{object ? "minProperties" : "minItems", number(count_of(doc_, value, key) + 1)}});
-  else if (array && key == "items" && doc_.at(value).what != kind::array &&
+  else if (array && key == "items" && doc_.at(value).what != json_kind::array &&
            doc_.find(schema, "prefixItems") == no_schema)
     add({{"contains", negation_of(value)}});
-  else if (array && (key == "prefixItems" || key == "items") && doc_.at(value).what == kind::array) {
+  else if (array && (key == "prefixItems" || key == "items") && doc_.at(value).what == json_kind::array) {
     std::vector<schema_id> before;
     for (const auto s : doc_.at(value).items) {
       auto items = before;
@@ -325,7 +325,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
   else if (object && (key == "dependentRequired" || key == "dependencies" || key == "dependentSchemas")) {
     for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
       const demand present{object_schema({{"required", list_of({text(name)})}})};
-      const auto needed = doc_.at(then).what == kind::array ? object_schema({{"required", then}}) : then;
+      const auto needed = doc_.at(then).what == json_kind::array ? object_schema({{"required", then}}) : then;
       ways.push_back({present, {needed, true}});
     }
   } else {
@@ -338,7 +338,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
     static constexpr std::array<std::string_view, 4> of_objects{"patternProperties", "additionalProperties",
                                                                 "propertyNames", "unevaluatedProperties"};
     const bool about_objects = std::ranges::find(of_objects, key) != of_objects.end();
-    const bool trivial = doc_.at(value).what == kind::boolean && doc_.at(value).truth == (key != "uniqueItems");
+    const bool trivial = doc_.at(value).what == json_kind::boolean && doc_.at(value).truth == (key != "uniqueItems");
     if (std::ranges::find(refused, key) != refused.end() && about_objects == object && !trivial)
       doc_.refuse(schema,
                   "`" + key +
@@ -351,15 +351,15 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
 // -- invented schemas -------------------------------------------------------------
 
 schema_id schema_shapes::object_schema(std::vector<std::pair<std::string, schema_id>> members) {
-  return doc_.add({.what = kind::object, .members = std::move(members)});
+  return doc_.add({.what = json_kind::object, .members = std::move(members)});
 }
 schema_id schema_shapes::list_of(std::vector<schema_id> items) {
-  return doc_.add({.what = kind::array, .items = std::move(items)});
+  return doc_.add({.what = json_kind::array, .items = std::move(items)});
 }
 schema_id schema_shapes::number(std::uint32_t n) {
-  return doc_.add({.what = kind::number, .text = std::to_string(n), .number = static_cast<double>(n)});
+  return doc_.add({.what = json_kind::number, .text = std::to_string(n), .number = static_cast<double>(n)});
 }
-schema_id schema_shapes::text(const std::string& s) { return doc_.add({.what = kind::string, .text = s}); }
+schema_id schema_shapes::text(const std::string& s) { return doc_.add({.what = json_kind::string, .text = s}); }
 
 /// A schema that an object or list and nothing else meets.
 schema_id schema_shapes::schema_of_constant(schema_id value) {
@@ -369,7 +369,7 @@ schema_id schema_shapes::schema_of_constant(schema_id value) {
   const auto n = doc_.at(value);
   const auto constant = [&](schema_id v) { return object_schema({{"const", v}}); };
   schema_id result;
-  if (n.what == kind::object) {
+  if (n.what == json_kind::object) {
     std::vector<std::pair<std::string, schema_id>> names;
     std::vector<schema_id> required;
     for (const auto& [name, v] : n.members) {
