@@ -375,11 +375,8 @@ void scheduler::finished(const step_result& result, double ms, double computed_m
     defer(id);
 }
 
-void scheduler::finished_late(const step_result& result) { book(result); }
-
 // What was computed for guesses is lost: the rows behind the known tokens will be overwritten.
 void scheduler::defer(sequence_id id) {
-  changed();
   if (const auto g = groups_.find(id.request); g != groups_.end()) {
     g->second.deferred = true;
   } else if (auto* s = find(id)) {

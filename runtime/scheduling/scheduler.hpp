@@ -105,7 +105,7 @@ public:
   void finished(const step_result& result, double ms = 0, double computed_ms = 0);
 
   /// The same of a late result: of sequences and groups that steps have deferred.
-  void finished_late(const step_result& result);
+  void finished_late(const step_result& result) { book(result); }
 
   /// What to ask the draft model before the next step is planned; `replied` once the proposer has its reply.
   std::optional<draft_request> collect_draft_request();

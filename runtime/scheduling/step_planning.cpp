@@ -423,7 +423,11 @@ void scheduler::break_deadlock(block_request& next) {
     const auto& s = *entry.second;
     return s.grouped() && !s.paused() && !ready(groups_.at(s.id.request));
   };
-  if (!granted_.empty() || steps_in_flight_ > 0 || running_.empty() ||
+  const auto late = [this](auto& entry) { // its tokens will change that
+    const auto& s = *entry.second;
+    return s.grouped() ? groups_.at(s.id.request).deferred : s.deferred;
+  };
+  if (!granted_.empty() || steps_in_flight_ > 0 || running_.empty() || std::ranges::any_of(running_, late) ||
       (demanded_.empty() && std::ranges::none_of(running_, incomplete)))
     return;
   preempt(*victim(), next);
