@@ -121,6 +121,8 @@ public:
         [](started_atom, std::uint64_t, std::int32_t) {},
         [](const sequence_id&, const sampled_token&) {},
         [](const prompt_scores_ptr&) {},
+        [](const prompt_embedding_ptr&) {},
+        [](std::uint64_t, const answer_guide_ptr&) {},
         [](std::uint64_t, const hypotheses_ptr&) {},
         [](std::uint64_t, std::int32_t, std::int32_t) {},
         [](std::uint64_t, const error&) {},
