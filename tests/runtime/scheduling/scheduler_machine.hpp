@@ -411,7 +411,8 @@ private:
     const auto position = emitted_[d.sequence]++;
     REQUIRE(position == out.size());
     out.push_back(token.id);
-    slots_[static_cast<std::size_t>(d.slot)] = token.id;
+    if (!d.guided) // whose tokens no placeholder stands for; a late one's slot may be another's by now
+      slots_[static_cast<std::size_t>(d.slot)] = token.id;
     if (token.id < 10)
       token.finish = sampled_token::finish::eos;
     else if (static_cast<int>(out.size()) == max_tokens.at(d.sequence.request))
