@@ -92,6 +92,8 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
 }
 
 asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
+  if (data.empty())
+    co_return; // an empty chunk would end the body
   if (form.version < 11) {
     co_await write(data);
     co_return;

@@ -179,6 +179,8 @@ bool is_json(std::string_view text) {
 
 std::string events_fault(std::string_view body) {
   while (!body.empty()) {
+    if (body.starts_with("event: ")) // its name
+      body.remove_prefix(std::min(body.find('\n'), body.size() - 1) + 1);
     const auto end = body.find("\n\n");
     if (end == body.npos || !body.starts_with("data: "))
       return "this is no event: " + std::string(body.substr(0, 200));

@@ -98,7 +98,8 @@ struct random_weights {
           : how == quantization::int8    ? quantise_int8(wide)
                                          : quantise_int4(wide);
         const double d = scale_of(g), m = reference::value(&g.m, dtype::f16, 0);
-        const bool rounds = compute == dtype::bf16 && traits_of(format).on_gpu == weight_kind::bf16;
+        const bool rounds = compute == dtype::bf16 && !is_float(format) &&
+          traits_of(format).on_gpu == weight_kind::bf16;
         for (std::size_t i = 0; i < n; ++i) {
           const double product = d * g.scales[i / 16] * (g.codes[i] - g.zero), minimum = m * g.minima[i / 16];
           const double sum = product + minimum;

@@ -199,7 +199,8 @@ struct dequantise_kernel {
             const std::uint32_t pair = a.step[step][2 * (i / 2) + half];
             const float code = simt::bits_to_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
             if (k + i < p.inputs)
-              to[row * to_stride + k + i] = simt::float_to_bf16(simt::fused(scale, code, minimum));
+              to[row * to_stride + k + i] = simt::float_to_bf16(scale * code +
+                                                                minimum); // twice rounded, as on the host
           }
         }
     }

@@ -71,6 +71,12 @@ bool same(const sampled_token& a, const sampled_token& b) {
   return true;
 }
 
+/// Sorts what is said of single sequences: the device reports those that the host samples last.
+void by_sequence(step_result& result) {
+  std::ranges::stable_sort(result.sampled, {}, &sequence_sample::sequence);
+  std::ranges::stable_sort(result.judged, {}, &judged_guesses::sequence);
+}
+
 } // namespace
 
 TEST_CASE("samples queued before the last token is known equal those of the host's sampler") {
@@ -262,14 +268,15 @@ TEST_CASE("guesses, groups and scored prompts are judged as by the host's sample
     for (const auto& [row, token] : certain)
       logits[static_cast<std::size_t>(row * vocab + token)] = 80;
 
-    const auto want = on_host.sample(*plan, logits);
+    auto want = on_host.sample(*plan, logits);
     std::shared_ptr<float> memory = std::static_pointer_cast<float>(cuda::allocate(logits.size() * sizeof(float)));
     cuda::copy_to_device(compute, memory.get(), logits.data(), logits.size() * sizeof(float));
     auto ready = std::make_shared<cuda::event>();
     ready->record(compute);
     on_device.sample(plan, {memory, vocab, ready});
     sampled.wait_for(step + 1);
-    const auto got = on_device.collect();
+    auto got = on_device.collect();
+    by_sequence(want), by_sequence(got);
 
     REQUIRE(got.sampled.size() == want.sampled.size());
     running.clear();
