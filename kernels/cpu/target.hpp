@@ -44,7 +44,8 @@ struct quantised_layout {
   int parts = 1; // scales per group: 1, or one for each half
   bool minimum = false;
   bool super = false;
-  bool bf16_scales = false;            // not f16
+  bool bf16_scales = false; // not f16
+  bool has_table = false;   // and not `table != nullptr`, which is no constant to GCC 12 with -fsanitize=undefined
   const std::uint8_t* table = nullptr; // codes are places in it: 16 weights plus 128
   std::size_t code_bytes = 0;
   std::size_t group_bytes = 0;
@@ -69,9 +70,13 @@ constexpr quantised_layout layout_of(weight_kind kind) {
     case weight_kind::q6_k: to.code_bits = 6, to.zero = 32, to.parts = 2, to.super = true; break;
     case weight_kind::q3_k: to.code_bits = 3, to.zero = 4, to.parts = 2, to.super = true; break;
     case weight_kind::q2_k: to.code_bits = 2, to.parts = 2, to.minimum = to.super = true; break;
-    case weight_kind::iq4: to.code_bits = 4, to.zero = 128, to.table = iq4_table; break;
-    case weight_kind::iq4_k: to.code_bits = 4, to.zero = 128, to.table = iq4_table, to.super = true; break;
-    case weight_kind::mx4: to.code_bits = 4, to.zero = 128, to.table = mx4_table, to.bf16_scales = true; break;
+    case weight_kind::iq4: to.code_bits = 4, to.zero = 128, to.has_table = true, to.table = iq4_table; break;
+    case weight_kind::iq4_k:
+      to.code_bits = 4, to.zero = 128, to.has_table = true, to.table = iq4_table, to.super = true;
+      break;
+    case weight_kind::mx4:
+      to.code_bits = 4, to.zero = 128, to.has_table = true, to.table = mx4_table, to.bf16_scales = true;
+      break;
     default: break;
   }
   const std::size_t scales = 2 * quantised_panel_outputs * (to.minimum ? 2 : 1);

