@@ -25,7 +25,8 @@ std::string base64_of(std::span<const float> values) {
   using encoder = base64_from_binary<transform_width<const char*, 6, 8>>;
   const auto size = values.size_bytes(), padding = (3 - size % 3) % 3;
   std::string bytes(size + padding, '\0'); // whole groups, as the encoder reads them
-  std::memcpy(bytes.data(), values.data(), size);
+  if (size > 0)
+    std::memcpy(bytes.data(), values.data(), size);
   std::string result(encoder(bytes.data()), encoder(bytes.data() + bytes.size()));
   return result.replace(result.size() - padding, padding, padding, '=');
 }

@@ -57,7 +57,8 @@ charsmap::charsmap(std::string_view bytes) {
     throw std::invalid_argument("has an array of " + std::to_string(size) + " bytes, but only " +
                                 std::to_string(bytes.size()) + " are there");
   array_.resize(size / sizeof(std::uint32_t));
-  std::memcpy(array_.data(), bytes.data(), size);
+  if (size > 0)
+    std::memcpy(array_.data(), bytes.data(), size);
   replacements_ = bytes.substr(size);
   if (!is_utf8(replacements_))
     throw std::invalid_argument("has replacements that are not valid UTF-8");
