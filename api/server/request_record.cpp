@@ -89,7 +89,8 @@ void request_record::write(server_log& log) {
     fields.push_back({"error", code_});
   if (!param_.empty())
     fields.push_back({"field", param_});
-  if (status_ != client_left && (status_ >= 400 || !code_.empty()))
+  const bool answered_probe = minor_ && code_.empty(); // "not ready yet" is an answer, too
+  if (!answered_probe && status_ != client_left && (status_ >= 400 || !code_.empty()))
     log.write_refusal("request", std::move(fields));
   else
     log.write(minor_ ? log_level::debug : log_level::info, "request", fields);

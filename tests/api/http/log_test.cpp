@@ -166,6 +166,21 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
   }
 }
 
+TEST_CASE("A probe that hears that the model is loading is no refusal") {
+  logged_server logged;
+  auto& live = logged.live;
+  live.fake.set_loading();
+  raw_client client(live.port());
+  client.get("/health");
+  CHECK(client.read_response().status == 503);
+  client.post("/v1/completions", R"({"prompt":"a"})");
+  CHECK(client.read_response().status == 503);
+
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 1);
+  CHECK(missing(lines[0], {{"route", "\"POST /v1/completions\""}, {"status", "503"}}) == "");
+}
+
 TEST_CASE("A flood of refusals writes few lines") {
   logged_server logged;
   raw_client client(logged.live.port());
