@@ -107,7 +107,8 @@ private:
 /// The answers to a batch of requests, and how fast they came.
 struct batch_result {
   std::vector<ids> tokens;
-  double rate = 0; // tokens per second, from the first token of the last sequence to begin
+  double rate = 0;       // tokens per second while all sequences decode: until the first of them ends
+  double whole_rate = 0; // until the last ends, so with steps of ever fewer sequences
   std::uint64_t accepted = 0, rejected = 0;
 };
 
@@ -115,8 +116,8 @@ batch_result run_batch(const engine& on, const std::vector<generation>& requests
   struct state {
     std::mutex mutex;
     std::vector<ids> tokens;
-    std::size_t begun = 0, ended = 0, counted = 0;
-    clock::time_point start, end;
+    std::size_t begun = 0, ended = 0, counted = 0, counted_together = 0;
+    clock::time_point start, first_end, end;
     std::optional<error> failed;
     batch_result result;
     std::promise<void> done;
@@ -134,6 +135,10 @@ batch_result run_batch(const engine& on, const std::vector<generation>& requests
         else if (all->begun == count)
           all->counted += t->token_ids.size();
         own.insert(own.end(), t->token_ids.begin(), t->token_ids.end());
+        if (all->ended == 0) {
+          all->first_end = now;
+          all->counted_together = all->counted;
+        }
         return;
       }
       if (const auto* why = std::get_if<error>(&e))
@@ -152,8 +157,12 @@ batch_result run_batch(const engine& on, const std::vector<generation>& requests
     throw failure(all->failed->code, all->failed->message, all->failed->param);
   auto result = std::move(all->result);
   result.tokens = std::move(all->tokens);
-  const auto seconds = std::chrono::duration<double>(all->end - all->start).count();
-  result.rate = seconds > 0 ? static_cast<double>(all->counted) / seconds : 0;
+  const auto rate = [&](std::size_t tokens, clock::time_point end) {
+    const auto seconds = std::chrono::duration<double>(end - all->start).count();
+    return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+  };
+  result.rate = rate(all->counted_together, all->first_end);
+  result.whole_rate = rate(all->counted, all->end);
   return result;
 }
 
@@ -166,6 +175,7 @@ double median(std::vector<double> values) {
 struct measurement {
   double with = 0, without = 0; // tokens per second, medians
   double ratio = 0;             // the median of the ratios of pairs
+  double whole_ratio = 0;       // the same to the end of the last sequence
   std::uint64_t accepted = 0, rejected = 0;
 };
 
@@ -185,7 +195,7 @@ public:
     for (std::size_t i = 0; i < requests.size(); ++i)
       oracle_->record(requests[i].prompt, reference.tokens[i]);
     measurement m;
-    std::vector<double> with, without, ratios;
+    std::vector<double> with, without, ratios, whole_ratios;
     for (int round = 0; round < options_.repeat; ++round) {
       for (auto& r : requests) {
         r.sampling.speculate = speculation::off;
@@ -205,12 +215,14 @@ public:
       with.push_back(guessed.rate);
       without.push_back(plain.rate);
       ratios.push_back(plain.rate > 0 ? guessed.rate / plain.rate : 0);
+      whole_ratios.push_back(plain.whole_rate > 0 ? guessed.whole_rate / plain.whole_rate : 0);
       m.accepted += guessed.accepted;
       m.rejected += guessed.rejected;
     }
     m.with = median(std::move(with));
     m.without = median(std::move(without));
     m.ratio = median(std::move(ratios));
+    m.whole_ratio = median(std::move(whole_ratios));
     return m;
   }
 
@@ -253,14 +265,15 @@ void print_json(const speculate_bench& bench, const speculate_bench_options& o, 
             << ",\"weights\":" << json_text(bench.model().weights) << ",\"source\":" << json_text(s.name)
             << ",\"batch\":" << batch << ",\"generate\":" << o.generate << ",\"repeat\":" << o.repeat
             << ",\"with_tps\":" << json_number(m.with) << ",\"without_tps\":" << json_number(m.without)
-            << ",\"ratio\":" << json_number(m.ratio) << ",\"accepted\":" << m.accepted << ",\"rejected\":" << m.rejected
-            << "}\n";
+            << ",\"ratio\":" << json_number(m.ratio) << ",\"whole_ratio\":" << json_number(m.whole_ratio)
+            << ",\"accepted\":" << m.accepted << ",\"rejected\":" << m.rejected << "}\n";
   flush_output();
 }
 
 void print_row(const source& s, int batch, const measurement& m) {
-  std::printf("%5d  %10s  %14.1f  %11.1f  %5.2f  %8llu  %8llu\n", batch, s.name.c_str(), m.without, m.with, m.ratio,
-              static_cast<unsigned long long>(m.accepted), static_cast<unsigned long long>(m.rejected));
+  std::printf("%5d  %10s  %14.1f  %11.1f  %5.2f  %10.2f  %8llu  %8llu\n", batch, s.name.c_str(), m.without, m.with,
+              m.ratio, m.whole_ratio, static_cast<unsigned long long>(m.accepted),
+              static_cast<unsigned long long>(m.rejected));
   flush_output();
 }
 
@@ -274,7 +287,7 @@ int run_speculate_bench(speculate_bench_options options) {
     throw failure(errc::bad_request, "--text needs a model with a tokenizer");
   if (!options.json)
     std::printf("%s, weights %s, on %s\n%d tokens generated per sequence; medians of %d pairs\n\n"
-                "batch      source  tokens/s plain  speculating  ratio  accepted  rejected\n",
+                "batch      source  tokens/s plain  speculating  ratio  to the end  accepted  rejected\n",
                 bench.model().id.c_str(), bench.model().weights.c_str(), bench.model().device.c_str(), options.generate,
                 options.repeat);
   flush_output();
@@ -328,11 +341,14 @@ command add_bench_speculate(CLI::App& bench) {
   app->add_flag("--json", options->json, "Print one JSON object per line, not a table")->group(output_group);
   add_engine_options(*app, options->engine);
   add_common_options(*app);
-  app->footer("Random weights accept no real guess, so an oracle proposes what the model is known to generate, each\n"
-              "token right with the given probability. Tokens with and without are compared: they are the same.\n"
-              "Examples:\n"
-              "  troupe bench speculate --model synthetic:llama-1b --quantize int8\n"
-              "  troupe bench speculate --source draft,ngram,lookahead,auto --text \"Once upon a time\"");
+  app->footer(
+    "Random weights accept no real guess, so an oracle proposes what the model is known to generate, each\n"
+    "token right with the given probability. Tokens with and without are compared: they are the same.\n"
+    "Tokens per second and their ratio are of the time in which all sequences decode, the ratio `to the end` of\n"
+    "all, in which those that had more right guesses end earlier.\n"
+    "Examples:\n"
+    "  troupe bench speculate --model synthetic:llama-1b --quantize int8\n"
+    "  troupe bench speculate --source draft,ngram,lookahead,auto --text \"Once upon a time\"");
   return {app, [options] { return run_speculate_bench(*options); }};
 }
 
