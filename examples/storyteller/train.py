@@ -320,7 +320,8 @@ def save(model, tokenizer, options):
         bos_token_id=tokenizer.bos_token_id, do_sample=True, temperature=0.7, top_p=0.95,
         eos_token_id=[tokenizer.convert_tokens_to_ids(TURN_END), tokenizer.convert_tokens_to_ids(EOS)])
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(options.out)
-    shutil.copytree(options.tokenizer, options.out, dirs_exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json"):  # the folder may hold a model, too
+        shutil.copy(Path(options.tokenizer) / name, options.out)
     shutil.copy(CHAT_TEMPLATE, options.out)
 
 
