@@ -1,4 +1,5 @@
 // Grouped products of a mixture of experts: against the reference, and bit by bit against one product after another.
+#include "kernels/planned_steps.hpp"
 #include "tests/kernels/support.hpp"
 
 #include <numeric>
@@ -231,4 +232,21 @@ TEST_CASE("grouped products refuse groups without rows, and outputs of other sha
   step.up.push_back({step.up[0].w, nullptr, {}});
   CHECK_THROWS_AS(device->grouped_activated(middle.rows(step.pairs), m.in.rows(5), step.up, m.act, true),
                   std::invalid_argument);
+}
+
+TEST_CASE("scratch of a mixture is planned for each row once, and again for each expert that it chooses") {
+  const std::size_t rows = 8, row_bytes = 16 * 12 * 4; // up to 512 inputs in int8: 16 records of 12 words
+  const stored_matrix w{nullptr, dtype::f32, 64, 64};
+  for (const isa target : tested_isas()) {
+    const auto device = make_backend(target);
+    const auto planned = [&](std::size_t chosen) {
+      planned_steps steps;
+      steps.rows = rows;
+      steps.matrices.push_back({{w}, quantization::int8, false, rows, chosen});
+      return device->scratch_bytes(steps);
+    };
+    CHECK(planned(0) >= rows * row_bytes);
+    CHECK(planned(3) >= 4 * rows * row_bytes);
+    CHECK(planned(6) >= planned(3) + 3 * rows * row_bytes);
+  }
 }
