@@ -45,7 +45,7 @@ linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_m
 /// Whether a single row can be multiplied where it is.
 bool used_in_place(const linear_op& op, const tensor& in);
 
-/// Converts row `from` of `in` to row `row` of the op's activations at `words`: copied or widened, or quantised to int8,
+/// Converts row `from` of `in` to row `row` of the op's activations at `words`: copied, widened, or quantised to int8,
 /// where a partial last group is filled with zeros.
 void arrange_row(const target& kernels, const linear_op& op, std::uint32_t* words, std::size_t row, const tensor& in,
                  std::size_t from);
