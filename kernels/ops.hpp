@@ -275,16 +275,16 @@ public:
   }
 
   /// Products with the matrices of several groups, which have one shape: out = act(in[rows] · wᵀ + bias) of the
-  /// first group's rows, then of the next one's. `out` has a row for each, of the type of `in`. `gated`: see linear_activated,
-  /// whose bits a row has.
+  /// rows of the first group, then of the next one. `out` has a row for each, of the type of `in`. `gated`: see
+  /// linear_activated, whose bits a row has.
   virtual void grouped_activated(const tensor& /*out*/, const tensor& /*in*/, std::span<const row_group> /*groups*/,
                                  const activation& /*act*/, bool /*gated*/) {
     lacks("grouped products");
   }
 
   /// The way back: to[rows] += factors * (in · wᵀ + bias), where `in` has the rows of the first group, then those of
-  /// the next. `to` is f32. A row's sum starts at 0 (with store::set) and takes the groups in their order, with the bits
-  /// of `linear` and `add_rows`.
+  /// the next. `to` is f32. A row's sum starts at 0 (with store::set) and takes the groups in their order, with the
+  /// bits of `linear` and `add_rows`.
   virtual void grouped_sum(const tensor& /*to*/, const tensor& /*in*/, std::span<const row_group> /*groups*/,
                            store /*how*/ = store::set) {
     lacks("grouped products");
