@@ -133,6 +133,15 @@ struct attention_scores {
 
 enum class store : std::uint8_t { set, add };
 
+/// The rows that one matrix of a grouped product is multiplied with: those that chose an expert. Arrays are in host
+/// memory.
+struct row_group {
+  const matrix* w = nullptr;
+  const float* bias = nullptr;         // as for a product with `w` alone
+  std::span<const std::int32_t> rows;  // none twice
+  std::span<const float> factors = {}; // of the rows, for `grouped_sum`
+};
+
 class backend {
 public:
   virtual ~backend() = default;
@@ -263,6 +272,22 @@ public:
   /// to[i] = from[rows[i]] (host memory), or from[i] if `rows` is null. Of one type, or f32 into bf16.
   virtual void gather_rows(const tensor& /*to*/, const tensor& /*from*/, const std::int32_t* /*rows*/ = nullptr) {
     lacks("gathered rows");
+  }
+
+  /// Products with the matrices of several groups, which have one shape: out = act(in[rows] · wᵀ + bias) of the
+  /// rows of the first group, then of the next one. `out` has a row for each, of the type of `in`. `gated`: see
+  /// linear_activated, whose bits a row has.
+  virtual void grouped_activated(const tensor& /*out*/, const tensor& /*in*/, std::span<const row_group> /*groups*/,
+                                 const activation& /*act*/, bool /*gated*/) {
+    lacks("grouped products");
+  }
+
+  /// The way back: to[rows] += factors * (in · wᵀ + bias), where `in` has the rows of the first group, then those of
+  /// the next. `to` is f32. A row's sum starts at 0 (with store::set) and takes the groups in their order, with the
+  /// bits of `linear` and `add_rows`.
+  virtual void grouped_sum(const tensor& /*to*/, const tensor& /*in*/, std::span<const row_group> /*groups*/,
+                           store /*how*/ = store::set) {
+    lacks("grouped products");
   }
 
   /// to[r] += table[rows[r]], f32. `rows` [to.rows], host memory.

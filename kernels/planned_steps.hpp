@@ -14,6 +14,7 @@ struct planned_matrix {
   quantization how = quantization::none;
   bool gated = false; // gate and up
   std::size_t rows = 0;
+  std::size_t chosen = 0; // of an expert: how many of them a row has in a grouped product; else 0
 };
 
 /// The largest steps that a backend will be given.

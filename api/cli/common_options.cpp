@@ -28,7 +28,7 @@ void add_model_option(CLI::App& command, std::string& model) {
   command
     .add_option("--model", model,
                 "Folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, or "
-                "synthetic:llama-135m, -1b or -8b for random weights")
+                "synthetic:llama-135m, llama-1b, llama-8b, moe-8x or qwen3-moe for random weights")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);

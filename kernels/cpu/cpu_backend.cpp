@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
+#include "kernels/cpu/grouped_linear.hpp"
 #include "kernels/cpu/kv_memory.hpp"
 #include "kernels/cpu/linear.hpp"
 #include "kernels/cpu/memory.hpp"
@@ -24,6 +25,7 @@ public:
       kernels_(find_target(options.target)),
       pool_(options.threads),
       linear_(kernels_, pool_, options.cache),
+      grouped_(kernels_, pool_, options.cache),
       attention_(kernels_, pool_) {}
 
   std::string description() const override {
@@ -48,18 +50,23 @@ public:
   }
 
   std::unique_ptr<matrix> pack(std::span<const stored_matrix> stacked, dtype compute, quantization how) override {
-    return pack_stack(stacked, compute, how, false, kernels_, pool_);
+    return pack_stack(stacked, compute, how, false, kernels_, pool_, weight_memory_);
   }
 
   std::unique_ptr<matrix> pack_gate_up(const stored_matrix& gate, const stored_matrix& up, dtype compute,
                                        quantization how) override {
     const stored_matrix both[] = {gate, up};
-    return pack_stack(both, compute, how, true, kernels_, pool_);
+    return pack_stack(both, compute, how, true, kernels_, pool_, weight_memory_);
   }
 
   std::size_t packed_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how,
                            bool gated) const override {
-    return stack_bytes(stacked, compute, how, gated, kernels_);
+    return shape_stack(stacked, compute, how, gated, kernels_)->bytes;
+  }
+
+  /// Of products; the states of attention take a few MB at most.
+  std::size_t scratch_bytes(const planned_steps& steps) const override {
+    return linear_scratch_bytes(kernels_, linear_.cache(), pool_.size(), steps);
   }
 
   isa instruction_set() const override { return isa_; }
@@ -188,6 +195,15 @@ public:
     linear_.run(out, in, weights, bias, store::set, act);
   }
 
+  void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,
+                         bool gated) override {
+    grouped_.activated(out, in, groups, act, gated);
+  }
+
+  void grouped_sum(const tensor& to, const tensor& in, std::span<const row_group> groups, store how) override {
+    grouped_.sum(to, in, groups, how);
+  }
+
   void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
                      const batch& step) override {
     attention_.rope_write_kv(qkv, heads, norm, rope, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
@@ -226,7 +242,9 @@ private:
   isa isa_;
   const target& kernels_;
   thread_pool pool_;
+  weight_memory weight_memory_;
   cpu_linear linear_;
+  cpu_grouped_linear grouped_;
   cpu_attention attention_;
 };
 

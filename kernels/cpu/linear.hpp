@@ -7,12 +7,51 @@
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/ops.hpp"
+#include "kernels/planned_steps.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace troupe::kernels {
+
+/// Outputs of a task, at most.
+inline constexpr std::size_t outputs_per_linear_task = 256;
+
+/// Bytes of a core's L2 that tasks fill, if the caller asks for `wanted`; 0: ask the system.
+std::size_t cache_for_tasks(std::size_t wanted);
+
+/// A product of some rows with a packed matrix, and how it is cut into tasks.
+struct linear_plan {
+  linear_op op; // without activations, bias and output
+  std::size_t panels = 0;
+  std::size_t panel_columns = 0;
+  std::size_t max_panels = 1; // of a task
+  std::size_t row_tasks = 1;
+
+  /// `count` panels of a task, cut at the last one, and the rows of one of `row_tasks`.
+  linear_task task(std::size_t first_panel, std::size_t count, std::size_t row_task) const;
+
+  /// Floats of the sums of a task with so many panels.
+  std::size_t sums(std::size_t task_panels) const;
+
+  /// Words of the arranged activations.
+  std::size_t activation_words() const;
+};
+
+/// `cache`: of cache_for_tasks. Fills op.activation_block.
+linear_plan plan_linear(const target& kernels, std::size_t cache, const packed_matrix& weights, std::size_t rows);
+
+/// Whether a single row can be multiplied where it is.
+bool used_in_place(const linear_op& op, const tensor& in);
+
+/// Converts row `from` of `in` to row `row` of the op's activations at `words`: copied, widened, or quantised to int8,
+/// where a partial last group is filled with zeros.
+void arrange_row(const target& kernels, const linear_op& op, std::uint32_t* words, std::size_t row, const tensor& in,
+                 std::size_t from);
+
+/// Bytes of scratch that products of such steps reserve at most, grouped ones included.
+std::size_t linear_scratch_bytes(const target& kernels, std::size_t cache, int threads, const planned_steps& steps);
 
 class cpu_linear {
 public:
@@ -23,13 +62,9 @@ public:
   void run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
            const activation& act = {});
 
+  std::size_t cache() const { return cache_; }
+
 private:
-  /// Copies activations to padded blocks of K. A single row that needs no widening stays in place.
-  void arrange_activations(linear_op& op, const tensor& in);
-
-  /// Quantises activations to int8, in blocks of groups. A partial last group is filled with zeros.
-  void quantise_activations(linear_op& op, const tensor& in);
-
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2

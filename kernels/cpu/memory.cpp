@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -11,6 +12,9 @@ namespace troupe::kernels {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t(2) << 20;
+
+/// Of shared weights; memory that is not used is not touched.
+constexpr std::size_t slab_bytes = 32 * huge_page, most_in_slab = 4 * huge_page;
 
 } // namespace
 
@@ -33,6 +37,17 @@ buffer allocate_zeroed(std::size_t bytes) {
   auto* start = reinterpret_cast<void*>(aligned);
   madvise(start, bytes, MADV_HUGEPAGE); // a hint only
   return {start, [memory, mapped](void*) { munmap(memory, mapped); }};
+}
+
+buffer weight_memory::allocate(std::size_t bytes) {
+  if (bytes > most_in_slab)
+    return allocate_zeroed(bytes);
+  const std::size_t rounded = (bytes + 64) / 64 * 64;
+  if (slab_ == nullptr || slab_bytes - used_ < rounded) {
+    slab_ = allocate_zeroed(slab_bytes);
+    used_ = 0;
+  }
+  return {slab_, static_cast<char*>(slab_.get()) + std::exchange(used_, used_ + rounded)};
 }
 
 } // namespace troupe::kernels

@@ -9,6 +9,17 @@ namespace troupe::kernels {
 /// used.
 buffer allocate_zeroed(std::size_t bytes);
 
+/// Memory of weights. Matrices too small to fill huge pages of their own, such as those of experts, share some.
+class weight_memory {
+public:
+  /// As `allocate_zeroed`. Shared pages are freed with the last buffer in them.
+  buffer allocate(std::size_t bytes);
+
+private:
+  buffer slab_;
+  std::size_t used_ = 0;
+};
+
 /// Scratch memory that grows to the largest size asked for and is then reused. Growing discards the contents.
 template <class T>
 class scratch {

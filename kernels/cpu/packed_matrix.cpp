@@ -261,9 +261,10 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
 }
 
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                             bool gated, const target& kernels, thread_pool& pool) {
+                                             bool gated, const target& kernels, thread_pool& pool,
+                                             weight_memory& memory) {
   auto to = shape_matrices(stacked, compute, how, gated, kernels);
-  to->data = allocate_zeroed(to->bytes);
+  to->data = memory.allocate(to->bytes);
   const std::size_t columns = to->panel_columns();
   pool.parallel_for(to->panels, [&](std::size_t panel, int) {
     char* base = static_cast<char*>(to->data.get()) + panel * panel_bytes(*to);
@@ -290,31 +291,34 @@ std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stac
 }
 
 std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
-                                   const target& kernels, thread_pool& pool) {
+                                   const target& kernels, thread_pool& pool, weight_memory& memory) {
   return make_stack(stacked, how, gated,
-                    [&](const auto& same) { return pack_matrices(same, compute, how, gated, kernels, pool); });
+                    [&](const auto& same) { return pack_matrices(same, compute, how, gated, kernels, pool, memory); });
 }
 
-std::size_t stack_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
-                        const target& kernels) {
+std::unique_ptr<matrix> shape_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                                    const target& kernels) {
   return make_stack(stacked, how, gated,
-                    [&](const auto& same) { return shape_matrices(same, compute, how, gated, kernels); })
-    ->bytes;
+                    [&](const auto& same) { return shape_matrices(same, compute, how, gated, kernels); });
 }
 
-std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed) {
-  const auto bytes = [](const packed_matrix& m) {
-    return std::span(static_cast<const std::byte*>(m.data.get()), m.bytes);
-  };
+std::vector<const packed_matrix*> parts_of(const matrix& packed) {
   if (const auto* one = dynamic_cast<const packed_matrix*>(&packed))
-    return {bytes(*one)};
+    return {one};
   const auto* stack = dynamic_cast<const matrix_stack*>(&packed);
   if (stack == nullptr)
     throw std::invalid_argument("the matrix is not packed by the CPU backend");
-  std::vector<std::span<const std::byte>> parts;
+  std::vector<const packed_matrix*> parts;
   for (const auto& part : stack->parts)
-    parts.push_back(bytes(*part));
+    parts.push_back(part.get());
   return parts;
+}
+
+std::vector<std::span<const std::byte>> bytes_of_stack(const matrix& packed) {
+  std::vector<std::span<const std::byte>> bytes;
+  for (const auto* part : parts_of(packed))
+    bytes.emplace_back(static_cast<const std::byte*>(part->data.get()), part->bytes);
+  return bytes;
 }
 
 std::unique_ptr<matrix> restore_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how,

@@ -2,6 +2,7 @@
 // target.hpp describes the quantised layouts. Immutable once packed.
 #pragma once
 
+#include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/ops.hpp"
@@ -48,7 +49,8 @@ std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization h
 /// Stacks matrices along the outputs. `gated`: gate and up, interleaved by half panels. Matrices that do not share a
 /// quantised kind become floats. Throws std::invalid_argument if their inputs differ or `compute` is f16.
 std::unique_ptr<packed_matrix> pack_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
-                                             bool gated, const target& kernels, thread_pool& pool);
+                                             bool gated, const target& kernels, thread_pool& pool,
+                                             weight_memory& memory);
 
 /// The same without the weights: `data` is null, and that of `stacked` may be.
 std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> stacked, dtype compute, quantization how,
@@ -57,11 +59,14 @@ std::unique_ptr<packed_matrix> shape_matrices(std::span<const stored_matrix> sta
 /// Stacks matrices along the outputs, packing neighbours of the same kind as one. Returns a packed_matrix, or a
 /// matrix_stack of several. `gated` and errors: see `pack_matrices`.
 std::unique_ptr<matrix> pack_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
-                                   const target& kernels, thread_pool& pool);
+                                   const target& kernels, thread_pool& pool, weight_memory& memory);
 
-/// Bytes of the matrix that `pack_stack` makes.
-std::size_t stack_bytes(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
-                        const target& kernels);
+/// The same without the weights: see `shape_matrices`.
+std::unique_ptr<matrix> shape_stack(std::span<const stored_matrix> stacked, dtype compute, quantization how, bool gated,
+                                    const target& kernels);
+
+/// The parts of a matrix made by `pack_stack` or `shape_stack`. Throws std::invalid_argument for other matrices.
+std::vector<const packed_matrix*> parts_of(const matrix& packed);
 
 /// The memory of a matrix made by `pack_stack`, in parts, each a multiple of 64 bytes. Throws std::invalid_argument for
 /// other matrices.

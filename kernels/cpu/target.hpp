@@ -113,9 +113,11 @@ struct linear_op {
   std::size_t row_tiles = 0; // tile t has the rows from t * tile_rows; the last may have fewer
   std::size_t tile_rows = 0;
   std::size_t outputs = 0;
-  const float* bias = nullptr; // [outputs], gated: [2 * outputs]; or null
-  void* out = nullptr;         // [rows, outputs]
-  std::size_t out_stride = 0;  // elements
+  const float* bias = nullptr;            // [outputs], gated: [2 * outputs]; or null
+  void* out = nullptr;                    // [rows, outputs]
+  std::size_t out_stride = 0;             // elements
+  const std::int32_t* out_rows = nullptr; // [rows], where the rows go in `out`; or null: in order
+  const float* factors = nullptr;         // [rows], of what is added; or null: 1
 };
 
 /// Panels and row tiles that one task computes.

@@ -1,5 +1,8 @@
+// Random weights in the shape of real models, for measurements.
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/tensor_names.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/types.hpp"
 
 #include <array>
 #include <bit>
@@ -12,15 +15,20 @@ namespace troupe {
 namespace {
 
 struct synthetic_shape {
-  std::string_view name;
-  int layers, hidden, heads, kv_heads, ffn, vocab;
+  std::string_view name, family;
+  int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   bool tied;
+  int experts = 0, chosen = 0; // `ffn` is that of one expert
 };
 
+// The mixtures have the widths of real ones, with fewer layers: 1.8 and 2.6 billion parameters, of which a token reads
+// 0.6 and 0.3 billion.
 constexpr std::array shapes{
-  synthetic_shape{"llama-135m", 30, 576, 9, 3, 1536, 49152, true},
-  synthetic_shape{"llama-1b", 16, 2048, 32, 8, 8192, 50257, true},
-  synthetic_shape{"llama-8b", 32, 4096, 32, 8, 14336, 128256, false},
+  synthetic_shape{"llama-135m", "llama", 30, 576, 9, 3, 64, 1536, 49152, true},
+  synthetic_shape{"llama-1b", "llama", 16, 2048, 32, 8, 64, 8192, 50257, true},
+  synthetic_shape{"llama-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, false},
+  synthetic_shape{"moe-8x", "mixtral", 16, 2048, 32, 8, 64, 2048, 32000, true, 8, 2},
+  synthetic_shape{"qwen3-moe", "qwen3_moe", 4, 2048, 32, 4, 128, 768, 32000, true, 128, 8},
 };
 
 std::uint16_t to_bf16(float value) { // rounds to nearest; not for NaN
@@ -49,26 +57,9 @@ std::array<std::uint16_t, 4096> normal_samples() {
 
 class synthetic_checkpoint final : public checkpoint {
 public:
-  synthetic_checkpoint(std::string name, const model_config& c) : name_(std::move(name)) {
-    const auto size = [](int n) { return static_cast<std::size_t>(n); };
-    const auto hidden = size(c.hidden), ffn = size(c.ffn), vocab = size(c.vocab), q = size(c.heads) * size(c.head_dim),
-               kv = size(c.kv_heads) * size(c.head_dim);
-    add("model.embed_tokens.weight", {vocab, hidden});
-    add("model.norm.weight", {hidden});
-    if (!c.tied)
-      add("lm_head.weight", {vocab, hidden});
-    for (int i = 0; i < c.layers; ++i) {
-      const auto p = "model.layers." + std::to_string(i) + ".";
-      add(p + "input_layernorm.weight", {hidden});
-      add(p + "post_attention_layernorm.weight", {hidden});
-      add(p + "self_attn.q_proj.weight", {q, hidden});
-      add(p + "self_attn.k_proj.weight", {kv, hidden});
-      add(p + "self_attn.v_proj.weight", {kv, hidden});
-      add(p + "self_attn.o_proj.weight", {hidden, q});
-      add(p + "mlp.gate_proj.weight", {ffn, hidden});
-      add(p + "mlp.up_proj.weight", {ffn, hidden});
-      add(p + "mlp.down_proj.weight", {hidden, ffn});
-    }
+  synthetic_checkpoint(std::string name, const model_config& config) : name_(std::move(name)) {
+    for (auto& wanted : tensor_names(config).all())
+      add(std::move(wanted.name), std::move(wanted.shape));
   }
 
   std::string name() const override { return name_; }
@@ -129,17 +120,22 @@ model_source make_synthetic(std::string_view shape) {
     model_source source;
     source.name = "synthetic:" + std::string(shape);
     auto& config = source.config;
-    config.family = "llama";
+    config.family = s.family;
     config.vocab = s.vocab;
     config.hidden = s.hidden;
     config.layers = s.layers;
     config.heads = s.heads;
     config.kv_heads = s.kv_heads;
-    config.head_dim = s.hidden / s.heads;
+    config.head_dim = s.head_dim;
     config.ffn = s.ffn;
     config.tied = s.tied;
     config.norm_eps = 1e-5f;
-    config.windows.assign(static_cast<std::size_t>(s.layers), 0);
+    config.windows.assign(as_size(s.layers), 0);
+    config.qk_norm = s.family == "qwen3_moe";
+    if (s.experts > 0) {
+      config.experts = {.count = s.experts, .chosen = s.chosen, .ffn = s.ffn, .renormalise = true};
+      config.sparse.assign(as_size(s.layers), true);
+    }
     config.max_context = 8192;
     source.tensors = std::make_unique<synthetic_checkpoint>(source.name, config);
     return source;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace troupe {
 
@@ -63,21 +64,19 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   const auto rows = as_size(max_rows), hidden = as_size(config.hidden), element = size_of(compute);
   const auto q = as_size(config.heads) * as_size(config.head_dim),
              kv = as_size(config.kv_heads) * as_size(config.head_dim);
-  const auto ffn = std::max({config.ffn, config.experts.ffn, config.experts.shared_ffn});
+  const auto& experts = config.experts;
+  const auto ffn = std::max(
+    {as_size(config.ffn), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
   bytes.rope = rope_tables(config) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
   bytes.attended = rows * q * element;
-  bytes.ffn = rows * as_size(ffn) * element;
+  bytes.ffn = rows * ffn * element;
   if (changes_branches(config))
     bytes.branch = rows * hidden * sizeof(float);
-  if (config.experts.count > 0) {
-    bytes.router = rows * as_size(config.experts.count) * sizeof(float);
-    bytes.gathered = rows * hidden * element;
-    bytes.expert = rows * hidden * sizeof(float);
-  }
+  bytes.router = rows * as_size(experts.count) * sizeof(float);
   return bytes;
 }
 
@@ -111,8 +110,6 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   ffn_ = allocate(bytes.ffn);
   branch_ = allocate(bytes.branch);
   router_ = allocate(bytes.router);
-  gathered_ = allocate(bytes.gathered);
-  expert_ = allocate(bytes.expert);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -229,34 +226,41 @@ void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights&
   backend_.linear(logits, normed, *mixture.router, floats(mixture.router_bias));
   std::vector<float> choice(logits.rows * logits.cols);
   backend_.download(choice.data(), logits);
-  backend_.scale(to, 0);
-  for (const auto& chosen : group_by_expert(experts, choice, mixture.correction)) {
-    const auto rows = chosen.rows.size();
-    const auto in = view(gathered_, normed.type, rows, normed.cols), out = view(expert_, dtype::f32, rows, to.cols);
-    backend_.gather_rows(in, normed, chosen.rows.data());
-    expert(out, in, mixture.experts[as_size(chosen.expert)]);
-    backend_.add_rows(to, out, 1, chosen.rows.data(), chosen.weights.data());
+  const auto chosen = group_by_expert(experts, choice, mixture.correction);
+  std::vector<kernels::row_group> up, down;
+  for (const auto& [expert, rows, weights] : chosen) {
+    const auto& mlp = mixture.experts[as_size(expert)];
+    up.push_back({mlp.gate_up.get(), floats(mlp.gate_up_bias), rows});
+    down.push_back({mlp.down.get(), floats(mlp.down_bias), rows, weights});
   }
+  add_experts(to, normed, up, down, kernels::store::set);
   if (!mixture.shared.down)
     return;
-  const auto out = view(expert_, dtype::f32, to.rows, to.cols);
-  expert(out, normed, mixture.shared);
-  if (!mixture.shared_gate)
-    return backend_.add_rows(to, out, 1);
-  const auto gate = view(router_, dtype::f32, normed.rows, 1);
-  backend_.linear(gate, normed, *mixture.shared_gate);
-  std::vector<float> factors(normed.rows);
-  backend_.download(factors.data(), gate);
-  for (float& f : factors)
-    f = 1 / (1 + std::exp(-f));
-  backend_.add_rows(to, out, 1, nullptr, factors.data());
+  std::vector<std::int32_t> all(normed.rows);
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<float> factors(normed.rows, 1);
+  if (mixture.shared_gate) {
+    const auto gate = view(router_, dtype::f32, normed.rows, 1);
+    backend_.linear(gate, normed, *mixture.shared_gate);
+    backend_.download(factors.data(), gate);
+    for (float& f : factors)
+      f = 1 / (1 + std::exp(-f));
+  }
+  const auto& mlp = mixture.shared;
+  const kernels::row_group shared_up{mlp.gate_up.get(), floats(mlp.gate_up_bias), all};
+  const kernels::row_group shared_down{mlp.down.get(), floats(mlp.down_bias), all, factors};
+  add_experts(to, normed, {&shared_up, 1}, {&shared_down, 1}, kernels::store::add);
 }
 
-void decoder::expert(const tensor& to, const tensor& in, const mlp_weights& mlp) {
+void decoder::add_experts(const tensor& to, const tensor& normed, std::span<const kernels::row_group> up,
+                          std::span<const kernels::row_group> down, kernels::store how) {
   const auto& config = weights_->config;
-  const auto ffn = view(ffn_, weights_->compute, in.rows, mlp.down->inputs);
-  backend_.linear_activated(ffn, in, *mlp.gate_up, config.act, config.gated, floats(mlp.gate_up_bias));
-  backend_.linear(to, ffn, *mlp.down, floats(mlp.down_bias));
+  std::size_t rows = 0;
+  for (const auto& group : up)
+    rows += group.rows.size();
+  const auto ffn = view(ffn_, weights_->compute, rows, down.front().w->inputs);
+  backend_.grouped_activated(ffn, normed, up, config.act, config.gated);
+  backend_.grouped_sum(to, ffn, down, how);
 }
 
 void decoder::check(std::span<const token_id> tokens, const kernels::batch& who,

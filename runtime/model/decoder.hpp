@@ -19,15 +19,11 @@ struct activation_sizes {
   std::size_t normed = 0;   // [max_rows, hidden], compute type
   std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
   std::size_t attended = 0; // [max_rows, heads * head_dim], compute type
-  std::size_t ffn = 0;      // [max_rows, ffn or that of an expert], compute type
+  std::size_t ffn = 0;      // [max_rows, ffn or that of all experts that a row chooses], compute type
   std::size_t branch = 0;   // [max_rows, hidden], f32: what attention or MLP give, if it is changed before it is added
   std::size_t router = 0;   // [max_rows, experts], f32
-  std::size_t gathered = 0; // [max_rows, hidden], compute type: rows of one expert
-  std::size_t expert = 0;   // [max_rows, hidden], f32: what it gives
 
-  std::size_t total() const {
-    return rope + residual + normed + qkv + attended + ffn + branch + router + gathered + expert;
-  }
+  std::size_t total() const { return rope + residual + normed + qkv + attended + ffn + branch + router; }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
 
@@ -74,8 +70,9 @@ private:
   /// to = the sum of the experts' results, each row's in the order of the experts.
   void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture);
 
-  /// to = act(in) · downᵀ, through the buffer `ffn`.
-  void expert(const kernels::tensor& to, const kernels::tensor& in, const mlp_weights& mlp);
+  /// to += what experts give, through the buffer `ffn`; `up` and `down` are groups of the same rows of `normed`.
+  void add_experts(const kernels::tensor& to, const kernels::tensor& normed, std::span<const kernels::row_group> up,
+                   std::span<const kernels::row_group> down, kernels::store how);
 
   void check(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
              const kernels::kv_cache& cache, const kernels::tensor& logits) const;
@@ -85,8 +82,7 @@ private:
   int max_rows_;
   int max_context_;
   // See activation_sizes.
-  kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_,
-    gathered_, expert_;
+  kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
   kernels::buffer slopes_; // of ALiBi, [heads]
 };
 

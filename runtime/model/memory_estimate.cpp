@@ -24,7 +24,8 @@ kernels::planned_steps plan_steps(const checkpoint& tensors, const model_config&
   const std::set<int> windows(config.windows.begin(), config.windows.end());
   steps.windows.assign(windows.begin(), windows.end());
   for (const auto& group : packed_groups(config, precision))
-    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows});
+    steps.matrices.push_back({describe(tensors, group), group.how, group.gated, steps.rows,
+                              group.expert ? as_size(config.experts.chosen) : 0});
   steps.matrices.back().rows = steps.logit_rows; // the head
   return steps;
 }

@@ -1,6 +1,7 @@
 #include "runtime/model/model_work.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace troupe {
 
@@ -17,31 +18,67 @@ double seen_by_all(int tokens, int window) {
 
 } // namespace
 
-weight_work work_per_token(const model_weights& weights) {
+namespace {
+
+weight_work& operator+=(weight_work& sum, const weight_work& more) {
+  sum.bytes += more.bytes;
+  sum.multiply_adds += more.multiply_adds;
+  return sum;
+}
+
+weight_work work_of(const kernels::matrix& m, std::size_t parts = 1) { return {m.bytes, parts * m.outputs * m.inputs}; }
+
+weight_work work_of(const model_weights& weights, const mlp_weights& mlp) {
+  auto work = work_of(*mlp.gate_up, weights.config.gated ? 2 : 1);
+  return work += work_of(*mlp.down);
+}
+
+/// Of one expert of every mixture; those of a layer are alike.
+weight_work work_per_expert(const model_weights& weights) {
   weight_work work;
-  const auto add = [&](const kernels::matrix& m, std::size_t parts) {
-    work.bytes += m.bytes;
-    work.multiply_adds += parts * m.outputs * m.inputs;
-  };
-  const auto add_mlp = [&](const mlp_weights& mlp) {
-    add(*mlp.gate_up, weights.config.gated ? 2 : 1);
-    add(*mlp.down, 1);
-  };
+  for (const auto& layer : weights.layers)
+    if (layer.mixture)
+      work += work_of(weights, layer.mixture->experts.front());
+  return work;
+}
+
+/// Of everything that all tokens are multiplied with.
+weight_work common_work(const model_weights& weights) {
+  weight_work work;
   for (const auto& layer : weights.layers) {
-    add(*layer.qkv, 1);
-    add(*layer.o, 1);
+    work += work_of(*layer.qkv);
+    work += work_of(*layer.o);
     if (!layer.mixture) {
-      add_mlp(layer.mlp);
+      work += work_of(weights, layer.mlp);
       continue;
     }
-    add(*layer.mixture->router, 1);
-    for (int i = 0; i < weights.config.experts.chosen; ++i) // they are alike
-      add_mlp(layer.mixture->experts[static_cast<std::size_t>(i)]);
+    work += work_of(*layer.mixture->router);
     if (layer.mixture->shared.down)
-      add_mlp(layer.mixture->shared);
+      work += work_of(weights, layer.mixture->shared);
+    if (layer.mixture->shared_gate)
+      work += work_of(*layer.mixture->shared_gate);
   }
-  add(*weights.head, 1);
+  return work += work_of(*weights.head);
+}
+
+} // namespace
+
+weight_work work_per_token(const model_weights& weights) {
+  auto work = common_work(weights);
+  const auto expert = work_per_expert(weights);
+  for (int i = 0; i < weights.config.experts.chosen; ++i)
+    work += expert;
   return work;
+}
+
+std::size_t weight_bytes_read(const model_weights& weights, int rows) {
+  const auto& experts = weights.config.experts;
+  const auto common = common_work(weights).bytes;
+  if (experts.count == 0 || rows == 0)
+    return common;
+  const double missed = std::pow(1 - double(experts.chosen) / experts.count, rows);
+  return common +
+    static_cast<std::size_t>(std::llround(experts.count * (1 - missed) * double(work_per_expert(weights).bytes)));
 }
 
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context) {
@@ -53,7 +90,7 @@ std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int
 }
 
 std::size_t decode_bytes(const model_weights& weights, kernels::kv_type type, int sequences, int context) {
-  return work_per_token(weights).bytes +
+  return weight_bytes_read(weights, sequences) +
     static_cast<std::size_t>(sequences) * kv_bytes_read(weights.config, type, context);
 }
 

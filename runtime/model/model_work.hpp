@@ -9,17 +9,21 @@
 namespace troupe {
 
 /// All matrices that a token is multiplied with, including the head: bytes as packed, and multiply-adds per token. Of a
-/// mixture, the chosen experts; a batch reads more of them.
+/// mixture, the chosen experts.
 struct weight_work {
   std::size_t bytes = 0, multiply_adds = 0;
 };
 weight_work work_per_token(const model_weights& weights);
 
+/// Bytes of the matrices that a step of `rows` rows reads. Of a mixture, those that some row chooses: the mean if all
+/// experts are equally likely, and exactly the chosen ones for one row.
+std::size_t weight_bytes_read(const model_weights& weights, int rows);
+
 /// Bytes of K and V over all layers that attention reads for a token at position `context` - 1, its own included.
 std::size_t kv_bytes_read(const model_config& config, kernels::kv_type type, int context);
 
-/// Bytes read by one decode step of `sequences`, with tokens at position `context` - 1: all matrices once, and the K
-/// and V of each sequence.
+/// Bytes read by one decode step of `sequences`, with tokens at position `context` - 1: all matrices once
+/// (weight_bytes_read), and the K and V of each sequence.
 std::size_t decode_bytes(const model_weights& weights, kernels::kv_type type, int sequences, int context);
 
 /// Operations of a prompt's prefill, with logits for the last token and without masked attention. A multiply-add counts

@@ -71,8 +71,8 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
     }
     groups.push_back(router_group(names, i));
     for (int e = 0; e < config.experts.count; ++e) {
-      groups.push_back(expert_gate_up_group(names, i, e, precision));
-      groups.push_back(expert_down_group(names, i, e, precision));
+      for (auto& group : {expert_gate_up_group(names, i, e, precision), expert_down_group(names, i, e, precision)})
+        groups.emplace_back(group).expert = true;
     }
     if (config.experts.shared_ffn > 0) {
       groups.push_back(shared_gate_up_group(names, i, precision));

@@ -18,7 +18,8 @@ namespace troupe {
 struct packed_group {
   std::vector<wanted_tensor> stacked;
   kernels::quantization how = kernels::quantization::none;
-  bool gated = false; // gate and up
+  bool gated = false;  // gate and up
+  bool expert = false; // one of several that rows choose from
 
   const std::string& name() const { return stacked.front().name; }
 };

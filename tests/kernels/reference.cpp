@@ -82,6 +82,26 @@ std::vector<double> rms_norm(const std::vector<double>& x, const float* weight, 
   return out;
 }
 
+std::vector<double> mixture(const std::vector<double>& in, std::size_t rows, const std::vector<expert>& experts,
+                            const activation& act) {
+  const std::size_t hidden = in.size() / rows;
+  std::vector<double> out(in.size());
+  for (const auto& e : experts)
+    for (std::size_t i = 0; i < e.rows.size(); ++i) {
+      const auto first = static_cast<std::size_t>(e.rows[i]) * hidden;
+      const std::vector<double> x(in.begin() + static_cast<std::ptrdiff_t>(first),
+                                  in.begin() + static_cast<std::ptrdiff_t>(first + hidden));
+      auto middle = linear(x, 1, e.gate, e.up_bias);
+      const auto up = linear(x, 1, e.up, e.up_bias + e.up.rows);
+      for (std::size_t k = 0; k < middle.size(); ++k)
+        middle[k] = gated(act, middle[k], up[k]);
+      const auto given = linear(middle, 1, e.down, e.down_bias);
+      for (std::size_t k = 0; k < hidden; ++k)
+        out[first + k] += e.factors[i] * given[k];
+    }
+  return out;
+}
+
 std::vector<double> rotate(const std::vector<double>& x, const float* rope) {
   const std::size_t half = x.size() / 2;
   std::vector<double> out(x.size());

@@ -34,6 +34,19 @@ double activated(activation_type type, double x);
 /// act(gate) * up, or gpt-oss' clamped form.
 double gated(const activation& act, double gate, double up);
 
+/// A gated expert in floats, and the rows that chose it.
+struct expert {
+  stored_matrix gate, up, down;
+  const float* up_bias = nullptr;   // gate's, then up's
+  const float* down_bias = nullptr; // of down
+  std::vector<std::int32_t> rows;
+  std::vector<float> factors;
+};
+
+/// The sum of what its experts give to each row of in [rows, hidden], times their factors.
+std::vector<double> mixture(const std::vector<double>& in, std::size_t rows, const std::vector<expert>& experts,
+                            const activation& act);
+
 /// x [head_dim] rotated by the halves convention; `rope`: head_dim/2 cosines, then sines.
 std::vector<double> rotate(const std::vector<double>& x, const float* rope);
 

@@ -1,4 +1,5 @@
-// Finishes a linear layer's sums: adds bias or residual, applies the activation or the gate, stores. Only for the target units.
+// Finishes a linear layer's sums: adds bias or residual, applies the activation or the gate, stores. Only for the
+// target units.
 #pragma once
 
 #include "kernels/cpu/isa/activations.hpp"
@@ -8,7 +9,7 @@ namespace troupe::kernels {
 namespace {
 
 template <activation_type Act, class Out>
-inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output) {
+inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output, const float* factor) {
   const std::size_t n = op.outputs - output;
   vec x = load(c);
   if (op.bias != nullptr)
@@ -16,7 +17,7 @@ inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, st
   x = activated<Act>(x);
   if constexpr (sizeof(Out) == sizeof(float))
     if (op.add)
-      x = load_some(out + output, n) + x;
+      x = load_some(out + output, n) + (factor != nullptr ? x * broadcast(*factor) : x);
   store_some(out + output, x, n);
 }
 
@@ -38,12 +39,13 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
   const std::size_t width = op.gated ? Columns / 2 : Columns; // outputs of a panel
   const std::size_t output = panel * width;
   for (std::size_t row = first_row; row < first_row + rows; ++row, c += Columns) {
-    Out* out = static_cast<Out*>(op.out) + row * op.out_stride;
+    Out* out = static_cast<Out*>(op.out) + (op.out_rows != nullptr ? op.out_rows[row] : row) * op.out_stride;
+    const float* factor = op.factors != nullptr ? op.factors + row : nullptr;
     for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
       if (op.gated)
         gate_and_store<Act>(op, out, c + i, width, output + i);
       else
-        add_bias_and_store<Act>(op, out, c + i, output + i);
+        add_bias_and_store<Act>(op, out, c + i, output + i, factor);
   }
 }
 

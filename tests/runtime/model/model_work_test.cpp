@@ -57,6 +57,23 @@ TEST_CASE("a decode step reads all matrices once, and the K and V of every seque
         once.bytes + 3 * 70 * size(c.layers) * 2 * size(c.kv_heads * c.head_dim) * 2);
 }
 
+TEST_CASE(
+  "a token of a mixture reads the experts that it chooses, and a batch those that some row is expected to choose") {
+  const auto source = open_model((test::data() / "families/mixtral").string());
+  const auto& c = source.config;
+  const auto backend = kernels::make_cpu_backend({.threads = 1});
+  const auto weights = load_weights(*source.tensors, c, *backend, kernels::dtype::bf16);
+  const auto& mixture = *weights->layers.front().mixture;
+  const double all = c.layers * double(mixture.experts[0].gate_up->bytes + mixture.experts[0].down->bytes) *
+    c.experts.count;
+  const double one = double(c.experts.chosen) / c.experts.count;
+  CHECK(weight_bytes_read(*weights, 1) == work_per_token(*weights).bytes);
+  const auto common = static_cast<double>(weight_bytes_read(*weights, 0));
+  CHECK(common + all * one == doctest::Approx(double(weight_bytes_read(*weights, 1))));
+  CHECK(common + all * (one + (1 - one) * one) == doctest::Approx(double(weight_bytes_read(*weights, 2))));
+  CHECK(common + all == doctest::Approx(double(weight_bytes_read(*weights, 1000))));
+}
+
 TEST_CASE("a CPU's peak is the fastest instruction that the weights can be multiplied with") {
   kernels::machine_peaks peaks;
   peaks.f32_fma = 1;
