@@ -20,6 +20,42 @@ constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t max_cache = std::size_t(1) << 20;
 
+/// Words of K in a hundred that may be left for the rest to be worth skipping.
+constexpr std::size_t most_kept_percent = 75;
+
+/// A word of activations: an f32, a bf16 widened to it, or a pair of bf16, the last of which may lack its second.
+std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k, bool pairs) {
+  std::uint32_t word = 0;
+  if (in.type == dtype::f32) {
+    std::memcpy(&word, row_of<float>(in, row) + k, sizeof word);
+    return word;
+  }
+  const auto* halves = row_of<std::uint16_t>(in, row);
+  if (!pairs)
+    return std::uint32_t{halves[k]} << 16;
+  return halves[2 * k] | (2 * k + 1 < in.cols ? std::uint32_t{halves[2 * k + 1]} << 16 : 0);
+}
+
+/// Neither 0 nor -0, in both halves or as a whole.
+bool is_nonzero(std::uint32_t word, bool pairs) { return (word & (pairs ? 0x7fff7fff : 0x7fffffff)) != 0; }
+
+template <class T>
+std::size_t zeros_of(const T* values, std::size_t n) {
+  constexpr T sign = T{1} << (8 * sizeof(T) - 1);
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    zeros += static_cast<T>(values[i] & ~sign) == 0;
+  return zeros;
+}
+
+/// Whether enough of the first row's inputs are zero for a closer look. One pass over them, which costs nothing beside
+/// their weights.
+bool looks_sparse(const tensor& in) {
+  const auto zeros = in.type == dtype::f32 ? zeros_of(row_of<std::uint32_t>(in, 0), in.cols)
+                                           : zeros_of(row_of<std::uint16_t>(in, 0), in.cols);
+  return zeros * 100 > in.cols * (100 - most_kept_percent);
+}
+
 /// The L2 size of a core, at most `max_cache`.
 std::size_t l2_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
@@ -65,6 +101,32 @@ void cpu_linear::arrange_activations(linear_op& op, const tensor& in) {
       std::memcpy(to, from + offset, bytes);
     }
   });
+}
+
+bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
+  const bool pairs = op.kind == weight_kind::bf16_pairs;
+  // Tile instructions add 16 words at a time.
+  if (op.row_tiles != 1 || (pairs && kernels_.pair_rows != kernels_.linear_rows) || !looks_sparse(in))
+    return false;
+  auto* kept = kept_.reserve(op.words);
+  std::size_t count = 0;
+  for (std::size_t k = 0; k < op.words; ++k) {
+    kept[count] = static_cast<std::uint32_t>(k);
+    bool any = false;
+    for (std::size_t r = 0; r < in.rows && !any; ++r)
+      any = is_nonzero(activation_word(in, r, k, pairs), pairs);
+    count += any;
+  }
+  if (count * 100 > op.words * most_kept_percent)
+    return false;
+  op.kept = kept;
+  op.kept_words = count;
+  auto* words = activations_.reserve(std::max(in.rows * count, std::size_t(1)));
+  op.activations = words;
+  for (std::size_t r = 0; r < in.rows; ++r)
+    for (std::size_t i = 0; i < count; ++i)
+      *words++ = activation_word(in, r, kept[i], pairs);
+  return true;
 }
 
 void cpu_linear::quantise_activations(linear_op& op, const tensor& in) {
@@ -117,7 +179,7 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.out_stride = out.stride;
   if (weights.quantised())
     quantise_activations(op, in);
-  else
+  else if (!keep_nonzero(op, in))
     arrange_activations(op, in);
 
   const std::size_t columns = weights.panel_columns();

@@ -27,13 +27,17 @@ private:
   /// Copies activations to padded blocks of K. A single row that needs no widening stays in place.
   void arrange_activations(linear_op& op, const tensor& in);
 
+  /// Lists the words of K that are not zero in all rows, and packs them, if they are few enough to gain by it; else
+  /// false. For activations behind ReLU, of few rows.
+  bool keep_nonzero(linear_op& op, const tensor& in);
+
   /// Quantises activations to int8, in blocks of groups. A partial last group is filled with zeros.
   void quantise_activations(linear_op& op, const tensor& in);
 
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2
-  scratch<std::uint32_t> activations_;
+  scratch<std::uint32_t> activations_, kept_;
   std::vector<scratch<float>> scratch_; // one per thread
 };
 
