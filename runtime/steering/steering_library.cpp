@@ -71,15 +71,18 @@ void steering_library::check(std::span<const steering_choice> choices) const {
   }
 }
 
-// Without those that add nothing. The order stays: another one may round differently.
+// Without those that add nothing, and with the layers that a vector has, so that what is added alike is found to be. The
+// order stays: another one may round differently.
 steering_library::sum steering_library::normalised(std::span<const steering_choice> choices) const {
   sum parts;
   for (const auto& c : choices) {
-    const int first = c.first_layer.value_or(0), last = c.last_layer.value_or(layers_ - 1);
+    int first = c.first_layer.value_or(0), last = c.last_layer.value_or(layers_ - 1);
     const auto& vector = vectors_.at(c.name);
-    const bool adds = std::any_of(vector.begin() + first, vector.begin() + last + 1,
-                                  [](const auto& direction) { return !direction.empty(); });
-    if (c.strength != 0 && adds)
+    while (first <= last && vector[as_size(first)].empty())
+      ++first;
+    while (first <= last && vector[as_size(last)].empty())
+      --last;
+    if (c.strength != 0 && first <= last)
       parts.emplace_back(c.name, c.strength, first, last);
   }
   return parts;

@@ -71,7 +71,7 @@ TEST_CASE("an engine refuses steering that it does not have, and goes on") {
 TEST_CASE("an engine does not start with vectors of another model") {
   auto options = with_vectors();
   options.steer = vectors_for(golden("qwen3"));
-  const auto& file = options.steer.back().file;
+  const auto file = options.steer.back().file;
   options.steer.erase(options.steer.begin());
   CHECK(start_failure(options) ==
         file + ": tensor `direction.0` has the shape [96], expected [128], the model's hidden size");

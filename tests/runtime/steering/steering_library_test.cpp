@@ -119,6 +119,7 @@ TEST_CASE("A request's steering is the sum of its choices, within their layers")
   CHECK(part->layers == layer_directions{{}, {}, {3, -8.5f}, {}});
   CHECK(part->id != whole->id);
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 1, 2, {}}, {"b", -2, 0, 3}}) == part); // the same
+  CHECK(v.library.combine(std::vector<steering_choice>{{"a", 2, 1, 2}}) == whole);
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 1, 3, 3}}) == nullptr);
   CHECK(v.library.combine(std::vector<steering_choice>{{"a", 0}}) == nullptr);
   CHECK(v.library.combine({}) == nullptr);
