@@ -20,8 +20,12 @@ constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t max_cache = std::size_t(1) << 20;
 
-/// Words of K in a hundred that may be left for the rest to be worth skipping.
-constexpr std::size_t most_kept_percent = 75;
+/// Words of K in a hundred that may be left for the rest to be worth skipping: of a few rows, and of more, which wait
+/// for the arithmetic, too.
+constexpr std::size_t most_kept_percent = 75, most_kept_of_many = 40, few_rows = 4;
+
+/// Words after which a list that gets too long is given up.
+constexpr std::size_t first_look = 512;
 
 /// A word of activations: an f32, a bf16 widened to it, or a pair of bf16, the last of which may lack its second.
 std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k, bool pairs) {
@@ -108,6 +112,7 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
   // Tile instructions add 16 words at a time.
   if (op.row_tiles != 1 || (pairs && kernels_.pair_rows != kernels_.linear_rows) || !looks_sparse(in))
     return false;
+  const auto limit = in.rows <= few_rows ? most_kept_percent : most_kept_of_many;
   auto* kept = kept_.reserve(op.words);
   std::size_t count = 0;
   for (std::size_t k = 0; k < op.words; ++k) {
@@ -116,8 +121,10 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
     for (std::size_t r = 0; r < in.rows && !any; ++r)
       any = is_nonzero(activation_word(in, r, k, pairs), pairs);
     count += any;
+    if (k == first_look && count * 100 > first_look * (limit + 10))
+      return false;
   }
-  if (count * 100 > op.words * most_kept_percent)
+  if (count * 100 > op.words * limit)
     return false;
   op.kept = kept;
   op.kept_words = count;
