@@ -95,6 +95,8 @@ private:
     a.arrival = arrival_;
     a.guide = guide_;
     a.embed = what_->embed;
+    a.steering = steering_;
+    a.salt = salted(a.salt, steering_ ? steering_->id : 0);
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -106,9 +108,11 @@ private:
     try {
       const auto checked = check(*what_,
                                  {model.info.vocab_size, model.info.max_context, model.request_timeout,
-                                  model.draft != nullptr, model.device->capabilities().hidden_states});
+                                  model.draft != nullptr, model.device->capabilities().hidden_states,
+                                  model.info.steering.get()});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
+      steering_ = checked.steering;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -362,7 +366,8 @@ private:
   std::uint64_t arrival_ = 0; // at the engine
   answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
-  std::vector<transcript> sequences_; // empty until validated
+  std::shared_ptr<const steering> steering_; // null: none
+  std::vector<transcript> sequences_;        // empty until validated
   bool admitted_ = false;
   bool paused_ = false;
   bool cancelled_ = false; // before validation

@@ -104,8 +104,8 @@ int run_chosen(const std::vector<std::string>& arguments) {
   root.require_subcommand(1);
   root.footer(footer);
 
-  std::vector commands{add_run(root),      add_chat(root),   add_serve(root),   add_score(root),
-                       add_tokenize(root), add_detect(root), add_quantize(root)};
+  std::vector commands{add_run(root),      add_chat(root),   add_serve(root),    add_score(root),
+                       add_tokenize(root), add_detect(root), add_quantize(root), add_steer(root)};
   auto* bench = root.add_subcommand("bench", "Measure a model: its speed, how well it predicts");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));

@@ -1,5 +1,6 @@
 #include "api/cli/common_options.hpp"
 
+#include "api/cli/steering_options.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 
@@ -121,6 +122,7 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("HOW")
     ->default_str("auto")
     ->group(model_group);
+  add_steer_option(command, options.steer);
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     command.add_option(flag, value, help)
       ->check(integer_between(low, most_counted))

@@ -20,6 +20,7 @@ std::shared_ptr<served_model> serve(const std::shared_ptr<const model_info>& mod
   served->parameters = model->parameters;
   served->hidden = model->hidden;
   served->embeddings = model->embeddings;
+  served->steering = model->steering;
   served->format = model->format;
   served->markers = model->markers;
   if (const auto tokens = model->tokenizer) {

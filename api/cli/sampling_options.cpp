@@ -1,6 +1,7 @@
 #include "api/cli/sampling_options.hpp"
 
 #include "api/cli/common_options.hpp"
+#include "api/cli/steering_options.hpp"
 #include "api/cli/values.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
@@ -194,6 +195,7 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
   });
   add_beam_options(command, options);
   add_text_options(command, options);
+  add_steering_option(command, options.steering);
   command.add_option("--seed", options.seed, "The same seed gives the same text [another each time]")
     ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
     ->type_name("INT")

@@ -4,6 +4,7 @@
 #include "api/cli/watermark_options.hpp"
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/steering/steering.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,7 @@ struct sampling_options {
   std::optional<std::vector<std::string>> dry_breakers; // if not given: the usual ones
   std::vector<std::string> biases;                      // TEXT=NUMBER or ID=NUMBER
   watermark_options watermark;
+  std::vector<steering_choice> steering;
 
   /// The parameters of one request for `n` answers to a model with such defaults. Throws failure(bad_request) if flags
   /// contradict each other.

@@ -6,6 +6,7 @@
 #include "api/openai/output_fields.hpp"
 #include "api/openai/prediction.hpp"
 #include "api/openai/sampling_fields.hpp"
+#include "api/openai/steering_fields.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
@@ -216,6 +217,7 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   const auto seconds = body.number("timeout", {0, 86'400, true});
   if (seconds)
     result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
+  result.steering = read_steering_choices(body, model);
   result.guide = read_guide(body);
   if (result.guide && !model.decode)
     throw failure(errc::bad_request, "`" + result.guide->field + "` needs a tokenizer, and this model has none",

@@ -20,6 +20,8 @@ namespace troupe {
 /// The input of a chat template, checked and normalised (chat_messages.hpp).
 struct chat_input;
 
+class steering_library; // runtime/steering/steering_library.hpp
+
 /// The loaded model. Immutable. Its functions are slow for long texts and run on worker threads.
 struct served_model {
   std::string id;
@@ -39,8 +41,9 @@ struct served_model {
   std::function<std::string(const chat_input&)> render;                            // empty: no chat template
   std::string family, weights, device;                                             // "llama", "BF16", "cpu, ..."
   std::size_t weight_bytes = 0, parameters = 0;
-  int hidden = 0;             // length of an embedding
-  embedding_style embeddings; // as the checkpoint wants them
+  int hidden = 0;                                   // length of an embedding
+  embedding_style embeddings;                       // as the checkpoint wants them
+  std::shared_ptr<const steering_library> steering; // null: none
 };
 
 struct service_status {

@@ -19,6 +19,46 @@ constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t max_cache = std::size_t(1) << 20;
 
+/// Words of K in a hundred that may be left for the rest to be worth skipping: of a few rows, and of more, which wait
+/// for the arithmetic, too.
+constexpr std::size_t most_kept_percent = 75, most_kept_of_many = 40, few_rows = 4;
+
+/// Words after which a list that gets too long is given up.
+constexpr std::size_t first_look = 512;
+
+/// A word of activations: an f32, a bf16 widened to it, or a pair of bf16, the last of which may lack its second.
+std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k, bool pairs) {
+  std::uint32_t word = 0;
+  if (in.type == dtype::f32) {
+    std::memcpy(&word, row_of<float>(in, row) + k, sizeof word);
+    return word;
+  }
+  const auto* halves = row_of<std::uint16_t>(in, row);
+  if (!pairs)
+    return std::uint32_t{halves[k]} << 16;
+  return halves[2 * k] | (2 * k + 1 < in.cols ? std::uint32_t{halves[2 * k + 1]} << 16 : 0);
+}
+
+/// Neither 0 nor -0, in both halves or as a whole.
+bool is_nonzero(std::uint32_t word, bool pairs) { return (word & (pairs ? 0x7fff7fff : 0x7fffffff)) != 0; }
+
+template <class T>
+std::size_t zeros_of(const T* values, std::size_t n) {
+  constexpr T sign = T{1} << (8 * sizeof(T) - 1);
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    zeros += static_cast<T>(values[i] & ~sign) == 0;
+  return zeros;
+}
+
+/// Whether enough of the first row's inputs are zero for a closer look. One pass over them, which costs nothing beside
+/// their weights.
+bool looks_sparse(const tensor& in) {
+  const auto zeros = in.type == dtype::f32 ? zeros_of(row_of<std::uint32_t>(in, 0), in.cols)
+                                           : zeros_of(row_of<std::uint16_t>(in, 0), in.cols);
+  return zeros * 100 > in.cols * (100 - most_kept_percent);
+}
+
 /// The L2 size of a core, at most `max_cache`.
 std::size_t l2_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
@@ -152,6 +192,35 @@ cpu_linear::cpu_linear(const target& kernels, thread_pool& pool, std::size_t cac
   scratch_.resize(pool_.size());
 }
 
+bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
+  const bool pairs = op.kind == weight_kind::bf16_pairs;
+  // Tile instructions add 16 words at a time.
+  if (op.row_tiles != 1 || (pairs && kernels_.pair_rows != kernels_.linear_rows) || !looks_sparse(in))
+    return false;
+  const auto limit = in.rows <= few_rows ? most_kept_percent : most_kept_of_many;
+  auto* kept = kept_.reserve(op.words);
+  std::size_t count = 0;
+  for (std::size_t k = 0; k < op.words; ++k) {
+    kept[count] = static_cast<std::uint32_t>(k);
+    bool any = false;
+    for (std::size_t r = 0; r < in.rows && !any; ++r)
+      any = is_nonzero(activation_word(in, r, k, pairs), pairs);
+    count += any;
+    if (k == first_look && count * 100 > first_look * (limit + 10))
+      return false;
+  }
+  if (count * 100 > op.words * limit)
+    return false;
+  op.kept = kept;
+  op.kept_words = count;
+  auto* words = activations_.reserve(std::max(in.rows * count, std::size_t(1)));
+  op.activations = words;
+  for (std::size_t r = 0; r < in.rows; ++r)
+    for (std::size_t i = 0; i < count; ++i)
+      *words++ = activation_word(in, r, kept[i], pairs);
+  return true;
+}
+
 void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
                      const activation& act) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
@@ -167,7 +236,9 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.bias = bias;
   op.out = out.data;
   op.out_stride = out.stride;
-  if (used_in_place(op, in)) {
+  if (!weights.quantised() && keep_nonzero(op, in)) {
+    // What is left of the activations is packed already.
+  } else if (used_in_place(op, in)) {
     op.activations = static_cast<const std::uint32_t*>(in.data);
     op.activation_block = k_block;
   } else {

@@ -65,10 +65,14 @@ public:
   std::size_t cache() const { return cache_; }
 
 private:
+  /// Lists the words of K that are not zero in all rows, and packs them, if they are few enough to gain by it; else
+  /// false. For activations behind ReLU, of few rows.
+  bool keep_nonzero(linear_op& op, const tensor& in);
+
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2
-  scratch<std::uint32_t> activations_;
+  scratch<std::uint32_t> activations_, kept_;
   std::vector<scratch<float>> scratch_; // one per thread
 };
 

@@ -97,7 +97,8 @@ inline constexpr std::size_t group_block = 16;
 
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
-/// [blocks of K][row tiles][group_block][tile_rows][activation_record].
+/// [blocks of K][row tiles][group_block][tile_rows][activation_record]. With `kept`, which float weights may have:
+/// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile.
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
@@ -107,8 +108,10 @@ struct linear_op {
   bool out_bf16 = false; // else f32
   std::size_t words = 0; // of K; groups if quantised
   const std::uint32_t* activations = nullptr;
-  std::size_t activation_block = 0; // words from one block of K to the next
-  std::size_t cached = 0;           // words of activations that stay in L2; for quantised weights
+  std::size_t activation_block = 0;    // words from one block of K to the next
+  const std::uint32_t* kept = nullptr; // [kept_words], ascending words of K; null: all
+  std::size_t kept_words = 0;
+  std::size_t cached = 0; // words of activations that stay in L2; for quantised weights
   std::size_t rows = 0;
   std::size_t row_tiles = 0; // tile t has the rows from t * tile_rows; the last may have fewer
   std::size_t tile_rows = 0;

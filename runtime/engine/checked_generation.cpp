@@ -9,6 +9,8 @@ namespace troupe {
 
 namespace {
 
+const steering_library no_steering(0, 0);
+
 void check_ids(const char* field, const std::vector<token_id>& ids, int vocab_size) {
   for (const auto t : ids)
     if (t < 0 || t >= vocab_size)
@@ -62,10 +64,13 @@ checked_generation check(const generation& asked, const generation_limits& limit
     const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;
     throw failure(errc::bad_request, "`" + field + "` cannot be used, as nothing is generated", field);
   }
+  std::shared_ptr<const steering> steered;
+  if (!asked.steering.empty())
+    steered = (limits.steering ? limits.steering : &no_steering)->combine(asked.steering);
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
-  return {std::make_shared<const sampling_params>(std::move(sampling)), timeout};
+  return {std::make_shared<const sampling_params>(std::move(sampling)), timeout, std::move(steered)};
 }
 
 } // namespace troupe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/engine/generation.hpp"
+#include "runtime/steering/steering_library.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -18,17 +19,20 @@ struct generation_limits {
   std::chrono::milliseconds timeout{0}; // 0: none
   bool has_draft = false;               // there is a draft model to speculate with
   bool embeds = true;                   // the device gives hidden states
+  const steering_library* steering = nullptr;
 };
 
 /// How a generation that was found valid is run.
 struct checked_generation {
-  std::shared_ptr<const sampling_params> sampling; // max_tokens is cut to what the context leaves
-  std::chrono::milliseconds timeout{0};            // from submission to the last token; 0: none
+  std::shared_ptr<const sampling_params> sampling;       // max_tokens is cut to what the context leaves
+  std::chrono::milliseconds timeout{0};                  // from submission to the last token; 0: none
+  std::shared_ptr<const troupe::steering> steering = {}; // null: none
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
 /// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses are to
-/// come from a draft model that there is not, or an embedding is asked for beside something generated or scored.
+/// come from a draft model that there is not, an embedding is asked for beside something generated or scored, or it
+/// cannot be steered so.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For

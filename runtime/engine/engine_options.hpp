@@ -20,6 +20,13 @@
 
 namespace troupe {
 
+class steering_library; // runtime/steering/steering_library.hpp
+
+/// A file of steering vectors, and what requests call them.
+struct steering_source {
+  std::string name, file;
+};
+
 struct engine_options {
   std::string model;                       // a checkpoint's folder, or synthetic:SHAPE
   std::string model_name = {};             // for clients; empty: the folder's name
@@ -37,6 +44,7 @@ struct engine_options {
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   drafter_factory drafter_for_bench = {};         // what it makes is a sequence's only source of guesses
+  std::vector<steering_source> steer = {};        // for requests to choose from
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 
@@ -71,6 +79,7 @@ struct model_info {
   std::size_t parameters = 0;                         // elements of its tensors
   int hidden = 0;                                     // length of a hidden state, and of an embedding
   embedding_style embeddings;                         // as the checkpoint wants them
+  std::shared_ptr<const steering_library> steering;   // null: none
 };
 
 } // namespace troupe

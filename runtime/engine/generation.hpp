@@ -5,6 +5,7 @@
 #include "runtime/model/pooling.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/steering/steering.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -30,6 +31,7 @@ struct generation {
   std::shared_ptr<const guides::guide_source> guide = {}; // what each answer follows; null: nothing
   std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
+  std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws

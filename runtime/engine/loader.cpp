@@ -7,6 +7,7 @@
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
+#include "runtime/steering/steering_library.hpp"
 #include "runtime/support/available_memory.hpp"
 
 #include <algorithm>
@@ -31,6 +32,21 @@ std::size_t elements_of(const tensor_info& tensor) {
 
 constexpr int most_guesses = 16; // of a sequence in one step
 constexpr int mask_threads = 3;  // for guides; they sleep unless there are any
+
+/// Null without any.
+std::shared_ptr<const steering_library> load_steering(const engine_options& options, const model_config& config,
+                                                      const device& device) {
+  if (options.steer.empty())
+    return nullptr;
+  if (!device.capabilities().steering)
+    throw failure(errc::unsupported,
+                  "`steer` needs the CPU (--device cpu): " + device.description() + " adds no steering vectors",
+                  "steer");
+  auto vectors = std::make_shared<steering_library>(config.layers, config.hidden);
+  for (const auto& [name, file] : options.steer)
+    vectors->add(name, file);
+  return vectors;
+}
 
 /// fp8 needs a GPU.
 void check_fp8(const char* field, bool fp8, const char* instead) {
@@ -147,6 +163,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
 
   const auto& device = *model->device;
   const auto capabilities = device.capabilities();
+  info.steering = load_steering(options, source.config, device);
   const auto precision = precision_of(options.compute, *source.tensors, capabilities);
   info.dtype = kernels::to_string(precision.compute);
   model->precision = precision;

@@ -31,6 +31,7 @@ struct device_capabilities {
   bool f16_as_bf16 = false;       // f16 checkpoints are computed in bf16 by default, which is many times faster here
   bool step_times = false;        // runners measure how long steps take on the device
   bool hidden_states = false;     // runners give the hidden states that plans want
+  bool steering = false;          // runners steer rows
 };
 
 class device {

@@ -114,7 +114,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
                       std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
-                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states) {
+                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states,
+                      const layer_hook& after_layer) {
   check(tokens, who, logit_rows, cache, logits);
   if (tokens.empty())
     return;
@@ -141,6 +142,8 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     if (!config.parallel)
       normalise(normed, residual, layer.post_norm);
     add_mlp(residual, normed, layer);
+    if (after_layer)
+      after_layer(i, residual);
   }
   if (!hidden_rows.empty()) {
     require(hidden_states.data && hidden_states.type == dtype::f32 && hidden_states.rows == hidden_rows.size() &&

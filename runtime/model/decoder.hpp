@@ -4,6 +4,7 @@
 
 #include "kernels/ops.hpp"
 #include "runtime/model/weights.hpp"
+#include "runtime/steering/steering.hpp"
 #include "runtime/support/types.hpp"
 
 #include <cstddef>
@@ -41,11 +42,12 @@ public:
   /// One forward pass over prefill chunks, decode rows and speculative rows alike. `tokens` [rows]; the sequences of
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
-  /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden].
+  /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
+  /// `after_layer`, if there is one, with the output of each layer.
   /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
-               const kernels::tensor& hidden = {});
+               const kernels::tensor& hidden = {}, const layer_hook& after_layer = {});
 
   const model_weights& weights() const { return *weights_; }
   int max_rows() const { return max_rows_; }

@@ -129,7 +129,7 @@ block_answer block_manager::answer(const block_demand& d, swap_decision swap, bl
     if (!d.open)
       return a;
     found = sequences_.try_emplace(d.sequence).first;
-    hits = open(found->second, *d.open, d.from, swap.swap_in);
+    hits = open(found->second, *d.open, d.from, d.salt, swap.swap_in);
   } else if (d.from < found->second.length) {
     truncate(found->second, d.from);
   }
@@ -185,8 +185,9 @@ void block_manager::truncate(sequence& s, std::int32_t length) {
 
 // Blocks found in host memory get a place in the table but no block yet: the demand may still be refused.
 std::vector<block_manager::host_hit> block_manager::open(sequence& s, const std::vector<token_id>& tokens,
-                                                         std::int32_t most, bool from_host) {
+                                                         std::int32_t most, prefix_salt salt, bool from_host) {
   std::vector<host_hit> hits;
+  s.content = s.hash = salt; // the root of its chain of blocks
   if (!prefix_cache_ || tokens.empty())
     return hits;
   // The last token is always recomputed, for its logits.

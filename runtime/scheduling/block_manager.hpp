@@ -72,7 +72,8 @@ private:
 
   void index_full_block(sequence& s);
   void truncate(sequence& s, std::int32_t length);
-  std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, bool from_host);
+  std::vector<host_hit> open(sequence& s, const std::vector<token_id>& tokens, std::int32_t most, prefix_salt salt,
+                             bool from_host);
   void swap_in(sequence& s, const std::vector<host_hit>& hits, swap_decision swap, block_grant& grant);
   void put_into_index(block_id b, const block_content& content);
   block_id find(std::uint64_t parent_content, std::uint64_t hash, std::span<const token_id> tokens) const;

@@ -49,6 +49,8 @@ std::optional<error> scheduler::submit(admission a) {
     groups_[a.request].members = {s.id};
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
+  s.steering = std::move(a.steering);
+  s.salt = a.salt;
   for (auto& r : a.resumed) {
     auto one = s;
     one.id.index = r.index;

@@ -54,8 +54,10 @@ struct admission {
   bool again = false;         // readmitted: the queue is never too full for it
   token_list prediction = {}; // of the answer, for guesses; null: none
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
-  std::vector<resumed_sequence> resumed; // unfinished sequences of the n; empty: all n, from the prompt
-  pooling embed = pooling::none;         // of the prompt's hidden states, instead of samples
+  std::vector<resumed_sequence> resumed;                 // unfinished sequences of the n; empty: all n, from the prompt
+  pooling embed = pooling::none;                         // of the prompt's hidden states, instead of samples
+  std::shared_ptr<const troupe::steering> steering = {}; // of all rows; null: none
+  prefix_salt salt = 0;                                  // of what K and V depend on beside the tokens
 };
 
 struct scheduler_counters {
@@ -163,8 +165,10 @@ private:
     bool sampler_knows = false;                        // its sampling state was sent since its admission
     std::shared_ptr<const guides::answer_guide> guide; // null: none
     bool deferred = false;                             // its sample is late
-    std::int32_t siblings = 0;                         // to be forked when the prompt is computed (n > 1)
-    std::vector<std::int32_t> sibling_slots;           // of the siblings, while this one runs
+    std::shared_ptr<const troupe::steering> steering;  // of all rows; null: none
+    prefix_salt salt = 0;
+    std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
+    std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs
 
     bool running() const { return slot >= 0; }
     bool decodes() const { return planned >= known() - 1; }

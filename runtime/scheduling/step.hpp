@@ -7,6 +7,8 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
 #include "runtime/sampling/sampling_params.hpp"
+#include "runtime/scheduling/prefix_salt.hpp"
+#include "runtime/steering/steering.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
 
@@ -49,6 +51,7 @@ struct block_demand {
   std::int32_t watermark = 0;   // refuse if fewer blocks than this would stay available
   std::int32_t from = anywhere; // its first row, if what was granted from there on (wrong guesses) is taken back;
                                 // with `open`: the cached prefix may be at most so long
+  prefix_salt salt = 0;         // with `open`
 };
 
 /// Whether it currently pays to swap evicted blocks out to host memory, and to swap them back in.
@@ -153,6 +156,7 @@ struct step_plan {
   std::vector<block_move> moves;         // in order, before anything else
   std::vector<std::int32_t> logit_rows;  // rows of `tokens` whose logits are wanted
   std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
+  std::vector<steered_rows> steered;
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

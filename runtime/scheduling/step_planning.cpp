@@ -201,6 +201,7 @@ void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
     d.open = end == s.prompt_tokens()
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
+    d.salt = s.salt;
     d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
@@ -306,6 +307,8 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
   plan.sequences.push_back(rows);
+  if (s.steering)
+    plan.steered.push_back({s.steering, rows.first_row, rows.rows});
   auto table = grant.tables.begin() + answer.first_block;
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
   const auto guesses = guesses_.find(s.id);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +95,49 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
   std::printf("\n");
 }
 
+/// The down projection behind ReLU: what skipping the weights of zeros gains, by their share and the rows of a step.
+void sparse(backend& device, const machine_peaks& peak, weight_format stored, dtype compute) {
+  const std::size_t inputs = 8192, outputs = 2048, most = 8, patterns = 7;
+  const auto data = random_weights(stored, outputs, inputs);
+  std::vector<std::unique_ptr<matrix>> copies; // more than caches hold
+  const stored_matrix w{data.data(), stored, outputs, inputs};
+  for (int i = 0; i < 12; ++i)
+    copies.push_back(device.pack({&w, 1}, compute));
+  device_tensor in(device, compute, patterns * most, inputs), out(device, dtype::f32, most, outputs);
+  const double bytes = double(copies[0]->bytes);
+  std::printf("down projection of %s as %s, %zu x %zu, %.1f MB:\n", to_string(stored), to_string(compute), inputs,
+              outputs, bytes / 1e6);
+  std::size_t next = 0;
+  std::vector<double> dense(most + 1);
+  for (const double zeros : {0.0, 0.5, 0.8, 0.9, 0.97}) {
+    std::minstd_rand engine(1);
+    for (std::size_t i = 0; i < patterns * most * inputs; ++i) {
+      const bool zero = engine() % 10000 < zeros * 10000;
+      if (compute == dtype::f32)
+        static_cast<float*>(in.view.data)[i] = zero ? 0 : 0.5f;
+      else
+        static_cast<std::uint16_t*>(in.view.data)[i] = zero ? 0 : 0x3f00;
+    }
+    std::printf("  %2.0f %% zeros:", 100 * zeros);
+    for (const std::size_t rows : {1, 2, 4, 8}) {
+      in.view.rows = out.view.rows = rows;
+      const auto t = measure([&] {
+        auto from = in.view; // other zeros each time: the weights of the same ones would stay in caches
+        from.data = static_cast<char*>(from.data) + next % patterns * most * inputs * size_of(compute);
+        device.linear(out.view, from, *copies[next++ % copies.size()]);
+      });
+      if (zeros == 0)
+        dense[rows] = t.best;
+      const double needed = 1 - std::pow(zeros, double(rows)); // share of the weights
+      std::printf("  %zu: %.0f us, %.2f x (ideal %.2f), %.1f GB/s of what is needed (%.0f%% of read)", rows,
+                  t.best * 1e6, dense[rows] / t.best, 1 / needed, needed * bytes / t.best / 1e9,
+                  100 * needed * bytes / t.best / peak.read);
+      std::fflush(stdout);
+    }
+    std::printf("\n");
+  }
+}
+
 /// Each task waits for all others, so every thread must take one.
 void barrier(thread_pool& pool) {
   constexpr int loops = 1000;
@@ -112,7 +156,7 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, int4, the name
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, sparse, int4, the name
 /// of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
@@ -140,6 +184,10 @@ int main(int argc, char** argv) {
   for (const auto& traits : weight_formats)
     if (has_groups(traits.format) && wanted(traits.name))
       linear(*device, peak, traits.format, dtype::bf16);
+  if (wanted("sparse"))
+    for (const auto& [stored, compute] :
+         {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})
+      sparse(*device, peak, stored, compute);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   if (wanted("bf16"))

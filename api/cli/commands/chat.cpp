@@ -132,6 +132,7 @@ private:
       const auto model = engine_.model();
       request.sampling = options_.sampling.over(model->defaults.sampling);
       options_.sampling.add_texts(request.sampling, text_encoder(*model));
+      request.steering = options_.sampling.steering;
       auto messages = fitting(*model, text, request.sampling.max_tokens);
       request.prompt = chat_prompt(*model, messages);
       auto answer = print_answer(engine_, terminal_, std::move(request));

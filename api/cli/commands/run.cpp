@@ -57,6 +57,7 @@ int run(const run_options& options) {
   }
   request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
   request.guide = guide;
+  request.steering = options.sampling.steering;
   options.sampling.add_texts(request.sampling, text_encoder(*model));
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();

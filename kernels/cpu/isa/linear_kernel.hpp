@@ -85,9 +85,39 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
   }
 }
 
+/// Prefetch distance of words that are kept: those between them are skipped, which the hardware does not foresee.
+inline constexpr std::size_t kept_fetch_distance = 24;
+
+/// The sums of accumulate_linear without the words of K whose activations are zero in all rows: their weights are not
+/// read. What they would add is 0, and the others come in the same order, so the bits are the same.
+template <class Operand>
+void accumulate_kept(const linear_op& op, const linear_task& task, float* scratch) {
+  using element = typename Operand::element;
+  constexpr std::size_t line = 64 / sizeof(element);
+  const auto* weights = static_cast<const element*>(op.weights) + task.first_panel * op.words * panel_outputs;
+  const std::size_t c_stride = task.panels * panel_outputs;
+  for (std::size_t panel = 0; panel < task.panels; ++panel, weights += op.words * panel_outputs)
+    with_rows(static_cast<int>(op.rows), [&]<int R>() {
+      constexpr int V = tile_vectors(R);
+      for (std::size_t column = 0; column < panel_outputs; column += V * lanes)
+        accumulate_tile<Operand, R, V>(
+          scratch + panel * panel_outputs + column, c_stride, true, op.activations, op.kept_words, op.kept_words,
+          [&](std::size_t k, int v) {
+            if (v == 0 && column == 0 && k + kept_fetch_distance < op.kept_words) {
+              const auto* next = weights + op.kept[k + kept_fetch_distance] * panel_outputs;
+              for (std::size_t i = 0; i < panel_outputs; i += line)
+                __builtin_prefetch(next + i);
+            }
+            return Operand::column(weights + op.kept[k] * panel_outputs + column + v * lanes);
+          });
+    });
+}
+
 /// Blocks of K outside, row tiles inside: a block of the task's weights stays in L2 for all rows.
 template <class Operand>
 void accumulate_linear(const linear_op& op, const linear_task& task, float* scratch) {
+  if (op.kept != nullptr)
+    return accumulate_kept<Operand>(op, task, scratch);
   if constexpr (Operand::in_f32)
     if (tile_vectors(static_cast<int>(op.tile_rows)) == tile_vectors(tile_rows))
       return accumulate_widened<Operand>(op, task, scratch);

@@ -46,7 +46,7 @@ step_output cpu_step_runner::run(const step_plan& plan) {
     hidden = {states.get(), kernels::dtype::f32, plan.hidden_rows.size(), width, width};
   }
   decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
-                   hidden);
+                   hidden, steer(*backend_, plan.steered));
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count(),
           std::static_pointer_cast<const float>(states), width};

@@ -30,6 +30,7 @@ TEST_CASE("--help of every command shows its flags, their defaults and examples"
                                       {"score"},
                                       {"tokenize"},
                                       {"quantize"},
+                                      {"steer"},
                                       {"bench", "model"},
                                       {"bench", "speculate"},
                                       {"bench", "perplexity"}};
@@ -154,6 +155,47 @@ TEST_CASE("tokenize --decode refuses anything but ids") {
         "troupe: must be an integer from 0 to 2147483647, found `x`");
   CHECK(only_line(run_troupe({"tokenize", "--decode", "100000", "--model", golden("qwen2")}).err) ==
         "troupe: token 100000 is outside the vocabulary of 720");
+}
+
+TEST_CASE("steer makes a vector from two lists of prompts, and run is steered by it") {
+  const temporary_folder folder;
+  const auto positive = folder.write("positive.txt", "O happy day\nWhat joy\r\n\n"),
+             negative = folder.write("negative.txt", "O woeful night\nWhat grief\n");
+  const strings of_model{"--model", golden("llama-gqa"), "--threads", "1"};
+  const auto make = [&](const std::string& file, const strings& more) {
+    return run_troupe(strings{"steer", "--positive", positive, "--negative", negative, "--out", file} + of_model +
+                      more);
+  };
+  const auto file = (folder.path / "v.gguf").string();
+  const auto made = make(file, {"--method", "pca", "--json"});
+  CHECK(made.status == 0);
+  const auto about = json::document::parse(only_line(made.out), "steer");
+  CHECK(about.root()["positive"].get_int64().value() == 2);
+  CHECK(about.root()["layers"].get_int64().value() == 3);
+  CHECK(make((folder.path / "v").string(), {}).out.find("directions of 3 layers from 2 positive and 2 negative") !=
+        std::string::npos);
+
+  const auto told = [&](const strings& more) {
+    return run_troupe(strings{"run", "ROMEO:", "--raw", "--temperature", "0", "--max-tokens", "16", "--quiet"} +
+                      of_model + more);
+  };
+  const strings steer{"--steer", "mood=" + file};
+  const auto plain = told({}), changed = told(steer + strings{"--steering", "mood=30@1-2"});
+  CHECK(changed.status == 0);
+  CHECK(plain.out != changed.out);
+  CHECK(told(steer).out == plain.out);
+  CHECK(told(steer + strings{"--steering", "mood=0"}).out == plain.out);
+  const auto refused = told(steer + strings{"--steering", "other"});
+  CHECK(refused.status == 1);
+  CHECK(only_line(refused.err) == "troupe: `steering[0].name` must be one of \"mood\", not \"other\"");
+  CHECK(told({"--steer", "mood"}).status == 2);
+  CHECK(told({"--steering", "mood=1@2"}).status == 2);
+
+  const auto empty = folder.write("empty.txt", "\n");
+  const auto nothing = run_troupe(strings{"steer", "--positive", empty, "--negative", negative, "--out", file} +
+                                  of_model);
+  CHECK(nothing.status == 1);
+  CHECK(only_line(nothing.err) == "troupe: there are no positive prompts");
 }
 
 TEST_CASE("quantize writes a file that run answers from, and bench perplexity measures") {

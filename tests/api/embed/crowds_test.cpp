@@ -1,6 +1,7 @@
 // Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
 #include "kernels/cpu/cpu_backend.hpp"
 #include "tests/api/embed/small_engine.hpp"
+#include "tests/api/embed/steering_vectors.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <algorithm>
@@ -82,6 +83,10 @@ generation random_generation(std::mt19937& rng) {
     case 5: add_random_samplers(s, 690, rng); break;
     default: break;
   }
+  if (pick(0, 2) == 0)
+    g.steering.push_back({pick(0, 1) ? "one" : "other", pick(0, 1) ? 0.5f : -1.0f});
+  if (g.steering.size() == 1 && pick(0, 2) == 0)
+    g.steering.push_back({"one", 0.25f, 1, 1});
   if (s.temperature == 0 && s.watermark && s.watermark->what == watermarks::kind::gumbel)
     s.watermark = nullptr;
   return g;
@@ -199,6 +204,7 @@ engine_options without_guesses(const std::string& model, const numbers& types, c
   o.compute.device = device;
   o.prefix_cache = false;
   o.speculate = speculation::off;
+  o.steer = vectors_for(model);
   return o;
 }
 

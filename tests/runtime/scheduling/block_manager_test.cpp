@@ -62,6 +62,36 @@ TEST_CASE("a demand is cut to the available blocks, and refused without any") {
   CHECK(ask(m, b, 5, tokens(5), 1).rows == 5);
 }
 
+TEST_CASE(
+  "sequences of different salts share no blocks, with any hash; those of the same do, and host memory keeps them "
+  "apart") {
+  const auto same_hash = [](std::uint64_t, std::span<const token_id>) { return std::uint64_t{7}; };
+  for (const auto hash : {block_manager::hash_fn(block_manager::content_hash), block_manager::hash_fn(same_hash)}) {
+    block_manager m(4, true, 16, hash);
+    const auto prompt = tokens(48);
+    std::uint32_t last = 0;
+    const auto cached = [&](prefix_salt salt) { // then all is committed and given back
+      const sequence_id id{100 + ++last, 0};
+      block_request r;
+      r.swap = {true, true};
+      r.demands.push_back({.sequence = id, .rows = 48, .open = prompt, .salt = salt});
+      const auto granted = m.serve(r).answers.at(0);
+      REQUIRE(granted.first_position + granted.rows == 48);
+      commit(m, id, {prompt->begin() + granted.first_position, prompt->end()});
+      release(m, id);
+      return granted.first_position;
+    };
+    const auto one = salted(0, 1), other = salted(0, 2);
+    CHECK(cached(0) == 0);
+    CHECK(cached(one) == 0); // what was of no salt goes to host memory
+    CHECK(cached(one) == 32);
+    CHECK(cached(other) == 0);
+    CHECK(cached(0) == 32);
+    CHECK(cached(one) == 32);
+    CHECK(cached(salted(one, 1)) == 0);
+  }
+}
+
 TEST_CASE("a full block is found again by its content, the last prompt token is always computed") {
   block_manager m(8, true);
   auto prompt = tokens(32);

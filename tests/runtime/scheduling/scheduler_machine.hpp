@@ -48,11 +48,23 @@ inline std::uint64_t attended(std::uint64_t entry, int position) {
   return mix(entry, static_cast<std::uint64_t>(position));
 }
 
+/// Steers a request: its K/V entries depend on `by`, a number. Marked in the parameters, too, for those who see nothing
+/// else.
+inline void steer_by(admission& a, std::uint64_t by) {
+  auto params = *a.params;
+  params.seed = by;
+  a.params = std::make_shared<const sampling_params>(std::move(params));
+  auto steered = std::make_shared<steering>();
+  steered->id = by;
+  a.steering = std::move(steered);
+  a.salt = salted(0, by);
+}
+
 inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
   std::uint64_t h = 0, seen = 0;
   int position = 0;
   const auto compute = [&](token_id t) {
-    h = mix(seen, static_cast<std::uint64_t>(t));
+    h = mix(seen + a.params->seed, static_cast<std::uint64_t>(t));
     seen += attended(h, position++);
   };
   for (auto t : *a.prompt)
@@ -102,10 +114,10 @@ private:
   int length_;
 };
 
-inline std::uint64_t history_of(std::span<const token_id> tokens) {
+inline std::uint64_t history_of(std::span<const token_id> tokens, std::uint64_t steered_by = 0) {
   std::uint64_t h = 0, seen = 0;
   for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
-    h = mix(seen, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
+    h = mix(seen + steered_by, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
     seen += attended(h, p);
   }
   return h;
@@ -118,7 +130,7 @@ inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
     for (auto& generated : g.tokens) {
       auto all = *a.prompt;
       all.insert(all.end(), generated.begin(), generated.end());
-      histories.push_back(history_of(all));
+      histories.push_back(history_of(all, a.params->seed));
     }
     if (g.judge(histories).empty())
       return g.tokens;
@@ -259,7 +271,10 @@ public:
                   kernels::block_tokens,
                   (move.what == kind::swap_out ? host_ : kv_).begin() + move.to * kernels::block_tokens);
     }
-    std::vector<std::uint64_t> rows(plan->tokens.size());
+    std::vector<std::uint64_t> rows(plan->tokens.size()), steered_by(plan->tokens.size());
+    for (auto& s : plan->steered)
+      for (int i = 0; i < s.rows; ++i)
+        steered_by.at(static_cast<std::size_t>(s.first_row + i)) = s.by->id;
     for (auto& s : plan->sequences)
       for (int i = 0; i < s.rows; ++i) {
         auto r = static_cast<std::size_t>(s.first_row + i);
@@ -271,7 +286,7 @@ public:
         std::uint64_t seen = 0;
         for (int before = 0; before < p; ++before)
           seen += attended(at(*plan, s, before), before);
-        at(*plan, s, p) = rows[r] = mix(seen, static_cast<std::uint64_t>(token));
+        at(*plan, s, p) = rows[r] = mix(seen + steered_by[r], static_cast<std::uint64_t>(token));
       }
     step_result result;
     result.step = plan->step;

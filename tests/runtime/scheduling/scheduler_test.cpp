@@ -101,6 +101,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         all.back().guide = forcing_guide();
       }
       all.back().params = std::make_shared<const sampling_params>(changed);
+      if (pick(0, 2) == 0)
+        steer_by(all.back(), static_cast<std::uint64_t>(pick(1, 2)));
     }
     for (int i = 0; submitted < all.size() || i < 500; ++i) {
       switch (pick(0, 6)) {
@@ -148,7 +150,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     for (auto& a : all)
       if (a.params->prompt_logprobs >= 0 && !cancelled.contains(a.request))
         for (std::size_t p = 1; p < a.prompt->size(); ++p)
-          CHECK(m.scores[a.request].at(static_cast<std::int32_t>(p)) == history_of(std::span(*a.prompt).first(p)));
+          CHECK(m.scores[a.request].at(static_cast<std::int32_t>(p)) ==
+                history_of(std::span(*a.prompt).first(p), a.params->seed));
     groups += static_cast<int>(m.group_results.size());
     if (guesses) {
       CHECK(guesses->sequences() == 0);

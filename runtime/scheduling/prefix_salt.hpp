@@ -1,0 +1,23 @@
+// What K and V of a sequence depend on beside its tokens, as a number: sequences of different salts never share blocks.
+#pragma once
+
+#include <cstdint>
+
+namespace troupe {
+
+/// 0: on nothing else.
+using prefix_salt = std::uint64_t;
+
+/// `salt`, and something else that has a number; its 0 changes nothing. Feed each kind of thing in a fixed order.
+/// Distinct from the ids of cached blocks, which count from 1.
+constexpr prefix_salt salted(prefix_salt salt, std::uint64_t number) {
+  if (number == 0)
+    return salt;
+  // splitmix64's finaliser (Steele, Lea, Flood 2014)
+  auto h = salt * 0x9e3779b97f4a7c15 + number;
+  h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9;
+  h = (h ^ (h >> 27)) * 0x94d049bb133111eb;
+  return (h ^ (h >> 31)) | std::uint64_t{1} << 63;
+}
+
+} // namespace troupe

@@ -1,0 +1,56 @@
+// Steering: vectors that are added to the residual stream behind layers, for the rows of single requests. What a
+// request asks for (steering_choice), and what that comes to (steering), which its rows carry through the scheduler to
+// the decoder. Immutable plain data; any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+namespace kernels {
+class backend;
+struct tensor;
+} // namespace kernels
+
+/// One vector of those that the engine has, by its name. Layers count from 0, both ends belong to the range.
+struct steering_choice {
+  std::string name;
+  float strength = 1;
+  std::optional<int> first_layer = {}, last_layer = {}; // absent: the first, the last
+
+  bool operator==(const steering_choice&) const = default;
+};
+
+/// Bounds of requests.
+inline constexpr std::size_t most_steering_choices = 16;
+inline constexpr float most_steering_strength = 1000;
+
+/// Added to the output of each layer, [hidden]; empty: nothing.
+using layer_directions = std::vector<std::vector<float>>;
+
+/// The sum of a request's choices.
+struct steering {
+  layer_directions layers; // [layers]
+  std::uint64_t id = 0;    // not 0, and of no other sum in this engine: K and V of one are of no use to another
+};
+
+/// Consecutive rows of a step that are steered.
+struct steered_rows {
+  std::shared_ptr<const steering> by;
+  std::int32_t first_row = 0, rows = 0;
+};
+
+/// Called behind each layer with its output, which it may change: the residual stream, f32 [rows, hidden].
+using layer_hook = std::function<void(int layer, const kernels::tensor& residual)>;
+
+/// Adds what rows are steered by. The rows' results are those of `by` alone: they do not depend on other rows. For
+/// backends whose device memory is the host's. `rows` and `backend` must outlive the hook. Empty if nothing is steered.
+layer_hook steer(kernels::backend& backend, std::span<const steered_rows> rows);
+
+} // namespace troupe
