@@ -20,7 +20,8 @@ constexpr unsigned least_blocks() {
 }
 
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>()) run_kernel(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>())
+  run_kernel(const __grid_constant__ Kernel kernel) {
   kernel();
 }
 

@@ -37,7 +37,7 @@ struct flash_attention_kernel {
     const int end = p.rows[warp.row_of(work.count - 1)].position + 1; // context of the last query
     const int least = p.rows[warp.row_of(0)].position + 1;            // context of the first
     const int begin = p.window > 0 ? at_least(0, least - p.window) / stage_tokens * stage_tokens : 0;
-    std::int32_t blocks[stage_blocks]; // of the stage that is copied next, read a stage ahead
+    std::int32_t blocks[stage_blocks] = {}; // of the stage that is copied next, read a stage ahead
     read_table(blocks, work, begin, end);
     load(blocks, warp.kv_head, begin, end);
     read_table(blocks, work, begin + stage_tokens, end);
@@ -56,8 +56,8 @@ struct flash_attention_kernel {
     // The warp's first and last contexts, the latter 0 if it has no queries.
     const int warp_least = p.rows[warp.row_of(first)].position + 1;
     const int warp_end = first < work.count ? p.rows[warp.row_of(first + warp_queries - 1)].position + 1 : 0;
-    const int unseen = p.window > 0 ? warp_least - p.window : 0;   // tokens before this no row sees,
-    const int all_see = p.window > 0 ? warp_end - p.window : 0; // and from this on all rows see
+    const int unseen = p.window > 0 ? warp_least - p.window : 0; // tokens before this no row sees,
+    const int all_see = p.window > 0 ? warp_end - p.window : 0;  // and from this on all rows see
 
     float o[tiles][part::dims][4] = {}, m[tiles][2], l[tiles][2] = {};
 #pragma unroll

@@ -49,15 +49,11 @@ struct split_attention_kernel {
 
     const int quarter = static_cast<int>(simt::warp());
     const int start = work.partition * partition_tokens + quarter * warp_tokens;
-    int from[Tiles][2], to[Tiles][2];
+    int ends[Tiles][2]; // contexts of the lane's rows, from `start` on
     for (int i = 0; i < Tiles; ++i)
-      for (int half = 0; half < 2; ++half) {
-        const int query = 16 * i + 8 * half + static_cast<int>(part::group_lane());
-        const int end = p.rows[warp.row_of(query)].position + 1;
-        from[i][half] = p.window > 0 ? end - p.window - start : 0;
-        to[i][half] = end - start;
-      }
-    // A tile has at most as many queries as a warp has lanes.
+      for (int half = 0; half < 2; ++half)
+        ends[i][half] = p.rows[warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()))].position + 1 -
+          start;
     const int mine = p.rows[warp.row_of(static_cast<int>(simt::lane()))].position + 1 - start;
     const int last = at_most(simt::warp_max(mine), warp_tokens);
     const bool whole = p.window == 0 && -simt::warp_max(-mine) >= warp_tokens; // all rows see all tokens
@@ -75,7 +71,7 @@ struct split_attention_kernel {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (!whole)
-            part::mask(scores[i], half, from[i][half], to[i][half]);
+            part::mask(scores[i], half, p.window > 0 ? ends[i][half] - p.window : 0, ends[i][half]);
           m[i][half] = p.unified ? p.maximum : part::row_max(scores[i], half) * p.scale;
           l[i][half] = part::row_sum(warp.exponentiate(scores[i], half, part::base(m[i][half])));
         }

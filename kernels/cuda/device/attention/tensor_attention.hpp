@@ -132,7 +132,7 @@ struct tensor_attention {
     }
     const auto* operands = reinterpret_cast<const words4*>(q) + simt::lane();
     // The first step needs no zeros to add to.
-    const auto add = [&](int step, float (&to)[4], const words4& a, std::uint32_t low, std::uint32_t high) {
+    const auto add = [&](int step, float(&to)[4], const words4& a, std::uint32_t low, std::uint32_t high) {
       if (step == 0)
         simt::product(to, {a.x, a.y, a.z, a.w}, {low, high});
       else

@@ -25,6 +25,7 @@ struct flat_kernel {
   static constexpr const char* name = "linear_flat";
   static constexpr unsigned threads = 256;
   static constexpr unsigned warps = threads / warp_lanes;
+  static constexpr unsigned least_blocks = Columns == 1 && Kind != weights::bf16 ? 3 : 2;
   static constexpr int block_rows = 8 * Columns;
   static constexpr std::size_t shared_bytes = warps * tile_outputs * block_rows * sizeof(float);
   linear_params p;
@@ -43,7 +44,7 @@ struct flat_kernel {
       finish(shared, i / outputs, i % outputs);
   }
 
-  using row_pointers = const std::uint16_t*[Columns];
+  using row_pointers = const std::uint16_t* [Columns];
 
   /// Adds the warp's chunks.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {

@@ -73,9 +73,9 @@ struct dequantise_fp8_kernel {
     for (std::size_t k = 4 * simt::thread(); k < inputs; k += 4 * threads) {
       const auto word = *reinterpret_cast<const std::uint32_t*>(codes + row * codes_stride + k);
       const std::uint32_t first = fp8_pair(word, 0), second = fp8_pair(word, 1); // at fp8_place
-      *reinterpret_cast<words2*>(to + row * to_stride + k) = {
-        simt::float_to_bf16_pair(weight(first << 16), weight(first & 0xffff0000u)),
-        simt::float_to_bf16_pair(weight(second << 16), weight(second & 0xffff0000u))};
+      *reinterpret_cast<words2*>(to + row * to_stride +
+                                 k) = {simt::float_to_bf16_pair(weight(first << 16), weight(first & 0xffff0000u)),
+                                       simt::float_to_bf16_pair(weight(second << 16), weight(second & 0xffff0000u))};
     }
   }
 };
