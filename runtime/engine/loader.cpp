@@ -15,14 +15,6 @@ namespace troupe {
 
 namespace {
 
-constexpr int enough_prompt_rows = 1024; // of a step; more are planned for where they take little memory
-
-/// Whether steps take at most an eighth of the memory that weights leave, and nothing of the K/V cache that was asked for.
-bool leaves_room(const memory_estimate& need, std::size_t available, std::size_t kv_asked) {
-  const auto left = available - std::min(available, need.weights);
-  return need.steps() <= left / 8 && need.steps() + kv_asked <= left;
-}
-
 void check_at_least(int value, int least, const char* name) {
   if (value < least)
     throw failure(
@@ -169,13 +161,10 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     return estimate_memory(*source.tensors, source.config, precision, device, *backend,
                            {rows, options.max_sequences, context});
   };
-  int step_tokens = options.step_tokens > 0 ? options.step_tokens : device.most_step_tokens(options.max_sequences);
+  const int step_tokens = options.step_tokens > 0
+    ? options.step_tokens
+    : plan_step_rows(device.most_step_tokens(options.max_sequences), options, need_of, device.available_memory());
   auto need = need_of(step_tokens);
-  while (options.step_tokens == 0 && step_tokens - options.max_sequences > enough_prompt_rows &&
-         !leaves_room(need, device.available_memory(), options.kv_cache_bytes)) {
-    step_tokens -= (step_tokens - options.max_sequences) / 2;
-    need = need_of(step_tokens);
-  }
   const auto kv_block = need.kv_block;
   info.weight_bytes = need.weights;
   auto draft = open_draft(options, source, info.tokenizer.get());

@@ -14,6 +14,7 @@ struct merge_kernel {
   static constexpr const char* name = "merge of attention";
   static constexpr unsigned threads = 128;
   static constexpr unsigned warps = threads / warp_lanes;
+  static constexpr unsigned least_blocks = 3;
   static constexpr int batch = 64 / Columns; // states in registers
   attention_params p;
   std::int32_t first;

@@ -12,9 +12,14 @@ using weights = weight_kind;
 
 /// Chunks that a warp has in registers: one that is multiplied, the others on their way. A chunk (1 KiB of 4-bit codes, 4
 /// KiB of bf16) is too small to hide the latency of memory, 4-bit ones even two at a time if few blocks run.
-template <weight_kind Kind>
+template <weight_kind Kind, int Columns>
 constexpr int chunks_at_once() {
-  return layout_of(Kind).code_bits == 4 ? 3 : 2;
+  return layout_of(Kind).code_bits == 4 && Columns <= 2 ? 3 : 2;
+}
+
+constexpr bool has_minima(weight_kind kind) {
+  const auto scales = layout_of(kind).scales;
+  return scales == scale_layout::with_minima || scales == scale_layout::factors_and_minima;
 }
 
 /// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
@@ -25,7 +30,8 @@ struct flat_kernel {
   static constexpr const char* name = "linear_flat";
   static constexpr unsigned threads = 256;
   static constexpr unsigned warps = threads / warp_lanes;
-  static constexpr unsigned least_blocks = Columns == 1 && Kind != weights::bf16 ? 3 : 2;
+  /// Three blocks of few rows; but bf16's chunks, and minima, need more registers than that leaves.
+  static constexpr unsigned least_blocks = Columns == 1 && Kind != weights::bf16 && !has_minima(Kind) ? 3 : 2;
   static constexpr int block_rows = 8 * Columns;
   static constexpr std::size_t shared_bytes = warps * tile_outputs * block_rows * sizeof(float);
   linear_params p;
@@ -48,7 +54,7 @@ struct flat_kernel {
 
   /// Adds the warp's chunks.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
-    constexpr int at_once = chunks_at_once<Kind>();
+    constexpr int at_once = chunks_at_once<Kind, Columns>();
     row_pointers rows; // of activations; beyond the last row, whose products are not stored, the last
     for (int c = 0; c < Columns; ++c) {
       const std::size_t row = std::size_t(simt::block_y()) * block_rows + 8 * c + simt::lane() / 4;
