@@ -60,7 +60,8 @@ TEST_CASE("a measured budget grows by doubling, and stops at the fewest rows tha
 }
 
 TEST_CASE("a measured budget grows beyond a thousand rows where the first row costs as much as hundreds") {
-  // Expanding weights takes 10 ms, a row 0.027 ms: 1024 rows have 73 % of the best rate, 4096 have 92 %.
+  // Expanding weights takes 10 ms, a row 0.027 ms: 1024 rows have 73 % of the best rate, 4096 have 92 %, and
+  // the fewest with nine tenths of what those have are 1760.
   const auto time = [](double rows) { return 10 + 0.027 * rows; };
   const auto settled = [&](int most) {
     step_budget budget({most, true, 0});
@@ -73,7 +74,7 @@ TEST_CASE("a measured budget grows beyond a thousand rows where the first row co
     }
     return cost.efficient_rows(most);
   };
-  CHECK(settled(8192) >= 2048);
+  CHECK(settled(8192) >= 1400);
   CHECK(settled(8192) < 8192);
   CHECK(settled(1024) <= 1024);
 }
