@@ -173,6 +173,7 @@ public:
     const auto& shape = cache.shape;
     expect(heads % shape.kv_heads == 0, "attention: heads must be a multiple of the KV heads");
     expect(out.type != dtype::f16, "attention: out must be f32 or bf16");
+    expect(scale > 0, "attention: the scale of scores must be positive");
     step_.enter(stream_, rows);
     const bool tensor_cores = has_tensor_attention(shape.type, shape.head_dim);
     attention_options options;
@@ -190,7 +191,7 @@ public:
     p.out_type = out.type;
     p.out_stride = out.stride;
     p.heads = heads;
-    p.scale = scale;
+    p.scale = exponent(scale);
     p.window = window;
     p.cache = memory.layer(layer);
     p.rows = planned.rows;
@@ -198,7 +199,9 @@ public:
     p.tables = step_.tables();
     p.places = step_.places();
     p.unified = tensor_cores && options_.unified_maximum.has_value();
-    p.maximum = options_.unified_maximum.value_or(0);
+    p.maximum = exponent(options_.unified_maximum.value_or(0));
+    p.aligned = reinterpret_cast<std::uintptr_t>(p.q) % 16 == 0 && p.q_stride % 4 == 0 &&
+      reinterpret_cast<std::uintptr_t>(p.out) % (2 * size_of(p.out_type)) == 0 && p.out_stride % 2 == 0;
     p.states = states_.reserve<float>(planned.plan.slots * state_bytes);
     attend_flash(stream_, p, planned.flash, planned.plan.flash.size());
     for (const auto& slab : planned.plan.slabs) {

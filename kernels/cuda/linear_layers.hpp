@@ -1,14 +1,15 @@
-// Products of activations with packed weights: chooses between own kernels and the library, and brings weights and
-// activations into the form that the library takes. Owned by a backend, used by its thread on its stream.
+// Products of activations with packed weights: chooses between own kernels and the library. Owned by a backend, used by
+// its thread on its stream.
 #pragma once
 
 #include "kernels/cuda/cuda_backend.hpp"
 #include "kernels/cuda/device_scratch.hpp"
-#include "kernels/cuda/gemm_library.hpp"
+#include "kernels/cuda/library_products.hpp"
 #include "kernels/cuda/linear_chooser.hpp"
 #include "kernels/cuda/weight_rotation.hpp"
 
-#include <memory>
+#include <optional>
+#include <string>
 
 namespace troupe::kernels::cuda {
 
@@ -26,36 +27,24 @@ public:
   void add(const device_matrix& weights) { rotation_.add(weights); }
 
   /// False in deterministic mode and where cuBLASLt was not found.
-  bool has_library() const { return library_ != nullptr; }
+  bool has_library() const { return products_.has_value(); }
 
   /// The library that was found, or "no cuBLASLt".
-  std::string library() const { return library_ ? library_->description() : "no cuBLASLt"; }
+  std::string library() const { return products_ ? products_->description() : "no cuBLASLt"; }
 
   /// How often scratch memory has moved.
-  std::uint64_t growths() const;
+  std::uint64_t growths() const { return trial_.growths() + (products_ ? products_->growths() : 0); }
 
 private:
   /// Whether the library is faster for these rows; measures at the first call with a shape.
   bool wants_library(const weight_part& part, const linear_params& params);
 
-  /// These return false if the library has no algorithm for the product.
-  bool multiply_by_library(const weight_part& part, const linear_params& params);
-  /// Weights as bf16, some of the outputs at a time.
-  bool multiply_expanded(const weight_part& part, const linear_params& params);
-  /// Activations as codes. Scales are applied by the library if it can, else by a kernel afterwards.
-  bool multiply_fp8(const weight_part& part, const linear_params& params);
-  /// `at_once` rows at a time. `through_memory`: products are kept in scratch memory until they are scaled or gated.
-  bool multiply_pieces(const weight_part& part, const linear_params& params, product p, std::size_t at_once,
-                       bool through_memory);
-
   stream& stream_;
-  std::size_t expanded_memory_;
-  bool has_fp8_;
   std::size_t l2_bytes_;
-  std::unique_ptr<gemm_library> library_; // null: not found, or not wanted
+  std::optional<library_products> products_; // none: no library was found, or none is wanted
   linear_chooser chooser_;
   weight_rotation rotation_;
-  device_scratch trial_, expanded_, products_, codes_, row_scales_;
+  device_scratch trial_;
 };
 
 } // namespace troupe::kernels::cuda

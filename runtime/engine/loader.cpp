@@ -174,10 +174,14 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.schedule_invariant = capabilities.schedule_invariant;
   const auto context = options.max_context > 0 ? std::min(options.max_context, source.config.max_context)
                                                : source.config.max_context;
-  const int step_tokens = options.step_tokens > 0 ? options.step_tokens
-                                                  : device.most_step_tokens(options.max_sequences);
-  auto need = estimate_memory(*source.tensors, source.config, precision, device, *backend,
-                              {step_tokens, options.max_sequences, context});
+  const auto need_of = [&](int rows) {
+    return estimate_memory(*source.tensors, source.config, precision, device, *backend,
+                           {rows, options.max_sequences, context});
+  };
+  const int step_tokens = options.step_tokens > 0
+    ? options.step_tokens
+    : plan_step_rows(device.most_step_tokens(options.max_sequences), options, need_of, device.available_memory());
+  auto need = need_of(step_tokens);
   const auto kv_block = need.kv_block;
   info.weight_bytes = need.weights;
   auto draft = open_draft(options, source, info.tokenizer.get());

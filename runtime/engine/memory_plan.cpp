@@ -21,6 +21,20 @@ void require_memory(const std::string& what, std::size_t needed, std::size_t ava
                   what + " needs " + to_size(needed) + purpose + ", but only " + to_size(available) + " are available");
 }
 
+int plan_step_rows(int most, const engine_options& options, const std::function<memory_estimate(int)>& need_of,
+                   std::size_t available) {
+  constexpr int enough = 1024;
+  const auto fits = [&](int rows) {
+    const auto need = need_of(rows);
+    const auto left = available - std::min(available, need.weights);
+    return need.steps() <= left / 8 && need.steps() + std::min(options.kv_cache_bytes, left) <= left;
+  };
+  int prompts = most - options.max_sequences;
+  while (prompts > enough && !fits(prompts + options.max_sequences))
+    prompts = std::max(enough, prompts / 2);
+  return std::min(most, prompts + options.max_sequences);
+}
+
 memory_plan plan_memory(const engine_options& options, const memory_estimate& need, int model_context,
                         std::size_t available, cache_share share) {
   memory_plan plan;

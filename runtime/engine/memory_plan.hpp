@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace troupe {
@@ -25,6 +26,12 @@ enum class cache_share : std::uint8_t { of_a_machine, of_a_device };
 /// Throws failure(out_of_memory): "WHAT needs 3.0 GiBPURPOSE, but only 1.5 GiB are available".
 void require_memory(const std::string& what, std::size_t needed, std::size_t available,
                     const std::string& purpose = {});
+
+/// Rows of a step, unless the user says: `most`, or fewer, down to 1024 beside a full batch, if steps would take more
+/// than an eighth of what weights leave of `available`, or of what options.kv_cache_bytes need. `need_of`: the memory of
+/// a model with steps of so many rows.
+int plan_step_rows(int most, const engine_options& options, const std::function<memory_estimate(int)>& need_of,
+                   std::size_t available);
 
 /// `model_context`: the model's own limit, which larger wishes are cut to. Throws failure(out_of_memory | bad_request)
 /// with a sentence that names what would be needed and what is available.

@@ -53,6 +53,7 @@ public:
   virtual int decode_rows(int sequences) const = 0;
 
   /// Rows for which a step's memory is planned unless the user says: as many as can be efficient, beside a full batch.
+  /// Fewer are planned where memory is short.
   virtual int most_step_tokens(int max_sequences) const = 0;
 
   /// Bytes that runner and sampler take beside decoder and KV cache. `kv_block`: bytes of a block.

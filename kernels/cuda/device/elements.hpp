@@ -23,6 +23,18 @@ TROUPE_DEVICE void store_float(void* data, dtype type, std::size_t index, float 
     static_cast<std::uint16_t*>(data)[index] = simt::float_to_bf16(x);
 }
 
+/// Stores two elements, at once if `index` is even and rows start at multiples of two elements (`aligned`).
+TROUPE_DEVICE void store_pair(void* data, dtype type, std::size_t index, float x, float y, bool aligned) {
+  if (!aligned) {
+    store_float(data, type, index, x);
+    store_float(data, type, index + 1, y);
+  } else if (type == dtype::f32) {
+    *reinterpret_cast<words2*>(static_cast<float*>(data) + index) = {simt::float_to_bits(x), simt::float_to_bits(y)};
+  } else {
+    *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(data) + index) = simt::float_to_bf16_pair(x, y);
+  }
+}
+
 /// Element or code `index` of a head's block, without its scale.
 TROUPE_DEVICE float load_cell(const unsigned char* data, kv_type type, std::size_t index) {
   switch (type) {
@@ -33,20 +45,5 @@ TROUPE_DEVICE float load_cell(const unsigned char* data, kv_type type, std::size
   }
   return 0;
 }
-
-/// `inverse`: of the token's scale; used by int8 and fp8 only.
-TROUPE_DEVICE void store_cell(unsigned char* data, kv_type type, std::size_t index, float x, float inverse) {
-  switch (type) {
-    case kv_type::f32: reinterpret_cast<float*>(data)[index] = x; return;
-    case kv_type::bf16: reinterpret_cast<std::uint16_t*>(data)[index] = simt::float_to_bf16(x); return;
-    case kv_type::int8: // the last byte of the sum is the nearest integer
-      data[index] = static_cast<unsigned char>(simt::float_to_bits(simt::fused(x, inverse, 0x1.8p23f)));
-      return;
-    case kv_type::fp8: data[index] = to_e4m3(simt::mul(x, inverse)); return;
-  }
-}
-
-/// The largest code.
-TROUPE_DEVICE float largest_code(kv_type type) { return type == kv_type::int8 ? 127 : largest_e4m3; }
 
 } // namespace troupe::kernels::cuda

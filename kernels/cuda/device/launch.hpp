@@ -1,5 +1,6 @@
 // Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is the code of a thread, `threads`
-// the size of a block, `name` its name in errors.
+// the size of a block, `name` its name in errors, `least_blocks`, if there is one, what its registers must allow per
+// multiprocessor.
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -7,11 +7,42 @@ namespace troupe::kernels::cuda {
 
 namespace {
 
-/// A warp per head of a row.
+// How the cache stores elements. `inverse`: of the token's scale.
+
+struct float_cell {
+  using stored = std::uint32_t;
+  static constexpr float largest = 0; // code; none
+  TROUPE_DEVICE static stored code(float x, float) { return simt::float_to_bits(x); }
+};
+
+struct bf16_cell {
+  using stored = std::uint16_t;
+  static constexpr float largest = 0;
+  TROUPE_DEVICE static stored code(float x, float) { return simt::float_to_bf16(x); }
+};
+
+struct int8_cell {
+  using stored = std::uint8_t;
+  static constexpr float largest = 127;
+  TROUPE_DEVICE static stored code(float x, float inverse) { // the last byte of the sum is the nearest integer
+    return static_cast<stored>(simt::float_to_bits(simt::fused(x, inverse, 0x1.8p23f)));
+  }
+};
+
+struct fp8_cell {
+  using stored = std::uint8_t;
+  static constexpr float largest = largest_e4m3;
+  TROUPE_DEVICE static stored code(float x, float inverse) { return to_e4m3(simt::mul(x, inverse)); }
+};
+
+/// A warp per head of a row. A lane has the neighbours i and i + 1, and those half a head later. `Paired`: neighbours
+/// may be loaded and stored at once.
+template <class Cell, bool Paired>
 struct rope_kernel {
   static constexpr const char* name = "rope_write_kv";
   static constexpr unsigned threads = 128;
   static constexpr int warps = threads / warp_lanes;
+  using stored = typename Cell::stored;
   rope_params p;
 
   static constexpr int most_pairs = 256 / 2 / warp_lanes; // per lane, of elements i and head_dim / 2 + i
@@ -25,26 +56,55 @@ struct rope_kernel {
     const int half = p.cache.head_dim / 2;
     float* x = p.qkv + row * p.stride + std::size_t(head) * p.cache.head_dim;
     float a[most_pairs], b[most_pairs];
-#pragma unroll
-    for (int c = 0; c < most_pairs; ++c) {
-      const int i = element(c);
-      a[c] = i < half ? x[i] : 0;
-      b[c] = i < half ? x[half + i] : 0;
-    }
+    load(x, half, a);
+    load(x + half, half, b);
     const bool is_q = head < p.heads, is_v = head >= p.heads + p.cache.kv_heads;
     if (!is_v)
       rotate(a, b, is_q ? p.q_norm : p.k_norm, place.position);
     if (!is_q)
       return keep(a, b, place, head - p.heads - (is_v ? p.cache.kv_heads : 0), is_v);
 #pragma unroll
-    for (int c = 0; c < most_pairs; ++c)
+    for (int c = 0; c < most_pairs; c += 2)
       if (const int i = element(c); i < half) {
-        x[i] = a[c];
-        x[half + i] = b[c];
+        store(x, i, half, {a[c], a[c + 1]});
+        store(x + half, i, half, {b[c], b[c + 1]});
       }
   }
 
-  TROUPE_DEVICE static int element(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }
+  TROUPE_DEVICE static int element(int c) {
+    return c / 2 * 2 * static_cast<int>(warp_lanes) + 2 * static_cast<int>(simt::lane()) + c % 2;
+  }
+
+  /// The lane's elements of half a head; zeros beyond it.
+  TROUPE_DEVICE static void load(const float* from, int half, float (&to)[most_pairs]) {
+#pragma unroll
+    for (int c = 0; c < most_pairs; c += 2) {
+      const int i = element(c);
+      if constexpr (Paired) {
+        const words2 both = i < half ? *reinterpret_cast<const words2*>(from + i) : words2{};
+        to[c] = simt::bits_to_float(both.x);
+        to[c + 1] = simt::bits_to_float(both.y);
+      } else {
+        to[c] = i < half ? from[i] : 0;
+        to[c + 1] = i + 1 < half ? from[i + 1] : 0;
+      }
+    }
+  }
+
+  /// Stores elements i and i + 1 of half a head.
+  template <class T>
+  TROUPE_DEVICE static void store(T* to, int i, int half, const T (&x)[2]) {
+    struct alignas(2 * sizeof(T)) both {
+      T first, second;
+    };
+    if constexpr (Paired) {
+      *reinterpret_cast<both*>(to + i) = {x[0], x[1]};
+    } else {
+      to[i] = x[0];
+      if (i + 1 < half)
+        to[i + 1] = x[1];
+    }
+  }
 
   TROUPE_DEVICE void rotate(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm, int position) const {
     const int dim = p.cache.head_dim, half = dim / 2;
@@ -73,27 +133,40 @@ struct rope_kernel {
                           bool is_v) const {
     const auto to = p.cache.head(p.tables[place.first_block + place.position / block_tokens], head);
     const int token = place.position % block_tokens, half = p.cache.head_dim / 2;
-    float largest = 0;
 #pragma unroll
     for (int c = 0; c < most_pairs; ++c) {
       a[c] = finite(a[c]);
       b[c] = finite(b[c]);
-      largest = simt::larger(largest, simt::larger(simt::larger(a[c], -a[c]), simt::larger(b[c], -b[c])));
     }
     float inverse = 0;
-    if (is_scaled(p.cache.type)) {
-      largest = simt::warp_max(largest);
-      const float most = largest_code(p.cache.type);
-      const bool nothing = largest < 0x1p-100f; // the inverse would overflow
-      inverse = nothing ? 0 : simt::divide(most, largest);
-      if (simt::lane() == 0)
-        to.scales()[(is_v ? block_tokens : 0) + token] = nothing ? 0 : simt::divide(largest, most);
-    }
+    if constexpr (Cell::largest > 0) {
+      float largest = 0;
 #pragma unroll
-    for (int c = 0; c < most_pairs; ++c)
+      for (int c = 0; c < most_pairs; ++c)
+        largest = simt::larger(largest, simt::larger(simt::larger(a[c], -a[c]), simt::larger(b[c], -b[c])));
+      largest = simt::warp_max(largest);
+      const bool nothing = largest < 0x1p-100f; // the inverse would overflow
+      inverse = nothing ? 0 : simt::divide(Cell::largest, largest);
+      if (simt::lane() == 0)
+        to.scales()[(is_v ? block_tokens : 0) + token] = nothing ? 0 : simt::divide(largest, Cell::largest);
+    }
+    auto* data = reinterpret_cast<stored*>(to.data);
+#pragma unroll
+    for (int c = 0; c < most_pairs; c += 2)
       if (const int i = element(c); i < half) {
-        store_cell(to.data, p.cache.type, is_v ? to.value(token, i) : to.key(token, i), a[c], inverse);
-        store_cell(to.data, p.cache.type, is_v ? to.value(token, half + i) : to.key(token, half + i), b[c], inverse);
+        const stored first[2] = {Cell::code(a[c], inverse), Cell::code(a[c + 1], inverse)};
+        const stored second[2] = {Cell::code(b[c], inverse), Cell::code(b[c + 1], inverse)};
+        if (!is_v) {
+          store(data + to.key(token, 0), i, half, first);
+          store(data + to.key(token, half), i, half, second);
+        } else { // transposed: neighbours lie 16 tokens apart
+#pragma unroll
+          for (int n = 0; n < 2; ++n)
+            if (i + n < half) {
+              data[to.value(token, i + n)] = first[n];
+              data[to.value(token, half + i + n)] = second[n];
+            }
+        }
       }
   }
 
@@ -104,12 +177,30 @@ struct rope_kernel {
   }
 };
 
+template <class Cell, bool Paired>
+void start(const stream& on, const rope_params& params) {
+  using kernel = rope_kernel<Cell, Paired>;
+  const int heads = params.heads + 2 * params.cache.kv_heads;
+  const auto blocks = static_cast<unsigned>(ceil_div(heads, kernel::warps));
+  launch(on, {static_cast<unsigned>(params.rows), blocks}, 0, kernel{params});
+}
+
+template <class Cell>
+void start(const stream& on, const rope_params& params) {
+  const bool paired = params.cache.head_dim % 4 == 0 && params.stride % 2 == 0 &&
+    reinterpret_cast<std::uintptr_t>(params.qkv) % 8 == 0;
+  paired ? start<Cell, true>(on, params) : start<Cell, false>(on, params);
+}
+
 } // namespace
 
 void rope_write_kv(const stream& on, const rope_params& params) {
-  const int heads = params.heads + 2 * params.cache.kv_heads;
-  const auto blocks = static_cast<unsigned>(ceil_div(heads, rope_kernel::warps));
-  launch(on, {static_cast<unsigned>(params.rows), blocks}, 0, rope_kernel{params});
+  switch (params.cache.type) {
+    case kv_type::f32: return start<float_cell>(on, params);
+    case kv_type::bf16: return start<bf16_cell>(on, params);
+    case kv_type::int8: return start<int8_cell>(on, params);
+    case kv_type::fp8: return start<fp8_cell>(on, params);
+  }
 }
 
 } // namespace troupe::kernels::cuda

@@ -15,7 +15,7 @@ constexpr float largest_float = 3.4028234663852886e38f;
 
 /// A block's shared memory.
 struct sampling_shared {
-  std::uint64_t bins[bin_count];
+  std::uint32_t low[bin_count], high[bin_count]; // halves of the bins' sums
   std::uint64_t warps[block_warps];
   std::uint64_t top[most_top_logprobs]; // order, then the complement of the id
   std::uint32_t top_count;
@@ -24,6 +24,19 @@ struct sampling_shared {
 TROUPE_DEVICE sampling_shared& shared() { return *reinterpret_cast<sampling_shared*>(simt::shared()); }
 
 TROUPE_DEVICE std::uint64_t sum_of_block(std::uint64_t value) { return simt::block_sum(value, shared().warps); }
+
+// Shared memory adds 32 bits in one instruction; 64 bits would be a loop of compare-and-swap, in which the few bins that
+// most logits fall into hold up whole warps.
+TROUPE_DEVICE void add_to_bin(std::uint32_t bin, std::uint32_t amount) { simt::atomic_add(&shared().low[bin], amount); }
+TROUPE_DEVICE void add_to_bin(std::uint32_t bin, std::uint64_t amount) {
+  const auto low = static_cast<std::uint32_t>(amount);
+  const bool carries = simt::atomic_add(&shared().low[bin], low) > ~low;
+  if (const std::uint32_t high = static_cast<std::uint32_t>(amount >> 32) + carries; high != 0)
+    simt::atomic_add(&shared().high[bin], high);
+}
+TROUPE_DEVICE std::uint64_t sum_of_bin(std::int32_t bin) {
+  return std::uint64_t(shared().high[bin]) << 32 | shared().low[bin];
+}
 
 /// The index at which the running sum of amount(0), amount(1), ... first exceeds `mark`, which must be less than the
 /// total. `mark` becomes the offset into that amount. Every warp sums a part of the range; the part in which the sum
@@ -107,25 +120,24 @@ struct candidate_row {
   }
 
   /// The order of the logit at which the running sum of amounts, by descending logits, exceeds `mark`. `mark` becomes
-  /// the offset into the amounts of equal logits.
+  /// the offset into the amounts of equal logits. Amounts are 64 bits wide, or 32 if their sum is.
   template <class Amount>
   TROUPE_DEVICE std::uint32_t order_at(const Amount& amount, std::uint64_t& mark) const {
     std::uint32_t prefix = 0, known = 0;
     for (int shift = 32 - digit_bits; known != ~0u; shift = shift < digit_bits ? 0 : shift - digit_bits) {
       for (unsigned i = simt::thread(); i < bin_count; i += block_threads)
-        shared().bins[i] = 0;
+        shared().low[i] = shared().high[i] = 0;
       simt::sync_block();
       for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < vocab; i += block_threads) {
         const std::uint32_t order = order_of(at(i));
         if ((order & known) != prefix)
           continue;
-        const std::uint64_t mine = amount(i);
-        if (mine != 0)
-          simt::atomic_add(&shared().bins[order >> shift & (bin_count - 1)], mine);
+        if (const auto mine = amount(i); mine != 0)
+          add_to_bin(order >> shift & (bin_count - 1), mine);
       }
       simt::sync_block();
       const std::int32_t from_top = find(
-        bin_count, [](std::int32_t i) { return shared().bins[bin_count - 1 - i]; }, mark);
+        bin_count, [](std::int32_t i) { return sum_of_bin(bin_count - 1 - i); }, mark);
       prefix |= static_cast<std::uint32_t>(bin_count - 1 - from_top) << shift;
       known = ~0u << shift;
       simt::sync_block();
@@ -137,7 +149,7 @@ struct candidate_row {
     if (k <= 0 || k >= vocab)
       return;
     std::uint64_t mark = static_cast<std::uint64_t>(k) - 1;
-    least = order_at([](std::int32_t) { return std::uint64_t(1); }, mark);
+    least = order_at([](std::int32_t) { return std::uint32_t(1); }, mark);
   }
 
   TROUPE_DEVICE void keep_top_p(std::uint64_t p) {
@@ -268,7 +280,7 @@ struct sample_kernel {
     if (wanted == 0)
       return;
     std::uint64_t mark = static_cast<std::uint64_t>(wanted) - 1;
-    const std::uint32_t least = tokens.order_at([](std::int32_t) { return std::uint64_t(1); }, mark);
+    const std::uint32_t least = tokens.order_at([](std::int32_t) { return std::uint32_t(1); }, mark);
     const std::int32_t last = find(
       p.vocab, [&](std::int32_t i) { return std::uint64_t(order_of(tokens.at(i)) == least); }, mark);
     for (std::int32_t i = static_cast<std::int32_t>(simt::thread()); i < p.vocab; i += block_threads) {

@@ -18,6 +18,7 @@ template <class T>
 TROUPE_DEVICE T larger(T a, T b) {
   return a > b ? a : b;
 }
+TROUPE_DEVICE float larger(float a, float b) { return maximum(a, b); }
 
 /// The sum over the warp, added in the same order in every lane.
 template <class T>

@@ -10,8 +10,18 @@ namespace troupe::kernels::cuda::native {
 /// Dynamic shared memory of a block that needs no opt-in.
 inline constexpr std::size_t default_shared_bytes = 48 << 10;
 
+/// Blocks of a kernel that a multiprocessor's registers must allow.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::threads) run_kernel(const __grid_constant__ Kernel kernel) {
+constexpr unsigned least_blocks() {
+  if constexpr (requires { Kernel::least_blocks; })
+    return Kernel::least_blocks;
+  else
+    return 1;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>())
+  run_kernel(const __grid_constant__ Kernel kernel) {
   kernel();
 }
 

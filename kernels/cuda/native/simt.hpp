@@ -21,6 +21,9 @@ TROUPE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
+/// Whether `holds` in any lane of the warp.
+TROUPE_DEVICE bool any(bool holds) { return __any_sync(0xffffffffu, holds) != 0; }
+
 /// The block's dynamic shared memory, aligned to 16 bytes.
 TROUPE_DEVICE unsigned char* shared() {
   extern __shared__ __align__(16) unsigned char troupe_shared[];
@@ -64,6 +67,14 @@ TROUPE_DEVICE void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// d = a * b: mma from zero.
+TROUPE_DEVICE void product(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%10, %10, %10, %10};"
+               : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+
 // Each rounds once: never contracted into a fused operation.
 TROUPE_DEVICE float mul(float a, float b) { return __fmul_rn(a, b); }
 TROUPE_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
@@ -75,9 +86,21 @@ TROUPE_DEVICE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c)
 TROUPE_DEVICE std::uint64_t round_to_integer(float x) { return __float2ull_rn(x); }
 
 TROUPE_DEVICE float exp(float x) { return expf(x); }
+/// 2^x with an error of 2^-22 of it, one instruction. Results below 2^-126 are zero.
+TROUPE_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+/// The larger of two numbers, in one instruction; of a number and NaN, the number.
+TROUPE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 TROUPE_DEVICE float inverse_sqrt(float x) { return 1 / sqrtf(x); }
 TROUPE_DEVICE float bits_to_float(std::uint32_t bits) { return __uint_as_float(bits); }
 TROUPE_DEVICE std::uint32_t float_to_bits(float x) { return __float_as_uint(x); }
+/// Byte i of the result is byte `selector >> 4 * i & 7` of a, then b.
+TROUPE_DEVICE std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+  return __byte_perm(a, b, selector);
+}
 TROUPE_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) { return __umul64hi(a, b); }
 TROUPE_DEVICE float infinity() { return __int_as_float(0x7f800000); }
 TROUPE_DEVICE float f16_to_float(std::uint16_t h) { return __half2float(__ushort_as_half(h)); }

@@ -111,3 +111,19 @@ TEST_CASE("memory that is not there is refused in one sentence") {
     CHECK(f.what_failed().message == "a batch of 3 needs 2.0 MiB for its steps, but only 1.0 MiB are available");
   }
 }
+
+TEST_CASE(
+  "steps have as many rows as take an eighth of what weights leave, and as the cache that was asked for allows") {
+  engine_options o;
+  o.max_sequences = 64;
+  const auto need_of = [](int rows) { return memory_estimate{100 * mib, rows * mib, 0, 1 * mib}; };
+  const auto rows = [&](int most, std::size_t available) { return plan_step_rows(most, o, need_of, available); };
+  CHECK(rows(8192 + 64, (100 + 8 * 8256) * mib) == 8192 + 64);
+  CHECK(rows(8192 + 64, (100 + 8 * 8256) * mib - 1) == 4096 + 64);
+  CHECK(rows(8192 + 64, 50 * mib) == 1024 + 64); // not even the weights fit: plan_memory says so
+  CHECK(rows(256 + 64, 50 * mib) == 256 + 64);
+  o.kv_cache_bytes = 8 * 8256 * mib - 4200 * mib;
+  CHECK(rows(8192 + 64, (100 + 8 * 8256) * mib) == 4096 + 64);
+  o.kv_cache_bytes = 100000 * mib; // plan_memory refuses it
+  CHECK(rows(8192 + 64, (100 + 8 * 8256) * mib) == 1024 + 64);
+}

@@ -37,6 +37,8 @@ struct attention_params {
   dtype out_type = dtype::f32; // or bf16
   std::size_t out_stride = 0;
   int heads = 0;
+  /// Of scores, positive, times log2(e): exponentials are powers of two (exponent()). The m of a state is such an
+  /// exponent.
   float scale = 1;
   int window = 0;
   /// States made on tensor cores use `maximum` instead of their largest score, so that sums need no rescaling
@@ -44,6 +46,7 @@ struct attention_params {
   /// its states merge.
   bool unified = false;
   float maximum = 0;
+  bool aligned = false; // rows of q start at multiples of 16 bytes, rows of `out` at multiples of two elements
   layer_cache cache;
   // Device memory:
   const attention_row* rows = nullptr;
@@ -52,6 +55,9 @@ struct attention_params {
   const row_place* places = nullptr; // [rows]
   float* states = nullptr;           // [slots][heads][state_floats(head_dim)]
 };
+
+/// The exponent to base two of e^x.
+constexpr float exponent(float x) { return x * 1.44269504f; }
 
 /// o, then m and l, padded to 16 bytes.
 TROUPE_DEVICE constexpr int state_floats(int head_dim) { return (head_dim + 2 + 3) / 4 * 4; }

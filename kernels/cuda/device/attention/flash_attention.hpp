@@ -17,14 +17,16 @@ struct flash_attention_kernel {
   static constexpr unsigned threads = warps * warp_lanes;
   static constexpr int stage_blocks = Dim <= 192 ? 2 : 1, stage_tokens = stage_blocks * block_tokens;
   using part = tensor_attention<Cells, Dim, tiles, stage_blocks>;
-  static constexpr int row_bytes = Dim * Cells::bytes, value_bytes = block_tokens * row_bytes;
-  static constexpr int head_bytes = 2 * value_bytes + (Cells::scaled ? 2 * block_tokens * int(sizeof(float)) : 0);
+  static constexpr int row_bytes = Dim * Cells::bytes;
   /// If all rows of K would start in the same bank, odd rows start with their second 64 bytes.
   static constexpr unsigned swizzle = row_bytes % 128 == 0 ? 64 : 0;
-  static constexpr std::size_t stage_bytes = std::size_t(stage_blocks) * head_bytes;
-  static constexpr std::size_t query_bytes = std::size_t(flash_tile) * part::q_stride * 2;
+  static constexpr std::size_t stage_bytes = std::size_t(stage_blocks) * part::head_bytes;
+  static constexpr std::size_t query_bytes = flash_tile / 16 * part::query_bytes;
   static constexpr std::size_t shared_bytes = query_bytes + 2 * stage_bytes;
   static_assert(query_bytes % 16 == 0 && stage_bytes % 16 == 0);
+  /// What scores may exceed the number by that exponents are relative to, as an exponent of two, before sums are scaled
+  /// down (FlashAttention-4): most stages then leave them alone.
+  static constexpr float slack = 8;
   attention_params p;
   const attention_work* works;
 
@@ -35,25 +37,27 @@ struct flash_attention_kernel {
     const int end = p.rows[warp.row_of(work.count - 1)].position + 1; // context of the last query
     const int least = p.rows[warp.row_of(0)].position + 1;            // context of the first
     const int begin = p.window > 0 ? at_least(0, least - p.window) / stage_tokens * stage_tokens : 0;
-    load(work, warp.kv_head, begin, end);
-    auto* q = reinterpret_cast<std::uint16_t*>(simt::shared());
-    warp.stage_queries(q, flash_tile);
+    std::int32_t blocks[stage_blocks] = {}; // of the stage that is copied next, read a stage ahead
+    read_table(blocks, work, begin, end);
+    load(blocks, warp.kv_head, begin, end);
+    read_table(blocks, work, begin + stage_tokens, end);
 
     const int first = static_cast<int>(simt::warp()) * warp_queries;
-    q += first * part::q_stride;
-    int ends[tiles][2], warp_end = 0, warp_begin = end;
+    unsigned char* q = simt::shared() + first / 16 * part::query_bytes;
+#pragma unroll
+    for (int i = 0; i < tiles; ++i)
+      warp.stage_queries(q + i * part::query_bytes, first + 16 * i, 0, 1);
+    int ends[tiles][2]; // contexts of the lane's rows
 #pragma unroll
     for (int i = 0; i < tiles; ++i)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int32_t row = warp.row_of(query_of(first, i, half));
-        ends[i][half] = row < 0 ? 0 : p.rows[row].position + 1;
-      }
-    if (first < work.count) {
-      warp_end = p.rows[warp.row_of(at_most(work.count, first + warp_queries) - 1)].position + 1;
-      const int warp_least = p.rows[warp.row_of(first)].position + 1;
-      warp_begin = p.window > 0 ? warp_least - p.window : 0;
-    }
+      for (int half = 0; half < 2; ++half)
+        ends[i][half] = p.rows[warp.row_of(query_of(first, i, half))].position + 1;
+    // The warp's first and last contexts, the latter 0 if it has no queries.
+    const int warp_least = p.rows[warp.row_of(first)].position + 1;
+    const int warp_end = first < work.count ? p.rows[warp.row_of(first + warp_queries - 1)].position + 1 : 0;
+    const int unseen = p.window > 0 ? warp_least - p.window : 0; // tokens before this no row sees,
+    const int all_see = p.window > 0 ? warp_end - p.window : 0;  // and from this on all rows see
 
     float o[tiles][part::dims][4] = {}, m[tiles][2], l[tiles][2] = {};
 #pragma unroll
@@ -62,16 +66,20 @@ struct flash_attention_kernel {
     for (int start = begin; start < end; start += stage_tokens) {
       simt::wait_for_copies();
       simt::sync_block(); // this stage is complete, and the one before is no longer used
-      if (start + stage_tokens < end)
-        load(work, warp.kv_head, start + stage_tokens, end);
-      if (start < warp_end && start + stage_tokens > warp_begin)
-        attend(warp, q, stage(start), start, warp_end, ends, o, m, l);
+      if (start + stage_tokens < end) {
+        load(blocks, warp.kv_head, start + stage_tokens, end);
+        read_table(blocks, work, start + 2 * stage_tokens, end);
+      }
+      if (start >= all_see && start + stage_tokens <= warp_least && warp_end > 0)
+        attend<true>(warp, q, start, warp_end, ends, o, m, l);
+      else if (start < warp_end && start + stage_tokens > unseen)
+        attend<false>(warp, q, start, warp_end, ends, o, m, l);
     }
 #pragma unroll
     for (int i = 0; i < tiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        store(warp, query_of(first, i, half), half, o[i], l[i][half]);
+        store(warp, query_of(first, i, half), half, o[i], part::row_sum(l[i][half]));
   }
 
   TROUPE_DEVICE static int query_of(int first, int tile, int half) {
@@ -83,56 +91,85 @@ struct flash_attention_kernel {
     return simt::shared() + query_bytes + start / stage_tokens % 2 * stage_bytes;
   }
 
+  /// Reads the block table for the stage that begins with token `start`.
+  TROUPE_DEVICE void read_table(std::int32_t (&blocks)[stage_blocks], const attention_work& work, int start,
+                                int end) const {
+#pragma unroll
+    for (int b = 0; b < stage_blocks; ++b)
+      if (start + b * block_tokens < end)
+        blocks[b] = p.tables[work.table + start / block_tokens + b];
+  }
+
   /// Starts copying the stage that begins with token `start`, except blocks from token `end` on.
-  TROUPE_DEVICE void load(const attention_work& work, int kv_head, int start, int end) const {
-    constexpr int chunks = head_bytes / 16, row_chunks = row_bytes / 16;
-    const std::int32_t* blocks = p.tables + work.table + start / block_tokens;
-    const int count = at_most(ceil_div(end - start, block_tokens), stage_blocks);
-#pragma unroll 1 // unrolled, the components of addresses would occupy registers
-    for (int i = static_cast<int>(simt::thread()); i < count * chunks; i += static_cast<int>(threads)) {
-      const int block = i / chunks, chunk = i % chunks;
-      const bool odd = chunk < value_bytes / 16 && chunk / row_chunks % 2 == 1;
-      simt::copy_async(stage(start) + block * head_bytes + (chunk * 16 ^ (odd ? swizzle : 0)),
-                       p.cache.head(blocks[block], kv_head).data + chunk * 16);
+  TROUPE_DEVICE void load(const std::int32_t (&blocks)[stage_blocks], int kv_head, int start, int end) const {
+    constexpr unsigned row_chunks = row_bytes / 16, key_chunks = part::key_bytes / 16, chunks = part::head_bytes / 16;
+    // A thread's chunks of K are all in odd rows or all in even ones.
+    static_assert(swizzle == 0 || (key_chunks % threads == 0 && threads % (2 * row_chunks) == 0));
+    const unsigned at = 16 * simt::thread(), key_at = at ^ simt::thread() / row_chunks % 2 * swizzle;
+#pragma unroll
+    for (int b = 0; b < stage_blocks; ++b) {
+      if (start + b * block_tokens >= end)
+        return;
+      unsigned char* to = stage(start) + b * part::head_bytes;
+      const unsigned char* from = part::head(p.cache, blocks[b], kv_head).data + at;
+#pragma unroll
+      for (unsigned chunk = 0; chunk < chunks; chunk += threads)
+        if (chunk + threads <= chunks || simt::thread() < chunks - chunk)
+          simt::copy_async(to + (chunk < key_chunks ? key_at : at) + 16 * chunk, from + 16 * chunk);
     }
   }
 
-  /// Attends to the stage that begins with token `from`.
-  TROUPE_DEVICE void attend(const part& warp, const std::uint16_t* q, unsigned char* data, int from, int warp_end,
+  /// Attends to the stage that begins with token `start`. `Whole`: all rows see all its tokens.
+  template <bool Whole>
+  TROUPE_DEVICE void attend(const part& warp, const unsigned char* q, int start, int warp_end,
                             const int (&ends)[tiles][2], float (&o)[tiles][part::dims][4], float (&m)[tiles][2],
                             float (&l)[tiles][2]) const {
-    const auto heads = [&](int b) { return head_block{data + b * head_bytes, Dim}; };
-    float scores[tiles][part::columns][4];
+    unsigned char* data = stage(start);
+    const auto heads = [&](int b) { return head_block{data + b * part::head_bytes, Dim}; };
+    float scores[tiles][part::columns][4], next[tiles][2];
     warp.score(q, heads, swizzle, scores);
+    bool grown = false;
 #pragma unroll
     for (int i = 0; i < tiles; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int least = p.window > 0 ? ends[i][half] - p.window - from : 0;
-        const float highest = simt::larger(m[i][half],
-                                           part::row_max(warp.limit(scores[i], half, least, ends[i][half] - from)));
-        const float keep = highest == -simt::infinity() ? 1 : simt::exp(m[i][half] - highest);
-        l[i][half] = simt::fused(l[i][half], keep, warp.exponentiate(scores[i], half, highest));
-        m[i][half] = highest;
-#pragma unroll
-        for (int d = 0; d < part::dims; ++d) {
-          o[i][d][2 * half] *= keep;
-          o[i][d][2 * half + 1] *= keep;
-        }
+        if constexpr (!Whole)
+          part::mask(scores[i], half, p.window > 0 ? ends[i][half] - p.window - start : 0, ends[i][half] - start);
+        const float highest = part::row_max(scores[i], half) * p.scale;
+        next[i][half] = highest > m[i][half] + slack ? highest : m[i][half];
+        grown |= next[i][half] != m[i][half];
       }
-    warp.add_values(heads, 0, at_most(warp_end - from, stage_tokens), scores, o);
+    if (simt::any(grown))
+#pragma unroll
+      for (int i = 0; i < tiles; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float keep = simt::exp2(m[i][half] - part::base(next[i][half]));
+          m[i][half] = next[i][half];
+          l[i][half] *= keep;
+#pragma unroll
+          for (int d = 0; d < part::dims; ++d) {
+            o[i][d][2 * half] *= keep;
+            o[i][d][2 * half + 1] *= keep;
+          }
+        }
+#pragma unroll
+    for (int i = 0; i < tiles; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        l[i][half] += warp.exponentiate(scores[i], half, part::base(m[i][half]));
+    warp.template add_values<Whole>(heads, 0, at_most(warp_end - start, stage_tokens), scores, o);
   }
 
   TROUPE_DEVICE void store(const part& warp, int query, int half, const float (&o)[part::dims][4], float l) const {
-    const std::int32_t row = warp.row_of(query);
-    if (row < 0)
+    if (query >= warp.work.count)
       return;
-    const std::size_t at = row * p.out_stride + std::size_t(warp.head_of(query)) * Dim + 2 * part::thread_lane();
+    const std::size_t at = warp.row_of(query) * p.out_stride + std::size_t(warp.head_of(query)) * Dim +
+      2 * part::thread_lane();
     const float inverse = 1 / l;
 #pragma unroll
     for (int d = 0; d < part::dims; ++d)
-      for (int i = 0; i < 2; ++i)
-        store_float(p.out, p.out_type, at + 8 * d + i, o[d][2 * half + i] * inverse);
+      store_pair(p.out, p.out_type, at + 8 * d, o[d][2 * half] * inverse, o[d][2 * half + 1] * inverse, p.aligned);
   }
 };
 

@@ -14,6 +14,7 @@ struct merge_kernel {
   static constexpr const char* name = "merge of attention";
   static constexpr unsigned threads = 128;
   static constexpr unsigned warps = threads / warp_lanes;
+  static constexpr unsigned least_blocks = 3;
   static constexpr int batch = 64 / Columns; // states in registers
   attention_params p;
   std::int32_t first;
@@ -38,19 +39,16 @@ struct merge_kernel {
       partial states[batch];
 #pragma unroll
       for (int j = 0; j < batch; ++j)
-        if (i + j < partitions)
-          load(states[j], row.slot + i + j, head);
-#pragma unroll
-      for (int j = 0; j < batch; ++j)
-        if (i + j < partitions)
-          fold(sum, states[j], i + j == 0);
+        load(states[j], row.slot + at_most(i + j, partitions - 1), head);
+      fold(sum, states, partitions - i);
     }
     if (p.unified && !(sum.l > least_sum && sum.l < largest_sum))
       sum = attend(row, index, head);
+    const float inverse = 1 / sum.l;
     for (int c = 0; c < Columns; ++c)
       if (column(c) < p.cache.head_dim)
         store_float(p.out, p.out_type, index * p.out_stride + std::size_t(head) * p.cache.head_dim + column(c),
-                    sum.o[c] / sum.l);
+                    sum.o[c] * inverse);
   }
 
   TROUPE_DEVICE static int column(int c) { return c * static_cast<int>(warp_lanes) + static_cast<int>(simt::lane()); }
@@ -64,21 +62,24 @@ struct merge_kernel {
     to.l = state[dim + 1];
   }
 
-  TROUPE_DEVICE void fold(partial& sum, const partial& next, bool is_first) const {
-    if (is_first) {
-      sum = next;
-      return;
-    }
-    float keep = 1, add = 1;
-    if (!p.unified) {
-      const float highest = simt::larger(sum.m, next.m);
-      keep = simt::exp(sum.m - highest);
-      add = simt::exp(next.m - highest);
-      sum.m = highest;
-    }
-    sum.l = simt::fused(next.l, add, simt::mul(sum.l, keep));
+  /// Adds `count` states, at most a batch. What rows share of a batch depends on their own partitions only.
+  TROUPE_DEVICE void fold(partial& sum, const partial (&states)[batch], int count) const {
+    float highest = sum.m;
+#pragma unroll
+    for (int j = 0; j < batch; ++j)
+      highest = simt::larger(highest, states[j].m);
+    const float base = highest == -simt::infinity() ? 0 : highest, keep = simt::exp2(sum.m - base);
+    sum.m = highest;
+    sum.l *= keep;
     for (int c = 0; c < Columns; ++c)
-      sum.o[c] = simt::fused(next.o[c], add, simt::mul(sum.o[c], keep));
+      sum.o[c] *= keep;
+#pragma unroll
+    for (int j = 0; j < batch; ++j) {
+      const float share = j < count ? simt::exp2(states[j].m - base) : 0;
+      sum.l = simt::fused(states[j].l, share, sum.l);
+      for (int c = 0; c < Columns; ++c)
+        sum.o[c] = simt::fused(states[j].o[c], share, sum.o[c]);
+    }
   }
 
   // A unified maximum does not suit a row whose sum of exponentials is outside these: its precision is lost.
@@ -111,7 +112,7 @@ struct merge_kernel {
         value_scale = block.scales()[block_tokens + token];
       }
       const float highest = simt::larger(sum.m, score);
-      const float keep = simt::exp(sum.m - highest), weight = simt::exp(score - highest);
+      const float keep = simt::exp2(sum.m - highest), weight = simt::exp2(score - highest);
       sum.m = highest;
       sum.l = simt::fused(sum.l, keep, weight);
       for (int c = 0; c < Columns; ++c)

@@ -51,7 +51,7 @@ struct plain_attention_kernel {
     highest = simt::block_max(highest, scratch);
     float sum = 0;
     for (int t = from + thread; t < to; t += threads) {
-      const float weight = simt::exp(weights[t] - highest);
+      const float weight = simt::exp2(weights[t] - highest);
       sum += weight;
       weights[t] = weight;
       if (is_scaled(p.cache.type)) // V's scale is applied to the weight

@@ -18,15 +18,16 @@ template <class Cells, int Dim, int Tiles>
 struct split_attention_kernel {
   static constexpr const char* name = "split attention";
   static constexpr unsigned threads = most_warps * warp_lanes;
+  static constexpr unsigned least_blocks = Dim <= 128 ? 4 / Tiles : 3;
   static constexpr int queries = 16 * Tiles;
   static_assert(queries <= static_cast<int>(warp_lanes));
   /// Dimensions of o that are computed and merged at a time. More fit neither registers nor shared memory.
   static constexpr int pass_dims = Dim <= 128 ? Dim : Dim / 2, eights = pass_dims / 8;
-  static_assert(pass_dims % 8 == 0);
+  static_assert(pass_dims % 8 == 0 && pass_dims <= 4 * static_cast<int>(warp_lanes));
   static constexpr int o_stride = pass_dims + 4;
   using part = tensor_attention<Cells, Dim, Tiles, warp_blocks>;
   static constexpr std::size_t state_bytes = std::size_t(most_warps) * queries * (o_stride + 2) * sizeof(float);
-  static constexpr std::size_t query_bytes = std::size_t(queries) * part::q_stride * 2;
+  static constexpr std::size_t query_bytes = Tiles * part::query_bytes;
   static constexpr std::size_t shared_bytes = state_bytes > query_bytes ? state_bytes : query_bytes;
   attention_params p;
   const attention_work* works;
@@ -40,46 +41,46 @@ struct split_attention_kernel {
     if (work.count <= 0)
       return;
     const part warp{p, work, static_cast<int>(simt::block_y())};
-    auto* q = reinterpret_cast<std::uint16_t*>(simt::shared());
-    warp.stage_queries(q, queries);
+    unsigned char* q = simt::shared();
+#pragma unroll
+    for (int i = 0; i < Tiles; ++i)
+      warp.stage_queries(q + i * part::query_bytes, 16 * i, static_cast<int>(simt::warp()), most_warps);
     simt::sync_block();
 
     const int quarter = static_cast<int>(simt::warp());
     const int start = work.partition * partition_tokens + quarter * warp_tokens;
-    int from[Tiles][2], to[Tiles][2];
+    int ends[Tiles][2]; // contexts of the lane's rows, from `start` on
     for (int i = 0; i < Tiles; ++i)
-      for (int half = 0; half < 2; ++half) {
-        const std::int32_t row = warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()));
-        const int end = row < 0 ? 0 : p.rows[row].position + 1;
-        from[i][half] = p.window > 0 ? end - p.window - start : 0;
-        to[i][half] = end - start;
-      }
-    // A tile has at most as many queries as a warp has lanes.
-    const std::int32_t mine = warp.row_of(static_cast<int>(simt::lane()));
-    const int last = at_most(simt::warp_max(mine < 0 ? 0 : p.rows[mine].position + 1 - start), warp_tokens);
+      for (int half = 0; half < 2; ++half)
+        ends[i][half] = p.rows[warp.row_of(16 * i + 8 * half + static_cast<int>(part::group_lane()))].position + 1 -
+          start;
+    const int mine = p.rows[warp.row_of(static_cast<int>(simt::lane()))].position + 1 - start;
+    const int last = at_most(simt::warp_max(mine), warp_tokens);
+    const bool whole = p.window == 0 && -simt::warp_max(-mine) >= warp_tokens; // all rows see all tokens
 
     float scores[Tiles][part::columns][4] = {}, m[Tiles][2], l[Tiles][2] = {};
     for (int i = 0; i < Tiles; ++i)
       m[i][0] = m[i][1] = -simt::infinity();
     const std::int32_t* blocks = p.tables + work.table + quarter * warp_blocks;
     const int count = ceil_div(last, block_tokens); // of blocks with visible tokens
-    const auto heads = [&](int b) { return p.cache.head(blocks[b < count ? b : 0], warp.kv_head); };
+    const auto heads = [&](int b) { return part::head(p.cache, blocks[b < count ? b : 0], warp.kv_head); };
     if (last > 0) {
       warp.score(q, heads, 0, scores);
 #pragma unroll
       for (int i = 0; i < Tiles; ++i)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float highest = warp.limit(scores[i], half, from[i][half], to[i][half]);
-          m[i][half] = p.unified ? p.maximum : part::row_max(highest);
-          l[i][half] = warp.exponentiate(scores[i], half, m[i][half]);
+          if (!whole)
+            part::mask(scores[i], half, p.window > 0 ? ends[i][half] - p.window : 0, ends[i][half]);
+          m[i][half] = p.unified ? p.maximum : part::row_max(scores[i], half) * p.scale;
+          l[i][half] = part::row_sum(warp.exponentiate(scores[i], half, part::base(m[i][half])));
         }
     }
 #pragma unroll 1
     for (int first = 0; first < Dim; first += pass_dims) {
       float o[Tiles][eights][4] = {};
       if (last > 0)
-        warp.add_values(heads, first, last, scores, o);
+        warp.template add_values<false>(heads, first, last, scores, o);
       simt::sync_block(); // states replace q, or those of the pass before, in shared memory
       keep(o, m, l);
       simt::sync_block();
@@ -116,28 +117,36 @@ struct split_attention_kernel {
       }
   }
 
-  /// Merges pass_dims dimensions of the quarters, from `first` on.
+  /// Merges pass_dims dimensions of the quarters, from `first` on: a warp each query, a lane four dimensions.
   TROUPE_DEVICE void merge(const part& tile, int first) const {
-    for (int i = static_cast<int>(simt::thread()); i < tile.work.count * pass_dims; i += threads) {
-      const int query = i / pass_dims, d = i % pass_dims;
-      const std::int32_t index = tile.row_of(query);
-      const attention_row row = p.rows[index];
+    for (int query = static_cast<int>(simt::warp()); query < tile.work.count; query += most_warps) {
+      const attention_row row = p.rows[tile.row_of(query)];
       if (tile.work.partition < row.first_partition || tile.work.partition > row.position / partition_tokens)
         continue; // the row does not see this partition
-      float o = 0, l = 0, m = -simt::infinity();
+      float share[most_warps], m = m_of(0, query)[0], l = 0;
+#pragma unroll
+      for (int w = 1; w < most_warps; ++w)
+        m = simt::larger(m, m_of(w, query)[0]);
+#pragma unroll
       for (int w = 0; w < most_warps; ++w) {
-        const float part_m = m_of(w, query)[0];
-        if (part_m == -simt::infinity())
-          continue;
-        const float highest = simt::larger(m, part_m);
-        const float keep = p.unified ? 1 : simt::exp(m - highest), add = p.unified ? 1 : simt::exp(part_m - highest);
-        o = simt::fused(o_of(w, query)[d], add, simt::mul(o, keep));
-        l = simt::fused(m_of(w, query)[1], add, simt::mul(l, keep));
-        m = highest;
+        share[w] = simt::exp2(m_of(w, query)[0] - part::base(m)); // 0 if the quarter has no tokens
+        l = simt::fused(m_of(w, query)[1], share[w], l);
       }
       const std::size_t slot = row.slot + tile.work.partition - row.first_partition;
       float* state = p.states + (slot * p.heads + tile.head_of(query)) * state_floats(Dim);
-      state[first + d] = o;
+      const int d = 4 * static_cast<int>(simt::lane());
+      if (d < pass_dims) {
+        float o[4] = {};
+#pragma unroll
+        for (int w = 0; w < most_warps; ++w) {
+          const words4 part_o = *reinterpret_cast<const words4*>(o_of(w, query) + d);
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            o[i] = simt::fused(simt::bits_to_float(word_of(part_o, i)), share[w], o[i]);
+        }
+        *reinterpret_cast<words4*>(state + first + d) = {simt::float_to_bits(o[0]), simt::float_to_bits(o[1]),
+                                                         simt::float_to_bits(o[2]), simt::float_to_bits(o[3])};
+      }
       if (first + d == 0) {
         state[Dim] = m;
         state[Dim + 1] = l;

@@ -13,13 +13,15 @@
 
 namespace troupe::kernels::cuda {
 
-// Cells: how the cache stores elements. `eight` and `four` load that many as bf16 pairs for the tensor cores; `place`
-// is the position of dimension d of q that matches the order of K's pairs.
+// Cells: how the cache stores elements. `eight` and `four` load that many as bf16 pairs for the tensor cores; `pairs`
+// are four elements of q in the order of K's pairs.
 
 struct bf16_cells {
   static constexpr int bytes = 2;
   static constexpr bool scaled = false;
-  TROUPE_DEVICE static int place(int d) { return d; }
+  TROUPE_DEVICE static words2 pairs(const float (&x)[4]) {
+    return {simt::float_to_bf16_pair(x[0], x[1]), simt::float_to_bf16_pair(x[2], x[3])};
+  }
   TROUPE_DEVICE static words4 eight(const unsigned char* from) { return *reinterpret_cast<const words4*>(from); }
   TROUPE_DEVICE static words2 four(const unsigned char* from) { return *reinterpret_cast<const words2*>(from); }
 };
@@ -28,7 +30,9 @@ template <std::uint32_t (*pair)(std::uint32_t, int)>
 struct code_cells {
   static constexpr int bytes = 1;
   static constexpr bool scaled = true;
-  TROUPE_DEVICE static int place(int d) { return (d & ~3) | (d & 1) << 1 | (d >> 1 & 1); }
+  TROUPE_DEVICE static words2 pairs(const float (&x)[4]) {
+    return {simt::float_to_bf16_pair(x[0], x[2]), simt::float_to_bf16_pair(x[1], x[3])};
+  }
   TROUPE_DEVICE static words4 eight(const unsigned char* from) {
     const words2 codes = *reinterpret_cast<const words2*>(from);
     return {pair(codes.x, 0), pair(codes.x, 1), pair(codes.y, 0), pair(codes.y, 1)};
@@ -41,19 +45,20 @@ struct code_cells {
 using int8_cells = code_cells<int8_pair>;
 using fp8_cells = code_cells<fp8_pair>;
 
-/// Shared by both kernels: `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of
+/// Shared by both kernels: a warp's `Tiles` tiles of 16 queries over `Blocks` blocks of tokens. The parameter `heads` of
 /// functions returns the head_block of block i.
 template <class Cells, int Dim, int Tiles, int Blocks>
 struct tensor_attention {
   static_assert(Dim % 16 == 0);
-  /// Stride of q in shared memory, in elements. Eight lanes read 64 bytes of two adjacent rows at a time. To avoid bank
-  /// conflicts, odd rows start half of the banks away, or have their halves of 128 bytes exchanged (offsets xor
-  /// q_swizzle).
-  static constexpr int q_stride = (Dim + 31) / 32 * 32;
-  static constexpr int q_swizzle = q_stride % 64 == 0 ? 32 : 0;
+  static constexpr int steps = Dim / 16;
+  /// q in shared memory is in the order of the first operand, 16 bytes of each lane per tile and step: rows g and g + 8
+  /// of the tile, so that it is loaded in one instruction, without bank conflicts, into the registers that it needs.
+  static constexpr std::size_t query_bytes = std::size_t(16) * Dim * 2; // of a tile
   static constexpr int dims = Dim / 8;
   static constexpr int columns = 2 * Blocks; // tiles of 8 tokens
   static constexpr int tokens = Blocks * block_tokens;
+  static constexpr int key_bytes = block_tokens * Dim * Cells::bytes; // K of a block; V as many
+  static constexpr int head_bytes = 2 * key_bytes + (Cells::scaled ? 2 * block_tokens * int(sizeof(float)) : 0);
 
   const attention_params& p;
   const attention_work& work;
@@ -62,29 +67,60 @@ struct tensor_attention {
   TROUPE_DEVICE static unsigned group_lane() { return simt::lane() / 4; }
   TROUPE_DEVICE static unsigned thread_lane() { return simt::lane() % 4; }
 
-  /// The row of a packed query; -1 beyond the tile's last query.
+  /// The row of a packed query; beyond the tile's last query that of the last.
   TROUPE_DEVICE std::int32_t row_of(int query) const {
-    return query < work.count ? p.list[work.first + (work.packed + query) / group()] : -1;
+    return p.list[work.first + (work.packed + at_most(query, work.count - 1)) / group()];
   }
   TROUPE_DEVICE int group() const { return p.heads / p.cache.kv_heads; }
   TROUPE_DEVICE int head_of(int query) const { return kv_head * group() + (work.packed + query) % group(); }
 
-  /// All threads copy q of `queries` packed queries to shared memory as bf16.
-  TROUPE_DEVICE void stage_queries(std::uint16_t* q, int queries) const {
-    for (int i = static_cast<int>(simt::thread()); i < queries * Dim; i += static_cast<int>(simt::threads())) {
-      const int query = i / Dim, d = i % Dim;
-      const std::int32_t row = row_of(query);
-      const float x = row < 0 ? 0 : p.q[row * p.q_stride + std::size_t(head_of(query)) * Dim + d];
-      q[query * q_stride + (Cells::place(d) ^ query % 2 * q_swizzle)] = simt::float_to_bf16(x);
+  TROUPE_DEVICE static head_block head(const layer_cache& cache, std::int32_t block, int kv_head) {
+    return {cache.data + (std::size_t(block) * cache.kv_heads + kv_head) * head_bytes, Dim};
+  }
+
+  /// q of a packed query.
+  TROUPE_DEVICE const float* query_at(int query) const {
+    const int last = at_most(query, work.count - 1);
+    return p.q + row_of(last) * p.q_stride + std::size_t(head_of(last)) * Dim;
+  }
+
+  /// Four elements as bf16.
+  TROUPE_DEVICE words2 four_of(const float* q) const {
+    if (!p.aligned)
+      return Cells::pairs({q[0], q[1], q[2], q[3]});
+    const words4 x = *reinterpret_cast<const words4*>(q);
+    return Cells::pairs(
+      {simt::bits_to_float(x.x), simt::bits_to_float(x.y), simt::bits_to_float(x.z), simt::bits_to_float(x.w)});
+  }
+
+  /// The warp copies q of the 16 packed queries from `first` on to `to`, the shared memory of a tile: every `every`-th
+  /// pair of steps from pair `begin` on. Lanes write what they alone read.
+  TROUPE_DEVICE void stage_queries(unsigned char* to, int first, int begin, int every) const {
+    const float* upper = query_at(first + static_cast<int>(group_lane()));
+    const float* lower = query_at(first + 8 + static_cast<int>(group_lane()));
+    auto* operands = reinterpret_cast<words4*>(to) + simt::lane();
+#pragma unroll
+    for (int pair = begin; 2 * pair < steps; pair += every) {
+      const int left = 2 * pair + 1 < steps ? 8 : 4; // dimensions of the lane
+      const int d = 32 * pair + left * static_cast<int>(thread_lane());
+      const words2 a = four_of(upper + d), b = four_of(lower + d);
+      operands[2 * pair * warp_lanes] = {a.x, b.x, a.y, b.y};
+      if (left == 8) {
+        const words2 c = four_of(upper + d + 4), e = four_of(lower + d + 4);
+        operands[(2 * pair + 1) * warp_lanes] = {c.x, e.x, c.y, e.y};
+      }
     }
   }
 
-  /// Computes scores[tile][column][4]. `swizzle`: offsets within odd rows of K are xor-ed with it, in bytes.
+  /// Computes scores[tile][column][4]. `q`: the tiles' shared memory. `swizzle`: 64 if odd rows of K start with their
+  /// second 64 bytes, else 0.
   template <class Heads>
-  TROUPE_DEVICE void score(const std::uint16_t* q, const Heads& heads, unsigned swizzle,
+  TROUPE_DEVICE void score(const unsigned char* q, const Heads& heads, unsigned swizzle,
                            float (&scores)[Tiles][columns][4]) const {
     const unsigned g = group_lane(), t = thread_lane();
-    const unsigned flip = g % 2 * swizzle, q_flip = g % 2 * q_swizzle; // the lane's rows are all odd or all even
+    // The lane's rows of K are all odd or all even. Chunks of 64 bytes at even places lie `flip` later, at odd places
+    // `flip` earlier.
+    const int flip = static_cast<int>(g % 2 * swizzle);
     const unsigned char* keys[Blocks];
     words4 scales[Blocks]; // of the lane's four tokens
 #pragma unroll
@@ -94,47 +130,45 @@ struct tensor_attention {
       if constexpr (Cells::scaled)
         scales[b] = *reinterpret_cast<const words4*>(from.scales() + 4 * t);
     }
+    const auto* operands = reinterpret_cast<const words4*>(q) + simt::lane();
+    // The first step needs no zeros to add to.
+    const auto add = [&](int step, float(&to)[4], const words4& a, std::uint32_t low, std::uint32_t high) {
+      if (step == 0)
+        simt::product(to, {a.x, a.y, a.z, a.w}, {low, high});
+      else
+        simt::mma(to, {a.x, a.y, a.z, a.w}, {low, high});
+    };
 #pragma unroll
-    for (int i = 0; i < Tiles; ++i)
-#pragma unroll
-      for (int c = 0; c < columns; ++c)
-        scores[i][c][0] = scores[i][c][1] = scores[i][c][2] = scores[i][c][3] = 0;
-#pragma unroll
-    for (int d = 0; d + 32 <= Dim; d += 32) {
-      words4 upper[Tiles], lower[Tiles];
+    for (int step = 0; step + 2 <= steps; step += 2) {
+      words4 first[Tiles], second[Tiles];
 #pragma unroll
       for (int i = 0; i < Tiles; ++i) {
-        const std::uint16_t* from = q + (16 * i + g) * q_stride + ((d + 8 * t) ^ q_flip);
-        upper[i] = *reinterpret_cast<const words4*>(from);
-        lower[i] = *reinterpret_cast<const words4*>(from + 8 * q_stride);
+        first[i] = operands[(i * steps + step) * warp_lanes];
+        second[i] = operands[(i * steps + step + 1) * warp_lanes];
       }
+      const int at = 16 * step * Cells::bytes, place = at / 64 % 2 == 0 ? at + flip : at - flip;
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const words4 k = Cells::eight(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes +
-                                      ((d + 8 * t) * Cells::bytes ^ flip));
+        const words4 k = Cells::eight(keys[c / 2] + 8 * t * Cells::bytes + place + c % 2 * 2 * Dim * Cells::bytes);
 #pragma unroll
         for (int i = 0; i < Tiles; ++i) {
-          simt::mma(scores[i][c], {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, {k.x, k.y});
-          simt::mma(scores[i][c], {upper[i].z, lower[i].z, upper[i].w, lower[i].w}, {k.z, k.w});
+          add(step, scores[i][c], first[i], k.x, k.y);
+          add(step + 1, scores[i][c], second[i], k.z, k.w);
         }
       }
     }
-    if constexpr (Dim % 32 != 0) { // the last 16
-      constexpr int d = Dim - 16;
-      words2 upper[Tiles], lower[Tiles];
+    if constexpr (steps % 2 != 0) { // the last 16 dimensions; no row has as many and is swizzled
+      constexpr int step = steps - 1;
+      words4 last[Tiles];
 #pragma unroll
-      for (int i = 0; i < Tiles; ++i) {
-        const std::uint16_t* from = q + (16 * i + g) * q_stride + ((d + 4 * t) ^ q_flip);
-        upper[i] = *reinterpret_cast<const words2*>(from);
-        lower[i] = *reinterpret_cast<const words2*>(from + 8 * q_stride);
-      }
+      for (int i = 0; i < Tiles; ++i)
+        last[i] = operands[(i * steps + step) * warp_lanes];
 #pragma unroll
       for (int c = 0; c < columns; ++c) {
-        const words2 k = Cells::four(keys[c / 2] + c % 2 * 2 * Dim * Cells::bytes +
-                                     ((d + 4 * t) * Cells::bytes ^ flip));
+        const words2 k = Cells::four(keys[c / 2] + (16 * step + 4 * t + c % 2 * 2 * Dim) * Cells::bytes);
 #pragma unroll
         for (int i = 0; i < Tiles; ++i)
-          simt::mma(scores[i][c], {upper[i].x, lower[i].x, upper[i].y, lower[i].y}, {k.x, k.y});
+          add(step, scores[i][c], last[i], k.x, k.y);
       }
     }
     if constexpr (Cells::scaled)
@@ -147,53 +181,63 @@ struct tensor_attention {
             scores[i][c][j] *= simt::bits_to_float(word_of(scales[c / 2], c % 2 * 2 + j % 2));
   }
 
-  /// Scales the scores of query row `half` and masks tokens outside [from, to), relative to the first token. Returns
-  /// the lane's largest score.
-  TROUPE_DEVICE float limit(float (&scores)[columns][4], int half, int from, int to) const {
-    float highest = -simt::infinity();
+  /// Replaces the scores of tokens outside [from, to), relative to the first token, by minus infinity.
+  TROUPE_DEVICE static void mask(float (&scores)[columns][4], int half, int from, int to) {
 #pragma unroll
     for (int c = 0; c < columns; ++c)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int token = c / 2 * block_tokens + 4 * static_cast<int>(thread_lane()) + c % 2 * 2 + i;
         float& s = scores[c][2 * half + i];
-        s = token >= from && token < to ? s * p.scale : -simt::infinity();
-        highest = simt::larger(highest, s);
+        s = token >= from && token < to ? s : -simt::infinity();
       }
-    return highest;
   }
 
-  /// The maximum over the lanes of a row.
-  TROUPE_DEVICE static float row_max(float highest) {
+  /// The largest score of a row.
+  TROUPE_DEVICE static float row_max(const float (&scores)[columns][4], int half) {
+    float highest = scores[0][2 * half];
+#pragma unroll
+    for (int c = 0; c < columns; ++c)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        highest = simt::larger(highest, scores[c][2 * half + i]);
     highest = simt::larger(highest, simt::shuffle_xor(highest, 1));
     return simt::larger(highest, simt::shuffle_xor(highest, 2));
   }
 
-  /// Turns a row's scores into exponentials, relative to `m`; returns their sum over the row.
-  TROUPE_DEVICE float exponentiate(float (&scores)[columns][4], int half, float m) const {
+  /// What exponents are relative to: m, or 0 if all scores so far are minus infinity.
+  TROUPE_DEVICE static float base(float m) { return m == -simt::infinity() ? 0 : m; }
+
+  /// Turns a row's scores into exponentials relative to `base`; returns the lane's share of their sum.
+  TROUPE_DEVICE float exponentiate(float (&scores)[columns][4], int half, float base) const {
     float sum = 0;
 #pragma unroll
     for (int c = 0; c < columns; ++c)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& s = scores[c][2 * half + i];
-        s = s == -simt::infinity() ? 0 : simt::exp(s - m);
+        s = simt::exp2(simt::fused(s, p.scale, -base));
         sum += s;
       }
+    return sum;
+  }
+
+  /// The sum over the lanes of a row.
+  TROUPE_DEVICE static float row_sum(float sum) {
     sum += simt::shuffle_xor(sum, 1);
     return sum + simt::shuffle_xor(sum, 2);
   }
 
   /// o += scores * V for 8 * Eights dimensions from `first_dim` on. Tokens from `last` on were never written for this
   /// sequence, so V may be NaN there and is replaced by zero. Codes are always finite, so their scales are replaced
-  /// instead.
-  template <class Heads, int Eights>
+  /// instead. `Whole`: there are no such tokens.
+  template <bool Whole, class Heads, int Eights>
   TROUPE_DEVICE void add_values(const Heads& heads, int first_dim, int last, const float (&scores)[Tiles][columns][4],
                                 float (&o)[Tiles][Eights][4]) const {
     const unsigned g = group_lane(), t = thread_lane();
 #pragma unroll
     for (int b = 0; b < Blocks; ++b) {
-      if (b * block_tokens >= last)
+      if (!Whole && b * block_tokens >= last)
         return;
       const head_block from = heads(b);
       const int left = last - b * block_tokens - 4 * static_cast<int>(t); // of the lane's four tokens
@@ -204,7 +248,7 @@ struct tensor_attention {
         const words4 stored = *reinterpret_cast<const words4*>(from.scales() + block_tokens + 4 * t);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          scale[i] = i < left ? simt::bits_to_float(word_of(stored, i)) : 0;
+          scale[i] = Whole || i < left ? simt::bits_to_float(word_of(stored, i)) : 0;
       }
       std::uint32_t weights[Tiles][4];
 #pragma unroll
@@ -227,7 +271,7 @@ struct tensor_attention {
         const words2 v = Cells::four(values + 8 * d * block_tokens * Cells::bytes);
 #pragma unroll
         for (int i = 0; i < Tiles; ++i)
-          if constexpr (Cells::scaled)
+          if constexpr (Cells::scaled || Whole)
             simt::mma(o[i][d], weights[i], {v.x, v.y});
           else
             simt::mma(o[i][d], weights[i], {v.x & low, v.y & high});

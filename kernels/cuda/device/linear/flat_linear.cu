@@ -10,17 +10,31 @@ namespace {
 
 using weights = weight_kind;
 
-/// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
-/// order, so that the sum of an output and a row does not depend on the other rows.
+/// Chunks that a warp has in registers: one that is multiplied, the others on their way. A chunk (1 KiB of 4-bit codes, 4
+/// KiB of bf16) is too small to hide the latency of memory, 4-bit ones even two at a time if few blocks run.
 template <weight_kind Kind, int Columns>
+constexpr int chunks_at_once() {
+  return layout_of(Kind).code_bits == 4 && Columns <= 2 ? 3 : 2;
+}
+
+constexpr bool has_minima(weight_kind kind) {
+  const auto scales = layout_of(kind).scales;
+  return scales == scale_layout::with_minima || scales == scale_layout::factors_and_minima;
+}
+
+/// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
+/// order, so that the sum of an output and a row does not depend on the other rows. `Whole`: inputs are whole chunks, and
+/// activations may be read 16 bytes at a time.
+template <weight_kind Kind, int Columns, bool Whole>
 struct flat_kernel {
   static constexpr const char* name = "linear_flat";
   static constexpr unsigned threads = 256;
   static constexpr unsigned warps = threads / warp_lanes;
+  /// Three blocks of few rows; but bf16's chunks, and minima, need more registers than that leaves.
+  static constexpr unsigned least_blocks = Columns == 1 && Kind != weights::bf16 && !has_minima(Kind) ? 3 : 2;
   static constexpr int block_rows = 8 * Columns;
   static constexpr std::size_t shared_bytes = warps * tile_outputs * block_rows * sizeof(float);
   linear_params p;
-  bool aligned; // activations may be read 16 bytes at a time
 
   TROUPE_DEVICE void operator()() const {
     float sums[Columns][4] = {};
@@ -36,81 +50,106 @@ struct flat_kernel {
       finish(shared, i / outputs, i % outputs);
   }
 
-  /// Adds the warp's chunks. Each is loaded while the one before is multiplied, because a chunk (1 KiB of 4-bit codes,
-  /// 4 KiB of bf16) is too small to hide the latency of memory.
+  using row_pointers = const std::uint16_t* [Columns];
+
+  /// Adds the warp's chunks.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
-    weight_chunk<Kind> now, next;
-    if (simt::warp() < p.chunks)
-      next.load(p, simt::block_x(), simt::warp());
-    for (std::size_t chunk = simt::warp(); chunk < p.chunks; chunk += warps) {
-      now = next;
-      if (chunk + warps < p.chunks)
-        next.load(p, simt::block_x(), chunk + warps);
-      if constexpr (is_grouped(Kind))
-        add_codes(now, chunk, sums);
-      else if constexpr (Kind == weights::fp8)
-        add_fp8(now, chunk, sums);
-      else
-        add_floats(now, chunk, sums);
+    constexpr int at_once = chunks_at_once<Kind, Columns>();
+    row_pointers rows; // of activations; beyond the last row, whose products are not stored, the last
+    for (int c = 0; c < Columns; ++c) {
+      const std::size_t row = std::size_t(simt::block_y()) * block_rows + 8 * c + simt::lane() / 4;
+      rows[c] = static_cast<const std::uint16_t*>(p.in) + (row < p.rows ? row : p.rows - 1) * p.in_stride;
     }
+    const auto chunks = static_cast<unsigned>(p.chunks);
+    weight_chunk<Kind> w[at_once];
+#pragma unroll
+    for (int i = 0; i < at_once; ++i)
+      if (simt::warp() + i * warps < chunks)
+        w[i].template load<Whole>(p, simt::block_x(), simt::warp() + i * warps);
+    for (unsigned first = simt::warp(); first < chunks; first += at_once * warps)
+#pragma unroll
+      for (int i = 0; i < at_once; ++i) {
+        const unsigned chunk = first + i * warps, next = chunk + at_once * warps;
+        if (chunk >= chunks)
+          break;
+        if constexpr (is_grouped(Kind))
+          add_codes(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
+        else if constexpr (Kind == weights::fp8)
+          add_fp8(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
+        else
+          add_floats(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
+        if (next < chunks)
+          w[i].template load<Whole>(p, simt::block_x(), next);
+      }
   }
 
-  TROUPE_DEVICE void add_floats(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+  /// `first`: input that the chunk begins with.
+  TROUPE_DEVICE void add_floats(const weight_chunk<Kind>& w, const row_pointers& rows, std::size_t first,
+                                float (&sums)[Columns][4]) const {
+    const std::size_t k = first + 8 * (simt::lane() % 4);
 #pragma unroll
     for (int group = 0; group < chunk_groups; ++group) {
-      if (chunk * chunk_inputs + 32 * group >= p.stride)
+      if (!Whole && first + 32 * group >= p.stride)
         return;
       const words4 &a = w.w[group][0], &b = w.w[group][1];
-      const std::uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
       for (int c = 0; c < Columns; ++c) {
-        const std::size_t k = chunk * chunk_inputs + 32 * group + 8 * (simt::lane() % 4);
-        const words2 x = activations(c, k), y = activations(c, k + 4);
-        simt::mma(sums[c], first, {x.x, x.y});
-        simt::mma(sums[c], second, {y.x, y.y});
+        const words4 x = eight(rows[c], k + 32 * group);
+        simt::mma(sums[c], {a.x, b.x, a.y, b.y}, {x.x, x.y});
+        simt::mma(sums[c], {a.z, b.z, a.w, b.w}, {x.z, x.w});
       }
     }
   }
 
   /// Scales are applied in `total`.
-  TROUPE_DEVICE void add_fp8(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
-    const std::size_t first = chunk * chunk_inputs + 16 * (simt::lane() % 4);
+  TROUPE_DEVICE void add_fp8(const weight_chunk<Kind>& w, const row_pointers& rows, std::size_t first,
+                             float (&sums)[Columns][4]) const {
+    const std::size_t k = first + 16 * (simt::lane() % 4);
 #pragma unroll
     for (int i = 0; i < weight_chunk<Kind>::halves; ++i)
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const std::uint32_t upper = word_of(w.w[i][0], j), lower = word_of(w.w[i][1], j);
-        const std::uint32_t a[4] = {fp8_pair(upper, 0), fp8_pair(lower, 0), fp8_pair(upper, 1), fp8_pair(lower, 1)};
+      for (int half = 0; half < 2; ++half) {
+        std::uint32_t a[2][4];
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+#pragma unroll
+          for (int pair = 0; pair < 2; ++pair) {
+            a[j][2 * pair] = fp8_pair(word_of(w.w[i][0], 2 * half + j), pair);
+            a[j][2 * pair + 1] = fp8_pair(word_of(w.w[i][1], 2 * half + j), pair);
+          }
 #pragma unroll
         for (int c = 0; c < Columns; ++c) {
-          const words2 x = activations(c, first + 64 * i + 4 * j);
-          simt::mma(sums[c], a, {x.x, x.y});
+          const words4 x = eight(rows[c], k + 64 * i + 8 * half);
+          simt::mma(sums[c], a[0], {x.x, x.y});
+          simt::mma(sums[c], a[1], {x.z, x.w});
         }
       }
   }
 
-  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, std::size_t chunk, float (&sums)[Columns][4]) const {
+  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, const row_pointers& rows, std::size_t first,
+                               float (&sums)[Columns][4]) const {
     using fragments = weight_chunk<Kind>;
+    const std::size_t k = first + 4 * (simt::lane() % 4);
 #pragma unroll
     for (int group = 0; group < chunk_groups; ++group) {
       group_operand a;
       w.operand(group, a);
 #pragma unroll
       for (int c = 0; c < Columns; ++c) {
-        const std::size_t k = chunk * chunk_inputs + 32 * group + 4 * (simt::lane() % 4);
-        const words2 x = activations(c, k), y = activations(c, k + 16);
-        float part[4] = {};
-        simt::mma(part, a.step[0], {x.x, x.y});
+        const words2 x = four(rows[c], k + 32 * group), y = four(rows[c], k + 32 * group + 16);
+        float part[4];
+        simt::product(part, a.step[0], {x.x, x.y});
         if constexpr (fragments::scale_per_step) {
           add_scaled(sums[c], part, w.scale(0, group, 0), w.scale(1, group, 0));
-          part[0] = part[1] = part[2] = part[3] = 0;
+          simt::product(part, a.step[1], {y.x, y.y});
+        } else {
+          simt::mma(part, a.step[1], {y.x, y.y});
         }
-        simt::mma(part, a.step[1], {y.x, y.y});
         add_scaled(sums[c], part, w.scale(0, group, 1), w.scale(1, group, 1));
         if constexpr (fragments::has_minimum) {
           constexpr std::uint32_t one = 0x3f803f80u;
-          float inputs[4] = {};
-          simt::mma(inputs, {one, one, one, one}, {x.x, x.y});
+          float inputs[4];
+          simt::product(inputs, {one, one, one, one}, {x.x, x.y});
           simt::mma(inputs, {one, one, one, one}, {y.x, y.y});
           add_scaled(sums[c], inputs, w.minimum(0, group), w.minimum(1, group));
         }
@@ -125,18 +164,25 @@ struct flat_kernel {
     sums[3] = simt::fused(lower, part[3], sums[3]);
   }
 
-  /// Four inputs from k on of the lane's row in column c of tiles; zeros outside the matrix.
-  TROUPE_DEVICE words2 activations(int c, std::size_t k) const {
-    const std::size_t row = std::size_t(simt::block_y()) * block_rows + 8 * c + simt::lane() / 4;
-    if (row >= p.rows || k >= p.inputs)
-      return {};
-    const auto* x = static_cast<const std::uint16_t*>(p.in) + row * p.in_stride + k;
-    if (aligned)
-      return *reinterpret_cast<const words2*>(x);
-    std::uint32_t v[4] = {};
-    for (std::size_t i = 0; i < 4 && k + i < p.inputs; ++i)
-      v[i] = x[i];
-    return {v[0] | v[1] << 16, v[2] | v[3] << 16};
+  /// Four inputs from k on of a row, and eight; zeros beyond the inputs.
+  TROUPE_DEVICE words2 four(const std::uint16_t* row, std::size_t k) const {
+    if constexpr (Whole) {
+      return *reinterpret_cast<const words2*>(row + k);
+    } else {
+      std::uint32_t v[4];
+#pragma unroll
+      for (std::size_t i = 0; i < 4; ++i)
+        v[i] = k + i < p.inputs ? row[k + i] : 0;
+      return {v[0] | v[1] << 16, v[2] | v[3] << 16};
+    }
+  }
+  TROUPE_DEVICE words4 eight(const std::uint16_t* row, std::size_t k) const {
+    if constexpr (Whole) {
+      return *reinterpret_cast<const words4*>(row + k);
+    } else {
+      const words2 x = four(row, k), y = four(row, k + 4);
+      return {x.x, x.y, y.x, y.y};
+    }
   }
 
   /// The sum of the warps for one output of the tile.
@@ -187,7 +233,9 @@ struct dequantise_kernel {
     for (int group = 0; group < chunk_groups; ++group) {
       group_operand a;
       w.operand(group, a);
+#pragma unroll
       for (int step = 0; step < 2; ++step)
+#pragma unroll
         for (int half = 0; half < 2; ++half) {
           const std::size_t row = tile * tile_outputs + simt::lane() / 4 + 8 * half;
           const std::size_t k = chunk * chunk_inputs + 32 * group + 16 * step + 4 * (simt::lane() % 4);
@@ -195,13 +243,12 @@ struct dequantise_kernel {
           float minimum = 0;
           if constexpr (weight_chunk<Kind>::has_minimum)
             minimum = w.minimum(half, group);
-          for (int i = 0; i < 4; ++i) {
-            const std::uint32_t pair = a.step[step][2 * (i / 2) + half];
-            const float code = simt::bits_to_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
-            if (k + i < p.inputs)
-              to[row * to_stride + k + i] = simt::float_to_bf16(scale * code +
-                                                                minimum); // twice rounded, as on the host
-          }
+          const auto weight = [&](std::uint32_t code) { return scale * simt::bits_to_float(code) + minimum; };
+          const std::uint32_t first = a.step[step][half], second = a.step[step][2 + half];
+          if (k < p.inputs) // rounded twice, as on the host
+            *reinterpret_cast<words2*>(to + row * to_stride + k) = {
+              simt::float_to_bf16_pair(weight(first << 16), weight(first & 0xffff0000u)),
+              simt::float_to_bf16_pair(weight(second << 16), weight(second & 0xffff0000u))};
         }
     }
   }
@@ -209,12 +256,16 @@ struct dequantise_kernel {
 
 template <weight_kind Kind, int Columns>
 void launch_flat(const stream& on, const weight_part& part, const linear_params& params) {
-  using kernel = flat_kernel<Kind, Columns>;
-  const bool aligned = params.in_stride % 4 == 0 && params.inputs % 4 == 0 &&
-    reinterpret_cast<std::uintptr_t>(params.in) % 8 == 0;
-  const auto rows = ceil_div(params.rows, std::size_t(kernel::block_rows));
-  launch(on, {static_cast<unsigned>(part.tiles), static_cast<unsigned>(rows)}, kernel::shared_bytes,
-         kernel{params, aligned});
+  const bool whole = params.inputs % chunk_inputs == 0 && params.in_stride % 8 == 0 &&
+    reinterpret_cast<std::uintptr_t>(params.in) % 16 == 0;
+  const auto start = [&](const auto& kernel) {
+    const auto rows = ceil_div(params.rows, std::size_t(kernel.block_rows));
+    launch(on, {static_cast<unsigned>(part.tiles), static_cast<unsigned>(rows)}, kernel.shared_bytes, kernel);
+  };
+  if (whole)
+    start(flat_kernel<Kind, Columns, true>{params});
+  else
+    start(flat_kernel<Kind, Columns, false>{params});
 }
 
 template <weight_kind Kind>

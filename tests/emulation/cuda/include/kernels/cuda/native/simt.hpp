@@ -25,12 +25,23 @@ T shuffle_xor(T value, int mask) {
   return emulated::exchange(value, emulated::thread() % warp_lanes ^ static_cast<unsigned>(mask));
 }
 
+inline bool any(bool holds) {
+  std::uint32_t found = holds;
+  for (int mask = 16; mask > 0; mask /= 2)
+    found |= shuffle_xor(found, mask);
+  return found != 0;
+}
+
 inline words4 load_streamed(const void* from) {
   emulated::expect_aligned(from, sizeof(words4));
   return *static_cast<const words4*>(from);
 }
 
 inline void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) { emulated::mma(d, a, b); }
+inline void product(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  d[0] = d[1] = d[2] = d[3] = 0;
+  emulated::mma(d, a, b);
+}
 
 inline float mul(float a, float b) { return a * b; }
 inline float add(float a, float b) { return a + b; }
@@ -39,9 +50,18 @@ inline float divide(float a, float b) { return a / b; }
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline std::uint64_t round_to_integer(float x) { return static_cast<std::uint64_t>(std::nearbyint(x)); }
 inline float exp(float x) { return std::exp(x); }
+inline float exp2(float x) { return std::exp2(x); }
+inline float maximum(float a, float b) { return std::fmax(a, b); }
 inline float inverse_sqrt(float x) { return 1 / std::sqrt(x); }
 inline float bits_to_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t float_to_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+  const std::uint64_t both = std::uint64_t(b) << 32 | a;
+  std::uint32_t result = 0;
+  for (int i = 0; i < 4; ++i)
+    result |= static_cast<std::uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return result;
+}
 inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
 }
