@@ -26,21 +26,18 @@ constexpr std::size_t most_kept_percent = 75, most_kept_of_many = 40, few_rows =
 /// Words after which a list that gets too long is given up.
 constexpr std::size_t first_look = 512;
 
-/// A word of activations: an f32, a bf16 widened to it, or a pair of bf16, the last of which may lack its second.
-std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k, bool pairs) {
+/// A word of activations: an f32, or a bf16 widened to it.
+std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k) {
   std::uint32_t word = 0;
   if (in.type == dtype::f32) {
     std::memcpy(&word, row_of<float>(in, row) + k, sizeof word);
     return word;
   }
-  const auto* halves = row_of<std::uint16_t>(in, row);
-  if (!pairs)
-    return std::uint32_t{halves[k]} << 16;
-  return halves[2 * k] | (2 * k + 1 < in.cols ? std::uint32_t{halves[2 * k + 1]} << 16 : 0);
+  return std::uint32_t{row_of<std::uint16_t>(in, row)[k]} << 16;
 }
 
-/// Neither 0 nor -0, in both halves or as a whole.
-bool is_nonzero(std::uint32_t word, bool pairs) { return (word & (pairs ? 0x7fff7fff : 0x7fffffff)) != 0; }
+/// Neither 0 nor -0.
+bool is_nonzero(std::uint32_t word) { return (word & 0x7fffffff) != 0; }
 
 template <class T>
 std::size_t zeros_of(const T* values, std::size_t n) {
@@ -193,9 +190,7 @@ cpu_linear::cpu_linear(const target& kernels, thread_pool& pool, std::size_t cac
 }
 
 bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
-  const bool pairs = op.kind == weight_kind::bf16_pairs;
-  // Tile instructions add 16 words at a time.
-  if (op.row_tiles != 1 || (pairs && kernels_.pair_rows != kernels_.linear_rows) || !looks_sparse(in))
+  if (op.row_tiles != 1 || op.kind == weight_kind::bf16_pairs || !looks_sparse(in))
     return false;
   const auto limit = in.rows <= few_rows ? most_kept_percent : most_kept_of_many;
   auto* kept = kept_.reserve(op.words);
@@ -204,7 +199,7 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
     kept[count] = static_cast<std::uint32_t>(k);
     bool any = false;
     for (std::size_t r = 0; r < in.rows && !any; ++r)
-      any = is_nonzero(activation_word(in, r, k, pairs), pairs);
+      any = is_nonzero(activation_word(in, r, k));
     count += any;
     if (k == first_look && count * 100 > first_look * (limit + 10))
       return false;
@@ -217,7 +212,7 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
   op.activations = words;
   for (std::size_t r = 0; r < in.rows; ++r)
     for (std::size_t i = 0; i < count; ++i)
-      *words++ = activation_word(in, r, kept[i], pairs);
+      *words++ = activation_word(in, r, kept[i]);
   return true;
 }
 

@@ -285,10 +285,10 @@ TEST_CASE("rows of zeros skip weights, and give the bits that they have among ot
 TEST_CASE("weights that only zeros would multiply are not read") {
   constexpr std::size_t inputs = 320, outputs = 70;
   for (const isa target : tested_isas()) {
-    if (target == isa::avx512_amx)
-      continue; // its tiles add 16 words at a time
     const auto device = make_backend(target);
     for (const dtype compute : compute_types) {
+      if (compute == dtype::bf16 && (target == isa::avx512_bf16 || target == isa::avx512_amx))
+        continue; // pairs of weights are all read
       CAPTURE(std::string(to_string(target)));
       std::vector<float> values(outputs * inputs, 0.5f), x(inputs);
       for (std::size_t i = 0; i < inputs; ++i)
