@@ -96,6 +96,7 @@ private:
     a.guide = guide_;
     a.embed = what_->embed;
     a.steering = steering_;
+    a.negative = negative_;
     a.salt = salted(a.salt, steering_ ? steering_->id : 0);
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
@@ -113,6 +114,7 @@ private:
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       steering_ = checked.steering;
+      negative_ = checked.negative;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -367,6 +369,7 @@ private:
   answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
   std::shared_ptr<const steering> steering_; // null: none
+  token_list negative_;                      // the prompt of its twin; null: none
   std::vector<transcript> sequences_;        // empty until validated
   bool admitted_ = false;
   bool paused_ = false;

@@ -106,6 +106,9 @@ private:
     for (auto& sampled : result->sampled)
       if (auto client = clients_.find(sampled.sequence.request); client != clients_.end())
         self_->send(client->second, sampled.sequence, sampled.token);
+    for (auto& group : result->groups)
+      if (auto client = clients_.find(group.request); group.told && client != clients_.end())
+        self_->send(client->second, sequence_id{group.request, 0}, *group.told);
     for (auto& [request, found] : result->hypotheses)
       if (auto client = clients_.find(request); client != clients_.end())
         self_->send(client->second, request, std::make_shared<const std::vector<hypothesis>>(found));

@@ -145,7 +145,7 @@ sampling_params sampling_options::over(const sampling_params& defaults, int n) c
   settle_beams(params, use_beam_search ? std::optional(true) : std::nullopt);
   sampling_fields::for_each([&](const auto& field) {
     // With beams, the checkpoint's temperature and filters do not apply.
-    if (field.sources.checkpoint && !given.contains(field.name) && !params.grouped())
+    if (field.sources.checkpoint && !given.contains(field.name) && params.num_beams == 0)
       params.*field.member = defaults.*field.member;
   });
   params.seed = seed ? *seed : random_seed();

@@ -2,6 +2,7 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/chat_messages.hpp"
+#include "api/openai/guidance_fields.hpp"
 #include "api/openai/guide_fields.hpp"
 #include "api/openai/output_fields.hpp"
 #include "api/openai/prediction.hpp"
@@ -27,7 +28,7 @@ std::vector<token_id> encoded(const field_reader& body, const char* key, const s
 
 /// The field that says how many sequences run at once.
 const char* width_field(const sampling_params& sampling) {
-  return sampling.grouped() ? "num_beams" : sampling.ranked() ? "best_of" : "n";
+  return sampling.paired() ? "guidance_scale" : sampling.grouped() ? "num_beams" : sampling.ranked() ? "best_of" : "n";
 }
 
 const char* source_of(dialect speaks) { return speaks == dialect::chat ? "messages" : "prompt"; }
@@ -253,6 +254,8 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   const auto report = read_report(speaks, body, model, limit, result.stream, shared.sampling);
   result.prompt_logprobs = report.logprobs;
   shared.prediction = read_prediction(body, model);
+  shared.negative_prompt = read_negative_prompt(
+    body, model, body.boolean("add_special_tokens").value_or(speaks == dialect::completions));
   std::size_t scores = 0;
 
   const auto add = [&](std::vector<token_id> ids) {

@@ -1,5 +1,6 @@
 #include "api/openai/sampling_fields.hpp"
 
+#include "api/openai/guidance_fields.hpp"
 #include "api/openai/sampler_fields.hpp"
 #include "api/openai/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
@@ -111,7 +112,7 @@ void read_beams(const field_reader& body, sampling_params& params) {
     params.rank = parse_best_of_rank(*rank);
   params.stochastic_beams = body.boolean("stochastic_beams").value_or(false);
   settle_beams(params, body.boolean("use_beam_search"));
-  if (params.grouped())
+  if (params.num_beams > 0)
     sampling_fields::for_each([&](const auto& field) {
       if (field.sources.checkpoint && !body.has(field.name))
         params.*field.member = sampling_params{}.*field.member;
@@ -127,6 +128,7 @@ void refuse_unsupported(const field_reader& body) {
       throw failure(errc::unsupported, "`" + std::string(name) + "` is not supported", std::string(name));
   }
   refuse_other_modalities(body);
+  refuse_dola(body);
 }
 
 sampling_params read_sampling(const field_reader& body, const served_model& model) {

@@ -69,8 +69,19 @@ checked_generation check(const generation& asked, const generation_limits& limit
     steered = (limits.steering ? limits.steering : &no_steering)->combine(asked.steering);
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
+  std::shared_ptr<const std::vector<token_id>> negative;
+  if (!asked.negative_prompt.empty()) {
+    check_prompt_length(asked.negative_prompt.size(), limits.max_context, "negative_prompt");
+    check_ids("negative_prompt", asked.negative_prompt, limits.vocab_size);
+  }
+  if (sampling.paired()) {
+    negative = std::make_shared<const std::vector<token_id>>(
+      asked.negative_prompt.empty() ? std::vector{asked.prompt.back()} : asked.negative_prompt);
+    sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(*negative)));
+  }
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
-  return {std::make_shared<const sampling_params>(std::move(sampling)), timeout, std::move(steered)};
+  return {std::make_shared<const sampling_params>(std::move(sampling)), timeout, std::move(steered),
+          std::move(negative)};
 }
 
 } // namespace troupe

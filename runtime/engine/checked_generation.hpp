@@ -24,9 +24,11 @@ struct generation_limits {
 
 /// How a generation that was found valid is run.
 struct checked_generation {
-  std::shared_ptr<const sampling_params> sampling;       // max_tokens is cut to what the context leaves
-  std::chrono::milliseconds timeout{0};                  // from submission to the last token; 0: none
-  std::shared_ptr<const troupe::steering> steering = {}; // null: none
+  std::shared_ptr<const sampling_params>
+    sampling;                           // max_tokens is cut to what the context leaves, also after the negative prompt
+  std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: none
+  std::shared_ptr<const troupe::steering> steering = {};      // null: none
+  std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids

@@ -32,6 +32,7 @@ struct generation {
   std::vector<token_id> shown_tokens = {};                // special ones that are part of the text all the same; sorted
   pooling embed = pooling::none;                          // other than none: of the prompt, and nothing is generated
   std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
+  std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws

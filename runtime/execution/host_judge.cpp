@@ -45,7 +45,7 @@ void host_judge::prepare(const step_plan& plan) {
       continue;
     group g{start,
             make_group_strategy(start->guide ? guided_params(*start->params) : start->params, how_->eos_ids,
-                                start->prompt->size())};
+                                *start->prompt, start->emitted, start->mirostat_mu)};
     if (start->guide)
       g.texts.emplace_back(how_->workers, *start, how_->eos_ids);
     groups_.insert_or_assign(demand.request, std::move(g));
@@ -85,13 +85,15 @@ void host_judge::decide(group_map::iterator found, std::span<const std::span<con
     if (!g.texts.empty()) {
       std::vector<guided_text> texts;
       for (const auto& child : children)
-        texts.push_back(g.texts[child.parent].fork(child.token));
+        if (child.parent < g.texts.size())
+          texts.push_back(g.texts[child.parent].fork(child.token));
       g.texts = std::move(texts);
     }
     const bool ended = children.empty();
-    if (ended)
+    const auto* told = g.strategy->told();
+    if (ended && !told)
       result.hypotheses.emplace_back(request, g.strategy->results());
-    result.groups.push_back({request, std::move(children)});
+    result.groups.push_back({request, std::move(children), told ? std::optional(*told) : std::nullopt});
     if (ended)
       groups_.erase(found);
   } catch (const failure& f) {
@@ -100,19 +102,21 @@ void host_judge::decide(group_map::iterator found, std::span<const std::span<con
   }
 }
 
-// The rows with what the guides forbid at minus infinity; the rows themselves without guides.
+// The rows with what the guides forbid at minus infinity; the rows themselves without guides, and where the sequence
+// has none (a twin).
 std::vector<std::span<const float>> host_judge::masked(const group& g, std::span<const std::span<const float>> logits) {
   if (g.texts.empty())
     return {logits.begin(), logits.end()};
   std::vector<std::span<const float>> rows;
   masked_.resize(std::max(masked_.size(), logits.size()));
-  for (std::size_t i = 0; i < logits.size(); ++i) {
+  for (std::size_t i = 0; i < g.texts.size(); ++i) {
     const auto& next = *g.texts[i].next(how_->until);
     if (next.why)
       throw failure(next.why->code, next.why->message, next.why->param);
     next.apply(logits[i], masked_[i]);
     rows.emplace_back(masked_[i]);
   }
+  rows.insert(rows.end(), logits.begin() + std::ssize(rows), logits.end());
   return rows;
 }
 

@@ -81,7 +81,7 @@ private:
   struct group {
     std::shared_ptr<const sampling_start> start; // what it was made from
     std::unique_ptr<group_strategy> strategy;
-    std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide
+    std::vector<guided_text> texts = {};       // of its sequences, if they follow a guide; a twin has none
     std::vector<std::vector<float>> rows = {}; // [vocab] each, kept while their masks are being made
   };
   using group_map = std::map<std::uint64_t, group>; // by request

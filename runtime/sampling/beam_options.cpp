@@ -97,6 +97,16 @@ void check_with_beams(const sampling_params& p) {
   refuse_if(p.num_beam_groups != 1, "num_beam_groups", why);
 }
 
+void check_pair(const sampling_params& p) {
+  constexpr auto why = "must be 1 with beams, which are chosen by the model's own probabilities";
+  refuse_if(p.num_beams > 0, "guidance_scale", why);
+  const auto several = [](int value) { return "must be 1 with `guidance_scale`, not " + std::to_string(value); };
+  if (p.n > 1)
+    refuse("n", several(p.n));
+  if (p.best_of > 1)
+    refuse("best_of", several(p.best_of));
+}
+
 } // namespace
 
 void settle_beams(sampling_params& params, std::optional<bool> use_beam_search) {
@@ -117,10 +127,12 @@ void settle_beams(sampling_params& params, std::optional<bool> use_beam_search) 
 }
 
 void check_beams(const sampling_params& params) {
-  if (params.grouped())
+  if (params.num_beams > 0)
     check_with_beams(params);
   else
     check_without_beams(params);
+  if (params.paired())
+    check_pair(params);
 }
 
 early_stopping parse_early_stopping(std::string_view text) {

@@ -41,12 +41,16 @@ public:
   virtual std::vector<group_child> judge(rows logits, rows allowed, sampling_scratch& scratch) = 0;
   std::vector<group_child> judge(rows logits, sampling_scratch& scratch) { return judge(logits, logits, scratch); }
 
-  /// After the end: the n best hypotheses, best first.
+  /// After the end: the n best hypotheses, best first. None if the answer was told token by token.
   virtual std::vector<hypothesis> results() const = 0;
+
+  /// The token of the answer that the last call has settled; null if the answer is told at its end.
+  virtual const sampled_token* told() const { return nullptr; }
 };
 
-/// `params` have been validated and are grouped().
+/// `params` have been validated and are grouped(). `emitted` and `mirostat_mu`: of a transcript that is resumed.
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
-                                                    std::vector<token_id> eos_ids, std::size_t prompt_tokens);
+                                                    std::vector<token_id> eos_ids, std::span<const token_id> prompt,
+                                                    std::span<const token_id> emitted = {}, float mirostat_mu = 0);
 
 } // namespace troupe

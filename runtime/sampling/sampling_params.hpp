@@ -82,6 +82,8 @@ struct sampling_params {
   early_stopping stopping = early_stopping::off;
   bool stochastic_beams = false; // beams are samples without replacement
 
+  float guidance_scale = 1; // classifier-free guidance away from a negative prompt; 1: off
+
   speculation speculate = speculation::automatic;
 
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
@@ -104,13 +106,16 @@ struct sampling_params {
   bool scores_only() const { return max_tokens == 0 && prompt_logprobs >= 0; }
 
   /// Sequences that run at once for the request.
-  int width() const { return std::max({n, best_of, num_beams}); }
+  int width() const { return std::max({n, best_of, num_beams, paired() ? 2 : 1}); }
 
   /// Whether they are judged together, by a group_strategy (group_strategy.hpp).
-  bool grouped() const { return num_beams > 0; }
+  bool grouped() const { return num_beams > 0 || paired(); }
+
+  /// Whether it runs as two sequences that share their answer: a guided_pair.
+  bool paired() const { return guidance_scale != 1; }
 
   /// Whether the choices come best first, with their scores, once all are final.
-  bool ranked() const { return grouped() || best_of > n; }
+  bool ranked() const { return num_beams > 0 || best_of > n; }
 };
 
 } // namespace troupe

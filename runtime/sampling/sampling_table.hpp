@@ -108,6 +108,8 @@ inline constexpr std::tuple table{
                         "Taken off a token's score for each earlier group's beam that chose it"},
   sampling_field<float>{"length_penalty", &sampling_params::length_penalty, -10, 10, by_client,
                         "A beam's log-probability is divided by its length to this power; above 0 favours long ones"},
+  sampling_field<float>{"guidance_scale", &sampling_params::guidance_scale, 0, 100, by_client,
+                        "Classifier-free guidance: how far away from the negative prompt; 1: off"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
   sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };

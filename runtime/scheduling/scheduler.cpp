@@ -19,12 +19,15 @@ scheduler::scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses)
 
 std::optional<error> scheduler::submit(admission a) {
   const auto& p = *a.params;
-  const std::string field = p.num_beams == p.width() ? "num_beams" : p.best_of == p.width() ? "best_of" : "n";
+  const std::string field = p.num_beams == p.width() ? "num_beams"
+    : p.paired()                                     ? "guidance_scale"
+    : p.best_of == p.width()                         ? "best_of"
+                                                     : "n";
   const auto most = p.grouped() ? std::min(limits_.max_sequences, limits_.step_tokens) : limits_.max_sequences;
   if (p.width() > most)
     return error{errc::bad_request,
-                 "`" + field + "` is " + std::to_string(p.width()) + ", but at most " + std::to_string(most) +
-                   " sequences can run at once",
+                 "`" + field + "` " + (p.paired() ? "takes " : "is ") + std::to_string(p.width()) + ", but at most " +
+                   std::to_string(most) + " sequences can run at once",
                  field};
   if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
     return error{
@@ -37,7 +40,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.prompt = std::move(a.prompt);
   s.tokens = *s.prompt;
   s.last_row = s.known() + s.params->max_tokens - 1;
-  s.siblings = a.resumed.empty() ? s.params->width() - 1 : 0;
+  s.siblings = a.resumed.empty() && !s.params->paired() ? s.params->width() - 1 : 0;
   if (s.params->prompt_logprobs >= 0 && a.resumed.empty())
     s.scored = 0;
   s.embed = a.embed;
@@ -56,8 +59,12 @@ std::optional<error> scheduler::submit(admission a) {
     one.id.index = r.index;
     one.tokens.insert(one.tokens.end(), r.emitted.begin(), r.emitted.end());
     one.mirostat_mu = r.mirostat_mu;
+    if (s.params->paired())
+      add_twin(one, a.negative);
     add(std::move(one));
   }
+  if (a.resumed.empty() && s.params->paired())
+    add_twin(s, a.negative);
   if (a.resumed.empty())
     add(std::move(s));
   changed();
@@ -71,6 +78,21 @@ scheduler::sequence& scheduler::add(sequence s) {
   if (stored.running())
     start_guessing(stored);
   return stored;
+}
+
+// The same answer after another prompt. Both are judged together; nothing is told of the twin.
+void scheduler::add_twin(sequence s, token_list prompt) {
+  auto& g = groups_.at(s.id.request);
+  s.id.index = g.next_index++;
+  std::vector<token_id> tokens(*prompt);
+  tokens.insert(tokens.end(), s.tokens.begin() + s.prompt_tokens(), s.tokens.end());
+  s.tokens = std::move(tokens);
+  s.last_row += static_cast<std::int32_t>(std::ssize(*prompt) - std::ssize(*s.prompt));
+  s.prompt = std::move(prompt);
+  s.scored = all;
+  s.announced = true;
+  g.members.push_back(s.id);
+  add(std::move(s));
 }
 
 // While a sequence runs, it can have guesses.
@@ -90,7 +112,11 @@ void scheduler::cancel(std::uint64_t request) {
   }
 }
 
-void scheduler::finish(sequence_id id) { end(id); }
+void scheduler::finish(sequence_id id) {
+  if (groups_.contains(id.request))
+    return cancel(id.request);
+  end(id);
+}
 
 std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) {
   std::vector<std::uint64_t> dropped;
@@ -131,8 +157,8 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
     const auto& g = groups_.at(s.id.request);
     if (g.judging)
       return 0;
-    if (g.members.size() > 1) // the last rows are planned together
-      return ready(g) ? 1 : std::max(end - 1 - s.planned, 0);
+    if (g.members.size() > 1)                                                   // the last rows are planned together
+      return ready(g) ? 1 : std::max(end - 1 - s.planned, s.running() ? 0 : 1); // a row, too, to be admitted
   }
   if (s.planned < end)
     return end - s.planned;
@@ -302,8 +328,11 @@ void scheduler::preempt_group(std::uint64_t id, block_request& request) {
   if (!fits && g.members.size() > 1) {
     failed_.push_back(
       {id,
-       {errc::bad_request, "the beams need more blocks than the KV cache has: lower `num_beams` or `max_tokens`",
-        "num_beams"}});
+       {errc::bad_request,
+        sequences_.at(g.members.front()).params->paired()
+          ? "prompt, negative prompt and answer need more blocks than the KV cache has: lower `max_tokens`"
+          : "the beams need more blocks than the KV cache has: lower `num_beams` or `max_tokens`",
+        sequences_.at(g.members.front()).params->paired() ? "max_tokens" : "num_beams"}});
     return cancel(id);
   }
   for (const auto each : g.members) {
@@ -439,8 +468,10 @@ void scheduler::book(const group_outcome& outcome) {
     ++counters_.discarded_rows;
     return;
   }
-  if (outcome.children.empty())
+  if (outcome.children.empty()) {
+    counters_.generated_tokens += outcome.told ? 1 : 0;
     return cancel(outcome.request);
+  }
   auto& g = found->second;
   const auto parents = std::exchange(g.members, {});
   g.judging = g.deferred = false;
@@ -470,7 +501,7 @@ void scheduler::book(const group_outcome& outcome) {
   }
   for (std::size_t i = 0; i < g.members.size(); ++i)
     sequences_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
-  counters_.generated_tokens += outcome.children.size();
+  counters_.generated_tokens += outcome.told ? 1 : outcome.children.size();
   reserve_slots(g);
 }
 

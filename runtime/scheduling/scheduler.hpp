@@ -58,6 +58,7 @@ struct admission {
   pooling embed = pooling::none;                         // of the prompt's hidden states, instead of samples
   std::shared_ptr<const troupe::steering> steering = {}; // of all rows; null: none
   prefix_salt salt = 0;                                  // of what K and V depend on beside the tokens
+  token_list negative = {};                              // the prompt of the twin, if params->paired()
 };
 
 struct scheduler_counters {
@@ -200,6 +201,7 @@ private:
   using queue = std::map<key, sequence*>;
 
   sequence& add(sequence s);
+  void add_twin(sequence s, token_list prompt);
   void start_guessing(const sequence& s);
   queue& queue_of(const sequence& s) { return s.running() ? running_ : s.paused() ? paused_ : waiting_; }
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }

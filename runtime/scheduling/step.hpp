@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -190,7 +191,8 @@ struct judged_guesses {
 
 struct group_outcome {
   std::uint64_t request = 0;
-  std::vector<group_child> children; // none: the group has ended
+  std::vector<group_child> children;      // none: the group has ended
+  std::optional<sampled_token> told = {}; // for the client: the next token of the answer
 };
 
 /// Log-probabilities of a request's prompt tokens, tokens[0] at `position`.

@@ -274,6 +274,8 @@ std::vector<std::uint64_t> scheduler::apply_groups(const block_grant& grant) {
       continue;
     }
     group_demand d{request, {}, nullptr};
+    if (!std::exchange(groups_.at(request).sampler_knows, true))
+      d.start = start_of(sequences_.at(groups_.at(request).members.front()));
     for (; i < end; ++i) {
       apply(demands_[i], grant.answers[i], grant);
       d.logit_rows.push_back(static_cast<std::int32_t>(draft_->logit_rows.size()));
@@ -337,6 +339,8 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
     add_samples(s, s.samples_in_flight > 0 ? 0 : s.planned - s.known());
   else if (auto& g = groups_.at(s.id.request); g.members.size() == 1)
     add_prompt_of_group(s, g);
+  else if (!last_rows_.contains(s.id))
+    s.planned = s.known() - 1; // of a prompt of one token: admitted by its last row, which is computed again
 }
 
 void scheduler::add_scores(sequence& s, std::int32_t first_row, std::int32_t rows) {

@@ -27,6 +27,7 @@ struct run_options {
   engine_options engine;
   sampling_options sampling;
   guide_options guide;
+  std::string negative_prompt;
 };
 
 /// The scores of beams and best_of.
@@ -58,6 +59,8 @@ int run(const run_options& options) {
   request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
   request.guide = guide;
   request.steering = options.sampling.steering;
+  if (!options.negative_prompt.empty())
+    request.negative_prompt = plain_prompt(*model, options.negative_prompt);
   options.sampling.add_texts(request.sampling, text_encoder(*model));
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();
@@ -82,6 +85,12 @@ command add_run(CLI::App& troupe) {
     ->type_name("INT")
     ->capture_default_str();
   add_sampling_options(*app, options->sampling);
+  app
+    ->add_option(
+      "--negative-prompt", options->negative_prompt,
+      "Of --guidance-scale: the answer is led away from what would follow this text [the prompt's last token]")
+    ->type_name("TEXT")
+    ->group(sampling_group);
   add_guide_options(*app, options->guide, "Guide");
   add_engine_options(*app, options->engine);
   app->add_flag("--verbose", options->verbose, "Print times, rates and the seed on stderr")->group(output_group);

@@ -1,5 +1,6 @@
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/groups/beam_search.hpp"
+#include "runtime/sampling/groups/guided_pair.hpp"
 #include "runtime/sampling/groups/stochastic_beam_search.hpp"
 
 #include <utility>
@@ -7,9 +8,12 @@
 namespace troupe {
 
 std::unique_ptr<group_strategy> make_group_strategy(std::shared_ptr<const sampling_params> params,
-                                                    std::vector<token_id> eos_ids, std::size_t prompt_tokens) {
+                                                    std::vector<token_id> eos_ids, std::span<const token_id> prompt,
+                                                    std::span<const token_id> emitted, float mirostat_mu) {
+  if (params->paired())
+    return std::make_unique<guided_pair>(std::move(params), std::move(eos_ids), prompt, emitted, mirostat_mu);
   if (params->stochastic_beams)
-    return std::make_unique<stochastic_beam_search>(std::move(params), std::move(eos_ids), prompt_tokens);
+    return std::make_unique<stochastic_beam_search>(std::move(params), std::move(eos_ids), prompt.size());
   return std::make_unique<beam_search>(std::move(params), std::move(eos_ids));
 }
 

@@ -81,6 +81,13 @@ generation random_generation(std::mt19937& rng) {
       break;
     case 4:
     case 5: add_random_samplers(s, 690, rng); break;
+    case 6: // a pair, which fits into few blocks
+      s.n = 1;
+      s.guidance_scale = 0.5f * static_cast<float>(pick(0, 6));
+      g.prompt.resize(std::min<std::size_t>(g.prompt.size(), 60));
+      if (pick(0, 2))
+        g.negative_prompt = random_prompt(rng, pick(1, 60), pick(0, 2));
+      break;
     default: break;
   }
   if (pick(0, 2) == 0)
@@ -133,6 +140,7 @@ std::vector<std::string> devices() {
 struct paths {
   std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, accepted = 0;
   int diverse = 0; // requests of diverse beams
+  int pairs = 0;
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
@@ -150,6 +158,7 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
       taken.diverse += work.back().sampling.num_beam_groups > 1;
+      taken.pairs += work.back().sampling.paired();
       expected.push_back(run(reference, work.back()));
       REQUIRE(expected.back().done.has_value());
       CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
@@ -223,6 +232,7 @@ TEST_CASE("random workloads give every request the same bits as alone") {
       CHECK(taken.cached_tokens > 0);
       CHECK(taken.accepted > 0);
       CHECK(taken.diverse > 0);
+      CHECK(taken.pairs > 0);
     }
 }
 

@@ -77,7 +77,7 @@ TEST_CASE("Golden checkpoints: beam search finds transformers' sequences and sco
         params.max_tokens = static_cast<int>(std::int64_t(beam["max_new_tokens"]));
         params.length_penalty = static_cast<float>(double(beam["length_penalty"]));
         const auto strategy = make_group_strategy(std::make_shared<const sampling_params>(params), model.eos_ids(),
-                                                  prompt.size());
+                                                  prompt);
         const auto got = drive(
           *strategy, [&](std::span<const token_id> tokens) { return model.logits_after(tokens); }, params, prompt);
         check_sequences(beam["sequences"], got, closest);

@@ -1,0 +1,49 @@
+#include "runtime/sampling/groups/pair_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto never = -std::numeric_limits<float>::infinity();
+
+/// log(sum(exp(row))); NaN and minus infinity count for nothing.
+double log_total_of(std::span<const float> row) {
+  float most = never;
+  for (const auto x : row)
+    most = std::max(most, x); // false for NaN
+  double total = 0;
+  for (const auto x : row)
+    if (x > never)
+      total += std::exp(static_cast<double>(x) - static_cast<double>(most));
+  return static_cast<double>(most) + std::log(total);
+}
+
+} // namespace
+
+void guidance_scores(std::span<const float> prompted, std::span<const float> unprompted, float scale,
+                     std::span<float> scores) {
+  const double with = log_total_of(prompted), without = log_total_of(unprompted);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double p = static_cast<double>(prompted[i]) - with, u = static_cast<double>(unprompted[i]) - without;
+    scores[i] = !std::isfinite(p) ? never : static_cast<float>(std::isfinite(u) ? scale * (p - u) + u : p);
+  }
+}
+
+void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
+                     std::span<float> scores) {
+  float most = never;
+  for (const auto x : expert)
+    most = std::max(most, x);
+  const double least = static_cast<double>(most) + std::log(static_cast<double>(alpha));
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double e = expert[i], a = amateur[i];
+    const bool plausible = e >= least && std::isfinite(e);
+    scores[i] = !plausible ? never : static_cast<float>(std::isfinite(a) ? (1.0 + beta) * e - beta * a : e);
+  }
+}
+
+} // namespace troupe

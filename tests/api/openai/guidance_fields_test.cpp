@@ -1,0 +1,50 @@
+#include "tests/api/openai/parse_request.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+error completion_fault(const std::string& fields) {
+  return fault_of([&] { completion(R"({"prompt":"a",)" + fields + "}"); });
+}
+
+} // namespace
+
+TEST_CASE("completions and chats say how they are guided, by text or by ids") {
+  const auto one = completion(R"({"prompt":"a","guidance_scale":1.5,"negative_prompt":"no"})").prompts.at(0);
+  CHECK(one.sampling.guidance_scale == 1.5f);
+  CHECK(one.negative_prompt == byte_model()->encode("no", true));
+  const auto ids = completion(R"({"prompt":["a","b"],"guidance_scale":2,"negative_prompt":[3,4]})");
+  REQUIRE(ids.prompts.size() == 2);
+  CHECK(ids.prompts[1].negative_prompt == std::vector<token_id>{3, 4});
+  const auto talk = chat(
+    R"({"messages":[{"role":"user","content":"a"}],"guidance_scale":3,"negative_prompt":"no","stream":true})");
+  CHECK(talk.prompts.at(0).negative_prompt == byte_model()->encode("no", false));
+  CHECK(completion(R"({"prompt":"a","guidance_scale":2})").prompts.at(0).negative_prompt.empty());
+  CHECK(completion(R"({"prompt":"a"})").prompts.at(0).sampling.paired() == false);
+}
+
+TEST_CASE("guidance that cannot be is refused by name") {
+  auto fault = completion_fault(R"("negative_prompt":"no")");
+  CHECK(fault.message == "`negative_prompt` needs `guidance_scale`");
+  CHECK(fault.param == "negative_prompt");
+  CHECK(completion_fault(R"("guidance_scale":2,"negative_prompt":7)").message ==
+        "`negative_prompt` must be a string or a list of token ids, not 7");
+  CHECK(completion_fault(R"("guidance_scale":2,"negative_prompt":[])").message ==
+        "`negative_prompt` must have at least one token");
+  CHECK(completion_fault(R"("guidance_scale":2,"negative_prompt":[-1])").param.starts_with("negative_prompt"));
+  CHECK(completion_fault(R"("guidance_scale":2,"negative_prompt":")" + std::string(300, 'x') + '"').param ==
+        "negative_prompt");
+  CHECK(completion_fault(R"("guidance_scale":101)").param == "guidance_scale");
+  CHECK(completion_fault(R"("guidance_scale":-1)").param == "guidance_scale");
+  CHECK(completion_fault(R"("guidance_scale":1e999)").code == errc::bad_request);
+  CHECK(completion_fault(R"("guidance_scale":2,"n":2)").message == "`n` must be 1 with `guidance_scale`, not 2");
+  CHECK(completion_fault(R"("guidance_scale":2,"num_beams":2)").param == "guidance_scale");
+  CHECK(completion_fault(R"("guidance_scale":2,"max_tokens":0,"echo":true)").param == "guidance_scale");
+  fault = completion_fault(R"("dola_layers":"high")");
+  CHECK(fault.code == errc::unsupported);
+  CHECK(fault.param == "dola_layers");
+}

@@ -1,0 +1,77 @@
+"""Classifier-free guidance over the protocols."""
+
+import json
+import subprocess
+
+import pytest
+
+from expected import MODEL, PROMPT
+from server import GOLDEN, ROOT, binary
+from test_completions import IDS
+
+CASES = json.loads((ROOT / "tests" / "data" / "pairs.json").read_text())["answers"]["llama-gqa"]
+GREEDY = {"temperature": 0, "max_tokens": 16}
+
+
+def guided(case):
+    fields = {"guidance_scale": case["scale"]}
+    return fields if case["negative"] is None else {**fields, "negative_prompt": case["negative"]}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if min(case["margins"]) > 0.01])
+def test_guided_answers_are_those_of_transformers_also_streamed(client, case):
+    ask = {"model": MODEL, "prompt": case["ids"], **GREEDY, "extra_body": {**IDS, **guided(case)}}
+    answer = client.completions.create(**ask)
+    assert answer.choices[0].token_ids == case["answer"][:16]
+    chunks = list(client.completions.create(**ask, stream=True))
+    assert len(chunks) > 3
+    assert [token for chunk in chunks for token in chunk.choices[0].token_ids] == case["answer"][:16]
+    assert "".join(chunk.choices[0].text for chunk in chunks) == answer.choices[0].text
+
+
+def test_chats_are_guided_and_scale_one_changes_nothing(client):
+    def told(**fields):
+        messages = [{"role": "user", "content": "Speak"}]
+        answer = client.chat.completions.create(model=MODEL, messages=messages, **GREEDY, extra_body=fields)
+        return answer.choices[0].message.content
+
+    plain = told()
+    assert told(guidance_scale=1, negative_prompt=PROMPT) == plain
+    assert told(guidance_scale=8, negative_prompt=PROMPT) != plain
+
+
+def test_guides_and_logprobs_work_with_guidance(client):
+    answer = client.completions.create(model=MODEL, prompt=PROMPT, **GREEDY, logprobs=1, extra_body={
+        "guidance_scale": 3, "negative_prompt": "JULIET:\n", "guided_choice": ["yes", "no"]})
+    assert answer.choices[0].text in ("yes", "no")
+    assert answer.choices[0].finish_reason == "stop"
+    assert all(logprob <= 0 for logprob in answer.choices[0].logprobs.token_logprobs)
+
+
+def test_what_cannot_be_is_refused_by_name(server):
+    for fields, param in (
+        ({"guidance_scale": 1000}, "guidance_scale"),
+        ({"guidance_scale": "a"}, "guidance_scale"),
+        ({"negative_prompt": "a"}, "negative_prompt"),
+        ({"guidance_scale": 2, "negative_prompt": [5] * 100_000}, "negative_prompt"),
+        ({"guidance_scale": 2, "negative_prompt": "word " * 100_000}, "negative_prompt"),
+        ({"guidance_scale": 2, "n": 2}, "n"),
+        ({"guidance_scale": 2, "num_beams": 2}, "guidance_scale"),
+        ({"dola_layers": "low"}, "dola_layers"),
+    ):
+        refused = server.post("/v1/completions", {"model": MODEL, "prompt": "a", **fields})
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["error"]["param"] == param
+    server.wait_until_idle()
+
+
+def test_the_command_line_is_guided():
+    def told(*flags):
+        done = subprocess.run(
+            [binary(), "run", PROMPT, "--raw", "--model", str(GOLDEN), "--temperature", "0", "--max-tokens", "16", "--quiet",
+             *flags], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert told("--guidance-scale", "8", "--negative-prompt", "JULIET:\n") != told()
+    assert told("--guidance-scale", "1", "--negative-prompt", "JULIET:\n") == told()
