@@ -62,7 +62,7 @@ std::string complaint_about(const sampling_params& p) {
 } // namespace
 
 TEST_CASE("guided scores are those of transformers' processor") {
-  const auto document = json::document::load(troupe::testing::test_data() + "/pairs.json");
+  const auto document = json::document::load(test_data() + "/pairs.json");
   int rows = 0;
   for (auto one : json::array(json::value(document.root())["scores"])) {
     const auto expected = floats_of(one["scores"]);
