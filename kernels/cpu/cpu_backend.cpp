@@ -10,6 +10,7 @@
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/weight_groups.hpp"
+#include "kernels/row_addends.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,7 +19,7 @@ namespace troupe::kernels {
 
 namespace {
 
-class cpu_backend : public backend, public storable_matrices {
+class cpu_backend : public backend, public storable_matrices, public row_addends {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -189,10 +190,15 @@ public:
 
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
                         const float* bias) override {
+    linear_activated_plus(out, in, w, act, gated, bias, nullptr);
+  }
+
+  void linear_activated_plus(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
+                             const float* bias, const float* const* addends) override {
     const auto& weights = dynamic_cast<const packed_matrix&>(w);
     expect(weights.gated == gated && out.type == in.type,
            "linear_activated: the weights must be packed for it, out must be of the type of in");
-    linear_.run(out, in, weights, bias, store::set, act);
+    linear_.run(out, in, weights, bias, store::set, act, addends);
   }
 
   void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,

@@ -217,7 +217,7 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
 }
 
 void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
-                     const activation& act) {
+                     const activation& act, const float* const* addends) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
          "linear: in must be of the type and columns that the weights were packed for");
   expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
@@ -229,6 +229,7 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.act = act;
   op.out_bf16 = out.type == dtype::bf16;
   op.bias = bias;
+  op.addends = addends;
   op.out = out.data;
   op.out_stride = out.stride;
   if (!weights.quantised() && keep_nonzero(op, in)) {

@@ -121,6 +121,7 @@ struct linear_op {
   std::size_t out_stride = 0;             // elements
   const std::int32_t* out_rows = nullptr; // [rows], where the rows go in `out`; or null: in order
   const float* factors = nullptr;         // [rows], of what is added; or null: 1
+  const float* const* addends = nullptr;  // [rows], each as long as a bias, or null; or null: none
 };
 
 /// Panels and row tiles that one task computes.

@@ -115,7 +115,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
                       std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
                       std::span<const std::int32_t> hidden_rows, const tensor& hidden_states,
-                      const layer_hook& after_layer) {
+                      const layer_hook& after_layer, adapter_products* adapters) {
+  adapters_ = adapters;
   check(tokens, who, logit_rows, cache, logits);
   if (tokens.empty())
     return;
@@ -138,10 +139,10 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     attend(i, normed, attended, cache, who);
     if (config.parallel && !config.shared_norm)
       normalise(normed, residual, layer.post_norm);
-    add_branch(residual, attended, *layer.o, layer.o_bias, layer.attention_norm);
+    add_branch(i, adapter_site::o, residual, attended, *layer.o, layer.o_bias, layer.attention_norm);
     if (!config.parallel)
       normalise(normed, residual, layer.post_norm);
-    add_mlp(residual, normed, layer);
+    add_mlp(i, residual, normed);
     if (after_layer)
       after_layer(i, residual);
   }
@@ -180,6 +181,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
   const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
   const int window = config.windows[as_size(i)];
   backend_.linear(qkv, normed, *layer.qkv, floats(layer.qkv_bias));
+  if (adapters_)
+    adapters_->add(i, adapter_site::qkv, normed, qkv);
   kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
   if (config.qk_norm_whole) {
     const tensor queries{qkv.data, dtype::f32, qkv.rows, q, qkv.stride};
@@ -196,12 +199,18 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
                             {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
 }
 
-void decoder::add_branch(const tensor& residual, const tensor& in, const kernels::matrix& w,
+void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
                          const kernels::buffer& bias, const norm_weights& norm) {
-  if (!norm.weight && weights_->config.residual_scale == 1)
-    return backend_.linear(residual, in, w, floats(bias), kernels::store::add);
+  if (!norm.weight && weights_->config.residual_scale == 1) {
+    backend_.linear(residual, in, w, floats(bias), kernels::store::add);
+    if (adapters_)
+      adapters_->add(i, site, in, residual);
+    return;
+  }
   const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
   backend_.linear(branch, in, w, floats(bias));
+  if (adapters_)
+    adapters_->add(i, site, in, branch);
   add_changed(residual, branch, norm);
 }
 
@@ -211,16 +220,22 @@ void decoder::add_changed(const tensor& residual, const tensor& branch, const no
   backend_.add_rows(residual, branch, weights_->config.residual_scale);
 }
 
-void decoder::add_mlp(const tensor& residual, const tensor& normed, const layer_weights& layer) {
+void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   const auto& config = weights_->config;
+  const auto& layer = weights_->layers[as_size(i)];
   if (layer.mixture) {
     const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
     mix(branch, normed, *layer.mixture);
     return add_changed(residual, branch, layer.mlp_norm);
   }
   const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn));
-  backend_.linear_activated(ffn, normed, *layer.mlp.gate_up, config.act, config.gated, floats(layer.mlp.gate_up_bias));
-  add_branch(residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+  const auto& first = *layer.mlp.gate_up;
+  const auto* bias = floats(layer.mlp.gate_up_bias);
+  if (adapters_)
+    adapters_->activate(i, ffn, normed, first, config.act, config.gated, bias);
+  else
+    backend_.linear_activated(ffn, normed, first, config.act, config.gated, bias);
+  add_branch(i, adapter_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
 }
 
 void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture) {

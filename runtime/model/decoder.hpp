@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/adapters/adapter_products.hpp"
 #include "runtime/model/weights.hpp"
 #include "runtime/steering/steering.hpp"
 #include "runtime/support/types.hpp"
@@ -43,11 +44,12 @@ public:
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
-  /// `after_layer`, if there is one, with the output of each layer.
+  /// `after_layer`, if there is one, with the output of each layer; adds `adapters`, null or not empty, to their rows.
   /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
-               const kernels::tensor& hidden = {}, const layer_hook& after_layer = {});
+               const kernels::tensor& hidden = {}, const layer_hook& after_layer = {},
+               adapter_products* adapters = nullptr);
 
   const model_weights& weights() const { return *weights_; }
   int max_rows() const { return max_rows_; }
@@ -61,13 +63,13 @@ private:
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
               const kernels::batch& who);
 
-  /// residual += in · wᵀ + bias, normalised and scaled as the model asks.
-  void add_branch(const kernels::tensor& residual, const kernels::tensor& in, const kernels::matrix& w,
-                  const kernels::buffer& bias, const norm_weights& norm);
+  /// residual += in · wᵀ + bias + adapters of a site of layer `i`, normalised and scaled as the model asks.
+  void add_branch(int i, adapter_site site, const kernels::tensor& residual, const kernels::tensor& in,
+                  const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm);
   void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm);
 
-  /// residual += the MLP of what it reads.
-  void add_mlp(const kernels::tensor& residual, const kernels::tensor& normed, const layer_weights& layer);
+  /// residual += the MLP of layer `i` of what it reads.
+  void add_mlp(int i, const kernels::tensor& residual, const kernels::tensor& normed);
 
   /// to = the sum of the experts' results, each row's in the order of the experts.
   void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture);
@@ -85,7 +87,8 @@ private:
   int max_context_;
   // See activation_sizes.
   kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
-  kernels::buffer slopes_; // of ALiBi, [heads]
+  kernels::buffer slopes_;               // of ALiBi, [heads]
+  adapter_products* adapters_ = nullptr; // of the step at hand, or null
 };
 
 } // namespace troupe

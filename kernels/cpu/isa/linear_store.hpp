@@ -9,11 +9,14 @@ namespace troupe::kernels {
 namespace {
 
 template <activation_type Act, class Out>
-inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output, const float* factor) {
+inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output, const float* factor,
+                               const float* addend) {
   const std::size_t n = op.outputs - output;
   vec x = load(c);
   if (op.bias != nullptr)
     x = x + load_some(op.bias + output, n);
+  if (addend != nullptr)
+    x = x + load_some(addend + output, n);
   x = activated<Act>(x);
   if constexpr (sizeof(Out) == sizeof(float))
     if (op.add)
@@ -22,13 +25,18 @@ inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, st
 }
 
 template <activation_type Act, class Out>
-inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output) {
+inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output,
+                           const float* addend) {
   const std::size_t n = op.outputs - output;
   vec gate = load(c);
   vec up = load(c + width);
   if (op.bias != nullptr) {
     gate = gate + load_some(op.bias + output, n);
     up = up + load_some(op.bias + op.outputs + output, n);
+  }
+  if (addend != nullptr) {
+    gate = gate + load_some(addend + output, n);
+    up = up + load_some(addend + op.outputs + output, n);
   }
   store_some(out + output, gated<Act>(op.act, gate, up), n);
 }
@@ -41,11 +49,12 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
   for (std::size_t row = first_row; row < first_row + rows; ++row, c += Columns) {
     Out* out = static_cast<Out*>(op.out) + (op.out_rows != nullptr ? op.out_rows[row] : row) * op.out_stride;
     const float* factor = op.factors != nullptr ? op.factors + row : nullptr;
+    const float* addend = op.addends != nullptr ? op.addends[row] : nullptr;
     for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
       if (op.gated)
-        gate_and_store<Act>(op, out, c + i, width, output + i);
+        gate_and_store<Act>(op, out, c + i, width, output + i, addend);
       else
-        add_bias_and_store<Act>(op, out, c + i, output + i, factor);
+        add_bias_and_store<Act>(op, out, c + i, output + i, factor, addend);
   }
 }
 

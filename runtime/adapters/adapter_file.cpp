@@ -1,0 +1,328 @@
+#include "runtime/adapters/adapter.hpp"
+#include "runtime/checkpoint/gguf.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
+#include "runtime/support/error.hpp"
+#include "runtime/support/file_reading.hpp"
+#include "runtime/support/json_reader.hpp"
+#include "runtime/support/mapped_file.hpp"
+#include "runtime/support/types.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+namespace troupe {
+
+namespace {
+
+struct projection_name {
+  std::string_view peft, gguf;
+};
+constexpr std::array<projection_name, projection_count> projection_names{{{"self_attn.q_proj", "attn_q"},
+                                                                          {"self_attn.k_proj", "attn_k"},
+                                                                          {"self_attn.v_proj", "attn_v"},
+                                                                          {"self_attn.o_proj", "attn_output"},
+                                                                          {"mlp.gate_proj", "ffn_gate"},
+                                                                          {"mlp.up_proj", "ffn_up"},
+                                                                          {"mlp.down_proj", "ffn_down"}}};
+
+/// One of a pair, as stored.
+struct adapter_half {
+  std::string name; // of the tensor
+  tensor_info info;
+  const std::byte* bytes = nullptr;
+};
+
+struct adapter_pair {
+  std::string module; // without the prefix of PEFT
+  adapter_half a, b;
+};
+
+/// By layer and projection.
+using adapter_pairs = std::map<std::pair<std::size_t, std::size_t>, adapter_pair>;
+
+[[noreturn]] void refuse_adapter_tensor(const std::string& file, std::string_view tensor, const std::string& why,
+                                        errc code = errc::bad_file) {
+  throw failure(code, file + ": tensor " + shown(tensor) + " " + why);
+}
+
+/// Where tensors of one format belong.
+class pair_collector {
+public:
+  pair_collector(std::string file, const adapter_target& target, bool gguf)
+    : file_(std::move(file)), target_(target), gguf_(gguf) {}
+
+  void add(const std::string& name, const tensor_info& info, const std::byte* bytes) {
+    std::string_view rest = name;
+    const std::string_view before = gguf_ ? "blk." : "base_model.model.model.layers.";
+    const std::string_view suffix_a = gguf_ ? ".weight.lora_a" : ".lora_A.weight",
+                           suffix_b = gguf_ ? ".weight.lora_b" : ".lora_B.weight";
+    const bool is_a = rest.ends_with(suffix_a);
+    if (!rest.starts_with(before) || (!is_a && !rest.ends_with(suffix_b)))
+      refuse_unknown(name);
+    rest.remove_suffix(suffix_a.size());
+    const auto module = rest.substr(gguf_ ? 0 : std::string_view("base_model.model.").size());
+    rest.remove_prefix(before.size());
+    std::size_t layer = 0;
+    const auto number = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+    rest.remove_prefix(static_cast<std::size_t>(number.ptr - rest.data()));
+    if (number.ec != std::errc() || !rest.starts_with('.'))
+      refuse_unknown(name);
+    rest.remove_prefix(1);
+    const auto found = std::ranges::find(projection_names, rest,
+                                         gguf_ ? &projection_name::gguf : &projection_name::peft);
+    if (found == projection_names.end())
+      refuse_unknown(name);
+    if (layer >= target_.layers.size())
+      refuse_adapter_tensor(file_, name,
+                            "is of no layer of the model, which has the layers 0 to " +
+                              std::to_string(target_.layers.size() - 1));
+    const auto which = static_cast<std::size_t>(found - projection_names.begin());
+    if (target_.layers[layer][which].outputs == 0)
+      refuse_adapter_tensor(file_, name, "is for a matrix that takes no adapter in this model", errc::unsupported);
+    auto& pair = pairs_[{layer, which}];
+    pair.module = std::string(module);
+    auto& half = is_a ? pair.a : pair.b;
+    if (half.bytes)
+      refuse_adapter_tensor(file_, name, "is there twice");
+    half = {name, info, bytes};
+  }
+
+  /// Each pair complete.
+  const adapter_pairs& done() const {
+    if (pairs_.empty())
+      throw failure(errc::bad_file, file_ + ": has no tensors, expected pairs of low-rank matrices");
+    for (const auto& [_, pair] : pairs_)
+      if (!pair.a.bytes || !pair.b.bytes)
+        refuse_adapter_tensor(file_, pair.a.bytes ? pair.a.name : pair.b.name,
+                              std::string("has no counterpart lora_") + (pair.a.bytes ? "B" : "A"));
+    return pairs_;
+  }
+
+private:
+  [[noreturn]] void refuse_unknown(const std::string& name) const {
+    std::string all;
+    for (const auto& p : projection_names)
+      all += (all.empty() ? "" : ", ") + std::string(gguf_ ? p.gguf : p.peft.substr(p.peft.find('.') + 1));
+    refuse_adapter_tensor(file_, name,
+                          "is no low-rank matrix of a layer's " + all + (gguf_ ? "" : " (lora_A or lora_B)") +
+                            "; others are not supported",
+                          errc::unsupported);
+  }
+
+  std::string file_;
+  const adapter_target& target_;
+  bool gguf_;
+  adapter_pairs pairs_;
+};
+
+std::vector<float> adapter_values(const std::string& file, const adapter_half& half, std::size_t rows,
+                                  std::size_t cols) {
+  const auto format = weight_format_of(half.info.type);
+  if (!format)
+    refuse_adapter_tensor(file, half.name,
+                          "is of type " + std::string(to_string(half.info.type)) +
+                            ", which is not supported for adapters");
+  if (half.info.shape != std::vector{rows, cols})
+    refuse_adapter_tensor(file, half.name,
+                          "has the shape " + to_string(half.info.shape) + ", expected " + to_string({rows, cols}));
+  std::vector<float> values(rows * cols);
+  const auto stride = rows == 0 ? 0 : half.info.bytes / rows;
+  for (std::size_t r = 0; r < rows; ++r)
+    to_floats(*format, half.bytes + r * stride, cols, &values[r * cols]);
+  if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); }))
+    refuse_adapter_tensor(file, half.name, "has values that are not finite");
+  return values;
+}
+
+/// Rows of each head in the order in which kernels rotate: row i is row order[i] as stored.
+void reorder_heads(std::vector<float>& b, std::size_t rank, std::span<const std::uint32_t> order) {
+  const auto stored = b;
+  for (std::size_t row = 0; row < b.size() / rank; ++row) {
+    const auto in_head = row % order.size();
+    std::copy_n(&stored[(row - in_head + order[in_head]) * rank], rank, &b[row * rank]);
+  }
+}
+
+/// `scale_of`(pair, rank) checks the rank as well.
+template <class ScaleOf>
+adapter_weights read_pairs(const std::string& file, const adapter_pairs& pairs, const adapter_target& target,
+                           std::span<const std::uint32_t> order, const ScaleOf& scale_of) {
+  adapter_weights result;
+  result.layers.resize(target.layers.size());
+  std::size_t bytes = 0;
+  for (const auto& [where, pair] : pairs) {
+    const auto& [layer, which] = where;
+    const auto& shape = target.layers[layer][which];
+    if (pair.a.info.shape.size() != 2)
+      refuse_adapter_tensor(file, pair.a.name,
+                            "has the shape " + to_string(pair.a.info.shape) + ", expected [rank, " +
+                              std::to_string(shape.inputs) + "]");
+    const auto rank = pair.a.info.shape[0];
+    if (rank == 0 || rank > most_adapter_rank)
+      refuse_adapter_tensor(file, pair.a.name,
+                            "has the rank " + std::to_string(rank) + ", expected 1 to " +
+                              std::to_string(most_adapter_rank));
+    bytes += rank * (shape.inputs + shape.outputs) * sizeof(float);
+    if (bytes > most_adapter_bytes)
+      throw failure(errc::unsupported, file + ": has more than " + std::to_string(most_adapter_bytes >> 20) + " MiB");
+    const float scale = scale_of(pair, rank);
+    auto& to = result.layers[layer][which];
+    to.rank = rank;
+    to.a = adapter_values(file, pair.a, rank, shape.inputs);
+    to.b = adapter_values(file, pair.b, shape.outputs, rank);
+    for (auto& v : to.b) {
+      v *= scale;
+      if (!std::isfinite(v))
+        refuse_adapter_tensor(file, pair.b.name, "has values that are not finite once they are scaled");
+    }
+    if (!order.empty() &&
+        (which == static_cast<std::size_t>(projection::q) || which == static_cast<std::size_t>(projection::k)))
+      reorder_heads(to.b, rank, order);
+  }
+  return result;
+}
+
+/// PEFT's rank_pattern and alpha_pattern: the first key that is the module's name or its end counts.
+class module_pattern {
+public:
+  module_pattern(const json::reader& config, const char* key, double low, double high) {
+    const auto given = config.object(key);
+    if (!given)
+      return;
+    for (auto [name, _] : given->object()) {
+      std::string_view text = name;
+      const bool whole = text.starts_with('^');
+      text.remove_prefix(whole ? 1 : 0);
+      if (text.find_first_of("*+?()[]{}|\\^$") != text.npos)
+        given->refuse("has the key " + shown(name) + ", a regular expression, which is not supported");
+      const auto value = given->number(name, low, high);
+      if (!value)
+        given->refuse("has no value for the key " + shown(name));
+      entries_.push_back({std::string(text), whole, *value});
+    }
+  }
+
+  double of(std::string_view module, double fallback) const {
+    for (const auto& e : entries_)
+      if (module == e.name || (!e.whole && module.ends_with("." + e.name)))
+        return e.value;
+    return fallback;
+  }
+
+private:
+  struct entry {
+    std::string name;
+    bool whole;
+    double value;
+  };
+  std::vector<entry> entries_;
+};
+
+/// Refuses what is more than a plain LoRA.
+void check_plain_lora(const json::reader& config) {
+  const auto unsupported = [&](const char* key, const std::string& found) {
+    throw failure(errc::unsupported,
+                  config.label(key) + " is " + found + ", which is not supported: adapters are plain LoRA");
+  };
+  if (const auto type = config.text("peft_type"); !type || *type != "LORA")
+    unsupported("peft_type", type ? shown(*type) : std::string("missing"));
+  if (const auto bias = config.text("bias"); bias && *bias != "none")
+    unsupported("bias", shown(*bias));
+  for (const auto* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"})
+    if (config.find(key) && config.find(key)->is_bool() && bool(*config.find(key)))
+      unsupported(key, "true");
+  for (const auto* key : {"modules_to_save", "trainable_token_indices", "layer_replication", "alora_invocation_tokens",
+                          "target_parameters", "arrow_config"})
+    if (const auto value = config.find(key)) {
+      if (value->is_array() && json::array(*value).size() == 0)
+        continue;
+      if (value->is_object() && json::object(*value).size() == 0)
+        continue;
+      unsupported(key, "set");
+    }
+  if (const auto start = config.find("init_lora_weights"); start && start->is_string()) {
+    const auto how = config.text("init_lora_weights").value_or("");
+    for (const auto* changed : {"pissa", "olora", "corda", "loftq"}) // they change the base model's weights
+      if (how.starts_with(changed))
+        unsupported("init_lora_weights", shown(how));
+  }
+}
+
+adapter_weights read_peft(const std::filesystem::path& folder, const adapter_target& target) {
+  const auto document = json::document::load(folder / "adapter_config.json");
+  const json::reader config(document);
+  config.object();
+  check_plain_lora(config);
+  constexpr double most_alpha = 1e6;
+  const auto most_rank = static_cast<int>(most_adapter_rank);
+  const int r = config.size("r", most_rank);
+  const double alpha = config.number("lora_alpha", -most_alpha, most_alpha).value_or(8); // PEFT's default
+  const bool rooted = config.boolean("use_rslora", false);
+  const module_pattern ranks(config, "rank_pattern", 1, most_rank),
+    alphas(config, "alpha_pattern", -most_alpha, most_alpha);
+  const auto file = folder / "adapter_model.safetensors";
+  const mapped_file map(file);
+  pair_collector pairs(file.string(), target, false);
+  for (const auto& [name, tensor] : read_safetensors_header(map.bytes(), file.string()))
+    pairs.add(name, tensor.info, map.bytes().data() + tensor.offset);
+  return read_pairs(
+    file.string(), pairs.done(), target, target.head_order, [&](const adapter_pair& pair, std::size_t rank) {
+      const auto wanted = ranks.of(pair.module, r);
+      if (static_cast<double>(rank) != wanted)
+        refuse_adapter_tensor(file.string(), pair.a.name,
+                              "has the rank " + std::to_string(rank) + ", expected " +
+                                std::to_string(static_cast<int>(wanted)) + " as adapter_config.json says");
+      const auto by = rooted ? std::sqrt(wanted) : wanted;
+      return static_cast<float>(alphas.of(pair.module, alpha) / by);
+    });
+}
+
+adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapter_target& target) {
+  const gguf_file file(path);
+  const auto& about = file.metadata();
+  const auto require_text = [&](const char* key, std::string_view wanted) {
+    const auto found = about.string(key);
+    if (found != wanted)
+      throw failure(errc::bad_file,
+                    about.label(key) + " is " + (found ? shown(*found) : std::string("missing")) + ", expected " +
+                      shown(wanted));
+  };
+  require_text("general.type", "adapter");
+  require_text("adapter.type", "lora");
+  const auto alpha = about.number("adapter.lora.alpha", -1e6, 1e6);
+  if (!alpha)
+    throw failure(errc::bad_file, about.label("adapter.lora.alpha") + " is missing, expected a number");
+  pair_collector pairs(file.name(), target, true);
+  for (const auto& [name, tensor] : file.tensors())
+    pairs.add(name, tensor.info, file.map().bytes().data() + tensor.offset);
+  // Files of the architecture llama order q and k for rotating neighbours (gguf_checkpoint.cpp).
+  std::vector<std::uint32_t> order = target.head_order;
+  if (about.string("general.architecture") == "llama") {
+    order.resize(target.head_dim);
+    for (std::size_t i = 0; i < order.size(); ++i)
+      order[i] = static_cast<std::uint32_t>(i % (order.size() / 2) * 2 + i / (order.size() / 2));
+  }
+  // An alpha of 0 stands for one that is the rank, as in llama.cpp.
+  return read_pairs(file.name(), pairs.done(), target, order, [&](const adapter_pair&, std::size_t rank) {
+    return *alpha == 0 ? 1.0f : static_cast<float>(*alpha / static_cast<double>(rank));
+  });
+}
+
+} // namespace
+
+adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return read_peft(path, target);
+  if (read_start(path, 4) == "GGUF")
+    return read_gguf_adapter(path, target);
+  throw failure(errc::bad_file,
+                path.string() +
+                  ": is no adapter, expected a folder with adapter_config.json and "
+                  "adapter_model.safetensors, or a GGUF file");
+}
+
+} // namespace troupe

@@ -1,0 +1,36 @@
+#include "runtime/model/adapter_target.hpp"
+
+#include "runtime/model/tensor_names.hpp"
+#include "runtime/support/types.hpp"
+
+namespace troupe {
+
+adapter_target adapter_target_of(const model_config& config) {
+  const tensor_names names(config);
+  adapter_target target;
+  target.layers.resize(as_size(config.layers));
+  target.head_dim = as_size(config.head_dim);
+  if (config.positions == position_type::rotary)
+    target.head_order = rotated_order(config.rope, config.head_dim);
+  for (int i = 0; i < config.layers; ++i) {
+    auto& layer = target.layers[as_size(i)];
+    const auto put = [&](projection which, const wanted_tensor& w) {
+      layer[static_cast<std::size_t>(which)] = {w.shape[0], w.shape[1]};
+    };
+    const auto qkv = names.qkv(i);
+    put(projection::q, qkv[0]);
+    put(projection::k, qkv[1]);
+    put(projection::v, qkv[2]);
+    put(projection::o, names.o(i).front());
+    if (config.is_sparse(i))
+      continue;
+    const auto gate_up = names.gate_up(i);
+    if (config.gated)
+      put(projection::gate, gate_up.front());
+    put(projection::up, gate_up.back());
+    put(projection::down, names.down(i).front());
+  }
+  return target;
+}
+
+} // namespace troupe
