@@ -98,6 +98,8 @@ private:
     a.steering = steering_;
     a.negative = negative_;
     a.salt = salted(a.salt, steering_ ? steering_->id : 0);
+    a.adapter = adapter_;
+    a.salt = salted(a.salt, adapter_ ? adapter_->id : 0);
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -110,11 +112,12 @@ private:
       const auto checked = check(*what_,
                                  {model.info.vocab_size, model.info.max_context, model.request_timeout,
                                   model.draft != nullptr, model.device->capabilities().hidden_states,
-                                  model.info.steering.get()});
+                                  model.info.steering.get(), model.info.adapters.get()});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       steering_ = checked.steering;
       negative_ = checked.negative;
+      adapter_ = checked.adapter;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -368,9 +371,10 @@ private:
   std::uint64_t arrival_ = 0; // at the engine
   answer_guide_ptr guide_;    // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
-  std::shared_ptr<const steering> steering_; // null: none
-  token_list negative_;                      // the prompt of its twin; null: none
-  std::vector<transcript> sequences_;        // empty until validated
+  std::shared_ptr<const steering> steering_;      // null: none
+  std::shared_ptr<const packed_adapter> adapter_; // null: none
+  token_list negative_;                           // the prompt of its twin; null: none
+  std::vector<transcript> sequences_;             // empty until validated
   bool admitted_ = false;
   bool paused_ = false;
   bool cancelled_ = false; // before validation

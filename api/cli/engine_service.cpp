@@ -21,6 +21,8 @@ std::shared_ptr<served_model> serve(const std::shared_ptr<const model_info>& mod
   served->hidden = model->hidden;
   served->embeddings = model->embeddings;
   served->steering = model->steering;
+  served->adapters = model->adapters;
+  served->lora_endpoints = model->lora_endpoints;
   served->format = model->format;
   served->markers = model->markers;
   if (const auto tokens = model->tokenizer) {

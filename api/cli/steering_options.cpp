@@ -78,6 +78,23 @@ void add_steer_option(CLI::App& command, std::vector<steering_source>& sources) 
              "be given several times");
 }
 
+void add_lora_options(CLI::App& command, engine_options& options) {
+  add_parsed<adapter_source>(
+    command, "--lora", options.lora,
+    [](std::string_view text) {
+      auto [name, path] = parse_steering_source(text);
+      return adapter_source{std::move(name), std::move(path)};
+    },
+    "NAME=PATH", model_group,
+    "A LoRA adapter that requests may name as their model: a folder as PEFT writes it, or a GGUF adapter; may be given "
+    "several times");
+  command
+    .add_flag("--lora-endpoints", options.lora_endpoints,
+              "Let clients load and unload adapters (POST /v1/load_lora_adapter, /v1/unload_lora_adapter), by paths of "
+              "this machine")
+    ->group(model_group);
+}
+
 void add_steering_option(CLI::App& command, std::vector<steering_choice>& choices) {
   add_parsed(command, "--steering", choices, parse_steering_choice, "NAME[=STRENGTH[@FIRST-LAST]]", sampling_group,
              "Add this vector of --steer to the output of the layers, or of those from FIRST to LAST, which count from "

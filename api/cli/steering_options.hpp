@@ -1,4 +1,4 @@
-// The flags of steering vectors: `--steer` names the files that an engine has, `--steering` what a request adds.
+// The flags of adapters, and of steering vectors: `--steer` names the files that an engine has, `--steering` what a request adds.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"
@@ -22,6 +22,9 @@ steering_choice parse_steering_choice(std::string_view text);
 
 /// `--steer`
 void add_steer_option(CLI::App& command, std::vector<steering_source>& sources);
+
+/// `--lora` and `--lora-endpoints`
+void add_lora_options(CLI::App& command, engine_options& options);
 
 /// `--steering`
 void add_steering_option(CLI::App& command, std::vector<steering_choice>& choices);

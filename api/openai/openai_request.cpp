@@ -8,6 +8,7 @@
 #include "api/openai/prediction.hpp"
 #include "api/openai/sampling_fields.hpp"
 #include "api/openai/steering_fields.hpp"
+#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
@@ -232,11 +233,16 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
 
 } // namespace
 
-void check_model_name(const field_reader& body, const served_model& model) {
+void check_model_name(const field_reader& body, const served_model& model) { read_adapter_name(body, model); }
+
+std::string read_adapter_name(const field_reader& body, const served_model& model) {
   const auto name = body.text("model");
-  if (name && *name != model.id)
+  if (!name || *name == model.id)
+    return {};
+  if (!model.adapters || !model.adapters->find(std::string(*name)))
     throw failure(errc::not_found,
                   "the model `" + std::string(*name) + "` does not exist; this server has `" + model.id + "`", "model");
+  return std::string(*name);
 }
 
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
@@ -246,6 +252,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   generation_request result;
   result.speaks = speaks;
   auto shared = read_shared(speaks, body, model);
+  shared.adapter = read_adapter_name(body, model);
   const auto limit = read_limit(speaks, body);
   read_stream(body, result);
   if (result.stream && shared.sampling.ranked() && shared.sampling.n > 1)

@@ -52,6 +52,9 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
 std::string parse_detokenize(const field_reader& body, const served_model& model);
 
 /// Throws failure(not_found) if `model` names another model than the one served.
+/// The adapter that `model` names, or nothing if it is the served model or absent. Throws failure(not_found).
+std::string read_adapter_name(const field_reader& body, const served_model& model);
+
 void check_model_name(const field_reader& body, const served_model& model);
 
 } // namespace troupe

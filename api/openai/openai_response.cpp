@@ -137,7 +137,8 @@ response_writer::response_writer(const generation_request& request, std::shared_
     (!chat       ? "text_completion"
        : stream_ ? "chat.completion.chunk"
                  : "chat.completion") +
-    "\",\"created\":" + std::to_string(now) + ",\"model\":" + json_text(to_utf8(model_->id));
+    "\",\"created\":" + std::to_string(now) + ",\"model\":" +
+    json_text(to_utf8(request.prompts.front().adapter.empty() ? model_->id : request.prompts.front().adapter));
 }
 
 response_writer::piece response_writer::next_piece(std::size_t prompt, const token_event& e) {

@@ -20,6 +20,7 @@ namespace troupe {
 /// The input of a chat template, checked and normalised (chat_messages.hpp).
 struct chat_input;
 
+class adapter_library;  // runtime/adapters/adapter_library.hpp
 class steering_library; // runtime/steering/steering_library.hpp
 
 /// The loaded model. Immutable. Its functions are slow for long texts and run on worker threads.
@@ -44,6 +45,8 @@ struct served_model {
   int hidden = 0;                                   // length of an embedding
   embedding_style embeddings;                       // as the checkpoint wants them
   std::shared_ptr<const steering_library> steering; // null: none
+  std::shared_ptr<adapter_library> adapters;        // null: none
+  bool lora_endpoints = false;                      // clients may change `adapters`
 };
 
 struct service_status {

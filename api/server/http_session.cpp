@@ -257,7 +257,8 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
   bool reusable = false;
   if (makes_jobs(to.to)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
-  } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize || to.to == endpoint::detect_watermark) {
+  } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize || to.to == endpoint::load_adapter ||
+             to.to == endpoint::unload_adapter || to.to == endpoint::detect_watermark) {
     reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
   } else {
     reusable = co_await send_answer(to, std::move(body), form);
@@ -283,6 +284,8 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
       case endpoint::tokenize:
       case endpoint::detokenize:
       case endpoint::detect_watermark:
+      case endpoint::load_adapter:
+      case endpoint::unload_adapter:
       case endpoint::ollama_show: result = co_await context_.lane_for(body.text.size()).run(make); break;
       case endpoint::metrics: result = co_await context_.reports.run(make); break;
       default: result = make(); // answered at once, even while every worker is busy

@@ -7,6 +7,7 @@
 #include "api/openai/responses/response_store.hpp"
 #include "api/openai/watermark_fields.hpp"
 #include "api/server/metrics.hpp"
+#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -36,6 +37,8 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/detokenize", "POST", endpoint::detokenize},
   {"/v1/watermark/detect", "POST", endpoint::detect_watermark},
   {"/tokenizer_info", "GET", endpoint::tokenizer_info},
+  {"/v1/load_lora_adapter", "POST", endpoint::load_adapter},
+  {"/v1/unload_lora_adapter", "POST", endpoint::unload_adapter},
   {"/api/generate", "POST", endpoint::ollama_generate},
   {"/api/chat", "POST", endpoint::ollama_chat},
   {"/api/embed", "POST", endpoint::ollama_embed},
@@ -89,11 +92,50 @@ std::vector<found_path> look_up(std::string_view path) {
   return {{{endpoint::response, decoded(id)}, "GET"}, {{endpoint::delete_response, decoded(id)}, "DELETE"}};
 }
 
-std::string model_object(const served_model& model) {
+/// The served model, or an adapter of it.
+std::string model_object(const served_model& model, const std::string& adapter = {}) {
   static const auto started = std::time(nullptr);
-  return "{\"id\":" + json_text(to_utf8(model.id)) + ",\"object\":\"model\",\"created\":" + std::to_string(started) +
+  const auto parent = adapter.empty() ? "" : ",\"parent\":" + json_text(to_utf8(model.id));
+  return "{\"id\":" + json_text(to_utf8(adapter.empty() ? model.id : adapter)) + parent +
+    ",\"object\":\"model\",\"created\":" + std::to_string(started) +
     ",\"owned_by\":\"troupe\",\"max_model_len\":" + std::to_string(model.max_context) +
     ",\"schedule_invariant\":" + (model.schedule_invariant ? "true" : "false") + '}';
+}
+
+std::string model_list(const served_model& model) {
+  auto all = model_object(model);
+  if (model.adapters)
+    for (const auto& name : model.adapters->names())
+      all += ',' + model_object(model, name);
+  return "{\"object\":\"list\",\"data\":[" + all + "]}";
+}
+
+/// vLLM's endpoints: {"lora_name", "lora_path"} and {"lora_name"}.
+reply change_adapters(endpoint to, const field_reader& body, const served_model& model) {
+  if (!model.lora_endpoints || !model.adapters)
+    throw failure(errc::not_found, "clients may not change the adapters of this server: --lora-endpoints permits it");
+  const auto wanted = [&](const char* key) {
+    const auto text = body.text(key);
+    if (!text || text->empty())
+      body.refuse(key, "is required");
+    return std::string(*text);
+  };
+  const auto name = wanted("lora_name");
+  const bool loads = to == endpoint::load_adapter;
+  if (loads)
+    try {
+      model.adapters->load(name, wanted("lora_path"));
+    } catch (const failure& f) { // the client's file, not the server's
+      const auto& why = f.what_failed();
+      throw failure(why.code == errc::bad_file ? errc::bad_request : why.code, why.message,
+                    why.param.empty() ? "lora_path" : why.param);
+    }
+  else
+    model.adapters->unload(name);
+  return {200,
+          "Success: LoRA adapter '" + to_utf8(name) + (loads ? "' added successfully." : "' removed successfully."),
+          "text/plain; charset=utf-8",
+          {}};
 }
 
 /// What clients that tokenise over HTTP must know besides, as vLLM's.
@@ -211,12 +253,19 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     return reply::json(ollama_version());
   const auto model = ready_model(engine);
   switch (to.to) {
-    case endpoint::models: return reply::json("{\"object\":\"list\",\"data\":[" + model_object(*model) + "]}");
+    case endpoint::models: return reply::json(model_list(*model));
     case endpoint::model:
+      if (model->adapters && model->adapters->find(to.argument))
+        return reply::json(model_object(*model, to.argument));
       if (to.argument != model->id)
         throw failure(errc::not_found, "the model `" + to.argument + "` does not exist", "model");
       return reply::json(model_object(*model));
     case endpoint::tokenizer_info: return reply::json(tokenizer_object(*model));
+    case endpoint::load_adapter:
+    case endpoint::unload_adapter: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      return change_adapters(to.to, field_reader(parsed.root()), *model);
+    }
     case endpoint::tokenize: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
       const auto ids = parse_tokenize(field_reader(parsed.root()), *model, stop);

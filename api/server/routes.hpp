@@ -46,6 +46,8 @@ enum class endpoint : std::uint8_t {
   detokenize,
   detect_watermark,
   tokenizer_info,
+  load_adapter,
+  unload_adapter,
   ollama_generate,
   ollama_chat,
   ollama_embed,

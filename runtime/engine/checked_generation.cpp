@@ -67,6 +67,9 @@ checked_generation check(const generation& asked, const generation_limits& limit
   std::shared_ptr<const steering> steered;
   if (!asked.steering.empty())
     steered = (limits.steering ? limits.steering : &no_steering)->combine(asked.steering);
+  std::shared_ptr<const packed_adapter> adapter;
+  if (!asked.adapter.empty() && !(adapter = limits.adapters ? limits.adapters->find(asked.adapter) : nullptr))
+    throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
   std::shared_ptr<const std::vector<token_id>> negative;
@@ -81,7 +84,7 @@ checked_generation check(const generation& asked, const generation_limits& limit
   }
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
   return {std::make_shared<const sampling_params>(std::move(sampling)), timeout, std::move(steered),
-          std::move(negative)};
+          std::move(negative), std::move(adapter)};
 }
 
 } // namespace troupe

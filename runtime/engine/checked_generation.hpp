@@ -2,6 +2,7 @@
 // and with which limits. Pure; any thread.
 #pragma once
 
+#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/steering/steering_library.hpp"
 
@@ -20,6 +21,7 @@ struct generation_limits {
   bool has_draft = false;               // there is a draft model to speculate with
   bool embeds = true;                   // the device gives hidden states
   const steering_library* steering = nullptr;
+  const adapter_library* adapters = nullptr;
 };
 
 /// How a generation that was found valid is run.
@@ -29,12 +31,13 @@ struct checked_generation {
   std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: none
   std::shared_ptr<const troupe::steering> steering = {};      // null: none
   std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
+  std::shared_ptr<const packed_adapter> adapter = {};         // null: none
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
 /// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses are to
 /// come from a draft model that there is not, an embedding is asked for beside something generated or scored, or it
-/// cannot be steered so.
+/// cannot be steered so; failure(not_found) if there is no such adapter.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For

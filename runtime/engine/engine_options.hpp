@@ -20,11 +20,17 @@
 
 namespace troupe {
 
+class adapter_library;  // runtime/adapters/adapter_library.hpp
 class steering_library; // runtime/steering/steering_library.hpp
 
 /// A file of steering vectors, and what requests call them.
 struct steering_source {
   std::string name, file;
+};
+
+/// A low-rank adapter: a folder of PEFT or a GGUF file, and the name of the model that it makes.
+struct adapter_source {
+  std::string name, path;
 };
 
 struct engine_options {
@@ -45,6 +51,8 @@ struct engine_options {
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   drafter_factory drafter_for_bench = {};         // what it makes is a sequence's only source of guesses
   std::vector<steering_source> steer = {};        // for requests to choose from
+  std::vector<adapter_source> lora = {};          // likewise
+  bool lora_endpoints = false;                    // clients may load and unload adapters, by paths of this machine
   std::chrono::milliseconds request_timeout = std::chrono::minutes(10);
 };
 
@@ -80,6 +88,8 @@ struct model_info {
   int hidden = 0;                                     // length of a hidden state, and of an embedding
   embedding_style embeddings;                         // as the checkpoint wants them
   std::shared_ptr<const steering_library> steering;   // null: none
+  std::shared_ptr<adapter_library> adapters;          // null: none
+  bool lora_endpoints = false;                        // clients may change `adapters`
 };
 
 } // namespace troupe

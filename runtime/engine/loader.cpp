@@ -1,10 +1,12 @@
 #include "runtime/engine/loader.hpp"
 
 #include "kernels/cpu/thread_pool.hpp"
+#include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/draft_loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/model/adapter_target.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
 #include "runtime/steering/steering_library.hpp"
@@ -46,6 +48,22 @@ std::shared_ptr<const steering_library> load_steering(const engine_options& opti
   for (const auto& [name, file] : options.steer)
     vectors->add(name, file);
   return vectors;
+}
+
+/// Null without any, unless clients may load some.
+std::shared_ptr<adapter_library> load_adapters(const engine_options& options, const std::string& base,
+                                               const model_config& config, std::shared_ptr<const device> device,
+                                               kernels::dtype compute) {
+  if (options.lora.empty() && !options.lora_endpoints)
+    return nullptr;
+  if (!device->capabilities().adapters)
+    throw failure(errc::unsupported,
+                  "`lora` needs the CPU (--device cpu): " + device->description() + " adds no adapters", "lora");
+  auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), compute,
+                                                    [device] { return device->open(); });
+  for (const auto& [name, path] : options.lora)
+    adapters->load(name, path);
+  return adapters;
 }
 
 /// fp8 needs a GPU.
@@ -166,6 +184,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.steering = load_steering(options, source.config, device);
   const auto precision = precision_of(options.compute, *source.tensors, capabilities);
   info.dtype = kernels::to_string(precision.compute);
+  info.adapters = load_adapters(options, info.id, source.config, model->device, precision.compute);
+  info.lora_endpoints = options.lora_endpoints;
   model->precision = precision;
   info.weights = weights_kind(*source.tensors, precision.weights);
   const auto backend = device.open();

@@ -32,6 +32,7 @@ struct device_capabilities {
   bool step_times = false;        // runners measure how long steps take on the device
   bool hidden_states = false;     // runners give the hidden states that plans want
   bool steering = false;          // runners steer rows
+  bool adapters = false;          // runners add low-rank adapters to rows
 };
 
 class device {

@@ -53,6 +53,7 @@ std::optional<error> scheduler::submit(admission a) {
   s.prediction = std::move(a.prediction);
   s.guide = std::move(a.guide);
   s.steering = std::move(a.steering);
+  s.adapter = std::move(a.adapter);
   s.salt = a.salt;
   for (auto& r : a.resumed) {
     auto one = s;

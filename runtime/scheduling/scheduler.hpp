@@ -57,6 +57,7 @@ struct admission {
   std::vector<resumed_sequence> resumed;                 // unfinished sequences of the n; empty: all n, from the prompt
   pooling embed = pooling::none;                         // of the prompt's hidden states, instead of samples
   std::shared_ptr<const troupe::steering> steering = {}; // of all rows; null: none
+  std::shared_ptr<const packed_adapter> adapter = {};    // of all rows; null: none
   prefix_salt salt = 0;                                  // of what K and V depend on beside the tokens
   token_list negative = {};                              // the prompt of the twin, if params->paired()
 };
@@ -167,6 +168,7 @@ private:
     std::shared_ptr<const guides::answer_guide> guide; // null: none
     bool deferred = false;                             // its sample is late
     std::shared_ptr<const troupe::steering> steering;  // of all rows; null: none
+    std::shared_ptr<const packed_adapter> adapter;     // of all rows; null: none
     prefix_salt salt = 0;
     std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
     std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs

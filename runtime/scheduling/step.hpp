@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/ops.hpp"
+#include "runtime/adapters/adapter.hpp"
 #include "runtime/model/pooling.hpp"
 #include "runtime/sampling/group_strategy.hpp"
 #include "runtime/sampling/sampler.hpp"
@@ -158,6 +159,7 @@ struct step_plan {
   std::vector<std::int32_t> logit_rows;  // rows of `tokens` whose logits are wanted
   std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
   std::vector<steered_rows> steered;
+  std::vector<adapted_rows> adapted;
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

@@ -311,6 +311,8 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   plan.sequences.push_back(rows);
   if (s.steering)
     plan.steered.push_back({s.steering, rows.first_row, rows.rows});
+  if (s.adapter)
+    plan.adapted.push_back({s.adapter, rows.first_row, rows.rows});
   auto table = grant.tables.begin() + answer.first_block;
   plan.block_tables.insert(plan.block_tables.end(), table, table + answer.blocks);
   const auto guesses = guesses_.find(s.id);

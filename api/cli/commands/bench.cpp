@@ -150,6 +150,14 @@ command add_bench_model(CLI::App& bench) {
     ->type_name("LIST")
     ->capture_default_str();
   count("--repeat", options->repeat, 1, "Measure this many times and take medians");
+  app->add_option("--adapters", options->adapters, "Random LoRA adapters, which the sequences have in turn")
+    ->check(integer_between(0, 64))
+    ->type_name("INT")
+    ->capture_default_str();
+  app->add_option("--rank", options->rank, "Rank of the adapters")
+    ->check(integer_between(1, 512))
+    ->type_name("INT")
+    ->capture_default_str();
   count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   app

@@ -3,6 +3,7 @@
 #include "runtime/engine/loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
 #include "runtime/import/model_source.hpp"
+#include "runtime/model/adapter_target.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -31,6 +32,25 @@ double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
+/// Small values for all projections.
+adapter_weights random_weights(const adapter_target& target, int rank, unsigned seed) {
+  std::minstd_rand random(seed);
+  std::uniform_real_distribution<float> value(-0.01f, 0.01f);
+  adapter_weights result;
+  for (const auto& layer : target.layers) {
+    auto& to = result.layers.emplace_back();
+    for (std::size_t p = 0; p < projection_count; ++p)
+      if (layer[p].outputs > 0) {
+        to[p].rank = size(rank);
+        std::ranges::generate(to[p].a = std::vector<float>(size(rank) * layer[p].inputs),
+                              [&] { return value(random); });
+        std::ranges::generate(to[p].b = std::vector<float>(size(rank) * layer[p].outputs),
+                              [&] { return value(random); });
+      }
+  }
+  return result;
+}
+
 /// Bytes. Not getrusage's figure, which starts with the parent process's.
 std::size_t peak_rss() {
   std::ifstream in("/proc/self/status");
@@ -46,7 +66,11 @@ std::size_t peak_rss() {
 /// The runner of one batch size, and its steps.
 struct model_bench::run {
   run(const model_bench& bench, int batch, int max_rows, int blocks_each)
-    : options(bench.options_), vocab(bench.weights_in_memory_->config.vocab), batch(batch), blocks_each(blocks_each) {
+    : options(bench.options_),
+      adapters(bench.adapters_),
+      vocab(bench.weights_in_memory_->config.vocab),
+      batch(batch),
+      blocks_each(blocks_each) {
     const auto& device = *bench.device_;
     runner = device.make_runner({bench.weights_in_memory_,
                                  bench.precision_,
@@ -89,6 +113,7 @@ struct model_bench::run {
   void finish() { wait_for(std::exchange(last, {})); }
 
   const model_bench_options& options;
+  const std::vector<std::shared_ptr<const packed_adapter>>& adapters;
   int vocab, batch, blocks_each;
   std::unique_ptr<step_runner> runner;
   step_plan plan;
@@ -100,10 +125,14 @@ private:
     plan.tokens.clear();
     plan.sequences.clear();
     plan.logit_rows.clear();
+    plan.adapted.clear();
   }
 
   void add(int sequence, int position, int rows, bool wants_logits) {
     plan.sequences.push_back({static_cast<std::int32_t>(plan.tokens.size()), rows, position, sequence * blocks_each});
+    if (!adapters.empty())
+      plan.adapted.push_back(
+        {adapters[size(sequence) % adapters.size()], static_cast<std::int32_t>(plan.tokens.size()), rows});
     for (int i = 0; i < rows; ++i)
       plan.tokens.push_back(static_cast<token_id>(random() % static_cast<unsigned>(vocab)));
     if (wants_logits)
@@ -150,6 +179,15 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   threads_ = options.threads > 0 ? options.threads : cores;
   weights_in_memory_ = load_weights(source, options, precision_, *backend, progress, log);
   load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
+  if (options.adapters > 0 && !device_->capabilities().adapters)
+    throw failure(errc::unsupported,
+                  "`adapters` needs the CPU (--device cpu): " + device_->description() + " adds no adapters",
+                  "adapters");
+  const auto target = adapter_target_of(source.config);
+  for (int i = 0; i < options.adapters; ++i)
+    adapters_.push_back(std::make_shared<const packed_adapter>(
+      pack_adapter(random_weights(target, options.rank, static_cast<unsigned>(i + 1)), target, *backend,
+                   precision_.compute, static_cast<std::uint64_t>(i + 1))));
 }
 
 memory_estimate model_bench::memory_of(const kernels::backend& backend, int batch, int rows) const {

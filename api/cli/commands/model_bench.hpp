@@ -2,6 +2,7 @@
 // fixed batches, like llama-bench and llama-batched-bench.
 #pragma once
 
+#include "runtime/adapters/packed_adapter.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/import/model_source.hpp"
 #include "runtime/model/memory_estimate.hpp"
@@ -20,6 +21,8 @@ struct model_bench_options : compute_options {
   int prompt = 512;      // tokens per sequence; 0: measure decoding only
   int generate = 128;    // tokens per sequence; 0: measure prefill only
   int repeat = 3;
+  int adapters = 0;   // random ones of all projections, which the sequences have in turn; 0: none
+  int rank = 16;      // of adapters
   bool peaks = false; // first measure the device's peaks
 };
 
@@ -82,6 +85,7 @@ private:
   std::shared_ptr<const troupe::device> device_;
   troupe::device_peaks peaks_;
   std::shared_ptr<const model_weights> weights_in_memory_;
+  std::vector<std::shared_ptr<const packed_adapter>> adapters_;
 };
 
 } // namespace troupe::cli

@@ -23,7 +23,8 @@ public:
     : stored_(stored),
       owner_(owner),
       id_(object_id("resp_")),
-      model_(to_utf8(model->id)),
+      model_(
+        to_utf8(request.asked.prompts.front().adapter.empty() ? model->id : request.asked.prompts.front().adapter)),
       created_(std::time(nullptr)),
       stream_(request.asked.stream),
       store_(request.store),

@@ -385,6 +385,7 @@ response_request parse_response_request(const field_reader& body, const served_m
     if (std::ranges::find(own_fields, std::string_view(key)) == own_fields.end() && !value.is_null())
       to.value(key, value);
   result.asked = parse_translated(dialect::chat, to.str(), model, names, stop);
+  result.asked.prompts.front().adapter = read_adapter_name(body, model);
   result.asked.stream = body.boolean("stream").value_or(false);
   result.repeated = repeated_members(body, result, metadata, reasoning);
   return result;

@@ -14,7 +14,9 @@ public:
     : options_(options), description_(kernels::make_cpu_backend(options)->description()) {}
 
   std::string description() const override { return description_; }
-  device_capabilities capabilities() const override { return {.hidden_states = true, .steering = true}; }
+  device_capabilities capabilities() const override {
+    return {.hidden_states = true, .steering = true, .adapters = true};
+  }
   std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
   std::size_t available_memory() const override { return troupe::available_memory(); }
   int decode_rows(int sequences) const override { return sequences; }

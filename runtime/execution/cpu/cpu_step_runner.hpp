@@ -22,6 +22,7 @@ private:
   std::unique_ptr<kernels::backend> backend_;
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
+  adapter_products adapters_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
   std::vector<kernels::block_copy> copies_;
