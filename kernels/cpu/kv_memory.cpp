@@ -11,7 +11,7 @@ cpu_kv_cache::cpu_kv_cache(const kv_shape& wanted) {
   expect(shape.type != kv_type::fp8, "the CPU backend keeps K and V in f32, bf16 or int8, not in fp8");
   expect(shape.layers > 0 && shape.kv_heads > 0, "a KV cache needs layers and heads");
   expect(shape.head_dim > 0 && shape.head_dim % 2 == 0 && shape.head_dim <= max_head_dim,
-         "the CPU backend's attention takes an even head_dim of at most 256");
+         "the CPU backend's attention takes an even head_dim of at most 640");
   data_ = allocate_zeroed(shape.block_bytes() * shape.blocks + cache_slack);
 }
 

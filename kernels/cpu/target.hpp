@@ -171,8 +171,8 @@ struct rope_op {
 
 // -- attention --------------------------------------------------------------------------------------------------------
 
-inline constexpr int max_head_dim = 256;
-inline constexpr int max_queries = 32; // per tile, on any target
+inline constexpr int max_head_dim = 640; // latent attention: one wide head
+inline constexpr int max_queries = 32;   // per tile, on any target
 
 struct attention_op {
   layer_cache cache;

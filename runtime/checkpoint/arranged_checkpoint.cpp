@@ -61,6 +61,8 @@ public:
     auto data = stored_->read(tensor.part.name);
     if (tensor.part.slices > 0)
       data = advanced(data, tensor.part.slice * tensor.stored_rows * tensor.stored_bytes);
+    if (tensor.part.turned_rows > 0)
+      return turned(tensor, data);
     std::size_t row_bytes = tensor.stored_bytes;
     if (tensor.part.transposed) {
       data = transposed(tensor, data);
@@ -107,6 +109,8 @@ private:
     tensor.stored_rows = shape.front();
     tensor.stored_bytes = tensor.stored_rows == 0 ? 0 : info.bytes / slices / tensor.stored_rows;
     const bool floats = !has_blocks(info.type);
+    if (part.turned_rows > 0)
+      return turned(part, info, tensor);
     if (part.transposed) {
       if (!floats || shape.size() != 2)
         refuse(part, "is stored as " + std::string(to_string(info.type)) + ", which cannot be transposed",
@@ -140,6 +144,34 @@ private:
       tensor.info.bytes = floats ? values * size_of(info.type) : tensor.stored_bytes * shape.front(); // blocks: rows
     }
     return tensor;
+  }
+
+  arranged_tensor turned(const stored_part& part, const tensor_info& info, arranged_tensor& tensor) const {
+    auto& shape = tensor.info.shape;
+    if (shape.size() != 2 || (part.of_rows != 0 && shape[0] != part.of_rows) ||
+        part.turned_first + part.turned_rows > shape[0])
+      refuse(part, "has the shape " + to_string(info.shape) + ", expected " + std::to_string(part.of_rows) + " rows");
+    if (!weight_format_of(info.type))
+      refuse(part, "is stored as " + std::string(to_string(info.type)) + ", which cannot be transposed",
+             errc::unsupported);
+    shape = {shape[1], part.turned_rows};
+    tensor.info.type = tensor_type::f32;
+    tensor.info.bytes = shape[0] * shape[1] * sizeof(float);
+    return tensor;
+  }
+
+  tensor_data turned(const arranged_tensor& tensor, const tensor_data& data) const {
+    const auto format = *weight_format_of(stored_->find(tensor.part.name)->type);
+    const auto cols = tensor.info.shape[0], rows = tensor.part.turned_rows;
+    std::shared_ptr<float[]> to(new float[rows * cols]);
+    std::vector<float> row(cols);
+    for (std::size_t r = 0; r < rows; ++r) {
+      to_floats(format, static_cast<const char*>(data.get()) + (tensor.part.turned_first + r) * tensor.stored_bytes,
+                cols, row.data());
+      for (std::size_t c = 0; c < cols; ++c)
+        to[c * rows + r] = row[c];
+    }
+    return to;
   }
 
   static tensor_data advanced(const tensor_data& data, std::size_t bytes) {

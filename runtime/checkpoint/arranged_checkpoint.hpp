@@ -23,11 +23,12 @@ struct stored_part {
   std::string name;
   std::size_t slices = 0; // if not 0, the length of the outermost dimension, of which `slice` is taken
   std::size_t slice = 0;
-  bool transposed = false;  // floats only
-  row_order rows = nullptr; // which rows, or elements of a vector; null: all
-  std::size_t of_rows = 0;  // the number of rows before that; 0: any
-  bool as_row = false;      // a vector is presented as a matrix of one row
-  float offset = 0;         // added to all values, which then are f32; floats only
+  std::size_t turned_first = 0, turned_rows = 0; // if not 0 rows: these alone, of any type, transposed, as f32
+  bool transposed = false;                       // floats only
+  row_order rows = nullptr;                      // which rows, or elements of a vector; null: all
+  std::size_t of_rows = 0;                       // the number of rows before that; 0: any
+  bool as_row = false;                           // a vector is presented as a matrix of one row
+  float offset = 0;                              // added to all values, which then are f32; floats only
 };
 
 struct arrangement {

@@ -20,6 +20,14 @@ tensor view(const kernels::buffer& memory, dtype type, std::size_t rows, std::si
   return {memory.get(), type, rows, cols, cols};
 }
 
+/// Some neighbouring columns of f32 or bf16.
+tensor columns(const tensor& of, std::size_t first, std::size_t count) {
+  return {static_cast<char*>(of.data) + first * size_of(of.type), of.type, of.rows, count, of.stride};
+}
+
+/// The epsilon of the latents' norms, which no configuration changes.
+constexpr float latent_eps = 1e-6f;
+
 const float* floats(const kernels::buffer& vector) { return static_cast<const float*>(vector.get()); }
 
 /// The row of the table of learned positions for each row of a step.
@@ -41,8 +49,8 @@ void require(bool condition, const char* what) {
 bool needs_family_ops(const model_config& config) {
   return config.norm != norm_type::rms || config.norms != norm_place::before || config.qk_norm_whole ||
     config.positions != position_type::rotary || config.attention_cap != 0 || config.attention_sinks || !config.gated ||
-    config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 || config.residual_scale != 1 ||
-    config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0;
+    config.latent || config.act.type != kernels::activation_type::silu || config.embedding_scale != 1 ||
+    config.residual_scale != 1 || config.logit_scale != 1 || config.logit_cap != 0 || config.experts.count > 0;
 }
 
 namespace {
@@ -77,6 +85,17 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   if (changes_branches(config))
     bytes.branch = rows * hidden * sizeof(float);
   bytes.router = rows * as_size(experts.count) * sizeof(float);
+  if (config.latent) {
+    const auto& latent = config.latent;
+    const auto heads = as_size(config.heads), rank = as_size(latent.kv_rank),
+               query = as_size(latent.plain + latent.rotated), value = as_size(latent.value),
+               q_rank = as_size(latent.q_rank);
+    bytes.latent_down = rows * ((q_rank > 0 ? q_rank : heads * query) + rank + as_size(latent.rotated)) * sizeof(float);
+    bytes.latent_queries = rows * (heads + 2) * query * sizeof(float);
+    bytes.latents = rows * std::max((heads + 2) * rank, heads * value) * sizeof(float);
+    bytes.latent_inputs = rows * std::max({q_rank, heads * query, heads * rank}) * element;
+    bytes.attended = rows * std::max(q, heads * value) * element;
+  }
   return bytes;
 }
 
@@ -110,6 +129,10 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   ffn_ = allocate(bytes.ffn);
   branch_ = allocate(bytes.branch);
   router_ = allocate(bytes.router);
+  latent_down_ = allocate(bytes.latent_down);
+  latent_queries_ = allocate(bytes.latent_queries);
+  latents_ = allocate(bytes.latents);
+  latent_inputs_ = allocate(bytes.latent_inputs);
 }
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
@@ -126,7 +149,8 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
   const auto hidden = as_size(config.hidden);
   const auto residual = view(residual_, dtype::f32, rows, hidden);
   const auto normed = view(normed_, compute, rows, hidden);
-  const auto attended = view(attended_, compute, rows, as_size(config.heads) * as_size(config.head_dim));
+  const auto attended = view(attended_, compute, rows,
+                             as_size(config.heads) * as_size(config.latent ? config.latent.value : config.head_dim));
 
   backend_.embed(residual, *weights_->embedding, tokens.data());
   if (config.embedding_scale != 1)
@@ -176,6 +200,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
                      const kernels::batch& who) {
   const auto& config = weights_->config;
   const auto& layer = weights_->layers[as_size(i)];
+  if (config.latent)
+    return attend_latent(i, normed, attended, cache, who);
   const auto q = as_size(config.heads) * as_size(config.head_dim),
              kv = as_size(config.kv_heads) * as_size(config.head_dim);
   const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
@@ -197,6 +223,68 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
                                                   : 1 / std::sqrt(static_cast<float>(config.head_dim));
   backend_.shaped_attention(attended, qkv, config.heads,
                             {scale, window, config.attention_cap, floats(slopes_), floats(layer.sinks)}, cache, i, who);
+}
+
+void decoder::make_latents(const layer_weights& layer, const tensor& normed) {
+  const auto& config = weights_->config;
+  const auto& latent = config.latent;
+  const auto compute = weights_->compute;
+  const auto& w = *layer.latent;
+  const auto rows = normed.rows, heads = as_size(config.heads), rank = as_size(latent.kv_rank),
+             plain = as_size(latent.plain), rotated = as_size(latent.rotated), query = plain + rotated;
+  const auto down = view(latent_down_, dtype::f32, rows, layer.qkv->outputs);
+  const auto first = down.cols - rank - rotated; // the columns of the queries
+  const auto slots = view(latent_queries_, dtype::f32, rows, (heads + 2) * query);
+  const auto latents = view(latents_, dtype::f32, rows, (heads + 2) * rank);
+  const auto inputs = view(latent_inputs_, compute, rows, heads * query);
+  const auto queries = columns(slots, 0, heads * query);
+  backend_.linear(down, normed, *layer.qkv);
+  if (w.q) {
+    const auto own = view(latent_inputs_, compute, rows, first);
+    backend_.rms_norm(own, columns(down, 0, first), floats(w.q_norm), latent_eps);
+    backend_.linear(queries, own, *w.q);
+  } else {
+    backend_.gather_rows(queries, columns(down, 0, first));
+  }
+  backend_.gather_rows(columns(slots, heads * query + plain, rotated), columns(down, first + rank, rotated));
+  for (std::size_t slot = heads; slot < heads + 2; ++slot)
+    backend_.rms_norm(columns(latents, slot * rank, rank), columns(down, first, rank), floats(w.kv_norm), latent_eps);
+  backend_.gather_rows(inputs, queries);
+  for (std::size_t h = 0; h < heads; ++h)
+    backend_.linear(columns(latents, h * rank, rank), columns(inputs, h * query, plain), *w.key[h]);
+
+  // Kernels rotate element i with i + head_dim / 2: both halves begin with one of the rotated dimensions' halves.
+  const auto all = rows * (heads + 2), half = (rank + rotated) / 2;
+  const auto to = view(qkv_, dtype::f32, all, rank + rotated), turned = view(latent_queries_, dtype::f32, all, query),
+             still = view(latents_, dtype::f32, all, rank);
+  for (std::size_t i = 0; i < 2; ++i) {
+    backend_.gather_rows(columns(to, i * half, rotated / 2), columns(turned, plain + i * rotated / 2, rotated / 2));
+    backend_.gather_rows(columns(to, i * half + rotated / 2, rank / 2), columns(still, i * rank / 2, rank / 2));
+  }
+}
+
+void decoder::attend_latent(int i, const tensor& normed, const tensor& attended, kernels::kv_cache& cache,
+                            const kernels::batch& who) {
+  const auto& config = weights_->config;
+  const auto& layer = weights_->layers[as_size(i)];
+  const auto compute = weights_->compute;
+  const auto rows = normed.rows, heads = as_size(config.heads), dim = as_size(config.head_dim),
+             rank = as_size(config.latent.kv_rank), rotated = as_size(config.latent.rotated),
+             value = as_size(config.latent.value);
+  const auto qkv = view(qkv_, dtype::f32, rows, (heads + 2) * dim);
+  make_latents(layer, normed);
+  backend_.rope_write_kv(qkv, config.heads, {}, floats(rope_), cache, i, who);
+  backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
+                            {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i, who);
+  const auto seen = view(attended_, compute, rows * heads, dim),
+             means = view(latent_inputs_, compute, rows * heads, rank);
+  for (std::size_t h = 0; h < 2; ++h)
+    backend_.gather_rows(columns(means, h * rank / 2, rank / 2), columns(seen, h * dim / 2 + rotated / 2, rank / 2));
+  const auto inputs = view(latent_inputs_, compute, rows, heads * rank),
+             values = view(latents_, dtype::f32, rows, heads * value);
+  for (std::size_t h = 0; h < heads; ++h)
+    backend_.linear(columns(values, h * value, value), columns(inputs, h * rank, rank), *layer.latent->value[h]);
+  backend_.gather_rows(attended, values);
 }
 
 void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,

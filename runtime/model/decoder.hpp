@@ -25,7 +25,17 @@ struct activation_sizes {
   std::size_t branch = 0;   // [max_rows, hidden], f32: what attention or MLP give, if it is changed before it is added
   std::size_t router = 0;   // [max_rows, experts], f32
 
-  std::size_t total() const { return rope + residual + normed + qkv + attended + ffn + branch + router; }
+  // Latent attention. Of the heads + 2 slots of a row, the first are those of queries, then that of the key, then that
+  // of the value.
+  std::size_t latent_down = 0;    // [max_rows, what qkv gives], f32
+  std::size_t latent_queries = 0; // [max_rows, slots, plain + rotated], f32
+  std::size_t latents = 0;        // [max_rows, slots, kv_rank], later [max_rows, heads * value], f32
+  std::size_t latent_inputs = 0;  // [max_rows, widest input of a product of attention], compute type
+
+  std::size_t total() const {
+    return rope + residual + normed + qkv + attended + ffn + branch + router + latent_down + latent_queries + latents +
+      latent_inputs;
+  }
 };
 activation_sizes activation_bytes(const model_config& config, kernels::dtype compute, int max_rows, int max_context);
 
@@ -63,6 +73,13 @@ private:
   void attend(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
               const kernels::batch& who);
 
+  /// The same where attention is latent; leaves the heads' values, [rows, heads * value], in the memory of `attended`.
+  void attend_latent(int i, const kernels::tensor& normed, const kernels::tensor& attended, kernels::kv_cache& cache,
+                     const kernels::batch& who);
+
+  /// Fills `qkv_`: queries in the space of latents, the key and the value of each row.
+  void make_latents(const layer_weights& layer, const kernels::tensor& normed);
+
   /// residual += in · wᵀ + bias + adapters of a site of layer `i`, normalised and scaled as the model asks.
   void add_branch(int i, adapter_site site, const kernels::tensor& residual, const kernels::tensor& in,
                   const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm);
@@ -87,6 +104,7 @@ private:
   int max_context_;
   // See activation_sizes.
   kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
+  kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
   kernels::buffer slopes_;               // of ALiBi, [heads]
   adapter_products* adapters_ = nullptr; // of the step at hand, or null
 };

@@ -28,6 +28,19 @@ enum class norm_place : std::uint8_t { before, after, both };
 
 enum class position_type : std::uint8_t { rotary, learned, alibi };
 
+/// Multi-head latent attention (https://arxiv.org/abs/2405.04434, section 2.1), computed in the absorbed form: a token's
+/// key is [normed latent, rotated shared key], its value the latent; one KV head serves all heads of queries.
+struct latent_config {
+  int q_rank = 0;  // of the queries' own latent; 0: queries are projected at once
+  int kv_rank = 0; // even; 0: attention is not latent
+  int plain = 0;   // dimensions of a head's queries and keys that are not rotated
+  int rotated = 0; // and that are; even
+  int value = 0;   // dimensions of a head's values
+
+  explicit operator bool() const { return kv_rank > 0; }
+  bool operator==(const latent_config&) const = default;
+};
+
 struct model_config {
   std::string family; // `model_type` of config.json
   int vocab = 0;
@@ -62,6 +75,7 @@ struct model_config {
   std::optional<rope_config> local_rope; // of layers with a window; else `rope` is for all
   std::vector<bool> unrotated;           // [layers]: without rotation; or empty
 
+  latent_config latent;      // where it is: kv_heads is 1, and head_dim is kv_rank + rotated
   float attention_scale = 0; // of q · k; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;   // scores are cap * tanh(score / cap); 0: not
   bool attention_sinks = false;

@@ -100,6 +100,14 @@ double prefill_operations(const model_config& config, int tokens) {
   const double parts = config.gated ? 3 : 2;
   const auto& experts = config.experts;
   double multiply_adds = tokens * config.layers * (hidden * (q + 2 * kv) + q * hidden) + hidden * config.vocab;
+  if (const auto& latent = config.latent; latent) {
+    const double heads = config.heads, query = latent.plain + latent.rotated;
+    const double queries = latent.q_rank > 0 ? latent.q_rank * (hidden + heads * query) : hidden * heads * query;
+    multiply_adds = hidden * config.vocab +
+      tokens * config.layers *
+        (queries + hidden * kv + heads * latent.kv_rank * (latent.plain + latent.value) +
+         hidden * heads * latent.value);
+  }
   for (int i = 0; i < config.layers; ++i)
     multiply_adds += tokens * hidden *
       (config.is_sparse(i) ? parts * (double(experts.chosen) * experts.ffn + experts.shared_ffn) + experts.count

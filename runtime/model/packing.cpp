@@ -16,6 +16,26 @@ packed_group o_group(const tensor_names& names, int layer, precision precision) 
 
 namespace {
 
+quantization int8_at_least(precision precision) {
+  return precision.weights == quantization::none ? quantization::none : quantization::int8;
+}
+
+} // namespace
+
+packed_group latent_q_group(const tensor_names& names, int layer, precision precision) {
+  return {{names.latent_q(layer)}, precision.weights};
+}
+
+packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision) {
+  return {{names.latent_key(layer, head)}, int8_at_least(precision)};
+}
+
+packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision) {
+  return {{names.latent_value(layer, head)}, int8_at_least(precision)};
+}
+
+namespace {
+
 /// gate and up, or up alone.
 packed_group gate_up(std::vector<wanted_tensor> stacked, precision precision) {
   const bool gated = stacked.size() == 2;
@@ -55,7 +75,7 @@ packed_group down_group(const tensor_names& names, int layer, precision precisio
 }
 
 packed_group head_group(const tensor_names& names, precision precision) {
-  return {{names.head()}, precision.weights == quantization::none ? quantization::none : quantization::int8};
+  return {{names.head()}, int8_at_least(precision)};
 }
 
 std::vector<packed_group> packed_groups(const model_config& config, precision precision) {
@@ -64,6 +84,12 @@ std::vector<packed_group> packed_groups(const model_config& config, precision pr
   for (int i = 0; i < config.layers; ++i) {
     groups.push_back(qkv_group(names, i, precision));
     groups.push_back(o_group(names, i, precision));
+    if (config.latent.q_rank > 0)
+      groups.push_back(latent_q_group(names, i, precision));
+    for (int h = 0; config.latent && h < config.heads; ++h) {
+      groups.push_back(latent_key_group(names, i, h, precision));
+      groups.push_back(latent_value_group(names, i, h, precision));
+    }
     if (!config.is_sparse(i)) {
       groups.push_back(gate_up_group(names, i, precision));
       groups.push_back(down_group(names, i, precision));

@@ -26,6 +26,11 @@ struct packed_group {
 
 packed_group qkv_group(const tensor_names& names, int layer, precision precision);
 packed_group o_group(const tensor_names& names, int layer, precision precision);
+packed_group latent_q_group(const tensor_names& names, int layer, precision precision);
+
+/// Of one head, in int8 at least if weights are quantised: they are small.
+packed_group latent_key_group(const tensor_names& names, int layer, int head, precision precision);
+packed_group latent_value_group(const tensor_names& names, int layer, int head, precision precision);
 packed_group gate_up_group(const tensor_names& names, int layer, precision precision);
 packed_group down_group(const tensor_names& names, int layer, precision precision);
 

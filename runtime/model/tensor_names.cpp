@@ -69,12 +69,48 @@ wanted_tensor tensor_names::sinks(int layer) const {
 
 std::vector<wanted_tensor> tensor_names::qkv(int layer) const {
   const auto p = prefix(layer) + "self_attn.";
+  if (config_.latent) {
+    const auto& latent = config_.latent;
+    const auto down = as_size(latent.kv_rank + latent.rotated);
+    return {{p + (latent.q_rank > 0 ? "q_a_proj.weight" : "q_proj.weight"), {latent_queries(), hidden_}},
+            {p + "kv_a_proj_with_mqa.weight", {down, hidden_}}};
+  }
   return {
     {p + "q_proj.weight", {q_, hidden_}}, {p + "k_proj.weight", {kv_, hidden_}}, {p + "v_proj.weight", {kv_, hidden_}}};
 }
 
 std::vector<wanted_tensor> tensor_names::o(int layer) const {
-  return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, q_}}};
+  const auto given = config_.latent ? as_size(config_.heads) * as_size(config_.latent.value) : q_;
+  return {{prefix(layer) + "self_attn.o_proj.weight", {hidden_, given}}};
+}
+
+std::size_t tensor_names::latent_queries() const {
+  const auto& latent = config_.latent;
+  return latent.q_rank > 0 ? as_size(latent.q_rank) : as_size(config_.heads) * as_size(latent.plain + latent.rotated);
+}
+
+wanted_tensor tensor_names::latent_q_norm(int layer) const {
+  return {prefix(layer) + "self_attn.q_a_layernorm.weight", {as_size(config_.latent.q_rank)}};
+}
+
+wanted_tensor tensor_names::latent_kv_norm(int layer) const {
+  return {prefix(layer) + "self_attn.kv_a_layernorm.weight", {as_size(config_.latent.kv_rank)}};
+}
+
+wanted_tensor tensor_names::latent_q(int layer) const {
+  const auto& latent = config_.latent;
+  return {prefix(layer) + "self_attn.q_b_proj.weight",
+          {as_size(config_.heads) * as_size(latent.plain + latent.rotated), as_size(latent.q_rank)}};
+}
+
+wanted_tensor tensor_names::latent_key(int layer, int head) const {
+  return {prefix(layer) + "self_attn.latent_key." + std::to_string(head) + ".weight",
+          {as_size(config_.latent.kv_rank), as_size(config_.latent.plain)}};
+}
+
+wanted_tensor tensor_names::latent_value(int layer, int head) const {
+  return {prefix(layer) + "self_attn.latent_value." + std::to_string(head) + ".weight",
+          {as_size(config_.latent.value), as_size(config_.latent.kv_rank)}};
 }
 
 std::vector<wanted_tensor> tensor_names::mlp(int layer, const std::string& stem, std::size_t ffn) const {
@@ -170,6 +206,13 @@ std::vector<wanted_tensor> tensor_names::all() const {
       result.push_back(sinks(layer));
     add(qkv(layer), config_.qkv_bias);
     add(o(layer), config_.o_bias);
+    if (config_.latent) {
+      if (config_.latent.q_rank > 0)
+        add({latent_q_norm(layer), latent_q(layer)}, false);
+      result.push_back(latent_kv_norm(layer));
+      for (int h = 0; h < config_.heads; ++h)
+        add({latent_key(layer, h), latent_value(layer, h)}, false);
+    }
     if (!config_.is_sparse(layer)) {
       add(gate_up(layer), config_.mlp_bias);
       add(down(layer), config_.mlp_bias);

@@ -40,7 +40,14 @@ public:
   // Matrices that one op multiplies with.
   std::vector<wanted_tensor> qkv(int layer) const;
   std::vector<wanted_tensor> o(int layer) const;
-  std::vector<wanted_tensor> gate_up(int layer) const; // only up if there is no gate
+
+  // Latent attention: qkv makes the latents; these come behind.
+  wanted_tensor latent_q_norm(int layer) const;          // [q_rank], if there is one
+  wanted_tensor latent_kv_norm(int layer) const;         // [kv_rank]
+  wanted_tensor latent_q(int layer) const;               // [heads * (plain + rotated), q_rank], if there is one
+  wanted_tensor latent_key(int layer, int head) const;   // [kv_rank, plain], from queries to the space of latents
+  wanted_tensor latent_value(int layer, int head) const; // [value, kv_rank]
+  std::vector<wanted_tensor> gate_up(int layer) const;   // only up if there is no gate
   std::vector<wanted_tensor> down(int layer) const;
 
   // A mixture of experts: [experts, hidden], and per expert as gate_up and down.
@@ -66,6 +73,7 @@ public:
 private:
   /// The norms of a layer that the model has, of q and k left out.
   std::vector<wanted_tensor> layer_norms(int layer) const;
+  std::size_t latent_queries() const; // what the first of qkv gives
   std::vector<wanted_tensor> mlp(int layer, const std::string& stem, std::size_t ffn) const;
 
   const model_config& config_;

@@ -73,11 +73,27 @@ private:
     layer.qkv = matrix(qkv_group(names_, i, precision_));
     layer.qkv_bias = bias(names_.qkv(i), config.qkv_bias);
     layer.o = matrix(o_group(names_, i, precision_));
+    if (config.latent)
+      layer.latent = load_latent(i);
     layer.o_bias = bias(names_.o(i), config.o_bias);
     if (config.is_sparse(i))
       layer.mixture = load_mixture(i);
     else
       layer.mlp = mlp(gate_up_group(names_, i, precision_), down_group(names_, i, precision_), config.mlp_bias);
+  }
+
+  std::unique_ptr<const latent_weights> load_latent(int i) {
+    auto latent = std::make_unique<latent_weights>();
+    latent->kv_norm = vector({names_.latent_kv_norm(i)});
+    if (to_.config.latent.q_rank > 0) {
+      latent->q_norm = vector({names_.latent_q_norm(i)});
+      latent->q = matrix(latent_q_group(names_, i, precision_));
+    }
+    for (int h = 0; h < to_.config.heads; ++h) {
+      latent->key.push_back(matrix(latent_key_group(names_, i, h, precision_)));
+      latent->value.push_back(matrix(latent_value_group(names_, i, h, precision_)));
+    }
+    return latent;
   }
 
   std::unique_ptr<const mixture_weights> load_mixture(int i) {

@@ -38,9 +38,17 @@ struct mixture_weights {
   std::unique_ptr<const kernels::matrix> shared_gate; // [1, hidden], or null
 };
 
+/// Latent attention, behind the products that make the latents.
+struct latent_weights {
+  kernels::buffer q_norm, kv_norm;                                // [q_rank] or null, [kv_rank]
+  std::unique_ptr<const kernels::matrix> q;                       // [heads * (plain + rotated), q_rank], or null
+  std::vector<std::unique_ptr<const kernels::matrix>> key, value; // of each head: [kv_rank, plain], [value, kv_rank]
+};
+
 struct layer_weights {
   std::unique_ptr<const kernels::matrix> qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
   std::unique_ptr<const kernels::matrix> o;       // [hidden, heads * head_dim]
+  std::unique_ptr<const latent_weights> latent;   // or null
   norm_weights input_norm, post_norm;             // of what attention and MLP read
   norm_weights attention_norm, mlp_norm;          // of what they give
   kernels::buffer q_norm, k_norm;                 // [head_dim], or of all heads; or null

@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None)
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10)
 LENGTH = 40
 
 MODELS = {
@@ -50,6 +51,23 @@ MODELS = {
                                     num_attention_heads=6)),
     "gpt-neox-sequential": ("gpt_neox", dict(use_parallel_residual=False, hidden_size=32)),
     "gpt2-wide": ("gpt2", dict(n_embd=16, n_layer=2, n_head=2, n_inner=20, n_positions=64)),
+    "deepseek-v2-lite": ("deepseek_v2", dict(LATENT, q_lora_rank=None, n_routed_experts=6, num_experts_per_tok=2,
+                                             moe_intermediate_size=12, first_k_dense_replace=1, topk_method="greedy",
+                                             rope_parameters={"rope_type": "yarn", "factor": 4.0, "mscale": 0.707,
+                                                              "mscale_all_dim": 0.707, "rope_theta": 10000.0,
+                                                              "original_max_position_embeddings": 16})),
+    "deepseek-v2": ("deepseek_v2", dict(LATENT, q_lora_rank=10, n_routed_experts=6, num_experts_per_tok=2,
+                                        moe_intermediate_size=12, topk_method="group_limited_greedy", n_group=3,
+                                        topk_group=2, routed_scaling_factor=3.0, n_shared_experts=1)),
+    "deepseek-v3": ("deepseek_v3", dict(LATENT, q_lora_rank=10, n_routed_experts=8, num_experts_per_tok=3,
+                                        moe_intermediate_size=12, first_k_dense_replace=1, n_group=4, topk_group=2,
+                                        rope_parameters={"rope_type": "yarn", "factor": 4.0, "mscale": 1.0,
+                                                         "mscale_all_dim": 1.0, "rope_theta": 10000.0,
+                                                         "beta_fast": 32, "beta_slow": 1,
+                                                         "original_max_position_embeddings": 16})),
+    "deepseek-wide": ("deepseek_v3", dict(num_key_value_heads=4, kv_lora_rank=512, qk_nope_head_dim=6, q_lora_rank=None,
+                                          qk_rope_head_dim=64, v_head_dim=6, num_hidden_layers=1, n_routed_experts=2,
+                                          first_k_dense_replace=1, n_group=1, topk_group=1, num_experts_per_tok=1)),
 }
 
 
@@ -76,6 +94,9 @@ def main(out, names):
         for key, weight in model.named_parameters():
             norm = ("norm" in key or "ln_" in key) and key.endswith("weight")
             torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.3)
+        for key, buffer in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                torch.nn.init.normal_(buffer, std=0.2)
         model.to(torch.float16 if number % 2 else torch.float32).save_pretrained(folder)
         for file in folder.iterdir():
             file.chmod(0o644)

@@ -153,8 +153,8 @@ std::vector<int> random_chunks(int n, generator& random) {
   return chunks;
 }
 
-const shape shapes[] = {{1, 1, 8},  {2, 2, 14},  {7, 1, 16},   {8, 1, 48},  {4, 2, 64},
-                        {3, 3, 80}, {6, 2, 112}, {14, 2, 128}, {2, 1, 250}, {32, 1, 256}};
+const shape shapes[] = {{1, 1, 8},   {2, 2, 14},   {7, 1, 16},  {8, 1, 48},   {4, 2, 64},   {3, 3, 80},
+                        {6, 2, 112}, {14, 2, 128}, {2, 1, 250}, {32, 1, 256}, {16, 1, 576}, {3, 1, 640}};
 
 } // namespace
 
@@ -174,7 +174,7 @@ TEST_CASE("attention agrees with the reference for every target, head shape and 
 
 TEST_CASE("attention gives the same bits at once, in chunks, row by row, with any threads and block table") {
   for (const isa target : tested_isas())
-    for (const shape& s : {shape{4, 4, 16}, shape{7, 1, 24}, shape{8, 2, 64}, shape{8, 1, 14}})
+    for (const shape& s : {shape{4, 4, 16}, shape{7, 1, 24}, shape{8, 2, 64}, shape{8, 1, 14}, shape{5, 1, 576}})
       for (const kv_type type : {kv_type::f32, kv_type::bf16, kv_type::int8})
         for (const int window : {0, 32, 300}) {
           const int tokens = 600;

@@ -12,8 +12,10 @@ namespace {
 inline constexpr int partition_size = 256; // partition_tokens of ops.hpp
 inline constexpr int block_size = 16;      // block_tokens
 static_assert(block_size == lanes);
-static_assert(partition_size == max_head_dim, "one stride serves queries and scores");
-inline constexpr int row_stride = partition_size + 16; // an odd number of cache lines, to avoid aliasing in L1
+// Odd numbers of cache lines, to avoid aliasing in L1.
+inline constexpr int query_stride = max_head_dim + 16;
+inline constexpr int row_stride = partition_size + 16;
+static_assert(query_stride / 16 % 2 == 1 && row_stride / 16 % 2 == 1);
 
 inline int at_least(int x, int least) { return x < least ? least : x; }
 inline int at_most(int x, int most) { return x > most ? most : x; }
@@ -24,8 +26,8 @@ struct token_range {
 };
 
 struct tile_scratch {
-  alignas(64) float q[max_queries][row_stride]; // scaled
-  alignas(64) float p[max_queries][row_stride]; // scores, then weights
+  alignas(64) float q[max_queries][query_stride]; // scaled
+  alignas(64) float p[max_queries][row_stride];   // scores, then weights
   alignas(64) float k_scales[partition_size];
   alignas(64) float v_scales[partition_size];
   token_range seen[max_queries];
@@ -206,7 +208,7 @@ private:
       for (int r = 0; r < R; ++r)
         sums[r][v] = zero();
     }
-    accumulate<Cells>(sums, scratch_.q[0], row_stride, k, block_size, dim_, ahead);
+    accumulate<Cells>(sums, scratch_.q[0], query_stride, k, block_size, dim_, ahead);
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v)
         store(&scratch_.p[r][(block + v) * block_size], sums[r][v]);

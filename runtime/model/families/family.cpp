@@ -16,6 +16,8 @@ constexpr std::array list{
   family{"mistral", read_mistral},
   family{"qwen2", read_qwen2},
   family{"qwen3", read_qwen3},
+  family{"deepseek_v2", read_deepseek_v2, arrange_deepseek},
+  family{"deepseek_v3", read_deepseek_v3, arrange_deepseek},
   family{"falcon", read_falcon, arrange_falcon},
   family{"gemma", read_gemma, arrange_gemma},
   family{"gemma2", read_gemma2, arrange_gemma},
@@ -71,7 +73,7 @@ const family& family_of(const json::reader& config) {
 
 void arrange_rotation(const model_config& model, arrangement& to) {
   const auto order = rotated_order(model.rope, model.head_dim);
-  if (order.empty() || model.positions != position_type::rotary)
+  if (model.latent || order.empty() || model.positions != position_type::rotary)
     return;
   std::map<std::pair<row_order, std::size_t>, row_order> known; // layers are alike
   const auto reorder = [&](const std::string& name, std::size_t rows) {

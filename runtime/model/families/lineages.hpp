@@ -90,6 +90,10 @@ void read_gemma2(const reader&, model_config&);
 void read_gemma3(const reader&, model_config&);
 void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
 
+void read_deepseek_v2(const reader&, model_config&);
+void read_deepseek_v3(const reader&, model_config&);
+void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+
 void read_phi(const reader&, model_config&);
 void arrange_phi(const model_config&, const checkpoint&, arrangement&);
 void read_phi3(const reader&, model_config&);

@@ -12,10 +12,28 @@ const std::vector<std::string> family_models{"gemma2",  "gemma3", "gpt-neox", "g
                                              "mixtral", "olmo2",  "opt",      "phi3",    "qwen3-moe", "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
-const std::vector<std::string> tiny_family_models{
-  "falcon", "falcon-alibi",        "falcon-new", "gemma",      "gemma3-scaled",     "glm",
-  "glm4",   "gpt-neox-sequential", "gpt2-wide",  "granitemoe", "nemotron",          "olmo3",
-  "phi",    "phi3-longrope",       "qwen2-moe",  "stablelm",   "stablelm-parallel", "starcoder2"};
+const std::vector<std::string> tiny_family_models{"deepseek-v2",
+                                                  "deepseek-v2-lite",
+                                                  "deepseek-v3",
+                                                  "deepseek-wide",
+                                                  "falcon",
+                                                  "falcon-alibi",
+                                                  "falcon-new",
+                                                  "gemma",
+                                                  "gemma3-scaled",
+                                                  "glm",
+                                                  "glm4",
+                                                  "gpt-neox-sequential",
+                                                  "gpt2-wide",
+                                                  "granitemoe",
+                                                  "nemotron",
+                                                  "olmo3",
+                                                  "phi",
+                                                  "phi3-longrope",
+                                                  "qwen2-moe",
+                                                  "stablelm",
+                                                  "stablelm-parallel",
+                                                  "starcoder2"};
 
 /// A backend that has only the ops which every backend has.
 class basic_backend final : public kernels::backend {
@@ -80,8 +98,9 @@ TEST_CASE("Families that need no further ops run on a backend that has none, wit
     engine all(source, targets().back(), 1, dtype::f32), basic(source, std::make_unique<basic_backend>(), dtype::f32);
     CHECK(all.step({{ids, 0, first_blocks(ids.size())}}) == basic.step({{ids, 0, first_blocks(ids.size())}}));
   }
-  for (const std::string model : {"families/gemma2", "families/olmo2", "families/gpt2", "families/opt",
-                                  "families/granite", "families/mixtral", "tiny_families/stablelm"}) {
+  for (const std::string model :
+       {"families/gemma2", "families/olmo2", "families/gpt2", "families/opt", "families/granite", "families/mixtral",
+        "tiny_families/stablelm", "tiny_families/deepseek-wide"}) {
     CAPTURE(model);
     const auto source = open(model);
     basic_backend backend;
@@ -138,7 +157,8 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
 }
 
 TEST_CASE("Families: memory estimates are what loading takes, also of experts and learned positions") {
-  for (const std::string model : {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt"})
+  for (const std::string model :
+       {"families/gpt2", "families/gpt-oss", "tiny_families/qwen2-moe", "families/opt", "tiny_families/deepseek-v3"})
     for (const auto how : {kernels::quantization::none, kernels::quantization::int8}) {
       CAPTURE(model);
       const auto source = open(model);

@@ -79,7 +79,7 @@ public:
   }
 
 private:
-  static constexpr long row_bytes = row_stride * sizeof(float);
+  static constexpr long query_bytes = query_stride * sizeof(float), row_bytes = row_stride * sizeof(float);
 
   /// `inner`: rows of K or V, bf16 pairs. `bytes`: of a row of queries or weights.
   void configure(int inner, int bytes) const {
@@ -157,7 +157,7 @@ private:
     tile_zero<2>();
     tile_zero<3>();
     for (int step = 0; step < steps_; ++step) {
-      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<4>(queries(0, step), query_bytes);
       tile_load<5>(k[0] + step * 1024, 64);
       next[0].fetch(step, steps_);
       tile_dot_bf16<0, 4, 5>();
@@ -184,7 +184,7 @@ private:
       blocks.after_keys(block).fetch();
     tile_zero<0>();
     for (int step = 0; step < steps_; ++step) {
-      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<4>(queries(0, step), query_bytes);
       tile_load<6>(k + step * 1024, 64);
       tile_dot_bf16<0, 4, 6>();
     }
@@ -202,12 +202,12 @@ private:
     tile_zero<2>();
     tile_zero<3>();
     for (int step = 0; step < steps_; ++step) {
-      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<4>(queries(0, step), query_bytes);
       tile_load<6>(k[0] + step * 1024, 64);
       tile_dot_bf16<0, 4, 6>();
       tile_load<7>(k[1] + step * 1024, 64);
       tile_dot_bf16<1, 4, 7>();
-      tile_load<5>(queries(16, step), row_bytes);
+      tile_load<5>(queries(16, step), query_bytes);
       tile_dot_bf16<2, 5, 6>();
       tile_dot_bf16<3, 5, 7>();
     }
@@ -227,9 +227,9 @@ private:
     tile_zero<2>();
     for (int step = 0; step < steps_; ++step) {
       tile_load<6>(k + step * 1024, 64);
-      tile_load<4>(queries(0, step), row_bytes);
+      tile_load<4>(queries(0, step), query_bytes);
       tile_dot_bf16<0, 4, 6>();
-      tile_load<5>(queries(16, step), row_bytes);
+      tile_load<5>(queries(16, step), query_bytes);
       tile_dot_bf16<2, 5, 6>();
     }
     tile_store<0>(scratch_.p[0] + block * 16, row_bytes);

@@ -1,0 +1,186 @@
+// DeepSeek V2 and V3 (and R1): multi-head latent attention, and experts that are chosen within groups.
+#include "runtime/model/families/config_reading.hpp"
+#include "runtime/model/families/lineages.hpp"
+
+#include "runtime/model/config_limits.hpp"
+#include "runtime/support/types.hpp"
+
+#include <cmath>
+
+namespace troupe::families {
+
+using namespace config_limits;
+
+namespace {
+
+int even(const reader& config, const char* key, int fallback) {
+  const int found = config.integer(key, 2, max_latent_dim, fallback);
+  if (found % 2 != 0)
+    throw failure(errc::unsupported,
+                  config.label(key) + " is " + std::to_string(found) + ", supported are even numbers");
+  return found;
+}
+
+/// The heads' sizes and positions. YaRN with `mscale_all_dim` scales the scores, too.
+void read_latent_attention(const reader& config, model_config& model, int default_positions) {
+  auto& latent = model.latent;
+  require(config, "attention_bias", false);
+  if (const auto kv_heads = config.integer("num_key_value_heads", 1, max_heads); kv_heads && *kv_heads != model.heads)
+    throw failure(errc::bad_file,
+                  config.label("num_key_value_heads") + " must be `num_attention_heads`, " +
+                    std::to_string(model.heads) + ", as all heads share one latent; found " +
+                    std::to_string(*kv_heads));
+  if (!config.contains("q_lora_rank") || config.has("q_lora_rank"))
+    latent.q_rank = config.integer("q_lora_rank", 1, max_hidden, 1536);
+  latent.kv_rank = even(config, "kv_lora_rank", 512);
+  latent.rotated = even(config, "qk_rope_head_dim", 64);
+  latent.plain = config.integer("qk_nope_head_dim", 1, max_hidden, 128);
+  latent.value = config.integer("v_head_dim", 1, max_hidden, 128);
+  model.kv_heads = 1;
+  model.head_dim = latent.kv_rank + latent.rotated;
+  if (model.head_dim > max_latent_dim)
+    throw failure(errc::unsupported,
+                  config.label("kv_lora_rank") + " and `qk_rope_head_dim` make keys of " +
+                    std::to_string(model.head_dim) + " dimensions, supported are " + std::to_string(max_latent_dim));
+  const int positions = config.integer("max_position_embeddings", 1, max_positions, default_positions);
+  auto given = config.object("rope_scaling");
+  if (!given)
+    given = config.object("rope_parameters");
+  model.rope = read_rope(config, given, latent.rotated, positions, {.interleaved = true});
+  model.rope.interleaved = config.boolean("rope_interleave", true);
+  set_context(model, positions);
+  double scale = 1 / std::sqrt(double(latent.plain + latent.rotated));
+  if (model.rope.type != rope_type::plain && model.rope.factor > 1) {
+    const double grown = 0.1 * given->number("mscale_all_dim", 0, 1e6).value_or(0) * std::log(model.rope.factor) + 1;
+    scale *= grown * grown;
+  }
+  model.attention_scale = static_cast<float>(scale);
+  if (model.rope.dims == 0)
+    model.rope.dims = latent.rotated; // of the cached key
+}
+
+void read_experts_of_groups(const reader& config, model_config& model, int default_count, int default_chosen,
+                            int default_ffn, int default_shared, int default_dense) {
+  auto& experts = model.experts;
+  read_expert_counts(config, model, {"n_routed_experts", "num_local_experts", "num_experts"}, default_count,
+                     default_chosen);
+  experts.ffn = config.integer("moe_intermediate_size", 1, max_ffn, default_ffn);
+  const int shared = config.integer("n_shared_experts", 0, max_experts, default_shared);
+  if (std::int64_t{shared} * experts.ffn > max_ffn)
+    throw failure(errc::unsupported,
+                  config.label("n_shared_experts") + " is " + std::to_string(shared) +
+                    ", which times `moe_intermediate_size` is more than the supported " + std::to_string(max_ffn));
+  experts.shared_ffn = shared * experts.ffn;
+  if (config.integer("moe_layer_freq", 1, max_layers, 1) != 1)
+    throw failure(errc::unsupported, config.label("moe_layer_freq") + " other than 1 is not supported");
+  const int dense = config.integer("first_k_dense_replace", 0, max_layers, default_dense);
+  for (int i = 0; i < model.layers; ++i)
+    model.sparse[as_size(i)] = i >= dense;
+  experts.scale = static_cast<float>(config.number("routed_scaling_factor", 0, 1e6).value_or(experts.scale));
+}
+
+void read_groups(const reader& config, model_config& model, int default_groups, int default_chosen) {
+  auto& experts = model.experts;
+  experts.groups = config.integer("n_group", 1, max_experts, default_groups);
+  experts.chosen_groups = config.integer("topk_group", 1, max_experts, default_chosen);
+  if (experts.count % experts.groups != 0 || experts.chosen_groups > experts.groups ||
+      experts.chosen > experts.chosen_groups * (experts.count / experts.groups))
+    throw failure(errc::bad_file,
+                  config.label("n_group") + " is " + std::to_string(experts.groups) + " and `topk_group` is " +
+                    std::to_string(experts.chosen_groups) + ", which does not fit " + std::to_string(experts.count) +
+                    " experts of which " + std::to_string(experts.chosen) + " are chosen");
+}
+
+void require_word(const reader& config, const char* key, const char* expected) {
+  if (const auto found = config.string(key); found && *found != expected)
+    throw failure(errc::unsupported, config.label(key) + " is `" + *found + "`, supported is " + expected);
+}
+
+} // namespace
+
+void read_deepseek_v2(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
+  require(config, "mlp_bias", false);
+  read_latent_attention(config, model, 2048);
+  config.size("num_experts_per_tok", max_experts);
+  read_experts_of_groups(config, model, 64, 1, 1407, 2, 0);
+  require_word(config, "scoring_func", "softmax");
+  require(config, "norm_topk_prob", false);
+  const auto method = config.string("topk_method").value_or("greedy");
+  if (method == "group_limited_greedy")
+    read_groups(config, model, 1, 1);
+  else if (method != "greedy")
+    throw failure(errc::unsupported,
+                  config.label("topk_method") + " is `" + method +
+                    "`, supported are greedy and group_limited_greedy for this model_type");
+}
+
+void read_deepseek_v3(const reader& config, model_config& model) {
+  read_activation(config, model, "hidden_act", "silu");
+  read_sizes(config, model, {.kv_heads = nullptr, .default_head_dim = 2});
+  read_latent_attention(config, model, 4096);
+  model.experts.scale = 2.5f;
+  read_experts_of_groups(config, model, 256, 8, 2048, 1, 3);
+  require_word(config, "scoring_func", "sigmoid");
+  require_word(config, "topk_method", "noaux_tc");
+  read_groups(config, model, 8, 4);
+  model.experts.group_by_two = true;
+  model.experts.scores = router_scores::sigmoid;
+  model.experts.correction = true;
+  model.experts.renormalise = config.boolean("norm_topk_prob", true);
+}
+
+namespace {
+
+/// Rows of `heads` heads of `plain` and `rotated` rows, with neighbouring pairs of the rotated ones as halves.
+row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated, bool interleaved) {
+  std::vector<std::uint32_t> rows;
+  for (std::size_t head = 0; head < heads; ++head) {
+    const auto first = head * (plain + rotated);
+    for (std::size_t i = 0; i < plain + rotated; ++i) {
+      const auto r = i - plain;
+      const auto from = i < plain || !interleaved ? i : plain + (r < rotated / 2 ? 2 * r : 2 * r - rotated + 1);
+      rows.push_back(static_cast<std::uint32_t>(first + from));
+    }
+  }
+  return std::make_shared<const std::vector<std::uint32_t>>(std::move(rows));
+}
+
+} // namespace
+
+void arrange_deepseek(const model_config& model, const checkpoint&, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  const auto& latent = model.latent;
+  const auto heads = as_size(model.heads), plain = as_size(latent.plain), value = as_size(latent.value);
+  const bool pairs = model.rope.interleaved;
+  const auto queries = rotated_last(heads, plain, as_size(latent.rotated), pairs);
+  const auto down = rotated_last(1, as_size(latent.kv_rank), as_size(latent.rotated), pairs);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto reorder = [&](const std::string& name, const row_order& rows) {
+      stored_part part;
+      part.name = tensors.stored(layer, name);
+      part.rows = rows;
+      part.of_rows = rows->size();
+      tensors.add(layer, name, part);
+    };
+    reorder(latent.q_rank > 0 ? "self_attn.q_b_proj.weight" : "self_attn.q_proj.weight", queries);
+    reorder("self_attn.kv_a_proj_with_mqa.weight", down);
+    for (std::size_t h = 0; h < heads; ++h) { // of kv_b: for each head, rows that make keys, then values
+      stored_part part;
+      part.name = tensors.stored(layer, "self_attn.kv_b_proj.weight");
+      part.of_rows = heads * (plain + value);
+      auto key = part;
+      key.turned_first = h * (plain + value);
+      key.turned_rows = plain;
+      tensors.add(layer, "self_attn.latent_key." + std::to_string(h) + ".weight", key);
+      part.rows = tensors.rows(h * (plain + value) + plain, value);
+      tensors.add(layer, "self_attn.latent_value." + std::to_string(h) + ".weight", part);
+    }
+    if (model.is_sparse(layer) && model.experts.shared_ffn > 0)
+      for (const char* name : {"gate_proj", "up_proj", "down_proj"})
+        tensors.rename(layer, std::string("mlp.shared_expert.") + name, std::string("mlp.shared_experts.") + name);
+  }
+}
+
+} // namespace troupe::families
