@@ -36,8 +36,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
                                 const kernels::backend& backend, const decoder_steps& steps) {
   const tensor_names names(config);
   memory_estimate estimate;
-  for (const auto& w : names.all())
-    if (require_tensor(tensors, w).shape.size() == 1)
+  for (const auto& w : names.all()) // corrections of routers stay in host memory
+    if (require_tensor(tensors, w).shape.size() == 1 && !w.name.ends_with(".e_score_correction_bias"))
       estimate.weights += w.shape[0] * sizeof(float);
   for (const auto& group : packed_groups(config, precision))
     estimate.weights += packed_bytes(tensors, group, precision, backend);
