@@ -150,36 +150,67 @@ weight_group group_of(const source_row& row, std::size_t index, std::size_t inpu
   return how == quantization::int8 ? quantise_int8(wide) : quantise_int4(wide);
 }
 
+/// Stores a lane's code of 5 or 6 bits: of one of the 16 pairs of a row half, in the half `side` of its word.
+void place_code(int bits, std::size_t half, std::size_t lane, std::size_t pair, std::size_t side, unsigned code,
+                std::uint8_t* codes) {
+  const std::size_t words = static_cast<std::size_t>(bits), whole = static_cast<std::size_t>(whole_codes(bits));
+  const auto put = [&](std::size_t word, std::size_t shift, unsigned value) { // of the lane's 2 * bits words
+    const std::size_t unit = word / 4, width = std::min<std::size_t>(4, 2 * words - 4 * unit);
+    auto* at = codes + unit * warp_lanes * 16 + (lane * width + word % 4) * 4 + side * 2;
+    const unsigned shifted = value << shift;
+    at[0] = static_cast<std::uint8_t>(at[0] | shifted);
+    at[1] = static_cast<std::uint8_t>(at[1] | shifted >> 8);
+  };
+  if (bits == 6) {
+    const std::size_t first = words * half + pair / 8 * 3, j = pair % 8;
+    if (j < 3 * whole)
+      return put(first + j / whole, j % whole * 6, code);
+    put(first + j - 6, 12, code & 15);
+    return put(first + 2, 2 * j, code >> 4);
+  }
+  if (pair < 5 * whole)
+    return put(words * half + pair / whole, pair % whole * 5, code);
+  for (std::size_t i = 0; i < 5; ++i)
+    put(words * half + i, 15, code >> i & 1);
+}
+
 /// Stores group `index` of row r of a tile in the tile's chunk. See weight_part for the layout.
 void place(weight_kind kind, const weight_group& group, std::size_t r, std::size_t index, std::uint8_t* codes,
            std::uint8_t* scales) {
   const std::size_t half = r / 8, g = r % 8;
+  const int bits = layout_of(kind).code_bits;
   for (std::size_t i = 0; i < group_inputs; ++i) {
     const std::size_t t = i % 16 / 4, step = i / 16, within = i % 4, lane = 4 * g + t;
-    if (layout_of(kind).code_bits == 8) {
+    const int code = group.codes[i] - group.zero + layout_of(kind).zero;
+    if (bits == 8) {
       constexpr std::size_t byte_of[] = {0, 2, 1, 3};
       const std::size_t word = ((half * 2 + index / 2) * 32 + lane) * 4 + index % 2 * 2 + step;
-      codes[4 * word + byte_of[within]] = static_cast<std::uint8_t>(group.codes[i] - group.zero);
-    } else {
+      codes[4 * word + byte_of[within]] = static_cast<std::uint8_t>(code);
+    } else if (bits == 4) {
       const std::size_t word = (half * 32 + lane) * 4 + index, nibble = step * 2 + within / 2 + within % 2 * 4;
-      codes[4 * word + nibble / 2] |= static_cast<std::uint8_t>(group.codes[i] << nibble % 2 * 4);
+      codes[4 * word + nibble / 2] |= static_cast<std::uint8_t>(code << nibble % 2 * 4);
+    } else {
+      place_code(bits, half, lane, 4 * index + 2 * step + within / 2, within % 2, static_cast<unsigned>(code), codes);
     }
   }
   const auto put = [&](std::size_t at, const void* from, std::size_t bytes) { std::memcpy(scales + at, from, bytes); };
   switch (kind) {
     case weight_kind::q8:
+    case weight_kind::q5:
     case weight_kind::q4: return put((r * 4 + index) * 2, &group.d, 2);
-    case weight_kind::q8_min:
+    case weight_kind::q5_min:
     case weight_kind::q4_min: put((r * 4 + index) * 4, &group.d, 2); return put((r * 4 + index) * 4 + 2, &group.m, 2);
     default: break;
   }
+  const auto m = static_cast<std::uint16_t>(group.m ^ 0x8000);
+  const auto minimum = static_cast<std::int8_t>(-group.minima[0]);
   put(r * 4, &group.d, 2);
-  put(r * 4 + 2, &group.m, 2);
-  if (kind == weight_kind::q6_k) {
-    put(64 + index / 2 * 64 + r * 4 + index % 2 * 2, group.scales, 2);
+  put(r * 4 + 2, &m, 2);
+  if (layout_of(kind).scales == scale_layout::factors_and_halves) {
+    put(64 + r * 8 + 2 * index, group.scales, 2);
   } else {
-    put(64 + r * 4 + index, group.scales, 1);
-    put(128 + r * 4 + index, &group.minima[0], 1);
+    put(64 + r * 8 + index, group.scales, 1);
+    put(64 + r * 8 + 4 + index, &minimum, 1);
   }
 }
 

@@ -18,7 +18,7 @@ enum class scale_layout : std::uint8_t {
   per_output,         // f32
   per_group,          // f16
   with_minima,        // f16 scale and f16 minimum per group
-  factors_and_minima, // f16 factors of an output; i8 scale and i8 minimum per group
+  factors_and_minima, // f16 factors of an output; a scale and a minimum per group, 0 to 127
   factors_and_halves, // f16 factor of an output; two i8 scales per group
 };
 
@@ -28,7 +28,11 @@ struct packed_layout {
   std::size_t element_bytes = 0; // of plain rows; 0: codes in groups
   int code_bits = 0;
   scale_layout scales = scale_layout::none;
+  int zero = 0; // of codes of less than 8 bits; 8-bit ones are signed
 };
+
+/// Codes of 5 and 6 bits that half a word holds whole.
+constexpr int whole_codes(int bits) { return 16 / bits; }
 
 /// f32 and f16 occur only with activations in f32.
 constexpr packed_layout layout_of(weight_kind kind) {
@@ -38,19 +42,18 @@ constexpr packed_layout layout_of(weight_kind kind) {
     case weight_kind::bf16: return {"bf16", 2, 16, scale_layout::none};
     case weight_kind::fp8: return {"fp8", 1, 8, scale_layout::per_output};
     case weight_kind::q8: return {"int8", 0, 8, scale_layout::per_group};
-    case weight_kind::q8_min: return {"q5_1", 0, 8, scale_layout::with_minima};
-    case weight_kind::q4: return {"q4_0", 0, 4, scale_layout::per_group};
+    case weight_kind::q5: return {"q5_0", 0, 5, scale_layout::per_group, 16};
+    case weight_kind::q5_min: return {"q5_1", 0, 5, scale_layout::with_minima};
+    case weight_kind::q4: return {"q4_0", 0, 4, scale_layout::per_group, 8};
     case weight_kind::q4_min: return {"int4", 0, 4, scale_layout::with_minima};
     case weight_kind::q4_k: return {"q4_k", 0, 4, scale_layout::factors_and_minima};
-    case weight_kind::q5_k: return {"q5_k", 0, 8, scale_layout::factors_and_minima};
-    case weight_kind::q6_k: return {"q6_k", 0, 8, scale_layout::factors_and_halves};
+    case weight_kind::q5_k: return {"q5_k", 0, 5, scale_layout::factors_and_minima};
+    case weight_kind::q6_k: return {"q6_k", 0, 6, scale_layout::factors_and_halves, 32};
+    case weight_kind::iq4_k: return {"iq4_xs", 0, 8, scale_layout::factors_and_halves};
     case weight_kind::bf16_pairs:
-    case weight_kind::q5:
-    case weight_kind::q5_min:
     case weight_kind::q3_k:
     case weight_kind::q2_k:
     case weight_kind::iq4:
-    case weight_kind::iq4_k:
     case weight_kind::mx4: break;
   }
   return {};
@@ -86,9 +89,16 @@ constexpr std::size_t chunk_scale_bytes(weight_kind kind) {
 /// + t has outputs g and g + 8; of a group's 32 inputs it has 4t to 4t + 3 and 16 + 4t to 16 + 4t + 3, for the two
 /// steps of the tensor cores.
 ///   8-bit codes, signed: words [row half][pair of groups][lane][group][step], inputs 0, 2, 1, 3 from the lowest byte.
-///   4-bit codes: words [row half][lane][group], a pair of inputs in nibbles j and j + 4.
-///   Scales per group: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16; with factors three arrays of
-///   words [16 rows]: the two f16 factors, the groups' scales, their minima (q6_k: two scales per group).
+///   Others are in pairs of inputs, four for each group, one input in either half of a word.
+///   4-bit codes: words [row half][lane][group], pair j in nibbles j and j + 4.
+///   6-bit codes: a lane has words [row half][pair of groups][3] for each 8 pairs: the first six by twos from bits 0 and
+///   6; bits 12 to 15 hold four lower bits of the last two pairs, those of the third word the upper two of both.
+///   5-bit codes: a lane has words [row half][5] for 16 pairs: 15 by threes from bits 0, 5 and 10; bit 15 of word i is
+///   bit i of the last.
+///   A lane's words of 5 and 6 bits are stored four at a time, [4 words][lane], then the two that are left.
+///   Scales per group: [16 rows][4 groups] f16; with minima [16][4][scale, minimum] f16. With factors: words [16] of the
+///   two f16 factors, the minima's negated; words [16][2], of the groups' scales and their negated minima, or of scales
+///   alone.
 struct weight_part {
   weight_kind kind = weight_kind::f32;
   std::size_t first = 0; // output of the matrix

@@ -84,8 +84,8 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::bf16,   "bf16",   "BF16",    true,  30,  1,     2,    0,     weight_kind::bf16,   weight_kind::bf16},
   {weight_format::q4_0,   "q4_0",   "Q4_0",    false, 2,   32,    18,   0,     weight_kind::q4,     weight_kind::q4},
   {weight_format::q4_1,   "q4_1",   "Q4_1",    false, 3,   32,    20,   0,     weight_kind::q4_min, weight_kind::q4_min},
-  {weight_format::q5_0,   "q5_0",   "Q5_0",    false, 6,   32,    22,   0,     weight_kind::q5,     weight_kind::q8},
-  {weight_format::q5_1,   "q5_1",   "Q5_1",    false, 7,   32,    24,   0,     weight_kind::q5_min, weight_kind::q8_min},
+  {weight_format::q5_0,   "q5_0",   "Q5_0",    false, 6,   32,    22,   0,     weight_kind::q5,     weight_kind::q5},
+  {weight_format::q5_1,   "q5_1",   "Q5_1",    false, 7,   32,    24,   0,     weight_kind::q5_min, weight_kind::q5_min},
   {weight_format::q8_0,   "q8_0",   "Q8_0",    false, 8,   32,    34,   0,     weight_kind::q8,     weight_kind::q8},
   {weight_format::q4_k,   "q4_k",   "Q4_K",    false, 12,  256,   144,  0,     weight_kind::q4_k,   weight_kind::q4_k},
   {weight_format::q5_k,   "q5_k",   "Q5_K",    false, 13,  256,   176,  0,     weight_kind::q5_k,   weight_kind::q5_k},
@@ -94,7 +94,7 @@ inline constexpr weight_format_traits weight_formats[] = {
   {weight_format::q2_k,   "q2_k",   "Q2_K",    false, 10,  256,   84,   0,     weight_kind::q2_k,   weight_kind::bf16},
   {weight_format::q3_k,   "q3_k",   "Q3_K",    false, 11,  256,   110,  0,     weight_kind::q3_k,   weight_kind::q6_k},
   {weight_format::iq4_nl, "iq4_nl", "IQ4_NL",  false, 20,  32,    18,   0,     weight_kind::iq4,    weight_kind::q8},
-  {weight_format::iq4_xs, "iq4_xs", "IQ4_XS",  false, 23,  256,   136,  0,     weight_kind::iq4_k,  weight_kind::q6_k},
+  {weight_format::iq4_xs, "iq4_xs", "IQ4_XS",  false, 23,  256,   136,  0,     weight_kind::iq4_k,  weight_kind::iq4_k},
   {weight_format::mxfp4,  "mxfp4",  "MXFP4",   false, 39,  32,    17,   0,     weight_kind::mx4,    weight_kind::bf16},
 };
 // clang-format on

@@ -10,8 +10,8 @@ namespace troupe::kernels {
 /// q8, q5 and q4 have codes of as many bits and one f16 scale, `_min` a minimum beside it, and the `_k` kinds
 /// super-blocks of 8 groups with f16 factors over 8-bit scales and minima (q6_k and q3_k: two scales per group; q2_k: two
 /// scales and two minima). The codes of iq4, iq4_k and mx4 are places in tables of 16 weights; the scale of an mx4 group
-/// is a bf16. Each backend lays them out its own way: the CPU has no fp8 and q8_min, CUDA no bf16_pairs, q5, q5_min, q3_k,
-/// q2_k and tables.
+/// is a bf16. Each backend lays them out its own way: the CPU has no fp8, CUDA no bf16_pairs, q3_k, q2_k and tables (its
+/// iq4_k has 8-bit codes).
 enum class weight_kind : std::uint8_t {
   f32,
   f16,
@@ -19,7 +19,6 @@ enum class weight_kind : std::uint8_t {
   bf16_pairs,
   fp8,
   q8,
-  q8_min,
   q5,
   q5_min,
   q4,

@@ -118,7 +118,7 @@ void few_rows(stream& on, double bandwidth) {
   const auto in = random_memory(on, 16 * 14336 * 2, random_bf16);
   const auto out = allocate(16 * 28672 * 4);
   for (const auto kind : {weight_kind::bf16, weight_kind::fp8, weight_kind::q8, weight_kind::q4_min, weight_kind::q4,
-                          weight_kind::q4_k, weight_kind::q5_k, weight_kind::q6_k}) {
+                          weight_kind::q4_k, weight_kind::q5, weight_kind::q5_k, weight_kind::q6_k}) {
     double time[5] = {}, worst = 1e9;
     std::size_t bytes = 0;
     constexpr std::size_t rows[] = {1, 2, 4, 8, 16};

@@ -10,8 +10,13 @@ namespace troupe::kernels::cuda {
 /// sign bit turns the 128 that is subtracted into 256.
 TROUPE_DEVICE std::uint32_t int8_pair(std::uint32_t word, int pair) {
   const std::uint32_t bytes = word >> 8 * pair;
-  return simt::subtract_bf16_pair((bytes & 0x007f007fu) | 0x43004300u, (bytes & 0x00800080u) | 0x43004300u);
+  return simt::subtract_bf16_pair(simt::insert_bits(bytes, 0x007f007fu, 0x43004300u),
+                                  simt::insert_bits(bytes, 0x00800080u, 0x43004300u));
 }
+
+/// The values of a pair.
+TROUPE_DEVICE float first_of(std::uint32_t pair) { return simt::bits_to_float(pair << 16); }
+TROUPE_DEVICE float second_of(std::uint32_t pair) { return simt::bits_to_float(pair & 0xffff0000u); }
 
 /// E4M3: exponent and mantissa shifted by four bits are the value * 2^-120, including subnormal values. NaN, which is
 /// never stored, becomes 480.

@@ -97,9 +97,11 @@ TROUPE_DEVICE float maximum(float a, float b) { return fmaxf(a, b); }
 TROUPE_DEVICE float inverse_sqrt(float x) { return 1 / sqrtf(x); }
 TROUPE_DEVICE float bits_to_float(std::uint32_t bits) { return __uint_as_float(bits); }
 TROUPE_DEVICE std::uint32_t float_to_bits(float x) { return __float_as_uint(x); }
-/// Byte i of the result is byte `selector >> 4 * i & 7` of a, then b.
-TROUPE_DEVICE std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
-  return __byte_perm(a, b, selector);
+/// word & mask | into, in one instruction: of two constants the compiler would make two.
+TROUPE_DEVICE std::uint32_t insert_bits(std::uint32_t word, std::uint32_t mask, std::uint32_t into) {
+  std::uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(word), "r"(mask), "r"(into));
+  return result;
 }
 TROUPE_DEVICE std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) { return __umul64hi(a, b); }
 TROUPE_DEVICE float infinity() { return __int_as_float(0x7f800000); }

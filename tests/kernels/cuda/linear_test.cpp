@@ -384,10 +384,18 @@ TEST_CASE("CUDA: packed_bytes predicts the size of packed matrices in every form
                         device->pack_gate_up(views[0], views[1], compute, k.how)->bytes,
                       "gated ", what(a, compute, 2));
       }
-  // The size follows from the layout: tiles of 16 outputs, chunks of 128 inputs, one byte per code, 8 bytes of scales
-  // per output and chunk.
-  CHECK(device->packed_bytes(std::vector<stored_matrix>{{nullptr, weight_format::q8_0, 17, 160}}, dtype::bf16,
-                             quantization::none, false) == 2 * 2 * (16 * 128 + 16 * 8));
+  // The size follows from the layout: tiles of 16 outputs, chunks of 128 inputs, codes at their width, and for each
+  // output and chunk 8 bytes of f16 scales, 16 with minima, 12 of factors and 8-bit scales.
+  const auto bytes = [&](weight_format format, std::size_t inputs) {
+    return device->packed_bytes(std::vector<stored_matrix>{{nullptr, format, 17, inputs}}, dtype::bf16,
+                                quantization::none, false);
+  };
+  CHECK(bytes(weight_format::q8_0, 160) == 2 * 2 * (16 * 128 + 16 * 8));
+  CHECK(bytes(weight_format::q5_0, 160) == 2 * 2 * (16 * 80 + 16 * 8));
+  CHECK(bytes(weight_format::q5_1, 160) == 2 * 2 * (16 * 80 + 16 * 16));
+  CHECK(bytes(weight_format::q5_k, 256) == 2 * 2 * (16 * 80 + 16 * 12));
+  CHECK(bytes(weight_format::q6_k, 256) == 2 * 2 * (16 * 96 + 16 * 12));
+  CHECK(bytes(weight_format::iq4_xs, 256) == 2 * 2 * (16 * 128 + 16 * 12));
   CHECK(device->packed_bytes(std::vector<stored_matrix>{{nullptr, weight_format::bf16, 17, 100}}, dtype::bf16,
                              quantization::none, false) == 32 * 128 * 2);
 }

@@ -10,16 +10,16 @@ namespace {
 
 using weights = weight_kind;
 
+constexpr bool has_minima(weight_kind kind) {
+  const auto scales = layout_of(kind).scales;
+  return scales == scale_layout::with_minima || scales == scale_layout::factors_and_minima;
+}
+
 /// Chunks that a warp has in registers: one that is multiplied, the others on their way. A chunk (1 KiB of 4-bit codes, 4
 /// KiB of bf16) is too small to hide the latency of memory, 4-bit ones even two at a time if few blocks run.
 template <weight_kind Kind, int Columns>
 constexpr int chunks_at_once() {
-  return layout_of(Kind).code_bits == 4 && Columns <= 2 ? 3 : 2;
-}
-
-constexpr bool has_minima(weight_kind kind) {
-  const auto scales = layout_of(kind).scales;
-  return scales == scale_layout::with_minima || scales == scale_layout::factors_and_minima;
+  return layout_of(Kind).code_bits == 4 && (Columns == 1 || (Columns == 2 && !has_minima(Kind))) ? 3 : 2;
 }
 
 /// A block has 16 outputs and 8 * Columns rows. Its warps process chunks of inputs in turn; their sums are added in
@@ -52,6 +52,14 @@ struct flat_kernel {
 
   using row_pointers = const std::uint16_t* [Columns];
 
+  /// Where the codes of the block's tile are.
+  TROUPE_DEVICE auto tile_of_block() const {
+    if constexpr (is_grouped(Kind))
+      return typename weight_chunk<Kind>::source(p, simt::block_x());
+    else
+      return 0;
+  }
+
   /// Adds the warp's chunks.
   TROUPE_DEVICE void add_chunks(float (&sums)[Columns][4]) const {
     constexpr int at_once = chunks_at_once<Kind, Columns>();
@@ -62,10 +70,16 @@ struct flat_kernel {
     }
     const auto chunks = static_cast<unsigned>(p.chunks);
     weight_chunk<Kind> w[at_once];
+    const auto load = [&, tile = tile_of_block()](weight_chunk<Kind>& to, unsigned chunk) {
+      if constexpr (is_grouped(Kind))
+        to.load(tile, chunk);
+      else
+        to.template load<Whole>(p, simt::block_x(), chunk);
+    };
 #pragma unroll
     for (int i = 0; i < at_once; ++i)
       if (simt::warp() + i * warps < chunks)
-        w[i].template load<Whole>(p, simt::block_x(), simt::warp() + i * warps);
+        load(w[i], simt::warp() + i * warps);
     for (unsigned first = simt::warp(); first < chunks; first += at_once * warps)
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
@@ -73,13 +87,13 @@ struct flat_kernel {
         if (chunk >= chunks)
           break;
         if constexpr (is_grouped(Kind))
-          add_codes(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
+          add_codes(w[i], rows, static_cast<int>(chunk) * chunk_inputs, sums);
         else if constexpr (Kind == weights::fp8)
           add_fp8(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
         else
           add_floats(w[i], rows, std::size_t(chunk) * chunk_inputs, sums);
         if (next < chunks)
-          w[i].template load<Whole>(p, simt::block_x(), next);
+          load(w[i], next);
       }
   }
 
@@ -126,10 +140,10 @@ struct flat_kernel {
       }
   }
 
-  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, const row_pointers& rows, std::size_t first,
+  TROUPE_DEVICE void add_codes(const weight_chunk<Kind>& w, const row_pointers& rows, int first,
                                float (&sums)[Columns][4]) const {
     using fragments = weight_chunk<Kind>;
-    const std::size_t k = first + 4 * (simt::lane() % 4);
+    const int k = first + 4 * static_cast<int>(simt::lane() % 4);
 #pragma unroll
     for (int group = 0; group < chunk_groups; ++group) {
       group_operand a;
@@ -165,14 +179,15 @@ struct flat_kernel {
   }
 
   /// Four inputs from k on of a row, and eight; zeros beyond the inputs.
-  TROUPE_DEVICE words2 four(const std::uint16_t* row, std::size_t k) const {
+  template <class Index>
+  TROUPE_DEVICE words2 four(const std::uint16_t* row, Index k) const {
     if constexpr (Whole) {
       return *reinterpret_cast<const words2*>(row + k);
     } else {
       std::uint32_t v[4];
 #pragma unroll
-      for (std::size_t i = 0; i < 4; ++i)
-        v[i] = k + i < p.inputs ? row[k + i] : 0;
+      for (Index i = 0; i < 4; ++i)
+        v[i] = static_cast<std::size_t>(k + i) < p.inputs ? row[k + i] : 0;
       return {v[0] | v[1] << 16, v[2] | v[3] << 16};
     }
   }
@@ -228,7 +243,7 @@ struct dequantise_kernel {
     if (tile >= tiles)
       return;
     weight_chunk<Kind> w;
-    w.load(p, tile, chunk);
+    w.load({p, tile}, chunk);
 #pragma unroll
     for (int group = 0; group < chunk_groups; ++group) {
       group_operand a;
@@ -305,12 +320,14 @@ void linear_flat(const stream& on, const weight_part& part, const linear_params&
     case weights::bf16: return launch_for_rows<weights::bf16>(on, part, params);
     case weights::fp8: return launch_for_rows<weights::fp8>(on, part, params);
     case weights::q8: return launch_for_rows<weights::q8>(on, part, params);
-    case weights::q8_min: return launch_for_rows<weights::q8_min>(on, part, params);
+    case weights::q5: return launch_for_rows<weights::q5>(on, part, params);
+    case weights::q5_min: return launch_for_rows<weights::q5_min>(on, part, params);
     case weights::q4: return launch_for_rows<weights::q4>(on, part, params);
     case weights::q4_min: return launch_for_rows<weights::q4_min>(on, part, params);
     case weights::q4_k: return launch_for_rows<weights::q4_k>(on, part, params);
     case weights::q5_k: return launch_for_rows<weights::q5_k>(on, part, params);
     case weights::q6_k: return launch_for_rows<weights::q6_k>(on, part, params);
+    case weights::iq4_k: return launch_for_rows<weights::iq4_k>(on, part, params);
     default: break;
   }
   throw std::invalid_argument("linear_flat: the weights must be bf16 or quantised");
@@ -320,12 +337,14 @@ void dequantise_part(const stream& on, const weight_part& part, std::uint16_t* t
   switch (part.kind) {
     case weights::fp8: return dequantise_fp8(on, part, to, stride);
     case weights::q8: return launch_dequantise<weights::q8>(on, part, to, stride);
-    case weights::q8_min: return launch_dequantise<weights::q8_min>(on, part, to, stride);
+    case weights::q5: return launch_dequantise<weights::q5>(on, part, to, stride);
+    case weights::q5_min: return launch_dequantise<weights::q5_min>(on, part, to, stride);
     case weights::q4: return launch_dequantise<weights::q4>(on, part, to, stride);
     case weights::q4_min: return launch_dequantise<weights::q4_min>(on, part, to, stride);
     case weights::q4_k: return launch_dequantise<weights::q4_k>(on, part, to, stride);
     case weights::q5_k: return launch_dequantise<weights::q5_k>(on, part, to, stride);
     case weights::q6_k: return launch_dequantise<weights::q6_k>(on, part, to, stride);
+    case weights::iq4_k: return launch_dequantise<weights::iq4_k>(on, part, to, stride);
     default: break;
   }
   throw std::invalid_argument("dequantise_part: the weights must be quantised");

@@ -55,12 +55,8 @@ inline float maximum(float a, float b) { return std::fmax(a, b); }
 inline float inverse_sqrt(float x) { return 1 / std::sqrt(x); }
 inline float bits_to_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t float_to_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
-inline std::uint32_t permute(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
-  const std::uint64_t both = std::uint64_t(b) << 32 | a;
-  std::uint32_t result = 0;
-  for (int i = 0; i < 4; ++i)
-    result |= static_cast<std::uint32_t>(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
-  return result;
+inline std::uint32_t insert_bits(std::uint32_t word, std::uint32_t mask, std::uint32_t into) {
+  return (word & mask) | into;
 }
 inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
