@@ -32,7 +32,7 @@ std::int32_t step_budget::rows(const step_cost& cost) const {
   auto rows = efficient_rows(cost);
   const bool is_due = steps_since_trial_ >= steps_between_trials;
   const auto wants_trial = [&](std::int32_t knot) {
-    return knot >= fewest_rows && knot <= (is_due ? 4 : 2) * rows && !cost.certain(knot) &&
+    return knot >= fewest_rows && knot <= (is_due ? 4 : 2) * rows && knot < 2 * limits_.rows && !cost.certain(knot) &&
       (is_due || knot > cost.most_rows());
   };
   const auto& knots = step_cost::knots;

@@ -36,6 +36,7 @@ constexpr std::array<belief, 3> beliefs{{
 constexpr double belief_steps = 1000; // steps with a belief count as one measurement of it
 
 constexpr auto count = step_cost::knots.size();
+constexpr std::size_t usual_knots = 11; // that are estimated from the start
 
 double rows_at(std::size_t knot) { return step_cost::knots[knot]; }
 
@@ -238,7 +239,8 @@ void step_cost::learn(const vector& h, double ms) {
 // Moves the means to what is possible: no coefficient is negative, more rows take no less time, and beyond the largest
 // steps observed the last slope goes on if it is known from enough rows. Each restriction is met by the likeliest
 // change of all coefficients, as if it had been observed; to cut off single ones would leave the time of the step just
-// observed wrong. The covariance stays as it is (Simon and Chia 2002).
+// observed wrong. The covariance stays as it is (Simon and Chia 2002). Knots of unusually large steps take no part until
+// such steps are observed: what is required of them would bend what is known of small ones.
 void step_cost::restrict_to_sense() {
   auto spread = spread_;
   const auto unit = units();
@@ -253,8 +255,9 @@ void step_cost::restrict_to_sense() {
   std::size_t top = count - 1;
   while (top > 0 && last_seen_[top] == 0)
     --top;
+  const auto used = std::max(top + 1, usual_knots);
   if (rows_at(top) >= 2 * knee)
-    for (auto i = top + 1; i < count; ++i) {
+    for (auto i = top + 1; i < used; ++i) {
       const auto pieces = (rows_at(i) - rows_at(top)) / (rows_at(top) - rows_at(top - 1));
       vector bend{};
       bend[i] = 1;
@@ -278,7 +281,7 @@ void step_cost::restrict_to_sense() {
     };
     for (auto i : {logits, attended, read})
       consider(mean_[i], unit[i], i, std::nullopt);
-    for (std::size_t i = 1; i < count; ++i)
+    for (std::size_t i = 1; i < used; ++i)
       consider(mean_[i] - mean_[i - 1], unit[i] * std::sqrt(spread_[i][i]), i, i - 1);
     if (worst == tolerance)
       break;
@@ -287,8 +290,11 @@ void step_cost::restrict_to_sense() {
   for (auto i : {logits, attended, read})
     mean_[i] = std::max(mean_[i], 0.0);
   mean_[0] = std::max(mean_[0], 1e-6);
-  for (std::size_t i = 1; i < count; ++i)
+  for (std::size_t i = 1; i < used; ++i)
     mean_[i] = std::max(mean_[i], mean_[i - 1]);
+  for (auto i = used; i < count; ++i)
+    mean_[i] = mean_[used - 1] +
+      (mean_[used - 1] - mean_[used - 2]) * (rows_at(i) - rows_at(used - 1)) / (rows_at(used - 1) - rows_at(used - 2));
 }
 
 // -- asking -----------------------------------------------------------------------------------------------------------

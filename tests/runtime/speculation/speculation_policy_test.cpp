@@ -91,6 +91,19 @@ TEST_CASE("policy: loses at most 3.5 % of any load, and 1 % of all, however they
     }
 }
 
+TEST_CASE("policy: steps of thousands of rows do not spoil what is known of small ones") {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    simulated_speculation sim({.weights_ms = 4, .row_ms = 0.01, .noise = 0.02}, seed); // a large GPU
+    for (const int prompt_rows : {8000, 1500, 0})
+      for (const int sequences : {1, 16})
+        for (const double acceptance : {0.0, 0.5, 0.8}) {
+          CAPTURE(seed);
+          CAPTURE(prompt_rows);
+          CHECK(sim.run({sequences, 200, acceptance, prompt_rows}) > 0.965);
+        }
+  }
+}
+
 TEST_CASE("policy: where rows cost as much as steps, there are hardly any guesses") {
   for (const double acceptance : {0.0, 0.5, 0.8}) {
     simulated_speculation sim({.weights_ms = 1, .row_ms = 5, .bubble_ms = 1});
