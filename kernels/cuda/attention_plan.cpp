@@ -9,6 +9,8 @@ namespace {
 
 constexpr int partition_blocks = partition_tokens / block_tokens;
 constexpr int flash_least = flash_tile; // packed queries of a sequence; fewer are not worth flash attention
+// Chunks that end within so many tokens are not worth splitting.
+constexpr int split_least = 2 * partition_tokens;
 
 int first_partition_of(int position, int window) {
   return window > 0 ? std::max(0, position + 1 - window) / partition_tokens : 0;
@@ -31,8 +33,9 @@ public:
         plan_.rows.push_back({position, first_partition_of(position, options_.window), 0});
         plan_.list.push_back(s.first_row + i);
       }
+    const bool fills = fills_device();
     for (const auto& s : step_.sequences) {
-      if (options_.flash && s.rows * options_.group >= flash_least)
+      if (takes_flash(s) && (fills || s.first_position + s.rows <= split_least))
         add_tiles(plan_.flash, {s.first_row, s.rows, s.first_position, s.first_block}, flash_tile, s.first_block, 0);
       else
         add_rows(s);
@@ -42,6 +45,19 @@ public:
   }
 
 private:
+  bool takes_flash(const sequence_rows& s) const { return options_.flash && s.rows * options_.group >= flash_least; }
+
+  /// Whether flash attention has enough blocks for at least half of the multiprocessors. A block passes over the whole
+  /// context; with fewer, partitions side by side are faster, although they read K and V once for 32 queries, not 128,
+  /// and their states pass through memory.
+  bool fills_device() const {
+    int blocks = 0;
+    for (const auto& s : step_.sequences)
+      if (takes_flash(s))
+        blocks += (s.rows * options_.group + flash_tile - 1) / flash_tile * options_.kv_heads;
+    return 2 * blocks >= options_.multiprocessors;
+  }
+
   /// Assigns slots to each row, closing a slab when it is full.
   void add_rows(const sequence_rows& s) {
     segment part{s.first_row, 0, s.first_position, s.first_block};

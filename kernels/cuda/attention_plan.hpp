@@ -12,9 +12,13 @@ namespace troupe::kernels::cuda {
 struct attention_options {
   int group = 1; // query heads that share a KV head
   int window = 0;
-  bool flash = false;               // long chunks by attend_flash: faster, but a row's bits depend on the kernel
+  bool flash = false;               // long chunks by attend_flash if they fill the device: a row's bits depend on it
   bool share = true;                // read a partition that several sequences share only once
   std::size_t most_slots = 1 << 16; // states in memory at a time
+  int kv_heads = 1;
+  int multiprocessors = 0; // of the device; 0: few, which any chunk fills
+
+  bool operator==(const attention_options&) const = default;
 };
 
 /// Works and rows whose states are in memory at the same time.

@@ -180,6 +180,8 @@ public:
     options.group = heads / shape.kv_heads;
     options.window = window;
     options.flash = tensor_cores && !options_.deterministic;
+    options.kv_heads = shape.kv_heads;
+    options.multiprocessors = info_.multiprocessors;
     const std::size_t state_bytes = static_cast<std::size_t>(heads * state_floats(shape.head_dim)) * sizeof(float);
     options.most_slots = std::max<std::size_t>(1, state_memory / state_bytes);
     const auto& planned = step_.attention(stream_, options);

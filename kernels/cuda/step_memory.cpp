@@ -13,11 +13,6 @@ bool same(const sequence_rows& a, const sequence_rows& b) {
     a.first_block == b.first_block;
 }
 
-bool same(const attention_options& a, const attention_options& b) {
-  return a.group == b.group && a.window == b.window && a.flash == b.flash && a.share == b.share &&
-    a.most_slots == b.most_slots;
-}
-
 bool same(std::span<const std::int32_t> a, std::span<const std::int32_t> b) { return std::ranges::equal(a, b); }
 
 std::vector<attention_work> works_of(const attention_plan& plan) {
@@ -191,7 +186,7 @@ planned_attention& step_memory::plan(const attention_options& options) {
 
 const planned_attention& step_memory::attention(const stream& on, const attention_options& options) {
   for (std::size_t i = 0; i < planned_; ++i)
-    if (same(plans_[i]->options, options))
+    if (plans_[i]->options == options)
       return *plans_[i];
   auto& to = plan(options);
   to.rows = to.rows_memory.upload(on, to.plan.rows.data(), to.plan.rows.size());

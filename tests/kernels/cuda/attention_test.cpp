@@ -246,6 +246,24 @@ TEST_CASE("CUDA: an attention plan covers each partition of every row once") {
         }
 }
 
+TEST_CASE("CUDA: chunks take flash attention if they fill half of the device or end early") {
+  const std::vector<std::int32_t> tables(512, 0);
+  const auto flash_works = [&](std::vector<sequence_rows> sequences, int kv_heads, int multiprocessors) {
+    cuda::attention_options options{4, 0, true};
+    options.kv_heads = kv_heads;
+    options.multiprocessors = multiprocessors;
+    const auto plan = plan_attention({sequences, tables}, options);
+    CHECK(plan.flash.empty() == !plan.slabs.empty()); // all of the chunks, or none
+    return plan.flash.size();
+  };
+  const sequence_rows chunk{0, 64, 4000, 0}, other{64, 64, 2000, 256}, early{0, 64, 512 - 64, 0};
+  CHECK(flash_works({chunk}, 8, 32) == 2); // 16 blocks
+  CHECK(flash_works({chunk}, 8, 33) == 0);
+  CHECK(flash_works({chunk, other}, 8, 33) == 4);
+  CHECK(flash_works({early}, 8, 1000) == 2);
+  CHECK(flash_works({chunk}, 1, 0) == 2);
+}
+
 TEST_SUITE_BEGIN("cuda");
 
 TEST_CASE("CUDA: attention agrees with the reference for every head shape, cache type and window") {
