@@ -1,6 +1,6 @@
 // Starts kernels. A kernel is a struct: its fields are its parameters, `operator()` is the code of a thread, `threads`
 // the size of a block, `name` its name in errors, `least_blocks`, if there is one, what its registers must allow per
-// multiprocessor.
+// multiprocessor. A kernel begins when those before it are done, unless it `waits` itself (simt::wait_for_previous).
 #pragma once
 
 #include "kernels/cuda/device.hpp"

@@ -1,17 +1,31 @@
 #include "kernels/cuda/device.hpp"
 
+#include "kernels/cuda/native/overlap.hpp"
 #include "kernels/cuda/native/status.hpp"
+
+#include <cstdlib>
 
 namespace troupe::kernels::cuda {
 
 namespace {
 
+constexpr int first_with_overlap = 9;                          // major compute capability
 constexpr std::size_t overhead_bytes = std::size_t(768) << 20; // not yet measured on a GPU
 constexpr std::size_t peak_copy_bytes = std::size_t(2) << 30, peak_product_size = 8192;
 
 cudaStream_t handle(const stream& s) { return static_cast<cudaStream_t>(s.native()); }
 
 } // namespace
+
+bool native::overlaps_launches() {
+  thread_local const bool overlaps = [] { // a thread has one device
+    int device = 0, major = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    return major >= first_with_overlap && std::getenv("TROUPE_CUDA_SERIAL") == nullptr;
+  }();
+  return overlaps;
+}
 
 int device_count(std::string* why_none) {
   int count = 0;

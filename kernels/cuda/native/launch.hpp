@@ -3,6 +3,8 @@
 
 #include "kernels/cuda/device.hpp"
 #include "kernels/cuda/device/common.hpp"
+#include "kernels/cuda/device/simt.hpp"
+#include "kernels/cuda/native/overlap.hpp"
 #include "kernels/cuda/native/status.hpp"
 
 namespace troupe::kernels::cuda::native {
@@ -19,9 +21,20 @@ constexpr unsigned least_blocks() {
     return 1;
 }
 
+/// Whether a kernel itself waits for the one before it.
+template <class Kernel>
+constexpr bool waits() {
+  if constexpr (requires { Kernel::waits; })
+    return Kernel::waits;
+  else
+    return false;
+}
+
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>())
   run_kernel(const __grid_constant__ Kernel kernel) {
+  if constexpr (!waits<Kernel>())
+    simt::wait_for_previous();
   kernel();
 }
 
@@ -32,9 +45,17 @@ void launch(const stream& on, grid_size grid, std::size_t shared_bytes, const Ke
                                static_cast<int>(shared_bytes)),
           "cudaFuncSetAttribute", Kernel::name);
   cudaGetLastError(); // clears the errors of earlier calls, which have been reported
-  run_kernel<Kernel>
-    <<<dim3(grid.x, grid.y), Kernel::threads, shared_bytes, static_cast<cudaStream_t>(on.native())>>>(kernel);
-  check(cudaGetLastError(), "launch", Kernel::name);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t how{};
+  how.gridDim = dim3(grid.x, grid.y);
+  how.blockDim = dim3(Kernel::threads);
+  how.dynamicSmemBytes = shared_bytes;
+  how.stream = static_cast<cudaStream_t>(on.native());
+  how.attrs = &overlap;
+  how.numAttrs = overlaps_launches() ? 1 : 0;
+  check(cudaLaunchKernelEx(&how, run_kernel<Kernel>, kernel), "launch", Kernel::name);
 }
 
 } // namespace troupe::kernels::cuda::native

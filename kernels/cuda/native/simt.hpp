@@ -16,6 +16,14 @@ TROUPE_DEVICE unsigned block_y() { return blockIdx.y; }
 TROUPE_DEVICE unsigned grid_x() { return gridDim.x; }
 TROUPE_DEVICE void sync_block() { __syncthreads(); }
 
+/// Waits until the kernels launched before are done and their memory is visible; the next kernel's blocks may start
+/// beside this one's, up to where they wait. Without effect where launches do not overlap (native/launch.hpp).
+TROUPE_DEVICE void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 template <class T>
 TROUPE_DEVICE T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);

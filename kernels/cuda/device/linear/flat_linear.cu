@@ -32,6 +32,7 @@ struct flat_kernel {
   static constexpr unsigned warps = threads / warp_lanes;
   /// Three blocks of few rows; but bf16's chunks, and minima, need more registers than that leaves.
   static constexpr unsigned least_blocks = Columns == 1 && Kind != weights::bf16 && !has_minima(Kind) ? 3 : 2;
+  static constexpr bool waits = true; // weights are loaded before the kernels that make the activations are done
   static constexpr int block_rows = 8 * Columns;
   static constexpr std::size_t shared_bytes = warps * tile_outputs * block_rows * sizeof(float);
   linear_params p;
@@ -80,6 +81,7 @@ struct flat_kernel {
     for (int i = 0; i < at_once; ++i)
       if (simt::warp() + i * warps < chunks)
         load(w[i], simt::warp() + i * warps);
+    simt::wait_for_previous();
     for (unsigned first = simt::warp(); first < chunks; first += at_once * warps)
 #pragma unroll
       for (int i = 0; i < at_once; ++i) {
