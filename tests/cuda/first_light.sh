@@ -11,7 +11,7 @@ here=$(cd "${BASH_SOURCE[0]%/*}" && pwd) || exit 1
 mkdir -p "$results" || exit 1
 export TROUPE_CUDA_REQUIRED=1 TROUPE_TEST_DATA=$here/tests/data
 declare -a steps=()
-gpu=null library=null all=0
+gpu=null library=null all=0 last=0
 
 quoted() { # a JSON string
   local text=${1//\\/\\\\}
@@ -39,6 +39,7 @@ step() {
     status=$?
     echo "$name: exit status $status, $((SECONDS - begin)) s"
   fi
+  last=$status
   [ "$status" = 0 ] || all=1
   steps+=("{\"name\": $(quoted "$name"), \"status\": $status, \"seconds\": $((SECONDS - begin)), \"limit\": $most}")
   write_results
@@ -57,9 +58,12 @@ while read -r line; do
   [[ $line == cuBLASLt\ *libcublasLt* ]] && library=$(quoted "$line") && echo "$line"
 done <"$results/find_library.txt"
 
-# 2, 3. Tests. A skipped case is a failure.
+# 2, 3. Tests. A skipped case is a failure. What fails runs again without overlapping launches, to see whether they are
+# at fault.
 step tests 100 "$here/troupe_cuda_tests"
+[ "$last" = 0 ] || step tests_serial 100 env TROUPE_CUDA_SERIAL=1 "$here/troupe_cuda_tests"
 step decoder_tests 80 "$here/troupe_cuda_decoder_tests"
+[ "$last" = 0 ] || step decoder_tests_serial 80 env TROUPE_CUDA_SERIAL=1 "$here/troupe_cuda_decoder_tests"
 
 # 4. Kernels against the peaks of this GPU.
 for part in linear attention sampling; do
@@ -68,7 +72,8 @@ done
 
 # 5. A model's steps.
 model=("$here/troupe" bench model --device cuda:0 --peaks --json --model synthetic:llama-8b)
-step model_decode 75 "${model[@]}" --prompt 1024 --generate 64 --batch 1,64 --repeat 1 --step-tokens 4096
+decode=(--prompt 1024 --generate 64 --batch 1,64 --repeat 1 --step-tokens 4096)
+step model_decode 75 "${model[@]}" "${decode[@]}"
 for rows in 512 4096; do
   step "model_prefill_$rows" 60 "${model[@]}" --prompt 8192 --generate 1 --batch 1 --repeat 1 --step-tokens $rows
 done
@@ -93,6 +98,9 @@ fi
 # 8. Others on the same machine.
 step torch_attention 40 python3 "$here/cuda_sdpa.py"
 step transformers_decode 60 python3 "$here/transformers_decode.py"
+
+# What overlapping launches gain.
+step model_decode_serial 75 env TROUPE_CUDA_SERIAL=1 "${model[@]}" "${decode[@]}"
 
 write_results
 exit $all

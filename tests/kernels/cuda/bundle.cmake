@@ -1,6 +1,10 @@
 # Makes the folder TO of everything that a machine with a GPU needs to test and measure: PROGRAMS (separated by `|`),
 # stripped by STRIP, the shared libraries that they need besides the C library, scripts, and data, from the project in
-# SOURCE. With ARCHIVE, also packs it, and fails if that file has more than MOST bytes.
+# SOURCE. With ARCHIVE, also packs it, and fails if that file has more than MOST bytes, or if there is more than one of
+# ARCHITECTURES (separated by `|`).
+if(ARCHIVE AND ARCHITECTURES MATCHES "[|]|^all|^native$")
+  message(FATAL_ERROR "a bundle is for one architecture, such as -DCMAKE_CUDA_ARCHITECTURES=90-real, not ${ARCHITECTURES}")
+endif()
 string(REPLACE "|" ";" programs "${PROGRAMS}")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs} RESOLVED_DEPENDENCIES_VAR libraries
   PRE_EXCLUDE_REGEXES "^ld-linux" "^libc\\.so" "^libm\\.so" "^libdl\\.so" "^librt\\.so" "^libpthread\\.so")
