@@ -32,8 +32,9 @@ struct adapter_target {
     std::size_t outputs = 0, inputs = 0; // 0: the layer has none, or one that takes no adapter
   };
   std::vector<std::array<shape, projection_count>> layers;
-  std::size_t head_dim = 0;
-  std::vector<std::uint32_t> head_order = {}; // row i of a head of q and k is so stored; empty: in order
+  // Where files keep the rows of a head of q and k: row i, as kernels rotate, is row order[i]; empty: in order.
+  std::vector<std::uint32_t> half_order = {}, pair_order = {}; // files that pair halves of a head, or neighbours
+  bool folders_pair = false;                                   // PEFT's folders pair neighbours, as the family's own
 };
 
 /// Bounds of files.

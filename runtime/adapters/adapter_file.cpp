@@ -28,6 +28,10 @@ constexpr std::array<projection_name, projection_count> projection_names{{{"self
                                                                           {"mlp.up_proj", "ffn_up"},
                                                                           {"mlp.down_proj", "ffn_down"}}};
 
+/// Those whose GGUF files order q and k for rotating neighbours, as they do for models (runtime/import).
+constexpr std::array<std::string_view, 6> paired_architectures{"llama",   "chatglm",    "glm4",
+                                                               "granite", "granitemoe", "smollm3"};
+
 /// One of a pair, as stored.
 struct adapter_half {
   std::string name; // of the tensor
@@ -232,8 +236,8 @@ void check_plain_lora(const json::reader& config) {
   if (const auto bias = config.text("bias"); bias && *bias != "none")
     unsupported("bias", shown(*bias));
   for (const auto* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"})
-    if (config.find(key) && config.find(key)->is_bool() && bool(*config.find(key)))
-      unsupported(key, "true");
+    if (const auto value = config.find(key); value && !(value->is_bool() && !bool(*value)))
+      unsupported(key, std::string(simdjson::minify(*value)).substr(0, 40));
   for (const auto* key : {"modules_to_save", "trainable_token_indices", "layer_replication", "alora_invocation_tokens",
                           "target_parameters", "arrow_config"})
     if (const auto value = config.find(key)) {
@@ -268,16 +272,17 @@ adapter_weights read_peft(const std::filesystem::path& folder, const adapter_tar
   pair_collector pairs(file.string(), target, false);
   for (const auto& [name, tensor] : read_safetensors_header(map.bytes(), file.string()))
     pairs.add(name, tensor.info, map.bytes().data() + tensor.offset);
-  return read_pairs(
-    file.string(), pairs.done(), target, target.head_order, [&](const adapter_pair& pair, std::size_t rank) {
-      const auto wanted = ranks.of(pair.module, r);
-      if (static_cast<double>(rank) != wanted)
-        refuse_adapter_tensor(file.string(), pair.a.name,
-                              "has the rank " + std::to_string(rank) + ", expected " +
-                                std::to_string(static_cast<int>(wanted)) + " as adapter_config.json says");
-      const auto by = rooted ? std::sqrt(wanted) : wanted;
-      return static_cast<float>(alphas.of(pair.module, alpha) / by);
-    });
+  return read_pairs(file.string(), pairs.done(), target, target.folders_pair ? target.pair_order : target.half_order,
+                    [&](const adapter_pair& pair, std::size_t rank) {
+                      const auto wanted = ranks.of(pair.module, r);
+                      if (static_cast<double>(rank) != wanted)
+                        refuse_adapter_tensor(file.string(), pair.a.name,
+                                              "has the rank " + std::to_string(rank) + ", expected " +
+                                                std::to_string(static_cast<int>(wanted)) +
+                                                " as adapter_config.json says");
+                      const auto by = rooted ? std::sqrt(wanted) : wanted;
+                      return static_cast<float>(alphas.of(pair.module, alpha) / by);
+                    });
 }
 
 adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapter_target& target) {
@@ -298,17 +303,13 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapt
   pair_collector pairs(file.name(), target, true);
   for (const auto& [name, tensor] : file.tensors())
     pairs.add(name, tensor.info, file.map().bytes().data() + tensor.offset);
-  // Files of the architecture llama order q and k for rotating neighbours (gguf_checkpoint.cpp).
-  std::vector<std::uint32_t> order = target.head_order;
-  if (about.string("general.architecture") == "llama") {
-    order.resize(target.head_dim);
-    for (std::size_t i = 0; i < order.size(); ++i)
-      order[i] = static_cast<std::uint32_t>(i % (order.size() / 2) * 2 + i / (order.size() / 2));
-  }
+  const bool in_pairs = std::ranges::find(paired_architectures, about.string("general.architecture").value_or("")) !=
+    paired_architectures.end();
   // An alpha of 0 stands for one that is the rank, as in llama.cpp.
-  return read_pairs(file.name(), pairs.done(), target, order, [&](const adapter_pair&, std::size_t rank) {
-    return *alpha == 0 ? 1.0f : static_cast<float>(*alpha / static_cast<double>(rank));
-  });
+  return read_pairs(file.name(), pairs.done(), target, in_pairs ? target.pair_order : target.half_order,
+                    [&](const adapter_pair&, std::size_t rank) {
+                      return *alpha == 0 ? 1.0f : static_cast<float>(*alpha / static_cast<double>(rank));
+                    });
 }
 
 } // namespace

@@ -9,18 +9,25 @@ adapter_target adapter_target_of(const model_config& config) {
   const tensor_names names(config);
   adapter_target target;
   target.layers.resize(as_size(config.layers));
-  target.head_dim = as_size(config.head_dim);
-  if (config.positions == position_type::rotary)
-    target.head_order = rotated_order(config.rope, config.head_dim);
+  if (config.positions == position_type::rotary && !config.latent) {
+    auto rope = config.rope; // in whose order the base is stored, which adapters need not share
+    rope.interleaved = false;
+    target.half_order = rotated_order(rope, config.head_dim);
+    rope.interleaved = true;
+    target.pair_order = rotated_order(rope, config.head_dim);
+    target.folders_pair = config.family == "glm" || config.family == "glm4";
+  }
   for (int i = 0; i < config.layers; ++i) {
     auto& layer = target.layers[as_size(i)];
     const auto put = [&](projection which, const wanted_tensor& w) {
       layer[static_cast<std::size_t>(which)] = {w.shape[0], w.shape[1]};
     };
-    const auto qkv = names.qkv(i);
-    put(projection::q, qkv[0]);
-    put(projection::k, qkv[1]);
-    put(projection::v, qkv[2]);
+    if (!config.latent) { // what makes latents has other names
+      const auto qkv = names.qkv(i);
+      put(projection::q, qkv[0]);
+      put(projection::k, qkv[1]);
+      put(projection::v, qkv[2]);
+    }
     put(projection::o, names.o(i).front());
     if (config.is_sparse(i))
       continue;

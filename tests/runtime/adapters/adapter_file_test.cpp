@@ -16,7 +16,7 @@ using peft_tensors = std::map<std::string, std::pair<std::vector<std::size_t>, s
 /// Two layers; the second one takes no adapters in its MLP. Heads of 4 rows.
 adapter_target small_target() {
   adapter_target target;
-  target.head_dim = 4;
+  target.pair_order = {0, 2, 1, 3};
   target.layers = {{{{8, 6}, {4, 6}, {4, 6}, {6, 8}, {5, 6}, {5, 6}, {6, 5}}},
                    {{{8, 6}, {4, 6}, {4, 6}, {6, 8}, {0, 0}, {0, 0}, {0, 0}}}};
   return target;
@@ -110,7 +110,7 @@ TEST_CASE("PEFT adapters: ranks and alphas of modules, and rank-stabilised scale
         doctest::Approx(8 / std::sqrt(2.0)));
 
   auto reordered = small_target();
-  reordered.head_order = {0, 2, 1, 3};
+  reordered.folders_pair = true;
   write_peft(folder.path(), small_config, small_tensors());
   const auto other = read_adapter(folder.path(), reordered);
   CHECK(part_of(other, projection::q).b[2] == 5 * 4.0f); // row 1 is stored as row 2
@@ -118,17 +118,20 @@ TEST_CASE("PEFT adapters: ranks and alphas of modules, and rank-stabilised scale
   CHECK(part_of(other, projection::down).b == part_of(adapter, projection::down).b);
 }
 
-TEST_CASE("GGUF adapters: alpha by rank, and llama's order of q") {
+TEST_CASE("GGUF adapters: alpha by rank, and the order of q that their architecture has") {
   const temp_folder folder;
   write_gguf_adapter(folder.path() / "a.gguf", "qwen2");
   const auto plain = read_adapter(folder.path() / "a.gguf", small_target());
   CHECK(part_of(plain, projection::q).rank == 2);
   CHECK(part_of(plain, projection::q).a == counted(12));
   CHECK(part_of(plain, projection::q).b[2] == 3 * 2.0f);
-  write_gguf_adapter(folder.path() / "b.gguf", "llama");
-  const auto paired = read_adapter(folder.path() / "b.gguf", small_target());
-  CHECK(part_of(paired, projection::q).b[2] == 5 * 2.0f); // row 1 of a head is its third
-  CHECK(part_of(paired, projection::q).b[4] == 3 * 2.0f);
+  for (const auto* architecture : {"llama", "granite", "granitemoe", "smollm3", "chatglm", "glm4"}) {
+    CAPTURE(architecture);
+    write_gguf_adapter(folder.path() / "b.gguf", architecture);
+    const auto paired = read_adapter(folder.path() / "b.gguf", small_target());
+    CHECK(part_of(paired, projection::q).b[2] == 5 * 2.0f); // row 1 of a head is its third
+    CHECK(part_of(paired, projection::q).b[4] == 3 * 2.0f);
+  }
 
   write_gguf_adapter(folder.path() / "c.gguf", "qwen2", "other");
   CHECK(failure_of([&] {
@@ -153,6 +156,8 @@ TEST_CASE("What is no plain LoRA is refused by name") {
   starts(R"({"peft_type":"LORA","r":1e9})", "adapter_config.json: `r`");
   starts(R"([])", "adapter_config.json");
   starts(with_key(R"("use_dora":true)"), "adapter_config.json: `use_dora` is true");
+  starts(with_key(R"("use_dora":"yes")"), "adapter_config.json: `use_dora` is \"yes\"");
+  starts(with_key(R"("lora_bias":1)"), "adapter_config.json: `lora_bias` is 1");
   starts(with_key(R"("bias":"all")"), "adapter_config.json: `bias` is `all`");
   starts(with_key(R"("modules_to_save":["lm_head"])"), "adapter_config.json: `modules_to_save` is set");
   starts(with_key(R"("fan_in_fan_out":true)"), "adapter_config.json: `fan_in_fan_out` is true");

@@ -41,6 +41,8 @@ public:
     for (int i = 0; i < config.layers; ++i) {
       const auto& layer = adapter.layers[as_size(i)];
       auto all = names.qkv(i);
+      if (config.latent)
+        all = {{"", {}}, {"", {}}, {"", {}}};
       all.push_back(names.o(i).front());
       if (config.gated)
         all.push_back(names.gate_up(i).front());
@@ -149,9 +151,40 @@ std::shared_ptr<const packed_adapter> packed_for(const adapter_weights& weights,
 
 } // namespace
 
+TEST_CASE("The order of q and k in files of adapters is that of their own format, wherever the model comes from") {
+  auto config = open("tiny_families/glm").config;
+  const auto glm = adapter_target_of(config);
+  CHECK(glm.folders_pair);
+  CHECK(glm.pair_order == rotated_order(config.rope, config.head_dim));
+  config = open("golden/llama-gqa").config;
+  config.family = "granite";
+  for (const bool from_gguf : {false, true}) { // whose files pair neighbours, as GGUF adapters do
+    config.rope.interleaved = from_gguf;
+    const auto granite = adapter_target_of(config);
+    CHECK(!granite.folders_pair);
+    CHECK(granite.half_order.empty());
+    REQUIRE(granite.pair_order.size() == as_size(config.head_dim));
+    CHECK(granite.pair_order[1] == 2);
+  }
+}
+
+TEST_CASE("Models with latent attention take adapters of its output and of dense MLPs") {
+  for (const auto* model : {"deepseek-v2", "deepseek-v2-lite", "deepseek-v3"}) {
+    CAPTURE(model);
+    const auto source = open(std::string("tiny_families/") + model);
+    const auto& config = source.config;
+    const auto target = adapter_target_of(config);
+    const auto shape = [&](projection which) { return target.layers[0][static_cast<std::size_t>(which)]; };
+    for (const auto which : {projection::q, projection::k, projection::v})
+      CHECK(shape(which).outputs == 0);
+    CHECK(shape(projection::o).inputs == as_size(config.heads) * as_size(config.latent.value));
+    CHECK(shape(projection::o).outputs == as_size(config.hidden));
+  }
+}
+
 TEST_CASE("Logits of adapted rows are those of a model with merged matrices; rows without adapters are the base's") {
-  for (const auto* model :
-       {"golden/llama-gqa", "golden/qwen3", "families/gemma2", "families/opt", "families/granite"}) {
+  for (const auto* model : {"golden/llama-gqa", "golden/qwen3", "families/gemma2", "families/opt", "families/granite",
+                            "tiny_families/glm", "tiny_families/deepseek-v2"}) {
     CAPTURE(model);
     const auto source = open(model);
     const auto target = adapter_target_of(source.config);
