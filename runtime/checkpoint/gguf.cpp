@@ -110,7 +110,9 @@ public:
   }
 
   std::span<const std::byte> string(const std::string& what) {
-    return consume(number<std::uint64_t>("the length of " + what), what);
+    if (left() < sizeof(std::uint64_t)) // sentences are made only to be told: files have millions of strings
+      consume(sizeof(std::uint64_t), "the length of " + what);
+    return consume(number<std::uint64_t>(what), what);
   }
 
   /// A name in valid UTF-8.
@@ -144,7 +146,11 @@ public:
                " bytes, but only " + std::to_string(left()) + " bytes are left");
         consume(result.count * size, what);
       } else {
-        // Each element consumes bytes, so that a false count fails at the end of the file.
+        // Each element consumes at least these bytes: a false count fails at once, or at the end of the file.
+        const auto least = result.element == gguf_type::string ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
+        if (result.count > left() / least)
+          fail(what + " has " + std::to_string(result.count) + " elements, but only " + std::to_string(left()) +
+               " bytes are left");
         for (std::uint64_t i = 0; i < result.count; ++i)
           value(result.element, what, depth + 1);
       }
