@@ -2,9 +2,11 @@
 // Carried as values between actors; thrown as `failure` inside loaders and parsers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace troupe {
 
@@ -34,12 +36,30 @@ struct error {
 /// An `error` on its way up a call stack. Caught at the edge of an actor or of the command line, never crosses one.
 class failure : public std::runtime_error {
 public:
+  /// Long texts are cut: messages quote what clients and files say, which may be of any length.
   failure(errc code, std::string message, std::string param = {})
-    : std::runtime_error(message), error_{code, std::move(message), std::move(param)} {}
+    : failure(
+        error{code, clipped(std::move(message), most_message_bytes), clipped(std::move(param), most_param_bytes)}) {}
+
+  static constexpr std::size_t most_message_bytes = 4096, most_param_bytes = 512;
 
   const error& what_failed() const noexcept { return error_; }
 
 private:
+  explicit failure(error what) : std::runtime_error(what.message), error_(std::move(what)) {}
+
+  /// `text`, or its beginning in whole characters and "...", of at most so many bytes.
+  static std::string clipped(std::string text, std::size_t most) {
+    if (text.size() <= most)
+      return text;
+    auto end = most - 3;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+      --end;
+    text.resize(end);
+    text.shrink_to_fit();
+    return text += "...";
+  }
+
   error error_;
 };
 
