@@ -2,8 +2,10 @@
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/philox.hpp"
+#include "runtime/support/error.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace troupe {
@@ -123,13 +125,32 @@ extended_choice sequence_sampler::choose(std::span<const float> logits, std::uin
   return {tokens.sample(random_bits(p.seed, position, state_.index()))};
 }
 
+// What the request excludes is not the model's fault.
+extended_choice sequence_sampler::choose(std::span<const float> logits, std::span<const float> allowed,
+                                         std::uint64_t position, sampling_scratch& scratch) const {
+  try {
+    return choose(allowed, position, scratch);
+  } catch (const failure& f) {
+    constexpr auto never = -std::numeric_limits<float>::infinity();
+    if (f.what_failed().message != nothing_to_choose || std::ranges::none_of(logits, [](float x) { return x > never; }))
+      throw;
+    const auto& p = state_.params();
+    throw failure(errc::bad_request,
+                  "no token can follow: what the request allows (`allowed_token_ids`, `bad_words`, "
+                  "`no_repeat_ngram_size`, `min_tokens`, its guide) leaves none",
+                  !p.allowed_token_ids.empty()   ? "allowed_token_ids"
+                    : p.no_repeat_ngram_size > 0 ? "no_repeat_ngram_size"
+                                                 : "");
+  }
+}
+
 sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_scratch& scratch) {
   return sample(logits, logits, scratch);
 }
 
 sampled_token sequence_sampler::sample(std::span<const float> logits, std::span<const float> allowed,
                                        sampling_scratch& scratch) {
-  return take(choose(allowed, state_.position(), scratch), logits, scratch);
+  return take(choose(logits, allowed, state_.position(), scratch), logits, scratch);
 }
 
 sampled_token sequence_sampler::take(token_id id, std::span<const float> logits, sampling_scratch& scratch) {
@@ -151,7 +172,7 @@ sampled_token sequence_sampler::take(extended_choice choice, std::span<const flo
 }
 
 token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const {
-  return choose(logits, state_.position() + ahead, scratch).id;
+  return choose(logits, logits, state_.position() + ahead, scratch).id;
 }
 
 } // namespace troupe

@@ -89,8 +89,8 @@ public:
                    std::span<const token_id> prompt, std::span<const token_id> emitted, std::uint32_t index,
                    float mirostat_mu = 0);
 
-  /// Chooses the next token from `logits` [vocab] and appends it to the transcript. Throws failure(internal), with the
-  /// transcript unchanged, if every token is masked, NaN or minus infinity.
+  /// Chooses the next token from `logits` [vocab] and appends it to the transcript. With the transcript unchanged,
+  /// throws failure(internal) if every logit is NaN or minus infinity, failure(bad_request) if the request excludes all.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
   /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids.
@@ -108,7 +108,9 @@ public:
 private:
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
   sampled_token take(extended_choice choice, std::span<const float> logits, sampling_scratch& scratch);
-  extended_choice choose(std::span<const float> logits, std::uint64_t position, sampling_scratch& scratch) const;
+  extended_choice choose(std::span<const float> allowed, std::uint64_t position, sampling_scratch& scratch) const;
+  extended_choice choose(std::span<const float> logits, std::span<const float> allowed, std::uint64_t position,
+                         sampling_scratch& scratch) const;
 
   sequence_state state_;
   std::optional<extended_sampler> extended_; // if the request uses one

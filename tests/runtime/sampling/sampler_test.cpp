@@ -247,6 +247,32 @@ TEST_CASE("a row without candidates fails and leaves the transcript unchanged") 
     CHECK(sampler.sample(good, scratch).id == other.sample(good, scratch).id);
 }
 
+TEST_CASE("a request that excludes every token is at fault itself, by the field that it names") {
+  sampling_scratch scratch;
+  sampling_params params{.max_tokens = 9};
+  params.allowed_token_ids = token_set({1}, "allowed_token_ids", 10);
+  params.no_repeat_ngram_size = 1;
+  for (const bool greedy : {false, true}) {
+    params.temperature = greedy ? 0 : 1;
+    auto sampler = make_sampler(params);
+    CHECK(sampler.sample(std::vector<float>{0, 1, 2}, scratch).id == 1);
+    error why;
+    try {
+      sampler.sample(std::vector<float>{0, 1, 2}, scratch);
+    } catch (const failure& f) {
+      why = f.what_failed();
+    }
+    CHECK(why.code == errc::bad_request);
+    CHECK(why.param == "allowed_token_ids");
+    try { // while a model that says nothing is not the request's fault
+      sampler.sample(std::vector<float>(3, NAN), scratch);
+    } catch (const failure& f) {
+      why = f.what_failed();
+    }
+    CHECK(why.code == errc::internal);
+  }
+}
+
 TEST_CASE("parameters out of range are refused by the field's name") {
   const auto field_of = [](auto make) {
     try {
