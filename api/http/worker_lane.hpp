@@ -21,8 +21,10 @@ namespace troupe {
 
 class worker_lane {
 public:
-  /// `most` is the number of tasks that may wait or run at once; further ones are refused.
-  worker_lane(int threads, std::size_t most) : most_(most), pool_(checked(std::max(1, threads))) {}
+  /// `most` is the number of tasks that may wait or run at once; further ones are refused. `gives_way`: to threads that
+  /// compute.
+  worker_lane(int threads, std::size_t most, bool gives_way = false)
+    : most_(most), gives_way_(gives_way), pool_(checked(std::max(1, threads))) {}
 
   /// Runs `f` on a thread of this lane; the awaiting coroutine resumes on its own executor with f's result or
   /// exception. Cancellation does not interrupt it, so f may refer to the coroutine's locals. Throws
@@ -32,7 +34,11 @@ public:
     namespace asio = boost::asio;
     using result = std::invoke_result_t<F>;
     const place mine(*this);
-    auto work = [f = std::move(f)]() mutable -> asio::awaitable<result> { co_return f(); };
+    auto work = [f = std::move(f), gives_way = gives_way_]() mutable -> asio::awaitable<result> {
+      if (gives_way)
+        give_way();
+      co_return f();
+    };
     co_return co_await asio::co_spawn(pool_, std::move(work),
                                       asio::bind_cancellation_slot(asio::cancellation_slot(), asio::use_awaitable));
   }
@@ -65,6 +71,7 @@ private:
   };
 
   const std::size_t most_;
+  const bool gives_way_;
   std::atomic<std::size_t> taken_ = 0;
   boost::asio::thread_pool pool_;
 };

@@ -19,6 +19,9 @@ inline constexpr std::size_t most_tools = 1024;
 /// Whether a function may have this name: letters, digits and _-.:/
 bool is_tool_name(std::string_view name);
 
+/// Whether the text of a body may have `tools`, whose schemas take long to look at. Fast.
+bool may_have_tools(std::string_view body);
+
 /// Throws failure unless `type` of a tool or of a choice is absent or "function".
 void check_function_type(const field_reader& of);
 

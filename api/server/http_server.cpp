@@ -164,6 +164,7 @@ server_context::server_context(service& engine, server_options given)
     grace(acceptor.get_executor()),
     brief(options.workers, options.max_waiting),
     lengthy(options.workers / 2, options.max_waiting),
+    arduous(options.workers / 2, options.max_waiting, true),
     reports(1, options.max_waiting),
     trim_timer_(acceptor.get_executor()),
     id_prefix_(random_prefix()) {}
@@ -239,7 +240,7 @@ void server::run_until_stopped() {
   }
   context_->io.run();
   helpers.clear();
-  for (auto* lane : {&context_->brief, &context_->lengthy, &context_->reports})
+  for (auto* lane : {&context_->brief, &context_->lengthy, &context_->arduous, &context_->reports})
     lane->join();
 }
 

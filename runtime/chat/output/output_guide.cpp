@@ -70,8 +70,13 @@ public:
       limits_(limits) {
     for (std::size_t i = 0; i < what.tools.size(); ++i)
       add(i);
-    if (!fault_of(structural(section()), limits_))
+    const auto all = fault_of(structural(section()), limits_);
+    if (!all)
       return;
+    if (what.tools.size() == 1) {
+      replace(0, all->message);
+      return;
+    }
     const auto share = share_of(limits_, what.tools.size());
     for (std::size_t i = 0; i < what.tools.size(); ++i)
       if (const auto fault = fault_of(structural(tags_[i]), share))

@@ -10,6 +10,9 @@
 
 namespace troupe {
 
+/// Looking at tools is no more than a part of what a request costs before it is admitted: real ones need a hundredth.
+inline constexpr guides::guide_limits tool_limits{.expressions = 250'000};
+
 /// What each answer follows; null: nothing. `content` is what its content must follow, or null.
 ///
 /// Forced calls follow their schemas. So do others, from the text on that begins them; but where a schema cannot be
@@ -18,6 +21,6 @@ namespace troupe {
 /// where `content` is of a kind that cannot stand beside calls.
 std::shared_ptr<const guides::guide_source> output_guide(const chat_output& what,
                                                          std::shared_ptr<const guides::guide_source> content,
-                                                         const guides::guide_limits& limits = {});
+                                                         const guides::guide_limits& limits = tool_limits);
 
 } // namespace troupe

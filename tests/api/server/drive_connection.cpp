@@ -143,7 +143,9 @@ private:
 
   /// Runs until strand and workers are idle: each can make work for the other.
   void settle() {
-    const auto busy = [this] { return !context_.brief.idle() || !context_.lengthy.idle() || !context_.reports.idle(); };
+    const auto busy = [this] {
+      return !context_.brief.idle() || !context_.lengthy.idle() || !context_.arduous.idle() || !context_.reports.idle();
+    };
     std::size_t ran = 1;
     while (ran > 0 || busy()) {
       context_.io.restart();
