@@ -72,25 +72,6 @@ std::string joined_parts(const field_reader& message, json::array parts) {
   return result;
 }
 
-/// OpenAI's clients send arguments as JSON in a string; templates expect the object.
-jinja::value open_arguments(const field_reader& function, json::value given) {
-  std::string_view text;
-  if (given.get(text))
-    return to_template(function, "arguments", given);
-  if (text.empty())
-    return jinja::dict();
-  const auto parsed = [&] {
-    try {
-      return json::document::parse(text, "its text", errc::bad_request);
-    } catch (const failure& f) {
-      function.refuse("arguments", std::string("must be a JSON object, as a string or as such: ") + f.what());
-    }
-  }();
-  if (!parsed.root().is_object())
-    function.refuse("arguments", "must be a JSON object, as a string or as such");
-  return to_template(function, "arguments", parsed.root());
-}
-
 /// The dict of an object, with members made by `value_of(key, item)`.
 template <class Make>
 jinja::value dict_of(const field_reader& object, Make value_of) {
@@ -278,6 +259,24 @@ std::string_view trimmed(std::string_view text) {
 }
 
 } // namespace
+
+jinja::value open_arguments(const field_reader& function, json::value given) {
+  std::string_view text;
+  if (given.get(text))
+    return to_template(function, "arguments", given);
+  if (text.empty())
+    return jinja::dict();
+  const auto parsed = [&] {
+    try {
+      return json::document::parse(text, "its text", errc::bad_request);
+    } catch (const failure& f) {
+      function.refuse("arguments", std::string("must be a JSON object, as a string or as such: ") + f.what());
+    }
+  }();
+  if (!parsed.root().is_object())
+    function.refuse("arguments", "must be a JSON object, as a string or as such");
+  return to_template(function, "arguments", parsed.root());
+}
 
 chat_input read_chat(const field_reader& body) {
   chat_input result;

@@ -30,6 +30,10 @@ struct chat_input {
   std::stop_token stop; // cancels the rendering
 };
 
+/// The member `arguments` of a function: an object, or JSON of one in a text, as OpenAI's clients send it. Throws failure
+/// naming it.
+jinja::value open_arguments(const field_reader& function, json::value given);
+
 /// Reads messages, tools, chat_template_kwargs, reasoning_effort, add_generation_prompt and continue_final_message; with
 /// `tool_choice` "none" the template sees no tools. Throws failure naming the field. Images are refused as unsupported.
 chat_input read_chat(const field_reader& body);

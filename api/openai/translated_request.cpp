@@ -50,7 +50,14 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
                                     std::span<const field_name> names, const std::stop_token& stop) {
   try {
     const auto document = json::document::parse(body, "the body", errc::bad_request);
-    return parse_generation(speaks, field_reader(document.root()), model, stop);
+    auto result = parse_generation(speaks, field_reader(document.root()), model, stop);
+    for (auto& one : result.prompts)
+      if (one.guide) { // compiled later, and then its field is named
+        auto guide = *one.guide;
+        guide.field = in_own_names({{}, {}, guide.field}, names).param;
+        one.guide = std::make_shared<const guides::guide_source>(std::move(guide));
+      }
+    return result;
   } catch (const failure& f) {
     const auto own = in_own_names(f.what_failed(), names);
     throw failure(own.code, own.message, own.param);

@@ -1,5 +1,6 @@
 #include "api/openai/responses/response_request.hpp"
 
+#include "api/openai/chat_messages.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/conversation.hpp"
@@ -136,7 +137,9 @@ void add_item(const field_reader& item, conversation& to) {
                   "must be \"user\", \"assistant\", \"system\" or \"developer\", not \"" + std::string(role) + '"');
     to.add_message(role, content_of(item, "content"));
   } else if (type == "function_call") {
-    to.add_call(needed_text(item, "call_id"), needed_text(item, "name"), needed_text(item, "arguments"));
+    const auto arguments = needed_text(item, "arguments");
+    open_arguments(item, *item.find("arguments")); // checks them under the client's name for them
+    to.add_call(needed_text(item, "call_id"), needed_text(item, "name"), arguments);
   } else if (type == "function_call_output") {
     to.add_call_output(needed_text(item, "call_id"), content_of(item, "output"));
   } else if (type == "reasoning") {
@@ -385,7 +388,6 @@ response_request parse_response_request(const field_reader& body, const served_m
     if (std::ranges::find(own_fields, std::string_view(key)) == own_fields.end() && !value.is_null())
       to.value(key, value);
   result.asked = parse_translated(dialect::chat, to.str(), model, names, stop);
-  result.asked.prompts.front().adapter = read_adapter_name(body, model);
   result.asked.stream = body.boolean("stream").value_or(false);
   result.repeated = repeated_members(body, result, metadata, reasoning);
   return result;

@@ -156,3 +156,11 @@ TEST_CASE("What Ollama's requests get wrong is told in Ollama's names") {
   refused(of_chat, R"(,"messages":[3])", "messages[0]");
   refused(of_chat, R"(,"messages":[{"content":"x"}])", "messages[0].role");
 }
+
+TEST_CASE("A schema of Ollama's that cannot be compiled will be named as in the body") {
+  for (const auto* format : {"{}", "\"json\""}) {
+    const auto asked = only(generate(R"(,"prompt":"x","format":)" + std::string(format)));
+    REQUIRE(asked.guide);
+    CHECK(asked.guide->field == "format");
+  }
+}

@@ -148,3 +148,27 @@ TEST_CASE("What is wrong with a response is told in its own names") {
   refused(x + R"("metadata":{"a":1})", "metadata");
   CHECK(fault_of([&] { responses(x + R"("model":"other")"); }).code == errc::not_found);
 }
+
+TEST_CASE("Arguments of a call that are no JSON object are refused by the item's own number") {
+  response_store store(8, 1 << 20);
+  const auto field = [&](const std::string& before, const std::string& arguments) {
+    return fault_of([&] {
+             responses(before +
+                         R"("input":[{"role":"user","content":"q"},{"type":"function_call","call_id":"1",)"
+                         R"("name":"f","arguments":")" +
+                         arguments + "\"}]",
+                       store);
+           })
+      .param;
+  };
+  for (const auto* before : {"", R"("instructions":"i",)"})
+    for (const auto* arguments : {"no", "[]", "7", "{"})
+      CHECK(field(before, arguments) == "input[1].arguments");
+  CHECK(field("", "") == "nothing"); // none are none
+}
+
+TEST_CASE("A schema that cannot be compiled will be named as in the body") {
+  const auto made = responses(R"("input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{}}})");
+  REQUIRE(made.asked.prompts.front().guide);
+  CHECK(made.asked.prompts.front().guide->field == "text.format.schema");
+}
