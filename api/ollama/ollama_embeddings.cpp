@@ -4,6 +4,7 @@
 #include "api/ollama/ollama_request.hpp"
 #include "api/openai/embeddings.hpp"
 #include "api/openai/json_object.hpp"
+#include "api/openai/openai_request.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -71,7 +72,7 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
   generation_job job;
   for (const auto& text : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
     check(stop);
-    auto ids = model->encode(text, true);
+    auto ids = cut ? model->encode(text, true) : encoded_prompt(body, "input", *model, text, true);
     if (cut)
       ids.resize(std::min(ids.size(), static_cast<std::size_t>(model->max_context)));
     job.prompts.push_back(embedding_of(std::move(ids), *model, "input"));
@@ -85,7 +86,7 @@ generation_job ollama_embedding_job(const field_reader& body, std::shared_ptr<co
   const auto text = body.text("prompt").value_or("");
   generation_job job;
   if (!text.empty())
-    job.prompts.push_back(embedding_of(model->encode(text, true), *model, "prompt"));
+    job.prompts.push_back(embedding_of(encoded_prompt(body, "prompt", *model, text, true), *model, "prompt"));
   job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(), vector_form{false, {}}, true);
   return job;
 }

@@ -39,11 +39,7 @@ void read_inputs(const field_reader& body, const served_model& model, const std:
   if (!found)
     body.refuse("input", "is required");
   const bool special = body.boolean("add_special_tokens").value_or(true);
-  const auto encode = [&](std::string_view text) {
-    if (!model.encode)
-      body.refuse("input", "must be a list of token ids: this model has no tokenizer");
-    add(model.encode(text, special));
-  };
+  const auto encode = [&](std::string_view text) { add(encoded_prompt(body, "input", model, text, special)); };
   std::string_view text;
   json::array list, ids;
   if (!found->get(text))

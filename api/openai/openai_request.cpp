@@ -39,17 +39,6 @@ void check_length(const char* source, std::size_t tokens, const served_model& mo
   check_prompt_length(tokens, model.max_context, source, answered);
 }
 
-/// The same for a prompt. A text that cannot fit into the context is refused before tokenising it.
-std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
-                                     std::string_view text, bool special) {
-  const auto context = static_cast<std::size_t>(model.max_context);
-  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
-    body.refuse(key,
-                "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
-                  std::to_string(context) + " tokens");
-  return encoded(body, key, model, text, special);
-}
-
 /// Reads one text, one list of ids, a list of texts, or a list of lists of ids. Calls `add` for each prompt as soon as
 /// it is read, so that the first one that is too long ends the request.
 void read_prompts(const field_reader& body, const served_model& model, const sampling_params& shared,
@@ -232,6 +221,16 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
 }
 
 } // namespace
+
+std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
+                                     std::string_view text, bool special) {
+  const auto context = static_cast<std::size_t>(model.max_context);
+  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
+    body.refuse(key,
+                "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
+                  std::to_string(context) + " tokens");
+  return encoded(body, key, model, text, special);
+}
 
 void check_model_name(const field_reader& body, const served_model& model) { read_adapter_name(body, model); }
 

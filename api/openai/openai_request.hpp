@@ -51,10 +51,14 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
 /// so that /detokenize inverts /tokenize.
 std::string parse_detokenize(const field_reader& body, const served_model& model);
 
-/// Throws failure(not_found) if `model` names another model than the one served.
+/// The tokens of a text, which stands in field `key`. Refused before tokenising it if it cannot fit into the context.
+std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, const served_model& model,
+                                     std::string_view text, bool special);
+
 /// The adapter that `model` names, or nothing if it is the served model or absent. Throws failure(not_found).
 std::string read_adapter_name(const field_reader& body, const served_model& model);
 
+/// Throws failure(not_found) if `model` names neither the served model nor an adapter.
 void check_model_name(const field_reader& body, const served_model& model);
 
 } // namespace troupe

@@ -40,6 +40,22 @@ TEST_CASE("Inputs of embeddings are texts or token ids, one or several") {
   CHECK(embeddings(R"("input":"a")", model).prompts.at(0).embed == pooling::mean);
 }
 
+TEST_CASE("A text that cannot fit into the context is refused before it is tokenised") {
+  auto model = byte_model(10);
+  model->most_bytes_per_token = 4;
+  model->encode = [](std::string_view, bool) -> std::vector<token_id> {
+    FAIL("tokenised");
+    return {};
+  };
+  for (const std::string end : {"\"", "\",\"b\"]"}) {
+    const auto why = fault_of([&] {
+      embeddings("\"input\":" + std::string(end.size() > 1 ? "[" : "") + '"' + std::string(50, 'x') + end, model);
+    });
+    CHECK(why.param == "input");
+    CHECK(why.message == "`input` is a text of 50 bytes, which cannot fit into the context of 10 tokens");
+  }
+}
+
 TEST_CASE("Embeddings are normalised as the checkpoint says, and shortened as the client says") {
   auto model = byte_model();
   const auto answer = [&](const std::string& fields) {
