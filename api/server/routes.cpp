@@ -118,6 +118,8 @@ reply change_adapters(endpoint to, const field_reader& body, const served_model&
     const auto text = body.text(key);
     if (!text || text->empty())
       body.refuse(key, "is required");
+    if (text->find('\0') != text->npos)
+      body.refuse(key, "must have no zero bytes"); // paths end there
     return std::string(*text);
   };
   const auto name = wanted("lora_name");
@@ -127,8 +129,9 @@ reply change_adapters(endpoint to, const field_reader& body, const served_model&
       model.adapters->load(name, wanted("lora_path"));
     } catch (const failure& f) { // the client's file, not the server's
       const auto& why = f.what_failed();
+      const bool of_file = why.code != errc::bad_request || why.param.empty(); // `param` may be a member of its JSON
       throw failure(why.code == errc::bad_file ? errc::bad_request : why.code, why.message,
-                    why.param.empty() ? "lora_path" : why.param);
+                    of_file ? "lora_path" : why.param);
     }
   else
     model.adapters->unload(name);

@@ -75,6 +75,8 @@ def test_adapters_are_models(launch, tmp_path):
 def test_clients_load_and_unload(launch, tmp_path):
     one = write_adapter(tmp_path / "one", 1)
     other = write_adapter(tmp_path / "other", 1, use_dora=True)
+    twice = write_adapter(tmp_path / "twice", 1)
+    (twice / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 4, "r": 4}')
     server = launch("--lora-endpoints", model=MODEL)
     base = listed(server)[0]
 
@@ -89,11 +91,15 @@ def test_clients_load_and_unload(launch, tmp_path):
     for body, wanted in (({"lora_name": "mine", "lora_path": str(one)}, "already"),
                          ({"lora_name": base, "lora_path": str(one)}, "already"),
                          ({"lora_name": "x", "lora_path": str(other)}, "`use_dora` is true"),
+                         ({"lora_name": "x", "lora_path": str(twice)}, "`r` is given twice"),
+                         ({"lora_name": "x", "lora_path": f"{one}\0"}, "must have no zero bytes"),
                          ({"lora_name": "x", "lora_path": str(MODEL / "config.json")}, "is no adapter"),
                          ({"lora_name": "x"}, "`lora_path` is required"),
                          ({"lora_path": str(one)}, "`lora_name` is required")):
         refused = post("load", body)
-        assert 400 <= refused.status_code < 500 and wanted in refused.json()["error"]["message"], refused.text
+        error = refused.json()["error"]
+        assert 400 <= refused.status_code < 500 and wanted in error["message"], refused.text
+        assert error["param"] in ("lora_name", "lora_path")
     assert post("unload", {"lora_name": "mine"}).text == "Success: LoRA adapter 'mine' removed successfully."
     assert post("unload", {"lora_name": "mine"}).status_code == 404
     assert listed(server) == [base]
