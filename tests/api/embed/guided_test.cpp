@@ -1,6 +1,8 @@
 // Guides through the engine's public interface: answers follow them, whatever else runs; a guide that is wrong or
 // hostile costs its own request only.
 #include "api/embed/engine.hpp"
+#include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/output_guide.hpp"
 #include "runtime/guide/guide.hpp"
 #include "runtime/tokenizer/tokenizer.hpp"
 #include "tests/listener.hpp"
@@ -74,6 +76,15 @@ const char* const small_schema = R"({"type":"object","properties":{"name":{"type
   "citizen":{"type":"boolean"},"years":{"type":"array","items":{"type":"integer","minimum":0,"maximum":99},
   "maxItems":3}},"required":["name","citizen","years"],"additionalProperties":false})";
 
+/// Of calls in Hermes' format, which may come behind other text, or must come.
+std::shared_ptr<const guide_source> guide_of_calls(call_choice choice) {
+  chat_output what;
+  what.format.calls = find_call_format("hermes");
+  what.tools = {offered_tool("noble", small_schema), offered_tool("heart", "")};
+  what.choice = choice;
+  return output_guide(what, nullptr);
+}
+
 std::vector<std::shared_ptr<const guide_source>> some_guides() {
   using kind = guide_source::kind;
   auto compact = guide_source{.what = kind::json_schema, .text = small_schema, .compact = true};
@@ -85,6 +96,8 @@ std::vector<std::shared_ptr<const guide_source>> some_guides() {
           guide_of(kind::regex, "[0-9]{1,3} noble (citizens|friends) of [A-Z][a-z]{2,8}\\."),
           guide_of(kind::json_object, ""),
           guide_of(kind::regex, "The end\\.", "e"),
+          guide_of_calls(call_choice::automatic),
+          guide_of_calls(call_choice::required),
           guide_of(kind::grammar, "root ::= (\"The \" word \".\\n\")+\nword ::= [a-z]{1,6}\n")};
 }
 
@@ -107,6 +120,8 @@ generation random_guided(std::mt19937& rng) {
     s.repetition_penalty = 1.2f;
   if (pick(0, 4) == 0)
     s.top_p = 0.9f;
+  if (pick(0, 4) == 0)
+    s.watermark = std::make_shared<const watermarks::options>(watermarks::options{.key = watermarks::key_of("k")});
   if (pick(0, 5) == 0) {
     sampling_params beams;
     beams.temperature = 0;
