@@ -403,6 +403,16 @@ std::optional<std::vector<float>> gguf_metadata::floats(std::string_view key) co
   return result;
 }
 
+std::optional<std::vector<bool>> gguf_metadata::booleans(std::string_view key) const {
+  const auto* found = array_of(key, gguf_type::boolean, gguf_type::boolean, "booleans");
+  if (!found)
+    return std::nullopt;
+  std::vector<bool> result;
+  for (const auto value : found->bytes)
+    result.push_back(value != std::byte{0});
+  return result;
+}
+
 std::optional<std::vector<std::int32_t>> gguf_metadata::integers(std::string_view key) const {
   const auto* found = array_of(key, gguf_type::i32, gguf_type::u32, "32-bit integers");
   if (!found)

@@ -54,6 +54,7 @@ public:
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;
   /// An array of f32.
   std::optional<std::vector<float>> floats(std::string_view key) const;
+  std::optional<std::vector<bool>> booleans(std::string_view key) const;
   /// An array of i32 or u32.
   std::optional<std::vector<std::int32_t>> integers(std::string_view key) const;
 

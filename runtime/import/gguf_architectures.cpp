@@ -27,6 +27,21 @@ void slide_all_but(model_config& model, int period) {
       model.windows[as_size(i)] = 0;
 }
 
+/// Which layers have a window: all but every n-th, or those that a list names.
+void slide_as_said(const architecture_keys& keys, model_config& model, int usual_period) {
+  constexpr std::string_view key = "attention.sliding_window_pattern";
+  const auto listed = keys.booleans(key);
+  if (!listed)
+    return slide_all_but(model, keys.integer(key, 1, max_layers).value_or(usual_period));
+  if (listed->size() != as_size(model.layers))
+    throw failure(errc::bad_file,
+                  keys.label(key) + " has " + std::to_string(listed->size()) + " elements, expected one for each of " +
+                    std::to_string(model.layers) + " layers");
+  for (std::size_t i = 0; i < listed->size(); ++i)
+    if (!(*listed)[i])
+      model.windows[i] = 0;
+}
+
 void describe_experts(const architecture_keys& keys, model_config& model) {
   auto& experts = model.experts;
   experts.count = keys.size("expert_count", max_experts);
@@ -72,7 +87,7 @@ void describe_qwen3moe(const architecture_keys& keys, model_config& model) {
 
 void describe_gpt_oss(const architecture_keys& keys, model_config& model) {
   model.attention_sinks = true;
-  slide_all_but(model, 2);
+  slide_as_said(keys, model, 2);
   model.act = {clamped_swiglu, 1.702f, 7};
   describe_experts(keys, model);
   model.experts.scores = router_scores::chosen;
@@ -95,7 +110,7 @@ void scale_scores(model_config& model, int layers_of_largest) {
 void describe_gemma2(const architecture_keys& keys, model_config& model) {
   describe_gemma(keys, model);
   model.norms = norm_place::both;
-  slide_all_but(model, 2);
+  slide_as_said(keys, model, 2);
   scale_scores(model, 46);
   model.attention_cap = number(keys, "attn_logit_softcapping", 50);
   model.logit_cap = number(keys, "final_logit_softcapping", 30);
@@ -105,7 +120,7 @@ void describe_gemma3(const architecture_keys& keys, model_config& model) {
   describe_gemma(keys, model);
   model.norms = norm_place::both;
   model.qk_norm = true;
-  slide_all_but(model, keys.integer("attention.sliding_window_pattern", 1, max_layers).value_or(6));
+  slide_as_said(keys, model, 6);
   scale_scores(model, 62);
   if (!keys.number("rope.freq_base", 1.000001, 1e30))
     model.rope.theta = 1000000;
@@ -121,7 +136,7 @@ void describe_olmo2(const architecture_keys& keys, model_config& model) {
   model.qk_norm = model.qk_norm_whole = true;
   if (model.windows.front() > 0) { // OLMo 3, which scales only full attention
     model.family = "olmo3";
-    slide_all_but(model, keys.integer("attention.sliding_window_pattern", 1, max_layers).value_or(4));
+    slide_as_said(keys, model, 4);
     if (model.rope.type != rope_type::plain) {
       rope_config local;
       local.theta = model.rope.theta;
@@ -194,11 +209,72 @@ void describe_nemotron(const architecture_keys& keys, model_config& model) {
 
 void describe_glm4(const architecture_keys&, model_config& model) { model.norms = norm_place::both; }
 
+/// Experts are chosen within groups: V2 takes a group for as good as its best expert, V3 as its two best.
+void describe_expert_groups(const architecture_keys& keys, expert_config& experts) {
+  experts.groups = keys.integer("expert_group_count", 0, max_experts).value_or(1);
+  experts.chosen_groups = keys.integer("expert_group_used_count", 0, max_experts).value_or(1);
+  if (experts.groups <= 1) {
+    experts.groups = experts.chosen_groups = 1;
+    return;
+  }
+  if (experts.count % experts.groups != 0 || experts.chosen_groups < 1 || experts.chosen_groups > experts.groups ||
+      experts.chosen > experts.chosen_groups * (experts.count / experts.groups))
+    throw failure(errc::bad_file,
+                  keys.label("expert_group_count") + " is " + std::to_string(experts.groups) + " and " +
+                    shown(keys.full("expert_group_used_count")) + " is " + std::to_string(experts.chosen_groups) +
+                    ", which does not fit " + std::to_string(experts.count) + " experts of which " +
+                    std::to_string(experts.chosen) + " are chosen");
+  experts.group_by_two = experts.scores == router_scores::sigmoid;
+}
+
+/// DeepSeek V2, V3 and R1, Kimi K2.
+void describe_deepseek2(const architecture_keys& keys, model_config& model) {
+  const auto& latent = model.latent;
+  double scale = 1 / std::sqrt(double(latent.plain + latent.rotated));
+  const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0, 1e6).value_or(0);
+  if (model.rope.type == rope_type::yarn && multiplier > 0) { // scores are scaled, and not cosines and sines
+    model.rope.attention_factor = keys.number("rope.scaling.attn_factor", 1e-6, 1e6).value_or(1);
+    const double grown = model.rope.factor > 1 ? multiplier * std::log(model.rope.factor) + 1 : 1;
+    scale *= grown * grown;
+  }
+  model.attention_scale = static_cast<float>(scale);
+  model.rope.dims = latent.rotated; // of the cached key
+  if (keys.integer("expert_count", 0, max_experts).value_or(0) == 0)
+    return;
+  describe_experts(keys, model);
+  auto& experts = model.experts;
+  const int shared = keys.integer("expert_shared_count", 0, max_experts).value_or(0);
+  if (std::int64_t{shared} * experts.ffn > max_ffn)
+    throw failure(errc::unsupported,
+                  keys.label("expert_shared_count") + " is " + std::to_string(shared) + ", which times " +
+                    shown(keys.full("expert_feed_forward_length")) + " is more than the supported " +
+                    std::to_string(max_ffn));
+  experts.shared_ffn = shared * experts.ffn;
+  for (int i = 0; i < model.layers && !experts.correction; ++i)
+    experts.correction = keys.tensor("blk." + std::to_string(i) + ".exp_probs_b.bias") != nullptr;
+  constexpr int softmax = 1, sigmoid = 2;
+  const int gating = keys.integer("expert_gating_func", 0, 1 << 16).value_or(0); // 0: not said, as in older files
+  if (gating > sigmoid)
+    throw failure(errc::unsupported,
+                  keys.label("expert_gating_func") + " is " + std::to_string(gating) +
+                    ", supported are 1 (softmax) and 2 (sigmoid)");
+  if (gating == sigmoid || (gating != softmax && experts.correction))
+    experts.scores = router_scores::sigmoid;
+  else
+    model.family = "deepseek_v2";
+  experts.renormalise = keys.boolean("expert_weights_norm").value_or(false);
+  if (const auto given = keys.number("expert_weights_scale", 0, 1e6); given && *given > 0)
+    experts.scale = static_cast<float>(*given);
+  describe_expert_groups(keys, experts);
+}
+
 constexpr std::array architectures{
   gguf_architecture{.name = "llama", .family = "llama", .describe = describe_llama},
   gguf_architecture{.name = "qwen2", .family = "qwen2"},
   gguf_architecture{.name = "qwen3", .family = "qwen3", .describe = describe_qwen3},
   gguf_architecture{.name = "chatglm", .family = "glm", .partial = true, .pairs = true},
+  gguf_architecture{
+    .name = "deepseek2", .family = "deepseek_v3", .latent = true, .pairs = true, .describe = describe_deepseek2},
   gguf_architecture{.name = "falcon", .family = "falcon", .layer_norm = true, .describe = describe_falcon},
   gguf_architecture{.name = "gemma", .family = "gemma", .describe = describe_gemma},
   gguf_architecture{.name = "gemma2", .family = "gemma2", .describe = describe_gemma2},
@@ -223,18 +299,48 @@ constexpr std::array architectures{
   gguf_architecture{.name = "starcoder2", .family = "starcoder2", .layer_norm = true, .describe = describe_starcoder2},
 };
 
-/// Experts in one tensor, [experts, rows, cols].
-void arrange_experts(const model_config& model, int layer, tensor_arranger& tensors) {
+/// Experts in one tensor, [experts, rows, cols]; gate and up may be one.
+void arrange_experts(const checkpoint& stored, const model_config& model, int layer, tensor_arranger& tensors) {
   const auto blk = "blk." + std::to_string(layer) + ".";
-  const auto count = as_size(model.experts.count);
+  const auto count = as_size(model.experts.count), ffn = as_size(model.experts.ffn);
+  constexpr std::string_view gate = "ffn_gate_exps", down = "ffn_down_exps";
+  const bool fused = stored.find(blk + "ffn_gate_up_exps.weight") != nullptr;
   for (std::size_t e = 0; e < count; ++e)
-    for (const auto& [name, stored] : {std::pair("gate_proj", "ffn_gate_exps"), std::pair("up_proj", "ffn_up_exps"),
-                                       std::pair("down_proj", "ffn_down_exps")}) {
+    for (const auto& [name, from] :
+         {std::pair("gate_proj", gate), std::pair("up_proj", std::string_view("ffn_up_exps")),
+          std::pair("down_proj", down)}) {
       const auto stem = "mlp.experts." + std::to_string(e) + "." + name;
-      tensors.add(layer, stem + ".weight", {.name = blk + stored + ".weight", .slices = count, .slice = e});
+      stored_part part{.name = blk + std::string(from), .slices = count, .slice = e};
+      if (fused && from != down) {
+        part.name = blk + "ffn_gate_up_exps";
+        part.rows = tensors.rows(from == gate ? 0 : ffn, ffn);
+        part.of_rows = 2 * ffn;
+      }
+      auto bias = part;
+      part.name += ".weight";
+      bias.name += ".bias";
+      tensors.add(layer, stem + ".weight", part);
       if (model.experts.bias)
-        tensors.add(layer, stem + ".bias", {.name = blk + stored + ".bias", .slices = count, .slice = e});
+        tensors.add(layer, stem + ".bias", bias);
     }
+}
+
+/// The matrix that makes keys and values of latents, whole or as two, [heads, latent, key] and [heads, value, latent].
+void arrange_latent(const checkpoint& stored, const model_config& model, arrangement& how, tensor_arranger& tensors) {
+  families::arrange_latent_attention(model, how);
+  const auto heads = as_size(model.heads);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto blk = "blk." + std::to_string(layer) + ".";
+    if (stored.find("model.layers." + std::to_string(layer) + ".self_attn.kv_b_proj.weight"))
+      continue;
+    for (std::size_t h = 0; h < heads; ++h) {
+      const auto head = std::to_string(h) + ".weight";
+      tensors.add(layer, "self_attn.latent_key." + head,
+                  {.name = blk + "attn_k_b.weight", .slices = heads, .slice = h});
+      tensors.add(layer, "self_attn.latent_value." + head,
+                  {.name = blk + "attn_v_b.weight", .slices = heads, .slice = h});
+    }
+  }
 }
 
 } // namespace
@@ -283,12 +389,14 @@ std::unique_ptr<const checkpoint> arrange_gguf(std::unique_ptr<const checkpoint>
       }
     }
     if (model.is_sparse(layer)) {
-      arrange_experts(model, layer, tensors);
+      arrange_experts(*stored, model, layer, tensors);
       if (model.experts.shared_gate)
         tensors.add(layer, "mlp.shared_expert_gate.weight",
                     {.name = blk + "ffn_gate_inp_shexp.weight", .as_row = true});
     }
   }
+  if (model.latent)
+    arrange_latent(*stored, model, how, tensors);
   arrange_rotation(model, how);
   return arrange(std::move(stored), how);
 }

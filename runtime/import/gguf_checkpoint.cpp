@@ -27,6 +27,12 @@ constexpr std::array layer_names{
   name_pair{"attn_k.", "self_attn.k_proj."},
   name_pair{"attn_v.", "self_attn.v_proj."},
   name_pair{"attn_output.", "self_attn.o_proj."},
+  name_pair{"attn_q_a.", "self_attn.q_a_proj."},
+  name_pair{"attn_q_a_norm.", "self_attn.q_a_layernorm."},
+  name_pair{"attn_q_b.", "self_attn.q_b_proj."},
+  name_pair{"attn_kv_a_mqa.", "self_attn.kv_a_proj_with_mqa."},
+  name_pair{"attn_kv_a_norm.", "self_attn.kv_a_layernorm."},
+  name_pair{"attn_kv_b.", "self_attn.kv_b_proj."},
   name_pair{"attn_q_norm.", "self_attn.q_norm."},
   name_pair{"attn_k_norm.", "self_attn.k_norm."},
   name_pair{"ffn_norm.", "post_attention_layernorm."},
@@ -34,6 +40,7 @@ constexpr std::array layer_names{
   name_pair{"ffn_up.", "mlp.up_proj."},
   name_pair{"ffn_down.", "mlp.down_proj."},
   name_pair{"ffn_gate_inp.", "mlp.gate."},
+  name_pair{"exp_probs_b.bias", "mlp.gate.e_score_correction_bias"},
   name_pair{"ffn_gate_shexp.", "mlp.shared_expert.gate_proj."},
   name_pair{"ffn_up_shexp.", "mlp.shared_expert.up_proj."},
   name_pair{"ffn_down_shexp.", "mlp.shared_expert.down_proj."},
@@ -77,6 +84,8 @@ public:
     for (const auto& [name, tensor] : file_->tensors()) {
       if (name == "rope_freqs.weight" || name == "rope_factors_short.weight" || name == "rope_factors_long.weight")
         continue; // read with the configuration
+      if (is_half_again(name))
+        continue;
       const auto [place, added] = tensors_.emplace(presented(name), &tensor);
       if (!added)
         throw failure(errc::bad_file, file_->name() + ": tensor " + shown(name) + " is there under two names");
@@ -132,6 +141,14 @@ private:
       std::memcpy(to.get() + row * row_bytes, from.data() + source * row_bytes, row_bytes);
     }
     return to;
+  }
+
+  /// Some files have the matrix of latent attention whole, as attn_kv_b, and its two halves too.
+  bool is_half_again(std::string_view name) const {
+    for (const std::string_view half : {"attn_k_b.weight", "attn_v_b.weight"})
+      if (name.ends_with(half))
+        return file_->tensors().contains(std::string(name.substr(0, name.size() - half.size())) + "attn_kv_b.weight");
+    return false;
   }
 
   /// Between the names in the file and those of Hugging Face.

@@ -88,23 +88,7 @@ int read_vocab(const gguf_file& file, const architecture_keys& keys) {
   return static_cast<int>(tokens->count);
 }
 
-} // namespace
-
-model_config parse_gguf_config(const gguf_file& file) {
-  const auto& metadata = file.metadata();
-  if (const auto parts = metadata.integer("split.count", 0, 65535).value_or(0); parts > 1)
-    throw failure(errc::unsupported,
-                  metadata.label("split.count") + " is " + std::to_string(parts) +
-                    ": models in several files are not supported, merge them into one");
-  const auto& architecture = gguf_architecture_of(file);
-  const architecture_keys keys(file, architecture.name);
-  model_config model;
-  model.family = architecture.family;
-  model.vocab = read_vocab(file, keys);
-  model.hidden = keys.size("embedding_length", max_hidden);
-  model.layers = keys.size("block_count", max_layers);
-  model.heads = keys.size("attention.head_count", max_heads);
-  model.ffn = keys.size("feed_forward_length", max_ffn);
+void read_heads(const architecture_keys& keys, model_config& model) {
   model.kv_heads = keys.integer("attention.head_count_kv", 1, max_heads).value_or(model.heads);
   if (model.heads % model.kv_heads != 0)
     throw failure(errc::bad_file,
@@ -120,12 +104,68 @@ model_config parse_gguf_config(const gguf_file& file) {
   model.head_dim = key_length.value_or(model.hidden / model.heads);
   if (model.head_dim % 2 != 0 || model.head_dim > max_head_dim)
     throw failure(errc::unsupported,
-                  file.name() + ": heads of " + std::to_string(model.head_dim) +
+                  keys.file().name() + ": heads of " + std::to_string(model.head_dim) +
                     " dimensions are not supported, only even numbers up to " + std::to_string(max_head_dim));
   if (const auto values = keys.integer("attention.value_length", 1, 1 << 16); values && *values != model.head_dim)
     throw failure(errc::unsupported,
                   keys.label("attention.value_length") + " is " + std::to_string(*values) +
                     ", only as many as keys have, here " + std::to_string(model.head_dim) + ", are supported");
+}
+
+/// Heads that share a latent. Files with attn_kv_b in two parts describe attention in the absorbed form under the usual
+/// keys, and the heads' own lengths under others.
+void read_latent_heads(const architecture_keys& keys, model_config& model) {
+  auto& latent = model.latent;
+  latent.q_rank = keys.integer("attention.q_lora_rank", 0, max_hidden).value_or(0);
+  latent.kv_rank = keys.size("attention.kv_lora_rank", max_hidden);
+  latent.rotated = keys.size("rope.dimension_count", max_hidden);
+  const auto length = [&](const std::string& key) {
+    const auto own = keys.integer(key + "_mla", 1, max_hidden);
+    return own ? *own : keys.size(key, max_hidden);
+  };
+  const int head = length("attention.key_length");
+  latent.value = length("attention.value_length");
+  latent.plain = head - latent.rotated;
+  if (latent.plain < 1)
+    throw failure(errc::bad_file,
+                  keys.label("rope.dimension_count") + " is " + std::to_string(latent.rotated) +
+                    ", expected fewer than the " + std::to_string(head) + " dimensions of a key");
+  model.kv_heads = 1;
+  model.head_dim = latent.kv_rank + latent.rotated;
+  if (latent.kv_rank % 2 != 0 || latent.rotated % 2 != 0 || model.head_dim > max_latent_dim)
+    throw failure(errc::unsupported,
+                  keys.label("attention.kv_lora_rank") + " and " + shown(keys.full("rope.dimension_count")) + " are " +
+                    std::to_string(latent.kv_rank) + " and " + std::to_string(latent.rotated) +
+                    ", supported are even numbers up to " + std::to_string(max_latent_dim) + " together");
+}
+
+} // namespace
+
+model_config parse_gguf_config(const gguf_file& file) {
+  const auto& metadata = file.metadata();
+  if (const auto parts = metadata.integer("split.count", 0, 65535).value_or(0); parts > 1)
+    throw failure(errc::unsupported,
+                  metadata.label("split.count") + " is " + std::to_string(parts) +
+                    ": models in several files are not supported, merge them into one");
+  const auto& architecture = gguf_architecture_of(file);
+  const architecture_keys keys(file, architecture.name);
+  model_config model;
+  model.family = architecture.family;
+  model.vocab = read_vocab(file, keys);
+  model.hidden = keys.size("embedding_length", max_hidden);
+  model.layers = keys.size("block_count", max_layers);
+  const auto further = keys.integer("nextn_predict_layers", 0, max_layers).value_or(0); // predict tokens after the next
+  if (further >= model.layers)
+    throw failure(errc::bad_file,
+                  keys.label("nextn_predict_layers") + " is " + std::to_string(further) + ", expected fewer than the " +
+                    std::to_string(model.layers) + " of " + shown(keys.full("block_count")));
+  model.layers -= further;
+  model.heads = keys.size("attention.head_count", max_heads);
+  model.ffn = keys.size("feed_forward_length", max_ffn);
+  if (architecture.latent)
+    read_latent_heads(keys, model);
+  else
+    read_heads(keys, model);
   const auto* epsilon_key = architecture.layer_norm ? "attention.layer_norm_epsilon"
                                                     : "attention.layer_norm_rms_epsilon";
   const auto epsilon = keys.number(epsilon_key, 0, 1);
@@ -143,7 +183,8 @@ model_config parse_gguf_config(const gguf_file& file) {
   model.windows.assign(static_cast<std::size_t>(model.layers),
                        keys.integer("attention.sliding_window", 0, max_positions).value_or(0));
   const int context = keys.size("context_length", max_positions);
-  model.rope = read_rope(file, keys, architecture, model.head_dim, context);
+  model.rope = read_rope(file, keys, architecture, architecture.latent ? model.latent.rotated : model.head_dim,
+                         context);
   // Some files give the context before YaRN's scaling.
   const double scaled = model.rope.type == rope_type::yarn ? model.rope.original_context * model.rope.factor : 0;
   model.max_context = static_cast<int>(std::clamp<double>(scaled, context, max_positions));

@@ -33,6 +33,11 @@ public:
     return metadata_.number(full(key), low, high);
   }
   std::optional<bool> boolean(std::string_view key) const { return metadata_.boolean(full(key)); }
+  /// An array of booleans; nothing where the key is absent or has another kind.
+  std::optional<std::vector<bool>> booleans(std::string_view key) const {
+    const auto* found = metadata_.find(full(key));
+    return found && found->type == gguf_type::array ? metadata_.booleans(full(key)) : std::nullopt;
+  }
   std::optional<std::string_view> string(std::string_view key) const { return metadata_.string(full(key)); }
 
   /// The tensor of that name, or null.

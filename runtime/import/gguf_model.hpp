@@ -18,7 +18,7 @@ namespace troupe {
 /// Values of `tokenizer.ggml.token_type`.
 using gguf_token_kind = tokenization::piece_kind;
 
-/// For the architectures llama (and mistral under that name), qwen2 and qwen3. Throws failure(bad_file | unsupported)
+/// For the architectures of gguf_architectures.cpp. Throws failure(bad_file | unsupported)
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);
 

@@ -149,7 +149,7 @@ row_order rotated_last(std::size_t heads, std::size_t plain, std::size_t rotated
 
 } // namespace
 
-void arrange_deepseek(const model_config& model, const checkpoint&, arrangement& to) {
+void arrange_latent_attention(const model_config& model, arrangement& to) {
   tensor_arranger tensors(model, to);
   const auto& latent = model.latent;
   const auto heads = as_size(model.heads), plain = as_size(latent.plain), value = as_size(latent.value);
@@ -177,10 +177,16 @@ void arrange_deepseek(const model_config& model, const checkpoint&, arrangement&
       part.rows = tensors.rows(h * (plain + value) + plain, value);
       tensors.add(layer, "self_attn.latent_value." + std::to_string(h) + ".weight", part);
     }
+  }
+}
+
+void arrange_deepseek(const model_config& model, const checkpoint&, arrangement& to) {
+  arrange_latent_attention(model, to);
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer)
     if (model.is_sparse(layer) && model.experts.shared_ffn > 0)
       for (const char* name : {"gate_proj", "up_proj", "down_proj"})
         tensors.rename(layer, std::string("mlp.shared_expert.") + name, std::string("mlp.shared_experts.") + name);
-  }
 }
 
 } // namespace troupe::families

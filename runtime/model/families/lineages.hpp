@@ -93,6 +93,8 @@ void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
 void read_deepseek_v2(const reader&, model_config&);
 void read_deepseek_v3(const reader&, model_config&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+/// Its attention alone, for other formats of files.
+void arrange_latent_attention(const model_config&, arrangement&);
 
 void read_phi(const reader&, model_config&);
 void arrange_phi(const model_config&, const checkpoint&, arrangement&);

@@ -1,6 +1,7 @@
 // Architectures of GGUF files: checkpoints of each family, written here as llama.cpp's converter does, give the bits of
 // the originals.
 #include "runtime/checkpoint/gguf_writer.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -18,11 +19,20 @@ struct architecture_case {
   const char *architecture, *model; // the folder in the tests' data
   bool pairs = false;               // q and k are stored for rotating neighbours
   bool fused_qkv = false, fused_up = false;
+  bool fused_experts = false; // gate and up of experts are one tensor
+  bool halves = false;        // of latent attention: keys and values are made by two tensors
 };
 
 const architecture_case architecture_cases[] = {
   {"llama", "families/mixtral", true},
   {"chatglm", "tiny_families/glm", true, true, true},
+  {"deepseek2", "tiny_families/deepseek-v2"},
+  {.architecture = "deepseek2", .model = "tiny_families/deepseek-v2", .halves = true},
+  {"deepseek2", "tiny_families/deepseek-v2-lite"},
+  {.architecture = "deepseek2", .model = "tiny_families/deepseek-v2-lite", .halves = true},
+  {"deepseek2", "tiny_families/deepseek-v3"},
+  {.architecture = "deepseek2", .model = "tiny_families/deepseek-v3", .fused_experts = true, .halves = true},
+  {.architecture = "deepseek2", .model = "tiny_families/deepseek-wide", .halves = true},
   {"falcon", "tiny_families/falcon", false, true},
   {"falcon", "tiny_families/falcon-new", false, true},
   {"gemma", "tiny_families/gemma"},
@@ -30,6 +40,7 @@ const architecture_case architecture_cases[] = {
   {"gemma3", "families/gemma3"},
   {"glm4", "tiny_families/glm4", true, false, true},
   {"gpt-oss", "families/gpt-oss"},
+  {.architecture = "gpt-oss", .model = "families/gpt-oss", .fused_experts = true},
   {"gpt2", "tiny_families/gpt2-wide", false, true},
   {"gptneox", "families/gpt-neox", false, true},
   {"gptneox", "tiny_families/gpt-neox-sequential", false, true},
@@ -106,9 +117,14 @@ std::string layer_name(const std::string& rest, const model_config& model, const
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"mlp.gate", "ffn_gate_inp"},
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
   };
   if (rest == "self_attn.sinks")
     return "attn_sinks.weight";
+  if (rest == "mlp.gate.e_score_correction_bias")
+    return "exp_probs_b.bias";
   const auto dot = rest.rfind('.');
   for (const auto& [canonical, gguf] : names)
     if (rest.substr(0, dot) == canonical)
@@ -126,9 +142,72 @@ void append_rows(f32_tensor& to, const f32_tensor& part) {
   to.values.insert(to.values.end(), part.values.begin(), part.values.end());
 }
 
+/// The projections of latent attention, which sources present in another order, from the checkpoint itself: as they are
+/// but for kv_b, [heads, key and value, latent], which newer files have as keys, turned, and values.
+void add_latent_projections(tensor_table& to, const model_config& model, const architecture_case& c) {
+  const auto raw = open_safetensors(data() / c.model);
+  const auto& latent = model.latent;
+  const auto read = [&](int layer, const std::string& name) {
+    const auto full = "model.layers." + std::to_string(layer) + ".self_attn." + name + ".weight";
+    const auto* info = raw->find(full);
+    REQUIRE(info);
+    return read_f32(*raw, {full, info->shape});
+  };
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto blk = "blk." + std::to_string(layer) + ".";
+    if (latent.q_rank > 0)
+      to[blk + "attn_q_b.weight"] = read(layer, "q_b_proj");
+    else
+      to[blk + "attn_q.weight"] = read(layer, "q_proj");
+    to[blk + "attn_kv_a_mqa.weight"] = read(layer, "kv_a_proj_with_mqa");
+    const auto whole = read(layer, "kv_b_proj");
+    if (!c.halves) {
+      to[blk + "attn_kv_b.weight"] = whole;
+      continue;
+    }
+    const auto heads = as_size(model.heads), plain = as_size(latent.plain), value = as_size(latent.value),
+               rank = as_size(latent.kv_rank);
+    auto& k = to[blk + "attn_k_b.weight"] = {{heads, rank, plain}, {}};
+    auto& v = to[blk + "attn_v_b.weight"] = {{heads, value, rank}, {}};
+    for (std::size_t head = 0; head < heads; ++head) {
+      const auto* rows = whole.values.data() + head * (plain + value) * rank;
+      for (std::size_t col = 0; col < rank; ++col)
+        for (std::size_t row = 0; row < plain; ++row)
+          k.values.push_back(rows[row * rank + col]);
+      v.values.insert(v.values.end(), rows + plain * rank, rows + (plain + value) * rank);
+    }
+  }
+}
+
+/// gate and up of experts, [experts, ffn, hidden] each, as one tensor.
+void fuse_experts(tensor_table& tensors, int layers) {
+  for (int layer = 0; layer < layers; ++layer)
+    for (const std::string suffix : {"weight", "bias"}) {
+      const auto stem = "blk." + std::to_string(layer) + ".ffn_";
+      const auto gate = tensors.find(stem + "gate_exps." + suffix), up = tensors.find(stem + "up_exps." + suffix);
+      if (gate == tensors.end())
+        continue;
+      f32_tensor both{gate->second.shape, {}};
+      const auto experts = both.shape[0], part = gate->second.values.size() / experts;
+      both.shape[1] *= 2;
+      for (std::size_t e = 0; e < experts; ++e)
+        for (const auto* half : {&gate->second, &up->second})
+          both.values.insert(both.values.end(), half->values.begin() + static_cast<std::ptrdiff_t>(e * part),
+                             half->values.begin() + static_cast<std::ptrdiff_t>((e + 1) * part));
+      tensors.erase(gate);
+      tensors.erase(up);
+      tensors[stem + "gate_up_exps." + suffix] = std::move(both);
+    }
+}
+
 /// All tensors under llama.cpp's names and in its layouts.
 tensor_table gguf_tensors(const model_source& source, const architecture_case& c) {
   const auto& model = source.config;
+  const auto is_projection = [&](const std::string& name) {
+    return model.latent &&
+      std::ranges::any_of(std::array{".q_proj.", ".q_b_proj.", ".kv_a_proj", ".latent_"},
+                          [&](const char* part) { return name.find(part) != name.npos; });
+  };
   auto stored_rope = model.rope;
   stored_rope.interleaved = c.pairs;
   const auto here = rotated_order(model.rope, model.head_dim), there = rotated_order(stored_rope, model.head_dim);
@@ -141,6 +220,8 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
   const std::regex in_layer(R"(model\.layers\.(\d+)\.(.*))"), expert(R"(mlp\.experts\.\d+\.(gate|up|down)_proj\.(.*))");
   tensor_table result;
   for (const auto& wanted : tensor_names(model).all()) {
+    if (is_projection(wanted.name))
+      continue;
     auto tensor = read_f32(*source.tensors, wanted);
     if (const auto found = outer.find(wanted.name); found != outer.end()) {
       result[found->second] = tensor;
@@ -175,12 +256,50 @@ tensor_table gguf_tensors(const model_source& source, const architecture_case& c
       result[prefix + name] = tensor;
   }
   CHECK((here.empty() || !there.empty() || !c.pairs));
+  if (model.latent)
+    add_latent_projections(result, model, c);
+  if (c.fused_experts)
+    fuse_experts(result, model.layers);
   return result;
 }
 
 std::uint32_t count_of(std::size_t n) { return static_cast<std::uint32_t>(n); }
 
-void write_keys(gguf_writer& to, const model_config& m, const std::string& architecture) {
+/// With keys and values made by two tensors, the usual keys are those of attention in the absorbed form.
+void write_latent_keys(gguf_writer& to, const model_config& m, bool halves) {
+  const auto count = [&](const std::string& name, int value) {
+    to.add("deepseek2." + name, count_of(static_cast<std::size_t>(value)));
+  };
+  const auto& latent = m.latent;
+  const std::string own = halves ? "_mla" : "";
+  count("attention.head_count_kv", halves ? 1 : m.heads);
+  if (halves) {
+    count("attention.key_length", latent.kv_rank + latent.rotated);
+    count("attention.value_length", latent.kv_rank);
+  }
+  count("attention.key_length" + own, latent.plain + latent.rotated);
+  count("attention.value_length" + own, latent.value);
+  count("attention.kv_lora_rank", latent.kv_rank);
+  if (latent.q_rank > 0)
+    count("attention.q_lora_rank", latent.q_rank);
+  if (m.rope.type == rope_type::yarn) // mscale and mscale_all_dim, which are equal here, as in all such models
+    to.add("deepseek2.rope.scaling.yarn_log_multiplier", m.family == "deepseek_v3" ? 0.1f : 0.0707f);
+  const auto& experts = m.experts;
+  const auto shared = experts.ffn > 0 ? experts.shared_ffn / experts.ffn : 0;
+  count("expert_shared_count", shared);
+  count("leading_dense_block_count", static_cast<int>(std::ranges::count(m.sparse, false)));
+  to.add("deepseek2.expert_weights_scale", experts.scale);
+  to.add("deepseek2.expert_weights_norm", experts.renormalise);
+  if (experts.groups > 1) {
+    count("expert_group_count", experts.groups);
+    count("expert_group_used_count", experts.chosen_groups);
+  }
+  if (halves) // older files do not say it
+    count("expert_gating_func", experts.scores == router_scores::sigmoid ? 2 : 1);
+}
+
+void write_keys(gguf_writer& to, const model_config& m, const architecture_case& c) {
+  const std::string architecture = c.architecture;
   const auto key = [&](const char* name) { return architecture + "." + name; };
   const auto count = [&](const char* name, int value) { to.add(key(name), count_of(static_cast<std::size_t>(value))); };
   to.add("general.architecture", architecture);
@@ -190,9 +309,13 @@ void write_keys(gguf_writer& to, const model_config& m, const std::string& archi
   count("block_count", m.layers);
   count("feed_forward_length", m.ffn);
   count("attention.head_count", m.heads);
-  count("attention.head_count_kv", m.kv_heads);
-  count("attention.key_length", m.head_dim);
-  count("attention.value_length", m.head_dim);
+  if (m.latent) {
+    write_latent_keys(to, m, c.halves);
+  } else {
+    count("attention.head_count_kv", m.kv_heads);
+    count("attention.key_length", m.head_dim);
+    count("attention.value_length", m.head_dim);
+  }
   to.add(key(m.norm == norm_type::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
          m.norm_eps);
   count("rope.dimension_count", m.rope.dims > 0 ? m.rope.dims : m.head_dim);
@@ -208,13 +331,20 @@ void write_keys(gguf_writer& to, const model_config& m, const std::string& archi
   }
   if (const int window = *std::ranges::max_element(m.windows); window > 0)
     count("attention.sliding_window", window);
+  if (m.family == "olmo3") { // as a list of layers
+    std::vector<std::byte> slides;
+    for (const int window : m.windows)
+      slides.push_back(std::byte{window > 0});
+    to.add(key("attention.sliding_window_pattern"),
+           gguf_value{gguf_type::array, slides, gguf_type::boolean, slides.size()});
+  }
   if (architecture == "gemma3")
     count("attention.sliding_window_pattern", 3);
   if (m.experts.count > 0) {
     count("expert_count", m.experts.count);
     count("expert_used_count", m.experts.chosen);
     count("expert_feed_forward_length", m.experts.ffn);
-    if (m.experts.shared_ffn > 0)
+    if (m.experts.shared_ffn > 0 && !m.latent)
       count("expert_shared_feed_forward_length", m.experts.shared_ffn);
   }
   if (m.attention_cap > 0)
@@ -246,7 +376,7 @@ TEST_CASE("GGUF files of every architecture give the bits of the checkpoints tha
     divisors("rope_factors_short.weight", original.config.rope.short_divisors);
     divisors("rope_factors_long.weight", original.config.rope.long_divisors);
     gguf_writer writer;
-    write_keys(writer, original.config, c.architecture);
+    write_keys(writer, original.config, c);
     std::vector<const f32_tensor*> order;
     for (const auto& [name, tensor] : tensors) {
       writer.add_tensor(name, tensor_type::f32, tensor.shape);

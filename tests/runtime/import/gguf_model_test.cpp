@@ -331,6 +331,64 @@ TEST_CASE("GGUF configurations: keys become the decoder's sizes, positions, wind
   CHECK(yarn.max_context == 128);
 }
 
+TEST_CASE("GGUF configurations: latent attention, experts in groups and layers that predict further tokens") {
+  const auto deepseek = [](entries& e) {
+    for (const char* key : {"context_length", "embedding_length", "block_count", "feed_forward_length",
+                            "attention.head_count", "attention.layer_norm_rms_epsilon"})
+      e[std::string("deepseek2.") + key] = e["llama." + std::string(key)];
+    e["general.architecture"] = text("deepseek2");
+    e["deepseek2.block_count"] = number(3);
+    e["deepseek2.nextn_predict_layers"] = number(1);
+    e["deepseek2.attention.kv_lora_rank"] = number(12);
+    e["deepseek2.attention.q_lora_rank"] = number(0);
+    e["deepseek2.rope.dimension_count"] = number(4);
+    e["deepseek2.attention.key_length"] = number(10);
+    e["deepseek2.attention.value_length"] = number(7);
+    e["deepseek2.expert_count"] = number(8);
+    e["deepseek2.expert_used_count"] = number(3);
+    e["deepseek2.expert_gating_func"] = number(2);
+    e["deepseek2.expert_group_count"] = number(4);
+    e["deepseek2.expert_group_used_count"] = number(2);
+  };
+  const auto config = config_with(deepseek);
+  CHECK(config.layers == 2);
+  CHECK(config.latent == latent_config{.kv_rank = 12, .plain = 6, .rotated = 4, .value = 7});
+  CHECK(config.family == "deepseek_v3");
+  CHECK(config.experts.groups == 4);
+  CHECK(config.experts.group_by_two);
+  const auto error = [&](const char* key, std::uint32_t value) {
+    return config_error([&](entries& e) {
+      deepseek(e);
+      e[std::string("deepseek2.") + key] = number(value);
+    });
+  };
+  CHECK(error("rope.dimension_count", 10) ==
+        "m.gguf: `deepseek2.rope.dimension_count` is 10, expected fewer than the 10 dimensions of a key");
+  CHECK(error("attention.kv_lora_rank", 1000) ==
+        "m.gguf: `deepseek2.attention.kv_lora_rank` and `deepseek2.rope.dimension_count` are 1000 and 4, supported are "
+        "even numbers up to 640 together");
+  CHECK(error("nextn_predict_layers", 3) ==
+        "m.gguf: `deepseek2.nextn_predict_layers` is 3, expected fewer than the 3 of `deepseek2.block_count`");
+  CHECK(error("expert_gating_func", 3) ==
+        "m.gguf: `deepseek2.expert_gating_func` is 3, supported are 1 (softmax) and 2 (sigmoid)");
+  CHECK(
+    error("expert_group_count", 3) ==
+    "m.gguf: `deepseek2.expert_group_count` is 3 and `deepseek2.expert_group_used_count` is 2, which does not fit 8 "
+    "experts of which 3 are chosen");
+  CHECK(config_error([&](entries& e) {
+          deepseek(e);
+          e.erase("deepseek2.attention.kv_lora_rank");
+        }) == "m.gguf: `deepseek2.attention.kv_lora_rank` is missing");
+  CHECK(config_error([](entries& e) {
+          e["general.architecture"] = text("gemma2");
+          for (const char* key : {"context_length", "embedding_length", "block_count", "feed_forward_length",
+                                  "attention.head_count", "attention.layer_norm_rms_epsilon"})
+            e[std::string("gemma2.") + key] = e["llama." + std::string(key)];
+          e["gemma2.attention.sliding_window_pattern"] = packed_type(gguf_type::array) +
+            packed_type(gguf_type::boolean) + packed(std::uint64_t{2}) + std::string(2, '\1');
+        }) == "m.gguf: `gemma2.attention.sliding_window_pattern` has 2 elements, expected one for each of 1 layers");
+}
+
 TEST_CASE("GGUF configurations: missing, contradictory or unsupported values are refused naming the key") {
   CHECK(config_error([](entries& e) { e.erase("general.architecture"); }) ==
         "m.gguf: `general.architecture` is missing");
