@@ -29,7 +29,7 @@ void add_model_option(CLI::App& command, std::string& model) {
   command
     .add_option("--model", model,
                 "Folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, or "
-                "synthetic:llama-135m, llama-1b, llama-8b, moe-8x or qwen3-moe for random weights")
+                "synthetic:llama-135m, llama-1b, llama-8b, moe-8x, qwen3-moe or opt-1b for random weights")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);
@@ -77,6 +77,14 @@ void add_compute_options(CLI::App& command, compute_options& options) {
       "On a CPU, keep weights in this folder as they are multiplied, for the next start to be quick; made where "
       "there is none")
     ->type_name("FOLDER")
+    ->group(model_group);
+  command
+    .add_option("--sparsity", options.sparsity,
+                "On a CPU, an approximation that reads fewer weights: this share of each row's inputs of an MLP, those "
+                "of the smallest magnitude, counts as zero, as 0.5; 0: none. For weights that are not quantised")
+    ->check(number_between(0, 0.99))
+    ->type_name("SHARE")
+    ->capture_default_str()
     ->group(model_group);
   command
     .add_flag("--deterministic", options.deterministic,

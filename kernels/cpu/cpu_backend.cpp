@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_backend.hpp"
 
+#include "kernels/activation_sparsity.hpp"
 #include "kernels/cpu/attention.hpp"
 #include "kernels/cpu/dispatch.hpp"
 #include "kernels/cpu/grouped_linear.hpp"
@@ -19,7 +20,7 @@ namespace troupe::kernels {
 
 namespace {
 
-class cpu_backend : public backend, public storable_matrices, public row_addends {
+class cpu_backend : public backend, public storable_matrices, public row_addends, public activation_sparsity {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -200,6 +201,18 @@ public:
            "linear_activated: the weights must be packed for it, out must be of the type of in");
     linear_.run(out, in, weights, bias, store::set, act, addends);
   }
+
+  bool skips_zeros(const matrix& w) const override {
+    const auto parts = parts_of(w);
+    return parts.size() == 1 && !parts.front()->quantised();
+  }
+
+  void drop_smallest(const tensor& x, float share, const matrix& w) override {
+    expect(skips_zeros(w), "drop_smallest: products with these weights skip nothing");
+    linear_.drop_smallest(x, share, *parts_of(w).front());
+  }
+
+  std::size_t skipped_bytes() const override { return linear_.skipped_bytes(); }
 
   void grouped_activated(const tensor& out, const tensor& in, std::span<const row_group> groups, const activation& act,
                          bool gated) override {

@@ -19,43 +19,6 @@ constexpr int max_rows_with_sums = 256; // of a task with f32 activations, which
 /// The L2 size that `target::task_rows` is given for. A larger L2 is used as if it had this size.
 constexpr std::size_t max_cache = std::size_t(1) << 20;
 
-/// Words of K in a hundred that may be left for the rest to be worth skipping: of a few rows, and of more, which wait
-/// for the arithmetic, too.
-constexpr std::size_t most_kept_percent = 75, most_kept_of_many = 40, few_rows = 4;
-
-/// Words after which a list that gets too long is given up.
-constexpr std::size_t first_look = 512;
-
-/// A word of activations: an f32, or a bf16 widened to it.
-std::uint32_t activation_word(const tensor& in, std::size_t row, std::size_t k) {
-  std::uint32_t word = 0;
-  if (in.type == dtype::f32) {
-    std::memcpy(&word, row_of<float>(in, row) + k, sizeof word);
-    return word;
-  }
-  return std::uint32_t{row_of<std::uint16_t>(in, row)[k]} << 16;
-}
-
-/// Neither 0 nor -0.
-bool is_nonzero(std::uint32_t word) { return (word & 0x7fffffff) != 0; }
-
-template <class T>
-std::size_t zeros_of(const T* values, std::size_t n) {
-  constexpr T sign = T{1} << (8 * sizeof(T) - 1);
-  std::size_t zeros = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    zeros += static_cast<T>(values[i] & ~sign) == 0;
-  return zeros;
-}
-
-/// Whether enough of the first row's inputs are zero for a closer look. One pass over them, which costs nothing beside
-/// their weights.
-bool looks_sparse(const tensor& in) {
-  const auto zeros = in.type == dtype::f32 ? zeros_of(row_of<std::uint32_t>(in, 0), in.cols)
-                                           : zeros_of(row_of<std::uint16_t>(in, 0), in.cols);
-  return zeros * 100 > in.cols * (100 - most_kept_percent);
-}
-
 /// The L2 size of a core, at most `max_cache`.
 std::size_t l2_bytes() {
 #if defined(_SC_LEVEL2_CACHE_SIZE)
@@ -185,34 +148,21 @@ std::size_t linear_scratch_bytes(const target& kernels, std::size_t cache, int t
 }
 
 cpu_linear::cpu_linear(const target& kernels, thread_pool& pool, std::size_t cache)
-  : kernels_(kernels), pool_(pool), cache_(cache_for_tasks(cache)) {
+  : kernels_(kernels), pool_(pool), cache_(cache_for_tasks(cache)), sparse_(pool) {
   scratch_.resize(pool_.size());
 }
 
-bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in) {
-  if (op.row_tiles != 1 || op.kind == weight_kind::bf16_pairs || !looks_sparse(in))
+bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in, const packed_matrix& weights) {
+  if (op.row_tiles != 1)
     return false;
-  const auto limit = in.rows <= few_rows ? most_kept_percent : most_kept_of_many;
-  auto* kept = kept_.reserve(op.words);
-  std::size_t count = 0;
-  for (std::size_t k = 0; k < op.words; ++k) {
-    kept[count] = static_cast<std::uint32_t>(k);
-    bool any = false;
-    for (std::size_t r = 0; r < in.rows && !any; ++r)
-      any = is_nonzero(activation_word(in, r, k));
-    count += any;
-    if (k == first_look && count * 100 > first_look * (limit + 10))
-      return false;
-  }
-  if (count * 100 > op.words * limit)
+  const std::size_t group = op.kind == weight_kind::bf16_pairs ? kernels_.pair_group : 1;
+  const auto kept = sparse_.find(in, weights, group);
+  if (kept.places == nullptr)
     return false;
-  op.kept = kept;
-  op.kept_words = count;
-  auto* words = activations_.reserve(std::max(in.rows * count, std::size_t(1)));
-  op.activations = words;
-  for (std::size_t r = 0; r < in.rows; ++r)
-    for (std::size_t i = 0; i < count; ++i)
-      *words++ = activation_word(in, r, kept[i]);
+  op.kept = kept.places;
+  op.kept_words = kept.count;
+  op.activations = kept.activations;
+  skipped_bytes_ += (op.words - kept.needed) * (weights.bytes / op.words);
   return true;
 }
 
@@ -232,7 +182,7 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.addends = addends;
   op.out = out.data;
   op.out_stride = out.stride;
-  if (!weights.quantised() && keep_nonzero(op, in)) {
+  if (!weights.quantised() && keep_nonzero(op, in, weights)) {
     // What is left of the activations is packed already.
   } else if (used_in_place(op, in)) {
     op.activations = static_cast<const std::uint32_t*>(in.data);

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
+#include "kernels/cpu/sparse_words.hpp"
 #include "kernels/cpu/target.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/ops.hpp"
@@ -64,15 +65,20 @@ public:
 
   std::size_t cache() const { return cache_; }
 
+  /// See activation_sparsity.
+  void drop_smallest(const tensor& x, float share, const packed_matrix& w) { sparse_.drop_smallest(x, share, w); }
+  std::size_t skipped_bytes() const { return skipped_bytes_; }
+
 private:
-  /// Lists the words of K that are not zero in all rows, and packs them, if they are few enough to gain by it; else
-  /// false. For activations behind ReLU, of few rows.
-  bool keep_nonzero(linear_op& op, const tensor& in);
+  /// Lets the op skip words of K that are zero in all rows, if they are many enough to gain by it; else false.
+  bool keep_nonzero(linear_op& op, const tensor& in, const packed_matrix& weights);
 
   const target& kernels_;
   thread_pool& pool_;
   std::size_t cache_; // bytes of L2
-  scratch<std::uint32_t> activations_, kept_;
+  sparse_words sparse_;
+  std::size_t skipped_bytes_ = 0;
+  scratch<std::uint32_t> activations_;
   std::vector<scratch<float>> scratch_; // one per thread
 };
 

@@ -24,6 +24,28 @@ std::size_t panel_bytes(const packed_matrix& m) {
   return m.quantised() ? layout_of(m.kind).bytes(m.words) : m.words * panel_outputs * element_bytes(m.kind);
 }
 
+/// Whether no number has an exponent of all ones.
+template <class Bits, Bits Exponent>
+bool all_finite(const char* from, std::size_t bytes) {
+  std::uint32_t found = 0;
+  for (std::size_t i = 0; i < bytes; i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, from + i, sizeof bits);
+    found |= (bits & Exponent) == Exponent;
+  }
+  return found == 0;
+}
+
+bool all_finite(weight_kind kind, const char* from, std::size_t bytes) {
+  switch (kind) {
+    case weight_kind::f32: return all_finite<std::uint32_t, 0x7f800000>(from, bytes);
+    case weight_kind::f16: return all_finite<std::uint16_t, 0x7c00>(from, bytes);
+    case weight_kind::bf16:
+    case weight_kind::bf16_pairs: return all_finite<std::uint16_t, 0x7f80>(from, bytes);
+    default: return false;
+  }
+}
+
 /// Row `output` of the stack.
 stored_row find_row(std::span<const stored_matrix> stacked, std::size_t output) {
   for (const auto& m : stacked) {
@@ -210,6 +232,21 @@ std::unique_ptr<matrix> make_stack(std::span<const stored_matrix> stacked, quant
 }
 
 } // namespace
+
+bool packed_matrix::finite(thread_pool& pool) const {
+  auto known = finiteness_.load(std::memory_order_relaxed);
+  if (known == finiteness::unknown) {
+    std::atomic<bool> all = true;
+    pool.parallel_for(panels, [&](std::size_t panel, int) {
+      const auto* from = static_cast<const char*>(data.get()) + panel * panel_bytes(*this);
+      if (!all_finite(kind, from, panel_bytes(*this)))
+        all = false;
+    });
+    known = all ? finiteness::finite : finiteness::not_finite;
+    finiteness_.store(known, std::memory_order_relaxed);
+  }
+  return known == finiteness::finite;
+}
 
 std::optional<weight_kind> quantised_kind(const stored_matrix& m, quantization how) {
   if (const auto kind = traits_of(m.format).on_cpu; is_grouped(kind))

@@ -7,6 +7,8 @@
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/ops.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -27,7 +29,15 @@ public:
   bool quantised() const { return is_grouped(kind); }
   /// Columns of a panel: outputs, or gate's and up's.
   std::size_t panel_columns() const { return quantised() ? quantised_panel_outputs : panel_outputs; }
+
+  /// Whether float weights are finite, so that times 0 they give 0. The first call reads them all; any thread.
+  bool finite(thread_pool& pool) const;
+
   buffer data;
+
+private:
+  enum class finiteness : std::uint8_t { unknown, finite, not_finite };
+  mutable std::atomic<finiteness> finiteness_ = finiteness::unknown;
 };
 
 /// Matrices of different kinds, stacked along the outputs.

@@ -98,7 +98,9 @@ inline constexpr std::size_t group_block = 16;
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
 /// [blocks of K][row tiles][group_block][tile_rows][activation_record]. With `kept`, which float weights may have:
-/// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile.
+/// [rows][kept_words], the words of K that are not zero in all rows; there is one row tile. For bf16_pairs they come in
+/// whole groups (target::pair_group), each of words that an instruction would add together, too, if none were left out;
+/// padding repeats a group's last word, with activations of zero.
 struct linear_op {
   const void* weights = nullptr;
   weight_kind kind = weight_kind::f32;
@@ -258,6 +260,8 @@ struct target {
 
   /// Rounds to bf16.
   void (*narrow)(std::uint16_t* to, const float* from, std::size_t n);
+
+  std::size_t pair_group = 1; // words of K that one instruction adds with weights in bf16_pairs
 };
 
 const target& portable_target();

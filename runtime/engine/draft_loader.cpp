@@ -53,6 +53,7 @@ std::unique_ptr<draft_loader> open_draft(const engine_options& options, const mo
 void draft_loader::prepare(const engine_options& options, const device& device, const kernels::backend& backend,
                            int context) {
   draft_.precision = precision_of(options.compute, *source_.tensors, device.capabilities());
+  draft_.precision.sparsity = 0; // guesses are made as well as the draft can
   draft_.vocab = source_.config.vocab;
   draft_.sizes = {std::max(least_draft_rows, options.max_sequences), options.max_sequences,
                   std::min(context, source_.config.max_context)};

@@ -13,6 +13,7 @@
 #include "runtime/support/available_memory.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace troupe {
 
@@ -34,6 +35,7 @@ std::size_t elements_of(const tensor_info& tensor) {
 
 constexpr int most_guesses = 16; // of a sequence in one step
 constexpr int mask_threads = 3;  // for guides; they sleep unless there are any
+constexpr double most_sparsity = 0.99;
 
 /// Null without any.
 std::shared_ptr<const steering_library> load_steering(const engine_options& options, const model_config& config,
@@ -66,6 +68,15 @@ std::shared_ptr<adapter_library> load_adapters(const engine_options& options, co
   return adapters;
 }
 
+/// For the log.
+std::string sparsity_line(double share) {
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "sparsity %g: results are approximate, the smallest %g %% of each row's inputs of an MLP count as zero",
+                share, 100 * share);
+  return text;
+}
+
 /// fp8 needs a GPU.
 void check_fp8(const char* field, bool fp8, const char* instead) {
   if (!fp8)
@@ -94,11 +105,17 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16
                                              : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
+  if (!(names.sparsity >= 0 && names.sparsity <= most_sparsity))
+    throw failure(errc::bad_request, "`sparsity` must be a share from 0 to 0.99", "sparsity");
+  precision result{compute, weights};
+  result.sparsity = static_cast<float>(names.sparsity);
   if (names.kv_dtype == "auto")
-    return {compute, weights};
+    return result;
   for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
-    if (names.kv_dtype == kernels::to_string(kv))
-      return {compute, weights, kv};
+    if (names.kv_dtype == kernels::to_string(kv)) {
+      result.kv = kv;
+      return result;
+    }
   throw refuse("kv_dtype", "auto, f32, bf16, int8 or fp8", names.kv_dtype);
 }
 
@@ -123,6 +140,8 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
     log(std::move(line));
   if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
     log(std::move(line));
+  if (precision.sparsity > 0)
+    log(sparsity_line(precision.sparsity));
   if (options.packed_cache.empty())
     return load_weights(*source.tensors, source.config, backend, precision, progress);
   if (source.files.empty())

@@ -81,6 +81,9 @@ public:
   /// Total milliseconds that steps have taken on the device so far, each from when it could begin there to its end;
   /// waits for the last. 0 unless the device can time steps.
   virtual double device_ms() { return 0; }
+
+  /// Bytes of weights that steps have skipped so far, because only zeros would multiply them.
+  virtual std::size_t skipped_bytes() const { return 0; }
 };
 
 class step_sampler {

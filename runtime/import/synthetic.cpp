@@ -6,6 +6,7 @@
 
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -19,6 +20,8 @@ struct synthetic_shape {
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
   bool tied;
   int experts = 0, chosen = 0; // `ffn` is that of one expert
+
+  bool relu() const { return family == "opt"; }
 };
 
 // The mixtures have the widths of real ones, with fewer layers: 1.8 and 2.6 billion parameters, of which a token reads
@@ -29,7 +32,11 @@ constexpr std::array shapes{
   synthetic_shape{"llama-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, false},
   synthetic_shape{"moe-8x", "mixtral", 16, 2048, 32, 8, 64, 2048, 32000, true, 8, 2},
   synthetic_shape{"qwen3-moe", "qwen3_moe", 4, 2048, 32, 4, 128, 768, 32000, true, 128, 8},
+  synthetic_shape{"opt-1b", "opt", 24, 2048, 32, 32, 64, 8192, 50272, true},
 };
+
+constexpr double weight_deviation = 0.02;
+constexpr double most_zeros = 0.9999;
 
 std::uint16_t to_bf16(float value) { // rounds to nearest; not for NaN
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -44,20 +51,49 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ z >> 31;
 }
 
-/// Samples of a normal distribution with standard deviation 0.02; weights are picked from them by 12 random bits.
+/// Samples of a normal distribution with standard deviation `weight_deviation`; weights are picked from them by 12 random bits.
 std::array<std::uint16_t, 4096> normal_samples() {
   std::array<std::uint16_t, 4096> samples;
   std::uint64_t state = 1;
   for (auto& sample : samples) {
     const double u = (double(next_random(state) >> 11) + 0.5) * 0x1p-53, v = double(next_random(state) >> 11) * 0x1p-53;
-    sample = to_bf16(float(0.02 * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v)));
+    sample = to_bf16(float(weight_deviation * std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v)));
   }
   return samples;
 }
 
+/// The value that a share of standard normal numbers stays below.
+double normal_quantile(double share) {
+  double low = -10, high = 10;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::numbers::sqrt2) / 2 < share ? low : high) = middle;
+  }
+  return low;
+}
+
+/// The bias in front of ReLU behind which a share of the activations is 0: layer norms give inputs with a mean square
+/// of 1.
+float bias_for_zeros(double share, int hidden) {
+  return static_cast<float>(-normal_quantile(share) * weight_deviation * std::sqrt(double(hidden)));
+}
+
+/// "90" of `opt-1b:90` as a share.
+double parse_zeros(std::string_view text, std::string_view shape) {
+  double percent = -1;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (failed != std::errc() || end != text.data() + text.size() || !(percent > 0 && percent <= 100 * most_zeros))
+    throw failure(errc::bad_request,
+                  "synthetic:" + std::string(shape) +
+                    ": what follows the colon must be the percentage of zeros behind ReLU, above 0 and at most 99.99");
+  return percent / 100;
+}
+
 class synthetic_checkpoint final : public checkpoint {
 public:
-  synthetic_checkpoint(std::string name, const model_config& config) : name_(std::move(name)) {
+  /// `up_bias`: of the products whose results are activated.
+  synthetic_checkpoint(std::string name, const model_config& config, float up_bias)
+    : name_(std::move(name)), up_bias_(up_bias) {
     for (auto& wanted : tensor_names(config).all())
       add(std::move(wanted.name), std::move(wanted.shape));
   }
@@ -81,7 +117,8 @@ public:
     const std::size_t count = info.bytes / sizeof(std::uint16_t);
     std::shared_ptr<std::uint16_t[]> data(new std::uint16_t[count]);
     if (info.shape.size() == 1) {
-      std::fill_n(data.get(), count, to_bf16(1));
+      const float value = !tensor.ends_with(".bias") ? 1 : tensor.ends_with("up_proj.bias") ? up_bias_ : 0;
+      std::fill_n(data.get(), count, to_bf16(value));
       return data;
     }
     std::uint64_t state = std::hash<std::string_view>{}(tensor);
@@ -104,6 +141,7 @@ private:
   }
 
   std::string name_;
+  float up_bias_;
   std::map<std::string, tensor_info, std::less<>> tensors_;
   std::array<std::uint16_t, 4096> samples_ = normal_samples();
 };
@@ -112,8 +150,9 @@ private:
 
 model_source make_synthetic(std::string_view shape) {
   std::string known;
+  const auto name = shape.substr(0, shape.find(':'));
   for (const auto& s : shapes) {
-    if (s.name != shape) {
+    if (s.name != name || (name != shape && !s.relu())) {
       known += (known.empty() ? "" : ", ") + std::string(s.name);
       continue;
     }
@@ -137,7 +176,20 @@ model_source make_synthetic(std::string_view shape) {
       config.sparse.assign(as_size(s.layers), true);
     }
     config.max_context = 8192;
-    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, config);
+    double zeros = 0.5; // behind ReLU
+    if (s.relu()) {
+      config.norm = norm_type::layer;
+      config.norm_bias = config.qkv_bias = config.o_bias = config.mlp_bias = true;
+      config.positions = position_type::learned;
+      config.max_context = 2048;
+      config.position_rows = 2050;
+      config.position_offset = 2;
+      config.gated = false;
+      config.act.type = kernels::activation_type::relu;
+      if (name != shape)
+        zeros = parse_zeros(shape.substr(name.size() + 1), shape);
+    }
+    source.tensors = std::make_unique<synthetic_checkpoint>(source.name, config, bias_for_zeros(zeros, s.hidden));
     return source;
   }
   throw failure(errc::not_found, "synthetic:" + std::string(shape) + ": no such shape, there are " + known);

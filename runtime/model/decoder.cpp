@@ -1,5 +1,6 @@
 #include "runtime/model/decoder.hpp"
 
+#include "kernels/activation_sparsity.hpp"
 #include "runtime/model/rope.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/types.hpp"
@@ -318,12 +319,19 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   }
   const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn));
   const auto& first = *layer.mlp.gate_up;
+  drop_smallest(normed, first);
   const auto* bias = floats(layer.mlp.gate_up_bias);
   if (adapters_)
     adapters_->activate(i, ffn, normed, first, config.act, config.gated, bias);
   else
     backend_.linear_activated(ffn, normed, first, config.act, config.gated, bias);
+  drop_smallest(ffn, *layer.mlp.down);
   add_branch(i, adapter_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
+}
+
+void decoder::drop_smallest(const tensor& in, const kernels::matrix& w) {
+  if (weights_->sparsity > 0)
+    dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, weights_->sparsity, w);
 }
 
 void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture) {

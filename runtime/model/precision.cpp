@@ -1,5 +1,9 @@
 #include "runtime/model/precision.hpp"
 
+#include "kernels/activation_sparsity.hpp"
+#include "runtime/model/tensor_names.hpp"
+#include "runtime/support/error.hpp"
+
 #include <algorithm>
 #include <map>
 
@@ -17,6 +21,27 @@ dtype natural_compute(const checkpoint& tensors, quantization weights, bool f16_
   const bool coarse = weights != quantization::none || (table && narrow(table->type)) ||
     std::ranges::any_of(tensors.tensors(), in_blocks);
   return coarse ? dtype::bf16 : dtype::f32;
+}
+
+void check_sparsity(const checkpoint& tensors, const model_config& config, const kernels::backend& backend,
+                    const precision& precision) {
+  const auto refuse = [](const std::string& why) { throw failure(errc::unsupported, "`sparsity` " + why, "sparsity"); };
+  if (precision.sparsity == 0)
+    return;
+  if (dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)
+    refuse("needs the CPU (--device cpu): " + backend.description() + " skips no weights");
+  if (config.experts.count > 0)
+    refuse("is not for mixtures of experts, of which this model has " + std::to_string(config.experts.count));
+  if (precision.weights != quantization::none)
+    refuse(std::string("skips nothing in weights that are quantised to ") + to_string(precision.weights) +
+           ": their inputs are rounded in groups");
+  const tensor_names names(config);
+  for (int layer = 0; layer < config.layers; ++layer)
+    for (const auto& matrices : {names.gate_up(layer), names.down(layer)})
+      for (const auto& wanted : matrices)
+        if (const auto& found = require_tensor(tensors, wanted); has_blocks(found.type))
+          refuse("skips nothing in weights in blocks, as " + wanted.name + " is in " +
+                 std::string(to_string(found.type)) + ": their inputs are rounded in groups");
 }
 
 std::string weights_kind(const checkpoint& tensors, quantization weights) {

@@ -14,6 +14,7 @@ struct precision {
   kernels::dtype compute = kernels::dtype::f32;                // activations, and weights stored as floats
   kernels::quantization weights = kernels::quantization::none; // weights stored as floats; blocks stay as they are
   kernels::kv_type kv = kernels::kv_type::f32;                 // the KV cache
+  float sparsity = 0; // share of the MLPs' inputs, those of the smallest magnitude, that counts as zero
 
   /// K and V in f32 for f32, else in bf16.
   precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)
@@ -21,6 +22,11 @@ struct precision {
   precision(kernels::dtype compute, kernels::quantization weights, kernels::kv_type kv)
     : compute(compute), weights(weights), kv(kv) {}
 };
+
+/// Refuses sparsity where it gains nothing, and where it is not implemented: throws failure(unsupported) naming what is
+/// in its way. `backend` is the one that will pack the weights.
+void check_sparsity(const checkpoint& tensors, const model_config& config, const kernels::backend& backend,
+                    const precision& precision);
 
 /// The default type to compute in: bf16 for bf16 and for quantised weights, whose own error is larger than bf16's, else
 /// f32. `f16_as_bf16`: bf16 for f16, too.

@@ -226,9 +226,11 @@ std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, con
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress, packed_cache* cache) {
   check_backend(config, backend);
+  check_sparsity(tensors, config, backend, precision);
   const auto weights = std::make_shared<model_weights>();
   weights->config = config;
   weights->compute = precision.compute;
+  weights->sparsity = precision.sparsity;
   weight_loader(tensors, backend, precision, *weights, progress, cache).load();
   if (cache)
     cache->finish();

@@ -61,6 +61,7 @@ struct layer_weights {
 struct model_weights {
   model_config config;
   kernels::dtype compute = kernels::dtype::f32;
+  float sparsity = 0;                               // see precision
   std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden]
   tensor_data embedding_memory;                     // `embedding` may refer to it
   std::unique_ptr<const kernels::matrix> positions; // [position_rows, hidden], or null
@@ -77,8 +78,8 @@ void check_backend(const model_config& config, const kernels::backend& backend);
 
 /// Checks, reads and packs all weights, and frees what it has read before it reads more. Where matrices are quantised,
 /// the one that makes logits is in int8 at least; the embedding table stays as stored. Matrices in `cache` are neither
-/// read nor packed; the others are added to it. Throws as `require_tensor` (unused tensors are not looked at),
-/// device_error where memory runs out, and what `progress` throws.
+/// read nor packed; the others are added to it. Throws as `require_tensor` (unused tensors are not looked at) and
+/// check_sparsity, device_error where memory runs out, and what `progress` throws.
 std::shared_ptr<const model_weights> load_weights(const checkpoint& tensors, const model_config& config,
                                                   kernels::backend& backend, precision precision,
                                                   const progress_fn& progress = {}, packed_cache* cache = nullptr);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <random>
 
 using namespace troupe::kernels;
@@ -248,64 +247,6 @@ TEST_CASE("a row of infinities and NaN does not affect its neighbours") {
           CHECK_MESSAGE(out.slice(r * outputs, outputs) == alone, to_string(target), ", row ", r);
       }
     }
-}
-
-TEST_CASE("rows of zeros skip weights, and give the bits that they have among other rows") {
-  constexpr std::size_t inputs = 989, outputs = 130, crowd = 30; // more rows than a tile has, which skip nothing
-  for (const isa target : tested_isas()) {
-    const auto device = make_backend(target, 2);
-    for (const dtype stored : stored_types)
-      for (const dtype compute : compute_types)
-        for (const double zeros : {0.5, 0.9, 0.97, 1.0}) {
-          CAPTURE(name(target, stored, compute, 1, outputs, inputs));
-          CAPTURE(zeros);
-          generator random;
-          const weights w(random, stored, outputs, inputs);
-          const stored_matrix view = w.view();
-          const auto packed = device->pack({&view, 1}, compute);
-          const auto bias = random.normal(outputs);
-          auto values = random.normal(crowd * inputs);
-          std::mt19937 dice(3);
-          for (std::size_t i = 0; i < 4 * inputs; ++i) // the first four rows, with zeros of both signs
-            if (std::uniform_real_distribution<>()(dice) < zeros)
-              values[i] = i % 3 == 0 ? -0.0f : 0.0f;
-          numbers in(compute, values), all(dtype::f32, crowd * outputs);
-          device->linear(all.rows(crowd), in.rows(crowd), *packed, bias.data());
-          for (std::size_t rows = 1; rows <= 4; ++rows) {
-            numbers few(dtype::f32, rows * outputs);
-            tensor some = in.rows(crowd);
-            some.rows = rows;
-            device->linear(few.rows(rows), some, *packed, bias.data());
-            CHECK(std::memcmp(few.data(), all.data(), rows * outputs * sizeof(float)) == 0);
-          }
-        }
-  }
-}
-
-TEST_CASE("weights that only zeros would multiply are not read") {
-  constexpr std::size_t inputs = 320, outputs = 70;
-  for (const isa target : tested_isas()) {
-    const auto device = make_backend(target);
-    for (const dtype compute : compute_types) {
-      if (compute == dtype::bf16 && (target == isa::avx512_bf16 || target == isa::avx512_amx))
-        continue; // pairs of weights are all read
-      CAPTURE(std::string(to_string(target)));
-      std::vector<float> values(outputs * inputs, 0.5f), x(inputs);
-      for (std::size_t i = 0; i < inputs; ++i)
-        if (i % 10 < 2)
-          x[i] = 1;
-        else
-          for (std::size_t o = 0; o < outputs; ++o)
-            values[o * inputs + i] = NAN;
-      const numbers stored(dtype::f32, values);
-      const stored_matrix view{stored.data(), stored.type, outputs, inputs};
-      const auto packed = device->pack({&view, 1}, compute);
-      numbers in(compute, x), out(dtype::f32, outputs);
-      device->linear(out.rows(1), in.rows(1), *packed);
-      for (const double found : out.values())
-        CHECK(found == 0.5 * inputs / 5);
-    }
-  }
 }
 
 TEST_CASE("a linear layer reads and writes rows with gaps between them") {

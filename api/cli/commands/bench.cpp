@@ -52,7 +52,9 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
             << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes
             << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds
+            << ",\"sparsity\":" << json_number(bench.sparsity())
             << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
+            << ",\"decode_skipped_bytes_per_step\":" << json_number(r.decode_skipped_bytes_per_step)
             << ",\"prefill_operations\":" << json_number(r.prefill_operations);
   if (options.peaks)
     std::cout << ",\"bandwidth_gbps\":" << json_number(bench.peaks().bandwidth / 1e9)
@@ -73,12 +75,15 @@ void print_heading(const model_bench& bench, const bench_options& options) {
               "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n",
               bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
+  if (bench.sparsity() > 0)
+    std::printf("sparsity %g: the smallest inputs of MLPs count as zero, which is an approximation\n",
+                bench.sparsity());
   if (const auto& c = bench.peaks(); options.peaks)
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
                 c.operations > 0
                   ? (c.operations_of + " " + std::to_string(std::llround(c.operations / 1e9)) + " Gop/s").c_str()
                   : "no product rate to compare with");
-  std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  peak memory%s%s\n",
+  std::printf("\nbatch  prefill tokens/s  decode tokens/s  decode ms/step  read per step  skipped  peak memory%s%s\n",
               options.peaks ? "  prefill of peak  decode of bandwidth" : "",
               bench.times_steps() ? "  between steps" : "");
   flush_output();
@@ -93,7 +98,10 @@ std::string percent(double share) {
 }
 
 void print_row(const model_bench& bench, const bench_options& options, const model_bench_result& r) {
-  std::printf("%5d  %16.1f  %15.1f  %14.2f  %11s", r.batch, r.prefill_tps, r.decode_tps, r.decode_ms_per_step,
+  const auto of_all = r.decode_skipped_bytes_per_step + r.decode_bytes_per_step;
+  std::printf("%5d  %16.1f  %15.1f  %14.2f  %13s  %7s  %11s", r.batch, r.prefill_tps, r.decode_tps,
+              r.decode_ms_per_step, to_size(static_cast<std::size_t>(r.decode_bytes_per_step)).c_str(),
+              percent(of_all > 0 ? r.decode_skipped_bytes_per_step / of_all : 0).c_str(),
               to_size(r.peak_rss_bytes).c_str());
   if (options.peaks)
     std::printf("  %15s  %19s", percent(r.prefill_peak_share).c_str(), percent(r.decode_bandwidth_share).c_str());
@@ -169,13 +177,16 @@ command add_bench_model(CLI::App& bench) {
   add_compute_options(*app, *options);
   add_common_options(*app);
   app->footer(
-    "A prefill rate counts the tokens of all prompts; a decode rate those of all sequences.\n"
+    "A prefill rate counts the tokens of all prompts; a decode rate those of all sequences. `read per step` counts\n"
+    "what a decode step must read: weights once, but for those `skipped` because only zeros would multiply them,\n"
+    "and K and V of every sequence.\n"
     "With --peaks: `of peak` compares the operations that prompts need by their shape with the fastest\n"
     "product for such weights (on a GPU cuBLASLt's in bf16); `of bandwidth` compares the bytes that a decode\n"
-    "step must read (weights once, K and V of every sequence) with reading memory (on a GPU copying it, both\n"
+    "step must read with reading memory (on a GPU copying it, both\n"
     "directions counted); `between steps` is the share of decoding time in which a GPU worked on no step.\n"
     "Examples:\n"
     "  troupe bench model --model synthetic:llama-1b --threads 2\n"
+    "  troupe bench model --model synthetic:opt-1b:90 --batch 1,8  # 90 % zeros behind ReLU\n"
     "  troupe bench model --model ~/models/Qwen3-0.6B --prompt 2048 --generate 64 --batch 1,8 --json");
   return {app, [options] { return run_model_bench(*options); }};
 }

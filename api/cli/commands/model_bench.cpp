@@ -215,12 +215,13 @@ model_bench_result model_bench::measure(int batch) {
   work.finish();
 
   std::vector<double> prefills, decodes, steps;
-  double on_device = 0;
+  double on_device = 0, skipped = 0;
   for (int i = 0; i < options_.repeat; ++i) {
     if (options_.prompt > 0)
       prefills.push_back(work.prefill());
     double all = 0;
     const double device_before = work.runner->device_ms();
+    const auto skipped_before = work.runner->skipped_bytes();
     for (int g = 0; g < options_.generate; ++g) {
       const auto start = clock::now();
       work.decode_step(options_.prompt + g);
@@ -230,6 +231,7 @@ model_bench_result model_bench::measure(int batch) {
       all += steps.back();
     }
     on_device += work.runner->device_ms() - device_before;
+    skipped += static_cast<double>(work.runner->skipped_bytes() - skipped_before);
     if (options_.generate > 0)
       decodes.push_back(all);
   }
@@ -247,7 +249,9 @@ model_bench_result model_bench::measure(int batch) {
   double bytes = 0;
   for (int g = 0; g < options_.generate; ++g)
     bytes += static_cast<double>(decode_bytes(*weights_in_memory_, precision_.kv, batch, options_.prompt + g + 1));
+  bytes -= skipped / options_.repeat;
   result.decode_bytes_per_step = share(bytes, options_.generate);
+  result.decode_skipped_bytes_per_step = share(skipped, options_.repeat * options_.generate);
   result.prefill_operations = options_.prompt > 0 ? batch * prefill_operations(config, options_.prompt) : 0;
   result.decode_bandwidth_share = share(share(bytes, median(decodes) / 1000), peaks_.bandwidth);
   result.prefill_peak_share = share(share(result.prefill_operations, result.prefill_ms / 1000), peaks_.operations);

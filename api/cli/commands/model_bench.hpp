@@ -35,9 +35,10 @@ struct model_bench_result {
   double decode_tps = 0;          // tokens per second over the whole batch
   std::size_t peak_rss_bytes = 0; // this process, so far
 
-  // Lower bounds, counted by shape (runtime/model/model_work.hpp).
-  double decode_bytes_per_step = 0; // mean
-  double prefill_operations = 0;    // for all prompts of the batch
+  // Lower bounds, counted by shape (runtime/model/model_work.hpp), without weights that only zeros would multiply.
+  double decode_bytes_per_step = 0;         // mean
+  double decode_skipped_bytes_per_step = 0; // mean of those weights
+  double prefill_operations = 0;            // for all prompts of the batch
 
   // Only if peaks were measured; 0 for those that are not known.
   double decode_bandwidth_share = 0; // 0 to 1
@@ -63,6 +64,7 @@ public:
   std::string kv_dtype() const { return kernels::to_string(precision_.kv); }
   int threads() const { return threads_; }
   double load_seconds() const { return load_seconds_; }
+  double sparsity() const { return precision_.sparsity; }
 
   weight_work work_per_token() const { return troupe::work_per_token(*weights_in_memory_); }
 

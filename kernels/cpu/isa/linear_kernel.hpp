@@ -89,7 +89,8 @@ void accumulate_widened(const linear_op& op, const linear_task& task, float* scr
 inline constexpr std::size_t kept_fetch_distance = 24;
 
 /// The sums of accumulate_linear without the words of K whose activations are zero in all rows: their weights are not
-/// read. What they would add is 0, and the others come in the same order, so the bits are the same.
+/// read. What they would add is 0, and the others come in the same order, so the bits are the same, but for the sign of
+/// sums that are 0. That holds for pairs, too, which flush subnormal sums to 0: a sum never is one.
 template <class Operand>
 void accumulate_kept(const linear_op& op, const linear_task& task, float* scratch) {
   using element = typename Operand::element;

@@ -8,11 +8,15 @@
 namespace troupe::kernels {
 namespace {
 
+/// 16 sums. -0 becomes 0: whether a sum that underflows keeps its sign depends on the zeros that are added, which
+/// skipping them must not show.
+inline vec sum_of(const float* c) { return load(c) + zero(); }
+
 template <activation_type Act, class Out>
 inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output, const float* factor,
                                const float* addend) {
   const std::size_t n = op.outputs - output;
-  vec x = load(c);
+  vec x = sum_of(c);
   if (op.bias != nullptr)
     x = x + load_some(op.bias + output, n);
   if (addend != nullptr)
@@ -28,8 +32,8 @@ template <activation_type Act, class Out>
 inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output,
                            const float* addend) {
   const std::size_t n = op.outputs - output;
-  vec gate = load(c);
-  vec up = load(c + width);
+  vec gate = sum_of(c);
+  vec up = sum_of(c + width);
   if (op.bias != nullptr) {
     gate = gate + load_some(op.bias + output, n);
     up = up + load_some(op.bias + op.outputs + output, n);

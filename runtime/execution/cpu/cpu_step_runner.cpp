@@ -1,5 +1,7 @@
 #include "runtime/execution/cpu/cpu_step_runner.hpp"
 
+#include "kernels/activation_sparsity.hpp"
+
 #include <algorithm>
 #include <chrono>
 
@@ -53,6 +55,11 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
   return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count(),
           std::static_pointer_cast<const float>(states), width};
+}
+
+std::size_t cpu_step_runner::skipped_bytes() const {
+  const auto* sparsity = dynamic_cast<const kernels::activation_sparsity*>(backend_.get());
+  return sparsity == nullptr ? 0 : sparsity->skipped_bytes();
 }
 
 } // namespace troupe

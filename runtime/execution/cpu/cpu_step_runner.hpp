@@ -15,6 +15,7 @@ public:
 
   void receive(const step_tokens& tokens) override;
   step_output run(const step_plan& plan) override;
+  std::size_t skipped_bytes() const override;
 
   static std::size_t logits_bytes(std::size_t rows, std::size_t vocab) { return rows * vocab * sizeof(float); }
 

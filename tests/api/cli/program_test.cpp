@@ -228,6 +228,9 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
   CHECK(exact > 1);
   CHECK(coarse != exact);
   CHECK(std::abs(coarse / exact - 1) < 0.1);
+  const auto sparse = perplexity({"--model", golden("llama-gqa"), "--sparsity", "0.5"});
+  CHECK(sparse != exact);
+  CHECK(std::abs(sparse / exact - 1) < 0.5);
   const auto refused = run_troupe({"bench", "perplexity", "--model", golden("llama-gqa"), "--text", "/nowhere"});
   CHECK(refused.status == 1);
   CHECK(refused.err.find("troupe: /nowhere: no such file") != std::string::npos);
@@ -259,6 +262,41 @@ TEST_CASE("bench model prints one JSON object per batch size") {
     CHECK(std::int64_t(root["multiply_adds_per_token"]) > 10'000);
   }
   CHECK(batches == std::vector<std::int64_t>{1, 3});
+}
+
+TEST_CASE("bench model counts the weights that zeros save, and says how they came about") {
+  const auto bench = [](const strings& more) {
+    const auto result = run_troupe(strings{"bench", "model", "--prompt", "4", "--generate", "2", "--batch", "1",
+                                           "--repeat", "1", "--threads", "1", "--device", "cpu"} +
+                                   more);
+    CHECK(result.status == 0);
+    return result;
+  };
+  struct counts {
+    double read, skipped, sparsity;
+  };
+  const auto counted = [&](const strings& more) {
+    const auto object = json::document::parse(only_line(bench(more + strings{"--json"}).out), "bench");
+    const auto number = [&](const char* key) { return object.root()[key].get_double().value(); };
+    return counts{number("decode_bytes_per_step"), number("decode_skipped_bytes_per_step"), number("sparsity")};
+  };
+  const strings dense{"--model", golden("llama-gqa")}, sparse = dense + strings{"--sparsity", "0.9"};
+  const auto all = counted(dense), few = counted(sparse);
+  CHECK(all.skipped == 0);
+  CHECK(all.sparsity == 0);
+  CHECK(few.skipped > 0);
+  CHECK(few.sparsity == doctest::Approx(0.9));
+  CHECK(few.read + few.skipped == doctest::Approx(all.read));
+  CHECK(counted({"--model", test_data() + "/families/opt"}).skipped > 0); // exact, behind ReLU
+
+  const auto table = bench(sparse);
+  CHECK(table.out.find("sparsity 0.9: ") != std::string::npos);
+  CHECK(table.err.find("sparsity 0.9: results are approximate") != std::string::npos);
+  CHECK(bench(dense).out.find("sparsity") == std::string::npos);
+  const auto refused = run_troupe(strings{"bench", "model", "--quantize", "int8"} + sparse);
+  CHECK(refused.status == 1);
+  CHECK(refused.err.find("troupe: `sparsity` skips nothing in weights that are quantised to int8") !=
+        std::string::npos);
 }
 
 TEST_CASE("bench model --peaks measures the machine first, and shows what share of it is reached") {

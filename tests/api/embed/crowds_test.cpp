@@ -247,6 +247,17 @@ TEST_CASE("crowds of a mixture of experts give every request the same bits as al
   }
 }
 
+TEST_CASE("crowds of a model whose MLPs' small inputs count as zero give every request the same bits as alone") {
+  for (const char* dtype : {"f32", "bf16"}) {
+    CAPTURE(dtype);
+    auto options = without_guesses(golden("llama-gqa"), {dtype, "none", "auto"}, devices().back());
+    options.compute.sparsity = 0.8;
+    const auto taken = check_crowds(options, options, 2);
+    CHECK(taken.preemptions > 0);
+    CHECK(taken.accepted > 0);
+  }
+}
+
 TEST_CASE("crowds whose guesses a draft model draws give every request the same bits as alone") {
   // A draft that is its target, and one that never agrees.
   for (const auto& [model, draft] : {std::pair{"llama-gqa", "llama-gqa"}, {"qwen3", "qwen2"}}) {

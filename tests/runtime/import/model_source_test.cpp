@@ -4,7 +4,9 @@
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"
 
+#include <bit>
 #include <cstdlib>
+#include <random>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -131,4 +133,37 @@ TEST_CASE("A model in the hub's cache is found and named by its id, and a path o
   fs::copy(data() / "golden/qwen3", "org/small-model");
   CHECK(open_model("org/small-model").config.family == "qwen3");
   fs::current_path(before);
+}
+
+TEST_CASE("A synthetic model with ReLU has as many zeros as its name says") {
+  const auto zeros_of = [](const std::string& name) {
+    const auto source = open_model(name);
+    const auto hidden = static_cast<std::size_t>(source.config.hidden);
+    const auto weights = source.tensors->read("model.layers.3.mlp.up_proj.weight");
+    const auto biases = source.tensors->read("model.layers.3.mlp.up_proj.bias");
+    const auto* w = static_cast<const std::uint16_t*>(weights.get());
+    const auto value = [](std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); };
+    const float bias = value(*static_cast<const std::uint16_t*>(biases.get()));
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    std::vector<float> x(hidden); // as behind a layer norm
+    for (float& v : x)
+      v = normal(random);
+    int zeros = 0;
+    for (std::size_t i = 0; i < 1000; ++i) {
+      float sum = bias;
+      for (std::size_t k = 0; k < hidden; ++k)
+        sum += x[k] * value(w[i * hidden + k]);
+      zeros += sum <= 0;
+    }
+    return zeros / 1000.0;
+  };
+  CHECK(zeros_of("synthetic:opt-1b") == doctest::Approx(0.5).epsilon(0.1));
+  CHECK(zeros_of("synthetic:opt-1b:90") == doctest::Approx(0.9).epsilon(0.03));
+  CHECK(zeros_of("synthetic:opt-1b:97.5") == doctest::Approx(0.975).epsilon(0.02));
+  for (const char* wrong : {"", "0", "100", "-5", "nan", "9x", "x"})
+    CHECK(open_error("synthetic:opt-1b:" + std::string(wrong)) ==
+          "synthetic:opt-1b:" + std::string(wrong) +
+            ": what follows the colon must be the percentage of zeros behind ReLU, above 0 and at most 99.99");
+  CHECK(open_error("synthetic:llama-135m:50").starts_with("synthetic:llama-135m:50: no such shape, there are "));
 }

@@ -165,10 +165,11 @@ inline void check_golden(const std::string& model, isa target) {
 }
 
 /// Logits are bit-equal under random schedules.
-inline void check_schedules(const std::string& model, isa target, dtype compute, std::mt19937& random) {
+inline void check_schedules(const std::string& model, isa target, precision as, std::mt19937& random) {
   CAPTURE(model);
   CAPTURE(std::string(to_string(target)));
-  CAPTURE(size_of(compute));
+  CAPTURE(size_of(as.compute));
+  CAPTURE(as.sparsity);
   const auto source = open(model);
   // The first goes past a partition of attention; the last begins with three blocks of the second.
   const int vocab = source.config.vocab;
@@ -178,13 +179,13 @@ inline void check_schedules(const std::string& model, isa target, dtype compute,
   std::copy_n(transcripts[1].begin(), shared, transcripts[3].begin());
   std::vector<std::vector<row_logits>> solo;
   {
-    engine e(source, target, 1, compute);
+    engine e(source, target, 1, as);
     for (const auto& tokens : transcripts)
       solo.push_back(e.step({{tokens, 0, first_blocks(tokens.size())}}));
   }
   for (int threads = 1; threads <= 3; ++threads) {
     CAPTURE(threads);
-    engine e(source, target, threads, compute);
+    engine e(source, target, threads, as);
     std::vector<std::int32_t> pool(pool_blocks);
     std::iota(pool.begin(), pool.end(), 0);
     std::shuffle(pool.begin(), pool.end(), random);

@@ -104,8 +104,52 @@ inline void accumulate_pairs(const linear_op& op, const linear_task& task, float
   }
 }
 
+/// The same sums of one row tile without the words of K that are not kept: the weights of a group are brought together
+/// in L1. A group's sums of even and odd inputs start at 0, and what is left out would add 0 to them, like a whole group
+/// to the sums so far.
+void accumulate_kept_pairs(const linear_op& op, const linear_task& task, float* scratch) {
+  constexpr std::size_t group = amx_words, lines = panel_row_bytes / 64;
+  alignas(64) char weights[group * panel_row_bytes];
+  const auto* panel = static_cast<const char*>(op.weights) + task.first_panel * op.words * panel_row_bytes;
+  configure_tiles(static_cast<int>(op.rows), group);
+  for (std::size_t i = 0; i < task.panels; ++i, panel += op.words * panel_row_bytes) {
+    tile_zero<0>();
+    tile_zero<1>();
+    tile_zero<2>();
+    tile_zero<3>();
+    for (std::size_t k = 0; k < op.kept_words; k += group) {
+      for (std::size_t word = 0; word < group; ++word) {
+        const char* from = panel + op.kept[k + word] * panel_row_bytes;
+        for (std::size_t line = 0; line < lines; ++line) {
+          if (k + group < op.kept_words)
+            __builtin_prefetch(panel + op.kept[k + group + word] * panel_row_bytes + line * 64);
+          const auto bytes = _mm512_loadu_si512(from + line * 64);
+          _mm512_store_si512(weights + word * panel_row_bytes + line * 64, bytes);
+        }
+      }
+      tile_load<4>(op.activations + k, static_cast<long>(op.kept_words * 4));
+      tile_load<6>(weights, panel_row_bytes);
+      tile_dot_bf16<0, 4, 6>();
+      tile_load<7>(weights + 64, panel_row_bytes);
+      tile_dot_bf16<1, 4, 7>();
+      tile_load<6>(weights + 128, panel_row_bytes);
+      tile_dot_bf16<2, 4, 6>();
+      tile_load<7>(weights + 192, panel_row_bytes);
+      tile_dot_bf16<3, 4, 7>();
+    }
+    tile_store<0>(scratch, panel_row_bytes);
+    tile_store<1>(scratch + 16, panel_row_bytes);
+    tile_store<2>(scratch + 32, panel_row_bytes);
+    tile_store<3>(scratch + 48, panel_row_bytes);
+    scratch += op.rows * panel_outputs;
+  }
+  tile_release();
+}
+
 /// Computes the sums, [panels][rows][panel_outputs]: blocks of K outside, then panels, row tiles inside.
 void accumulate_pairs(const linear_op& op, const linear_task& task, float* scratch) {
+  if (op.kept != nullptr)
+    return accumulate_kept_pairs(op, task, scratch);
   const std::size_t whole = op.words / amx_words * amx_words;
   for (std::size_t k = 0; k < whole; k += pair_words)
     accumulate_pairs(op, task, scratch, k, whole - k < pair_words ? whole - k : pair_words);

@@ -10,8 +10,10 @@
 #if defined(__AVX512VNNI__)
 
 #define __AVX512BF16__ 1
+#if defined(TROUPE_EMULATED_AMX) // in the unit of that target alone: the kernels of AVX-512 BF16 are others
 #define __AMX_BF16__ 1
 #define __AMX_INT8__ 1
+#endif
 #define _mm512_dpbf16_ps emulated_dpbf16
 #define _mm512_cvtneps_pbh emulated_cvtneps
 
@@ -20,14 +22,15 @@ static inline __m512i emulated_flushed(__m512i x) {
   return _mm512_mask_and_epi32(x, denormal, x, _mm512_set1_epi32(static_cast<int>(0x80000000)));
 }
 
-/// Odd inputs are added first, then even ones.
+/// Odd inputs are added first, then even ones. Subnormals count as zero, also as sums.
 static inline __m512 emulated_dpbf16(__m512 c, __m512bh a, __m512bh b) {
   const auto upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
   const auto odd = [&](__m512bh x) {
     return _mm512_castsi512_ps(emulated_flushed(_mm512_and_si512((__m512i)x, upper)));
   };
   const auto even = [](__m512bh x) { return _mm512_castsi512_ps(emulated_flushed(_mm512_slli_epi32((__m512i)x, 16))); };
-  return _mm512_fmadd_ps(even(a), even(b), _mm512_fmadd_ps(odd(a), odd(b), c));
+  const auto flushed = [](__m512 x) { return _mm512_castsi512_ps(emulated_flushed(_mm512_castps_si512(x))); };
+  return flushed(_mm512_fmadd_ps(even(a), even(b), flushed(_mm512_fmadd_ps(odd(a), odd(b), flushed(c)))));
 }
 
 /// To the nearest, ties to even; NaN stays NaN.

@@ -52,7 +52,10 @@ inline void halves_of(float* to, const std::uint32_t* pairs, bool high) {
   }
 }
 
-/// As in Intel's manual: even and odd inputs are summed separately, then both sums are added to the destination.
+inline float flushed(float x) { return x < 0x1p-126f && x > -0x1p-126f ? __builtin_copysignf(0, x) : x; }
+
+/// As in Intel's manual: even and odd inputs are summed separately, then both sums are added to the destination;
+/// subnormal sums become zero.
 template <int Sums, int A, int B>
 inline void tile_dot_bf16() {
   const auto &a = tile_registers[A], &b = tile_registers[B];
@@ -68,11 +71,11 @@ inline void tile_dot_bf16() {
       halves_of(x[high], a.words[r], high);
       for (int k = 0; k < words; ++k)
         for (int n = 0; n < 16; ++n)
-          sums[high][n] = __builtin_fmaf(x[high][k], weights[high][k][n], sums[high][n]);
+          sums[high][n] = flushed(__builtin_fmaf(x[high][k], weights[high][k][n], sums[high][n]));
     }
     std::memcpy(to, c.words[r], sizeof to);
     for (int n = 0; n < 16; ++n)
-      to[n] += sums[0][n] + sums[1][n];
+      to[n] = flushed(flushed(to[n]) + flushed(sums[0][n] + sums[1][n]));
     std::memcpy(c.words[r], to, sizeof to);
   }
 }

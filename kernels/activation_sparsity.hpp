@@ -1,0 +1,27 @@
+// What a backend may do with activations that are zero: skip the weights that only they would multiply, which changes
+// no result, and count what that saves; and make zeros of small ones, which does. An interface beside `backend`, which
+// backends may implement as well.
+#pragma once
+
+#include "kernels/ops.hpp"
+
+namespace troupe::kernels {
+
+class activation_sparsity {
+public:
+  virtual ~activation_sparsity() = default;
+
+  /// Whether products with w skip weights: not those whose inputs are quantised in groups.
+  virtual bool skips_zeros(const matrix& w) const = 0;
+
+  /// x, f32 or bf16, is the input of a product with w. In each row, of the words that such a product could skip (an
+  /// input, or two neighbours, whose magnitude is the larger one's) the `share` with the smallest magnitudes becomes 0.
+  /// Magnitudes are compared as bf16, rounded down, and those equal to the smallest that stays stay: a function of the
+  /// row and the kind of w alone. Throws std::invalid_argument unless w skips zeros and 0 <= share < 1.
+  virtual void drop_smallest(const tensor& x, float share, const matrix& w) = 0;
+
+  /// Bytes of weights that products have skipped so far.
+  virtual std::size_t skipped_bytes() const = 0;
+};
+
+} // namespace troupe::kernels
