@@ -15,10 +15,7 @@ public:
   static constexpr const char* name = "executor";
 
   executor_state(executor_actor::pointer self, const loaded_model_ptr& model, sampler_actor sampler)
-    : self_(self),
-      self_handle_(self),
-      sampler_(std::move(sampler)),
-      runner_(model->device->make_runner(model->runner())) {}
+    : self_(self), self_handle_(self), sampler_(std::move(sampler)), runner_(model->make_runner()) {}
 
   executor_actor::behavior_type make_behavior() {
     return {

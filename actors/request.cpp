@@ -100,6 +100,7 @@ private:
     a.salt = salted(a.salt, steering_ ? steering_->id : 0);
     a.adapter = adapter_;
     a.salt = salted(a.salt, adapter_ ? adapter_->id : 0);
+    a.salt = salted(a.salt, params_->contrasted() ? contrast_salt : 0);
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -109,10 +110,11 @@ private:
 
   void begin(const loaded_model& model) {
     try {
-      const auto checked = check(*what_,
-                                 {model.info.vocab_size, model.info.max_context, model.request_timeout,
-                                  model.draft != nullptr, model.device->capabilities().hidden_states,
-                                  model.info.steering.get(), model.info.adapters.get()});
+      const auto checked = check(
+        *what_,
+        {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr,
+         model.device->capabilities().hidden_states, model.info.steering.get(), model.info.adapters.get(),
+         model.amateur ? model.amateur->sizes.context : 0, model.amateur ? model.amateur->vocab : 0});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       steering_ = checked.steering;

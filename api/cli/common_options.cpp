@@ -117,6 +117,11 @@ void add_engine_options(CLI::App& command, engine_options& options) {
     ->type_name("PATH")
     ->default_str("the bundled storyteller's, for the storyteller")
     ->group(model_group);
+  command
+    .add_option("--amateur", options.amateur,
+                "A weaker model of the same vocabulary that --contrastive-beta leads answers away from")
+    ->type_name("PATH")
+    ->group(model_group);
   std::vector<std::string> kinds;
   for (const auto& [name, kind] : speculation_names)
     kinds.emplace_back(name);

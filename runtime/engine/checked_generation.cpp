@@ -28,6 +28,26 @@ void check_embedding(const generation& asked, const generation_limits& limits) {
     throw failure(errc::bad_request, "an embedding is made of one prompt, with nothing generated or scored", "embed");
 }
 
+void check_contrast(const generation& asked, const generation_limits& limits) {
+  if (limits.amateur_context == 0)
+    throw failure(errc::bad_request,
+                  "`contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur",
+                  "contrastive_beta");
+  const auto tokens = asked.prompt.size();
+  if (tokens >= static_cast<std::size_t>(limits.amateur_context))
+    throw failure(errc::bad_request,
+                  "the prompt has " + std::to_string(tokens) + " tokens; with `contrastive_beta` at most " +
+                    std::to_string(limits.amateur_context - 1) + " fit into the amateur model's context of " +
+                    std::to_string(limits.amateur_context),
+                  "prompt");
+  for (const auto t : asked.prompt)
+    if (t >= limits.amateur_vocab)
+      throw failure(errc::bad_request,
+                    "the prompt names token " + std::to_string(t) + ", but the amateur model's vocabulary has " +
+                      std::to_string(limits.amateur_vocab),
+                    "prompt");
+}
+
 } // namespace
 
 void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
@@ -72,6 +92,13 @@ checked_generation check(const generation& asked, const generation_limits& limit
     throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
+  if (embeds || sampling.scores_only())
+    sampling.contrastive_beta = 0; // nothing is chosen
+  if (sampling.contrasted()) {
+    check_contrast(asked, limits);
+    sampling.max_tokens = std::min(sampling.max_tokens,
+                                   limits.amateur_context - static_cast<int>(std::ssize(asked.prompt)));
+  }
   std::shared_ptr<const std::vector<token_id>> negative;
   if (!asked.negative_prompt.empty()) {
     check_prompt_length(asked.negative_prompt.size(), limits.max_context, "negative_prompt");

@@ -22,6 +22,7 @@ struct generation_limits {
   bool embeds = true;                   // the device gives hidden states
   const steering_library* steering = nullptr;
   const adapter_library* adapters = nullptr;
+  int amateur_context = 0, amateur_vocab = 0; // of the amateur model; 0: there is none
 };
 
 /// How a generation that was found valid is run.
@@ -35,9 +36,9 @@ struct checked_generation {
 };
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
-/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses are to
-/// come from a draft model that there is not, an embedding is asked for beside something generated or scored, or it
-/// cannot be steered so; failure(not_found) if there is no such adapter.
+/// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses or
+/// contrasts need a second model that there is not, an embedding is asked for beside something generated or scored, or
+/// it cannot be steered so; failure(not_found) if there is no such adapter.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For

@@ -48,6 +48,7 @@ struct engine_options {
   std::chrono::microseconds itl_target{0}; // that a step may take; it has fewer rows of prompts then; 0: no target
   bool prefix_cache = true;
   std::string draft = {};                         // a smaller model of the same vocabulary that guesses; empty: none
+  std::string amateur = {};                       // a model of the same vocabulary to contrast with; empty: none
   speculation speculate = speculation::automatic; // of requests that leave it to the engine
   drafter_factory drafter_for_bench = {};         // what it makes is a sequence's only source of guesses
   std::vector<steering_source> steer = {};        // for requests to choose from

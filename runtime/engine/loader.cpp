@@ -2,8 +2,9 @@
 
 #include "kernels/cpu/thread_pool.hpp"
 #include "runtime/adapters/adapter_library.hpp"
-#include "runtime/engine/draft_loader.hpp"
 #include "runtime/engine/memory_plan.hpp"
+#include "runtime/engine/second_model.hpp"
+#include "runtime/execution/contrasting_runner.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/model/adapter_target.hpp"
@@ -127,6 +128,14 @@ sampler_spec loaded_model::sampler() const {
   return {info.defaults.stops, info.vocab_size, limits.max_sequences, {mask_threads, {}}};
 }
 
+std::unique_ptr<step_runner> loaded_model::make_runner() const {
+  auto own = device->make_runner(runner());
+  if (!amateur)
+    return own;
+  auto other = device->make_runner({amateur->weights, amateur->precision, amateur->sizes, blocks, 0});
+  return std::make_unique<contrasting_runner>(std::move(own), std::move(other), amateur->vocab);
+}
+
 draft_spec loaded_model::drafting() const {
   return {{draft->weights, draft->precision, draft->sizes, blocks, 0},
           {info.defaults.stops, draft->vocab, limits.max_sequences},
@@ -223,15 +232,24 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   auto need = need_of(step_tokens);
   const auto kv_block = need.kv_block;
   info.weight_bytes = need.weights;
-  auto draft = open_draft(options, source, info.tokenizer.get());
+  auto draft = open_second(options.draft, "draft", source, info.tokenizer.get());
   if (draft) {
-    draft->prepare(options, device, *backend, context);
+    draft->prepare(options, device, *backend, draft_rows(options), context);
     info.draft = draft->name();
     need = draft->with(need);
   }
+  auto amateur = open_second(options.amateur, "amateur", source, info.tokenizer.get());
+  if (amateur) {
+    if (capabilities.own_memory)
+      throw failure(errc::unsupported, "an amateur model runs on the CPU (--device cpu), not on " + info.device,
+                    "amateur");
+    amateur->prepare(options, device, *backend, step_tokens, context);
+    need = amateur->with(need);
+  }
   const auto share = capabilities.own_memory ? cache_share::of_a_device : cache_share::of_a_machine;
   const auto plan = plan_memory(options, need, source.config.max_context, device.available_memory(), share);
-  log(info.weights + " " + plan.line + (draft ? "; with the draft model " + info.draft : ""));
+  log(info.weights + " " + plan.line + (draft ? "; with the draft model " + info.draft : "") +
+      (amateur ? "; with the amateur model " + amateur->name() : ""));
   info.max_context = plan.max_context;
   info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * kv_block;
   model->blocks = plan.blocks;
@@ -255,6 +273,10 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   if (draft) {
     status.line = "loading " + info.draft;
     model->draft = draft->load(options, *backend, show, log);
+  }
+  if (amateur) {
+    status.line = "loading " + amateur->name();
+    model->amateur = amateur->load(options, *backend, show, log);
   }
   model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops,
                                                         guides::guide_cache::limits(), info.markers);

@@ -23,8 +23,8 @@ namespace guides {
 class guide_cache; // runtime/guide/guide_cache.hpp
 }
 
-/// A second model that guesses for the first.
-struct loaded_draft {
+/// A model beside the engine's: a draft, which guesses for it, or an amateur, which it is contrasted with.
+struct loaded_second {
   std::shared_ptr<const model_weights> weights;
   troupe::precision precision = kernels::dtype::f32;
   step_sizes sizes;
@@ -43,13 +43,16 @@ struct loaded_model {
   scheduler_limits limits;
   bool prefix_cache = true;
   std::chrono::milliseconds request_timeout{0};
-  std::shared_ptr<const loaded_draft> draft; // null: none
+  std::shared_ptr<const loaded_second> draft, amateur; // null: none
   speculation_settings speculation;
   std::shared_ptr<guides::guide_cache> guides; // compiles those of requests; the only part that changes
 
   /// For the device's runners and samplers.
   runner_spec runner() const;
   sampler_spec sampler() const;
+
+  /// Runs the steps of the model and, if there is one, of the amateur. Called by the thread that will use it.
+  std::unique_ptr<step_runner> make_runner() const;
 
   /// For a draft_model. Its KV cache has as many blocks as the model's.
   draft_spec drafting() const;

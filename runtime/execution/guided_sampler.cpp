@@ -37,7 +37,7 @@ void guided_sampler::prepare(const step_plan& plan) {
   }
 }
 
-void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, const logits_fn& logits,
+void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, const rows_fn& rows,
                             sampling_scratch& scratch, step_result& result) {
   const auto found = sequences_.find(demand.sequence);
   if (found == sequences_.end())
@@ -45,9 +45,11 @@ void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, 
   auto& s = found->second;
   try {
     if (const auto* next = s.text.next(how_->until))
-      return walk(plan, demand, s, *next, logits, scratch, result);
-    const auto row = logits(demand.logit_row);
-    s.row.assign(row.begin(), row.end());
+      return walk(plan, demand, s, *next, rows, scratch, result);
+    const auto row = rows(demand.logit_row);
+    s.row.logits.assign(row.logits.begin(), row.logits.end());
+    for (const auto other : row.others)
+      s.row.others.emplace_back(other.begin(), other.end());
     deferred_.insert_or_assign(demand.sequence, demand.slot);
     result.deferred.push_back(demand.sequence);
     s.text.when_made(how_->late);
@@ -58,12 +60,12 @@ void guided_sampler::sample(const step_plan& plan, const sample_demand& demand, 
 
 // Takes tokens as long as the next row holds the one just taken, and the mask of that row is ready.
 void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
-                          const logits_fn& logits, sampling_scratch& scratch, step_result& result) {
+                          const rows_fn& rows, sampling_scratch& scratch, step_result& result) {
   std::vector<token_id> taken;
   const auto* next = &first;
   bool goes_on = true, right = true;
   for (std::int32_t i = 0; next; ++i) {
-    auto token = draw(s, *next, logits(demand.logit_row + i), scratch);
+    auto token = draw(s, *next, rows(demand.logit_row + i), scratch);
     taken.push_back(token.id);
     goes_on = token.finish == sampled_token::finish::none;
     right = i < demand.guesses && token.id == plan.token_of(demand.logit_row + i + 1);
@@ -76,9 +78,11 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
   if (demand.guesses > 0) {
     judged_guesses judged{demand.sequence, demand.guesses, static_cast<std::int32_t>(taken.size()) - 1, taken};
     if (goes_on && !right) // also what would have followed the wrong guesses, had they been right
-      for (auto i = judged.accepted + 1; i <= demand.guesses; ++i)
+      for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
+        const auto row = rows(demand.logit_row + i);
         judged.choices.push_back(
-          s.sampler.guess(logits(demand.logit_row + i), static_cast<std::uint64_t>(i - judged.accepted - 1), scratch));
+          s.sampler.guess(row.logits, static_cast<std::uint64_t>(i - judged.accepted - 1), scratch, row.others));
+      }
     result.judged.push_back(std::move(judged));
   } else if (!first.forced.empty() && goes_on && taken.size() == 1) {
     taken.assign(first.forced.begin(),
@@ -91,14 +95,14 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
   s.text.append(taken);
 }
 
-sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, std::span<const float> logits,
+sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, const judged_row& row,
                                    sampling_scratch& scratch) {
   if (next.why)
     throw failure(next.why->code, next.why->message, next.why->param);
   if (!next.forced.empty())
-    return s.sampler.take(next.forced.front(), logits, scratch);
-  next.apply(logits, masked_);
-  return s.sampler.sample(logits, masked_, scratch);
+    return s.sampler.take(next.forced.front(), row.logits, scratch);
+  next.apply(row.logits, masked_);
+  return s.sampler.sample(row.logits, masked_, scratch, row.others);
 }
 
 // The tokens that must follow the one just taken. Their log-probabilities would need rows. Returns whether the sequence
@@ -132,12 +136,13 @@ void guided_sampler::collect_late(sampling_scratch& scratch, step_result& result
       continue; // it has ended
     auto& s = found->second;
     const auto row = std::exchange(s.row, {});
+    const std::vector<std::span<const float>> others(row.others.begin(), row.others.end());
     try {
       sample_demand demand;
       demand.sequence = id;
       demand.slot = slot;
       walk(
-        {}, demand, s, *next, [&](std::int32_t) { return std::span<const float>(row); }, scratch, result);
+        {}, demand, s, *next, [&](std::int32_t) { return judged_row(row.logits, others); }, scratch, result);
     } catch (const failure& f) {
       end(id, f.what_failed(), result);
     }

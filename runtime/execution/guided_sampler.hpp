@@ -50,9 +50,9 @@ public:
   /// the same plan does nothing.
   void prepare(const step_plan& plan);
 
-  /// `logits(row)`: [vocab], of row plan.logit_rows[row].
-  using logits_fn = std::function<std::span<const float>(std::int32_t row)>;
-  void sample(const step_plan& plan, const sample_demand& demand, const logits_fn& logits, sampling_scratch& scratch,
+  /// `rows(row)`: row plan.logit_rows[row].
+  using rows_fn = std::function<judged_row(std::int32_t row)>;
+  void sample(const step_plan& plan, const sample_demand& demand, const rows_fn& rows, sampling_scratch& scratch,
               step_result& result);
 
   /// The tokens of deferred sequences whose masks have been made.
@@ -62,16 +62,21 @@ public:
   std::size_t size() const { return sequences_.size(); }
 
 private:
+  /// A copy of a judged_row.
+  struct kept_row {
+    std::vector<float> logits;
+    std::vector<std::vector<float>> others;
+  };
   struct sequence {
     std::shared_ptr<const sampling_start> start; // what it was made from
     sequence_sampler sampler;
     guided_text text;
-    std::vector<float> row; // [vocab], kept while its mask is being made
+    kept_row row; // while its mask is being made
   };
 
-  sampled_token draw(sequence& s, const next_tokens& next, std::span<const float> logits, sampling_scratch& scratch);
+  sampled_token draw(sequence& s, const next_tokens& next, const judged_row& row, sampling_scratch& scratch);
   void walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
-            const logits_fn& logits, sampling_scratch& scratch, step_result& result);
+            const rows_fn& rows, sampling_scratch& scratch, step_result& result);
   bool append_forced(sequence& s, const next_tokens& next, const sample_demand& demand, sampling_scratch& scratch,
                      step_result& result);
   void end(sequence_id id, const error& why, step_result& result);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace troupe {
@@ -50,6 +51,22 @@ struct sampler_spec {
   guided_settings guided = {};
 };
 
+/// Rows [vocab] that rows of a plan's logits are contrasted with.
+struct contrast_rows {
+  std::vector<std::vector<std::span<const float>>> of;   // [plan.logit_rows.size()]
+  std::vector<std::shared_ptr<const float>> memory = {}; // lent as the logits are
+
+  other_rows at(std::int32_t logit_row) const { return of[static_cast<std::size_t>(logit_row)]; }
+};
+
+/// A row of logits [vocab] that a token is chosen by, and those that it is contrasted with.
+struct judged_row {
+  judged_row(std::span<const float> row, other_rows rows = {}) : logits(row), others(rows) {}
+
+  std::span<const float> logits;
+  other_rows others;
+};
+
 /// Logits that a runner lends; dropping them returns them.
 struct step_output {
   std::shared_ptr<const float> logits; // [plan.logit_rows.size(), vocab], device memory
@@ -58,6 +75,7 @@ struct step_output {
   double ms = 0;                            // that the forward pass took; 0: not known
   std::shared_ptr<const float> hidden = {}; // [plan.hidden_rows.size(), width], host memory
   std::size_t width = 0;
+  std::shared_ptr<const contrast_rows> contrast = {}; // null: none
 };
 
 /// The tokens of a step: in `sampled`, or on the device.

@@ -2,6 +2,7 @@
 
 #include "runtime/sampling/logits_processors.hpp"
 #include "runtime/sampling/philox.hpp"
+#include "runtime/sampling/row_contrast.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -102,11 +103,23 @@ std::span<const float> sequence_sampler::edit(std::span<const float> logits, std
   return row;
 }
 
-extended_choice sequence_sampler::choose(std::span<const float> logits, std::uint64_t position,
+// `edited`, which may be in `row`, or its contrast, which then is.
+std::span<const float> sequence_sampler::contrast(std::span<const float> edited, std::span<const float> logits,
+                                                  other_rows others, std::vector<float>& row) const {
+  const auto& p = state_.params();
+  if (others.empty())
+    return edited;
+  if (edited.data() != row.data())
+    row.assign(edited.begin(), edited.end());
+  contrast_scores(logits, others.front(), p.contrastive_alpha, p.contrastive_beta, row);
+  return row;
+}
+
+extended_choice sequence_sampler::choose(std::span<const float> logits, other_rows others, std::uint64_t position,
                                          sampling_scratch& scratch) const {
   const auto& p = state_.params();
   auto& tokens = scratch.tokens;
-  auto row = edit(logits, scratch.row);
+  auto row = contrast(edit(logits, scratch.row), logits, others, scratch.row);
   if (p.greedy()) {
     tokens.reset(row);
     return {tokens.likeliest()};
@@ -127,9 +140,9 @@ extended_choice sequence_sampler::choose(std::span<const float> logits, std::uin
 
 // What the request excludes is not the model's fault.
 extended_choice sequence_sampler::choose(std::span<const float> logits, std::span<const float> allowed,
-                                         std::uint64_t position, sampling_scratch& scratch) const {
+                                         other_rows others, std::uint64_t position, sampling_scratch& scratch) const {
   try {
-    return choose(allowed, position, scratch);
+    return choose(allowed, others, position, scratch);
   } catch (const failure& f) {
     constexpr auto never = -std::numeric_limits<float>::infinity();
     if (f.what_failed().message != nothing_to_choose || std::ranges::none_of(logits, [](float x) { return x > never; }))
@@ -149,8 +162,8 @@ sampled_token sequence_sampler::sample(std::span<const float> logits, sampling_s
 }
 
 sampled_token sequence_sampler::sample(std::span<const float> logits, std::span<const float> allowed,
-                                       sampling_scratch& scratch) {
-  return take(choose(logits, allowed, state_.position(), scratch), logits, scratch);
+                                       sampling_scratch& scratch, other_rows others) {
+  return take(choose(logits, allowed, others, state_.position(), scratch), logits, scratch);
 }
 
 sampled_token sequence_sampler::take(token_id id, std::span<const float> logits, sampling_scratch& scratch) {
@@ -171,8 +184,9 @@ sampled_token sequence_sampler::take(extended_choice choice, std::span<const flo
   return chosen;
 }
 
-token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const {
-  return choose(logits, logits, state_.position() + ahead, scratch).id;
+token_id sequence_sampler::guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch,
+                                 other_rows others) const {
+  return choose(logits, logits, others, state_.position() + ahead, scratch).id;
 }
 
 } // namespace troupe

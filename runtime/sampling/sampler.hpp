@@ -41,6 +41,9 @@ struct sampled_token {
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
 
+/// Rows that a row of logits is contrasted with (row_contrast.hpp); mostly none.
+using other_rows = std::span<const std::span<const float>>;
+
 /// Buffers reused from row to row. Any scratch serves any sequence, one at a time.
 struct sampling_scratch {
   std::vector<float> row; // [vocab], edited or scaled logits
@@ -93,8 +96,10 @@ public:
   /// throws failure(internal) if every logit is NaN or minus infinity, failure(bad_request) if the request excludes all.
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
-  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids.
-  sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch);
+  /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids. `others`:
+  /// the amateur's row, if the request is contrasted.
+  sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
+                       other_rows others = {});
 
   /// Appends `id` without a choice; `logits` [vocab] are read for log-probabilities alone.
   sampled_token take(token_id id, std::span<const float> logits, sampling_scratch& scratch);
@@ -103,14 +108,18 @@ public:
 
   /// What it would choose from `logits`, `ahead` tokens after the transcript (penalties count the transcript alone).
   /// Throws as `sample`.
-  token_id guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch) const;
+  token_id guess(std::span<const float> logits, std::uint64_t ahead, sampling_scratch& scratch,
+                 other_rows others = {}) const;
 
 private:
   std::span<const float> edit(std::span<const float> logits, std::vector<float>& row) const;
   sampled_token take(extended_choice choice, std::span<const float> logits, sampling_scratch& scratch);
-  extended_choice choose(std::span<const float> allowed, std::uint64_t position, sampling_scratch& scratch) const;
-  extended_choice choose(std::span<const float> logits, std::span<const float> allowed, std::uint64_t position,
+  std::span<const float> contrast(std::span<const float> edited, std::span<const float> logits, other_rows others,
+                                  std::vector<float>& row) const;
+  extended_choice choose(std::span<const float> allowed, other_rows others, std::uint64_t position,
                          sampling_scratch& scratch) const;
+  extended_choice choose(std::span<const float> logits, std::span<const float> allowed, other_rows others,
+                         std::uint64_t position, sampling_scratch& scratch) const;
 
   sequence_state state_;
   std::optional<extended_sampler> extended_; // if the request uses one

@@ -57,6 +57,15 @@ void sampling_params::check_samplers() const {
     refuse("mirostat", "0 with a Gumbel watermark", mirostat);
 }
 
+void sampling_params::check_contrast() const {
+  if (!contrasted() && contrastive_alpha != sampling_params{}.contrastive_alpha)
+    refuse("contrastive_beta", "above 0 with `contrastive_alpha`", contrastive_beta);
+  if (contrasted() && num_beams > 0)
+    refuse("contrastive_beta", "0 with beams, which are chosen by the model's own probabilities", contrastive_beta);
+  if (contrasted() && paired())
+    refuse("contrastive_beta", "0 with `guidance_scale`", contrastive_beta);
+}
+
 void sampling_params::validate(std::size_t vocab_size) const {
   sampling_fields::for_each([&](const auto& field) {
     if (!scores_only() || field.name != "max_tokens")
@@ -70,6 +79,7 @@ void sampling_params::validate(std::size_t vocab_size) const {
   if (!logit_bias.empty())
     expect_known("logit_bias", (logit_bias.end() - 1)->first, vocab_size);
   check_samplers();
+  check_contrast();
   for (const auto& entry : sequence_biases)
     expect_known("bad_words", *std::ranges::max_element(entry.tokens), vocab_size);
   if (!allowed_token_ids.empty())

@@ -27,8 +27,8 @@ enum class early_stopping : std::uint8_t { off, on, never };
 enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
-/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then, as `samplers` has
-/// it, temperature, top_k, top_p, min_p and the others. The initial values are the defaults of every interface; names
+/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast with
+/// an amateur; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The initial values are the defaults of every interface; names
 /// and ranges are in sampling_table.hpp, definitions in processors/ and watermark/.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
@@ -84,6 +84,9 @@ struct sampling_params {
 
   float guidance_scale = 1; // classifier-free guidance away from a negative prompt; 1: off
 
+  float contrastive_beta = 0;     // contrastive decoding: how far away from the amateur model; 0: off
+  float contrastive_alpha = 0.1f; // only among tokens this fraction as likely as the likeliest
+
   speculation speculate = speculation::automatic;
 
   /// Throws failure(bad_request, sentence, field) if a field is out of range or names an id outside the vocabulary.
@@ -92,6 +95,9 @@ struct sampling_params {
 
   /// The part of it that concerns samplers which exclude each other.
   void check_samplers() const;
+
+  /// The part of it that concerns contrasts.
+  void check_contrast() const;
 
   /// Whether the most likely token is taken rather than sampled.
   bool greedy() const { return temperature < 1e-5f; }
@@ -113,6 +119,9 @@ struct sampling_params {
 
   /// Whether it runs as two sequences that share their answer: a guided_pair.
   bool paired() const { return guidance_scale != 1; }
+
+  /// Whether its logits are contrasted with an amateur model's.
+  bool contrasted() const { return contrastive_beta > 0; }
 
   /// Whether the choices come best first, with their scores, once all are final.
   bool ranked() const { return num_beams > 0 || best_of > n; }

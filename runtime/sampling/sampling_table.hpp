@@ -110,6 +110,10 @@ inline constexpr std::tuple table{
                         "A beam's log-probability is divided by its length to this power; above 0 favours long ones"},
   sampling_field<float>{"guidance_scale", &sampling_params::guidance_scale, 0, 100, by_client,
                         "Classifier-free guidance: how far away from the negative prompt; 1: off"},
+  sampling_field<float>{"contrastive_beta", &sampling_params::contrastive_beta, 0, 100, by_client,
+                        "Contrastive decoding: how far away from what --amateur would say; 0: off"},
+  sampling_field<float>{"contrastive_alpha", &sampling_params::contrastive_alpha, 0, 1, by_client,
+                        "Of --contrastive-beta: only what is at least this fraction as likely as the likeliest"},
   sampling_field<int>{"logprobs", &sampling_params::logprobs, -1, most_logprobs, {}},
   sampling_field<int>{"prompt_logprobs", &sampling_params::prompt_logprobs, -1, most_logprobs, {}},
 };

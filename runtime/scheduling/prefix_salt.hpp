@@ -8,6 +8,9 @@ namespace troupe {
 /// 0: on nothing else.
 using prefix_salt = std::uint64_t;
 
+/// The number of contrasting_runner: whether an amateur has K and V, too. Beyond those of steering and adapters.
+inline constexpr std::uint64_t contrast_salt = std::uint64_t{1} << 62;
+
 /// `salt`, and something else that has a number; its 0 changes nothing. Feed each kind of thing in a fixed order.
 /// Distinct from the ids of cached blocks, which count from 1.
 constexpr prefix_salt salted(prefix_salt salt, std::uint64_t number) {

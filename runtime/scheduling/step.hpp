@@ -160,6 +160,7 @@ struct step_plan {
   std::vector<std::int32_t> hidden_rows; // rows of `tokens` whose hidden states are wanted
   std::vector<steered_rows> steered;
   std::vector<adapted_rows> adapted;
+  std::vector<std::int32_t> contrasted; // places in `sequences` of those whose rows the amateur computes, too
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

@@ -308,6 +308,8 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   rows.rows = answer.rows;
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
+  if (s.params->contrasted())
+    plan.contrasted.push_back(static_cast<std::int32_t>(plan.sequences.size()));
   plan.sequences.push_back(rows);
   if (s.steering)
     plan.steered.push_back({s.steering, rows.first_row, rows.rows});

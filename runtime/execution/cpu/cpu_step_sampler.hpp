@@ -26,15 +26,12 @@ public:
   step_result collect() override;
   void check() const override {}
 
-  /// `logits`: f32 [plan.logit_rows.size(), vocab]; `hidden`: f32 [plan.hidden_rows.size(), hidden]. A sequence is forgotten when it ends, here or by the plan; samples
-  /// planned before its end was known yield nothing.
-  step_result sample(const step_plan& plan, std::span<const float> logits, std::span<const float> hidden = {});
+  /// `logits`: f32 [plan.logit_rows.size(), vocab]; `hidden`: f32 [plan.hidden_rows.size(), hidden]. A sequence is
+  /// forgotten when it ends, here or by the plan; samples planned before its end was known yield nothing.
+  step_result sample(const step_plan& plan, std::span<const float> logits, std::span<const float> hidden = {},
+                     const contrast_rows* contrast = nullptr);
 
 private:
-  template <class Row>
-  void report_choices(const sample_demand& demand, const sequence_sampler& sequence, const Row& row,
-                      step_result& result);
-
   std::shared_ptr<guiding> how_;
   std::map<sequence_id, sequence_sampler> sequences_; // those without guides
   guided_sampler guided_;

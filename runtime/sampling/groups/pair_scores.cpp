@@ -33,17 +33,4 @@ void guidance_scores(std::span<const float> prompted, std::span<const float> unp
   }
 }
 
-void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
-                     std::span<float> scores) {
-  float most = never;
-  for (const auto x : expert)
-    most = std::max(most, x);
-  const double least = static_cast<double>(most) + std::log(static_cast<double>(alpha));
-  for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double e = expert[i], a = amateur[i];
-    const bool plausible = e >= least && std::isfinite(e);
-    scores[i] = !plausible ? never : static_cast<float>(std::isfinite(a) ? (1.0 + beta) * e - beta * a : e);
-  }
-}
-
 } // namespace troupe

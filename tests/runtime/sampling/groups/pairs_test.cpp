@@ -31,13 +31,6 @@ std::vector<float> guided_scores(const std::vector<float>& prompted, const std::
   return scores;
 }
 
-std::vector<float> contrasted(const std::vector<float>& expert, const std::vector<float>& amateur, float alpha,
-                              float beta) {
-  std::vector<float> scores(expert.size());
-  contrast_scores(expert, amateur, alpha, beta, scores);
-  return scores;
-}
-
 guided_pair pair_of(sampling_params params) {
   const std::vector<token_id> prompt{1, 2};
   return guided_pair(std::make_shared<const sampling_params>(std::move(params)), {3}, prompt, {}, 0);
@@ -91,17 +84,6 @@ TEST_CASE("what cannot follow the prompt cannot follow with guidance; what canno
   CHECK(found[3] == minus_infinity);
   const auto none = guided_scores({minus_infinity, minus_infinity}, {0, 0}, 3);
   CHECK(none == std::vector{minus_infinity, minus_infinity});
-}
-
-TEST_CASE("contrasted scores by hand: among the plausible, the expert's less the amateur's") {
-  const auto found = contrasted({4, 3, 2, minus_infinity}, {1, -1, -9, 0}, 0.3f, 0.5f); // log(0.3) = -1.2
-  CHECK(found[0] == doctest::Approx(1.5 * 4 - 0.5 * 1));
-  CHECK(found[1] == doctest::Approx(1.5 * 3 + 0.5 * 1));
-  CHECK(found[2] == minus_infinity);
-  CHECK(found[3] == minus_infinity);
-  CHECK(contrasted({4, 3}, {1, -1}, 1, 2) == std::vector{10.f, minus_infinity}); // alpha 1: the likeliest alone
-  CHECK(contrasted({4, 3}, {1, -1}, 0, 1) == std::vector{7.f, 7.f});             // alpha 0: all
-  CHECK(contrasted({4, 3}, {1, minus_infinity}, 0, 1) == std::vector{7.f, 3.f});
 }
 
 TEST_CASE("a guided pair takes the token of the combined scores for both, tells it, and ends as a sequence does") {

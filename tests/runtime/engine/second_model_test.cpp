@@ -1,4 +1,4 @@
-#include "runtime/engine/draft_loader.hpp"
+#include "runtime/engine/second_model.hpp"
 
 #include "tests/test_data.hpp"
 
