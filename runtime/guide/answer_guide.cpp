@@ -24,7 +24,7 @@ std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_pt
   try {
     return compile_guide(source, std::move(vocabulary), limits);
   } catch (const failure& f) {
-    throw failure(f.what_failed().code, "`" + field + "`: " + f.what(), field);
+    blame(f, field);
   }
 }
 

@@ -34,6 +34,14 @@ guide_cache::guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<to
   : tokens_(std::move(tokens)), ends_(std::move(ends)), markers_(std::move(markers)), limits_(l) {}
 
 std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops) {
+  return get(source, stops, false);
+}
+
+std::shared_ptr<const answer_guide> guide_cache::get_soon(const guide_source& source, bool stops) {
+  return get(source, stops, true);
+}
+
+std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops, bool soon) {
   const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (!tokens_)
     throw failure(errc::bad_request, "`" + field + "` needs a tokenizer, and this model has none", field);
@@ -42,24 +50,40 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
                   "`" + field + "` needs a token that ends the answer: this model names none, so give `stop_token_ids`",
                   field);
   auto key = key_of(source);
-  const std::scoped_lock hold(lock_);
-  if (const auto known = std::ranges::find(entries_, key, &entry::key); known != entries_.end()) {
-    entries_.splice(entries_.begin(), entries_, known);
-    return entries_.front().guide;
+  {
+    const std::scoped_lock hold(lock_);
+    if (const auto known = std::ranges::find(entries_, key, &entry::key); known != entries_.end()) {
+      entries_.splice(entries_.begin(), entries_, known);
+      return entries_.front().guide;
+    }
+    if (!vocabulary_)
+      vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
+    make_room(field);
   }
-  if (!vocabulary_)
-    vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
-  make_room(field);
-  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, limits_.guide);
-  try { // the first mask, which every answer needs
+  if (soon) // what passes these limits takes as little with the others
+    try {
+      compile(source, field, limits_.little);
+    } catch (const too_complex&) {
+      return nullptr;
+    }
+  const auto made = compile(source, field, limits_.guide);
+  const std::scoped_lock hold(lock_);
+  all_.push_back(made);
+  entries_.push_front({std::move(key), made});
+  return made;
+}
+
+// With the first mask, which every answer needs.
+std::shared_ptr<const answer_guide> guide_cache::compile(const guide_source& source, const std::string& field,
+                                                         const guide_limits& within) const {
+  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, within);
+  try {
     answer_state first(made);
     std::vector<std::uint64_t> mask(vocabulary_->words());
     first.mask(mask);
   } catch (const failure& f) {
-    throw failure(f.what_failed().code, "`" + field + "`: " + f.what(), field);
+    blame(f, field);
   }
-  all_.push_back(made);
-  entries_.push_front({std::move(key), made});
   return made;
 }
 

@@ -1,6 +1,6 @@
 // Compiles the guides of one model's requests, and keeps those last used: agents ask for the same schema again and
-// again. Owns the vocabulary as guides need it, which is made for the first request. Any thread; compiles one at a time,
-// so that what hostile requests can cost is bounded. Slow: not for a thread that others wait for.
+// again. Owns the vocabulary as guides need it, which is made for the first request. Any thread; each that compiles may
+// take what `limits` allow, so few should. Slow: not for a thread that others wait for.
 #pragma once
 
 #include "runtime/guide/answer_guide.hpp"
@@ -18,9 +18,15 @@ class guide_cache {
 public:
   struct limits {
     guide_limits guide = {.memory = 64u << 20};
-    std::size_t kept = 64;               // guides that no request uses
-    std::size_t kept_bytes = 256u << 20; // of those
-    std::size_t all_bytes = 1u << 30;    // of all guides, beyond which further ones are refused
+    guide_limits little = {.expressions = 20'000,
+                           .rules = 5'000,
+                           .states = 5'000,
+                           .items = 200'000,
+                           .memory = 8u << 20,
+                           .alternatives = 500}; // some ten milliseconds
+    std::size_t kept = 64;                       // guides that no request uses
+    std::size_t kept_bytes = 256u << 20;         // of those
+    std::size_t all_bytes = 1u << 30;            // of all guides, beyond which further ones are refused
   };
 
   /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be null:
@@ -34,11 +40,17 @@ public:
   /// the guides in use take too much memory.
   std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops);
 
+  /// The same, or null if compiling it would take long. A guide is what `get` makes of it.
+  std::shared_ptr<const answer_guide> get_soon(const guide_source& source, bool stops);
+
 private:
   struct entry {
     std::string key;
     std::shared_ptr<const answer_guide> guide;
   };
+  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, bool soon);
+  std::shared_ptr<const answer_guide> compile(const guide_source& source, const std::string& field,
+                                              const guide_limits& within) const;
   void make_room(const std::string& field);
 
   const std::shared_ptr<const tokenizer> tokens_;

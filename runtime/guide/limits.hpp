@@ -21,8 +21,21 @@ struct guide_limits {
   std::size_t alternatives = 2'000;    // of one JSON value, after anyOf, oneOf and allOf are resolved
 };
 
+/// Larger limits might have let it through.
+class too_complex : public failure {
+  using failure::failure;
+};
+
 [[noreturn]] inline void too_large(const std::string& what, std::size_t limit) {
-  throw failure(errc::bad_request, "the guide is too complex: more than " + std::to_string(limit) + " " + what);
+  throw too_complex(errc::bad_request, "the guide is too complex: more than " + std::to_string(limit) + " " + what);
+}
+
+/// The same failure, of a request's field.
+[[noreturn]] inline void blame(const failure& f, const std::string& field) {
+  const auto message = "`" + field + "`: " + f.what();
+  if (dynamic_cast<const too_complex*>(&f))
+    throw too_complex(f.what_failed().code, message, field);
+  throw failure(f.what_failed().code, message, field);
 }
 
 } // namespace troupe::guides

@@ -254,3 +254,27 @@ TEST_CASE("a hostile guide costs its own request, and its neighbours next to not
     CHECK((result.done || result.failed->code == errc::bad_request));
   }
 }
+
+TEST_CASE("a guide that compiles quickly does not wait for those that take long") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  const auto hard = [](int which) {
+    std::string patterns = "{\"type\":\"string\"}";
+    for (int i = 1; i < 10; ++i)
+      patterns += R"(,{"pattern":"a.{)" + std::to_string(i) + R"(}b"})";
+    return guide_of(guide_source::kind::json_schema,
+                    R"({"allOf":[)" + patterns + R"(],"title":")" + std::to_string(which) + "\"}");
+  };
+  std::vector<listener> patient(2);
+  for (std::size_t i = 0; i < patient.size(); ++i)
+    e.submit(guided_request(hard(static_cast<int>(i)), 2), patient[i].sink());
+  listener quick;
+  e.submit(guided_request(guide_of(guide_source::kind::regex, "[a-z]{4}"), 2), quick.sink());
+  REQUIRE(quick.wait());
+  CHECK(quick.result().done);
+  CHECK(patient.back().result().text.empty()); // still waits for its guide
+  for (auto& p : patient) {
+    REQUIRE(p.wait());
+    CHECK(p.result().done);
+  }
+}

@@ -184,3 +184,21 @@ TEST_CASE("a cache compiles a guide once, keeps few, and says which field is at 
   other.text = "b";
   CHECK(refusal_of(small, other).code == errc::overloaded);
 }
+
+TEST_CASE("who has no time gets what compiles quickly, and nothing where it takes long") {
+  guide_cache cache(golden_tokens(), {end_of_text});
+  std::string patterns;
+  for (int i = 1; i < 10; ++i)
+    patterns += std::string(i > 1 ? "," : "") + R"({"type":"string","pattern":"a.{)" + std::to_string(i) + R"(}b"})";
+  const guide_source hard{.what = guide_source::kind::json_schema, .text = R"({"allOf":[)" + patterns + "]}"};
+  CHECK(cache.get_soon(hard, false) == nullptr);
+  guide_source digits{.what = guide_source::kind::regex, .text = "[0-9]+", .field = "structured_outputs.regex"};
+  const auto soon = cache.get_soon(digits, false);
+  REQUIRE(soon);
+  CHECK(cache.get(digits, false) == soon);
+  const auto patient = cache.get(hard, false);
+  REQUIRE(patient);
+  CHECK(cache.get_soon(hard, false) == patient); // no longer takes long
+  digits.text = "(";
+  CHECK_THROWS_WITH(cache.get_soon(digits, false), doctest::Contains("`structured_outputs.regex`: "));
+}
