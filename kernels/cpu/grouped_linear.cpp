@@ -82,8 +82,6 @@ void cpu_grouped_linear::sum(const tensor& to, const tensor& in, std::span<const
              "grouped_sum: the weights must be packed by pack() for the columns of to, and each row needs a factor");
       auto& op = products_[g].plan.op;
       op.add = true;
-      op.out = to.data;
-      op.out_stride = to.stride;
       op.out_rows = groups[g].rows.data();
       op.factors = groups[g].factors.data();
       for (std::size_t row = 0; row < op.rows; ++row)
@@ -92,20 +90,48 @@ void cpu_grouped_linear::sum(const tensor& to, const tensor& in, std::span<const
     arrange(in);
 
     const auto& shape = products_.front().plan;
-    const auto panels = fair_panels(shape.panels, outputs_per_linear_task / shape.panel_columns);
+    const std::size_t panel_bytes = packed(groups.front()).bytes / shape.panels;
+    // Rows of several groups are summed side by side: in `to` they are far apart, so that caches would lose them between
+    // two groups.
+    const bool apart = rows_.size() > to.rows;
+    const std::size_t row_bytes = to.rows * shape.panel_columns * sizeof(float);
+    const auto most = outputs_per_linear_task / shape.panel_columns;
+    const auto panels = fair_panels(shape.panels,
+                                    apart ? std::clamp(cache_ / 4 / row_bytes, std::size_t(1), most) : most);
     std::size_t sums = 0;
     for (const auto& p : products_)
       sums = std::max(sums, p.plan.sums(panels));
     for (auto& memory : scratch_)
-      memory.reserve(sums);
+      memory.reserve(sums + (apart ? panels * row_bytes / sizeof(float) : 0));
     pool_.parallel_for(ceil_div(shape.panels, panels), [&](std::size_t i, int thread) {
       const std::size_t column = i * panels * shape.panel_columns;
       const std::size_t columns = std::min(panels * shape.panel_columns, to.cols - column);
-      for (std::size_t r = 0; how == store::set && r < to.rows; ++r)
-        std::fill_n(row_of<float>(to, r) + column, columns, 0.0f);
-      for (const auto& p : products_)
-        for (std::size_t row_task = 0; row_task < p.plan.row_tasks; ++row_task)
-          kernels_.linear(p.plan.op, p.plan.task(i * panels, panels, row_task), scratch_[thread].reserve(0));
+      auto* own = scratch_[thread].reserve(0);
+      auto out = tensor{row_of<float>(to, 0) + column, dtype::f32, to.rows, columns, to.stride};
+      if (apart) {
+        out.data = own + sums;
+        out.stride = columns;
+      }
+      for (std::size_t r = 0; r < to.rows; ++r)
+        if (how == store::set)
+          std::fill_n(row_of<float>(out, r), columns, 0.0f);
+        else if (apart)
+          std::copy_n(row_of<float>(to, r) + column, columns, row_of<float>(out, r));
+      for (const auto& p : products_) {
+        auto op = p.plan.op;
+        op.weights = static_cast<const char*>(op.weights) + i * panels * panel_bytes;
+        op.bias = op.bias != nullptr ? op.bias + column : nullptr;
+        op.outputs = columns;
+        op.out = out.data;
+        op.out_stride = out.stride;
+        for (std::size_t row_task = 0; row_task < p.plan.row_tasks; ++row_task) {
+          auto task = p.plan.task(i * panels, panels, row_task);
+          task.first_panel = 0;
+          kernels_.linear(op, task, own);
+        }
+      }
+      for (std::size_t r = 0; apart && r < to.rows; ++r)
+        std::copy_n(row_of<float>(out, r), columns, row_of<float>(to, r) + column);
     });
     groups = groups.subspan(count);
   }

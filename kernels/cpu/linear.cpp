@@ -140,7 +140,8 @@ std::size_t linear_scratch_bytes(const target& kernels, std::size_t cache, int t
       }
       // All rows once, and for each expert that a row chooses. Groups that do not fill their tiles at most double that.
       raise(grouped_words, (1 + 2 * m.chosen) * plan.activation_words());
-      raise(grouped_sums, plan.sums(outputs_per_linear_task / plan.panel_columns));
+      // The sums of one group, and of all rows, to which they are added.
+      raise(grouped_sums, 2 * plan.sums(outputs_per_linear_task / plan.panel_columns));
     }
   }
   return (words + grouped_words) * sizeof(std::uint32_t) +
