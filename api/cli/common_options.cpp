@@ -80,9 +80,9 @@ void add_compute_options(CLI::App& command, compute_options& options) {
     ->group(model_group);
   command
     .add_option("--sparsity", options.sparsity,
-                "On a CPU, an approximation that reads fewer weights: this share of each row's inputs of an MLP, those "
-                "of the smallest magnitude, counts as zero, as 0.5; 0: none. For weights that are not quantised")
-    ->check(number_between(0, 0.99))
+                "On a CPU, an approximation that reads fewer weights: in each row this share of the inputs of a down "
+                "projection, those of the smallest magnitude, counts as zero; as 0.9:0.3 also of the inputs of gate "
+                "and up; 0: none. For weights that are not quantised")
     ->type_name("SHARE")
     ->capture_default_str()
     ->group(model_group);

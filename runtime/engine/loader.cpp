@@ -14,7 +14,7 @@
 #include "runtime/support/available_memory.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 
 namespace troupe {
 
@@ -36,7 +36,7 @@ std::size_t elements_of(const tensor_info& tensor) {
 
 constexpr int most_guesses = 16; // of a sequence in one step
 constexpr int mask_threads = 3;  // for guides; they sleep unless there are any
-constexpr double most_sparsity = 0.99;
+constexpr float most_sparsity = 0.99f;
 
 /// Null without any.
 std::shared_ptr<const steering_library> load_steering(const engine_options& options, const model_config& config,
@@ -69,13 +69,24 @@ std::shared_ptr<adapter_library> load_adapters(const engine_options& options, co
   return adapters;
 }
 
-/// For the log.
-std::string sparsity_line(double share) {
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "sparsity %g: results are approximate, the smallest %g %% of each row's inputs of an MLP count as zero",
-                share, 100 * share);
-  return text;
+/// "0.9" or "0.9:0.3".
+mlp_sparsity parse_sparsity(std::string_view text) {
+  const auto colon = text.find(':');
+  const auto share = [&](std::string_view part) {
+    float value = -1;
+    const auto [end, failed] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (failed != std::errc() || end != part.data() + part.size() || !(value >= 0 && value <= most_sparsity))
+      throw failure(errc::bad_request,
+                    "`sparsity` must be a share from 0 to 0.99 of the inputs of down projections, or two, as 0.9:0.3, "
+                    "the second of those of gate and up, not `" +
+                      std::string(text) + "`",
+                    "sparsity");
+    return value;
+  };
+  mlp_sparsity result{share(text.substr(0, colon))};
+  if (colon != text.npos)
+    result.up = share(text.substr(colon + 1));
+  return result;
 }
 
 /// fp8 needs a GPU.
@@ -106,10 +117,8 @@ precision precision_of(const compute_options& names, const checkpoint& tensors, 
     : names.dtype == "f32"                   ? kernels::dtype::f32
     : names.dtype == "bf16"                  ? kernels::dtype::bf16
                                              : throw refuse("dtype", "auto, f32 or bf16", names.dtype);
-  if (!(names.sparsity >= 0 && names.sparsity <= most_sparsity))
-    throw failure(errc::bad_request, "`sparsity` must be a share from 0 to 0.99", "sparsity");
   precision result{compute, weights};
-  result.sparsity = static_cast<float>(names.sparsity);
+  result.sparsity = parse_sparsity(names.sparsity);
   if (names.kv_dtype == "auto")
     return result;
   for (const auto kv : {kv_type::f32, kv_type::bf16, kv_type::int8, kv_type::fp8})
@@ -149,8 +158,8 @@ std::shared_ptr<const model_weights> load_weights(const model_source& source, co
     log(std::move(line));
   if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
     log(std::move(line));
-  if (precision.sparsity > 0)
-    log(sparsity_line(precision.sparsity));
+  if (precision.sparsity)
+    log("sparsity " + options.sparsity + ": results are approximate, the smallest inputs of MLPs count as zero");
   if (options.packed_cache.empty())
     return load_weights(*source.tensors, source.config, backend, precision, progress);
   if (source.files.empty())

@@ -52,7 +52,7 @@ int draft_rows(const engine_options& options) { return std::max(128, options.max
 void second_model::prepare(const engine_options& options, const device& device, const kernels::backend& backend,
                            int rows, int context) {
   loaded_.precision = precision_of(options.compute, *source_.tensors, device.capabilities());
-  loaded_.precision.sparsity = 0; // guesses and contrasts are made as well as the model can
+  loaded_.precision.sparsity = {}; // guesses and contrasts are made as well as the model can
   loaded_.vocab = source_.config.vocab;
   loaded_.sizes = {rows, options.max_sequences, std::min(context, source_.config.max_context)};
   need_ = estimate_memory(*source_.tensors, source_.config, loaded_.precision, device, backend, loaded_.sizes);

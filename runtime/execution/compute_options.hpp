@@ -27,7 +27,7 @@ struct compute_options {
   std::string kv_dtype = "auto";             // K and V: auto | f32 | bf16 | int8 | fp8
   std::string device = "auto";               // auto | cpu | cpu:INSTRUCTION_SET | cuda:N
   int threads = 0;                           // CPU; 0: one per core
-  double sparsity = 0;                       // CPU: share of the MLPs' inputs that counts as zero; 0: exact
+  std::string sparsity = "0";                // CPU: DOWN or DOWN:UP, shares of the MLPs' inputs that count as zero
   std::string packed_cache = {};             // CPU: a folder that keeps packed weights; empty: none
   bool deterministic = false;                // GPU: schedule-invariant, at some cost; a CPU always is
   bool graphs = true;                        // GPU: replay the launches of decode steps

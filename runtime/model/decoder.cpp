@@ -319,19 +319,19 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   }
   const auto ffn = view(ffn_, weights_->compute, normed.rows, as_size(config.ffn));
   const auto& first = *layer.mlp.gate_up;
-  drop_smallest(normed, first);
+  drop_smallest(normed, weights_->sparsity.up, first);
   const auto* bias = floats(layer.mlp.gate_up_bias);
   if (adapters_)
     adapters_->activate(i, ffn, normed, first, config.act, config.gated, bias);
   else
     backend_.linear_activated(ffn, normed, first, config.act, config.gated, bias);
-  drop_smallest(ffn, *layer.mlp.down);
+  drop_smallest(ffn, weights_->sparsity.down, *layer.mlp.down);
   add_branch(i, adapter_site::down, residual, ffn, *layer.mlp.down, layer.mlp.down_bias, layer.mlp_norm);
 }
 
-void decoder::drop_smallest(const tensor& in, const kernels::matrix& w) {
-  if (weights_->sparsity > 0)
-    dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, weights_->sparsity, w);
+void decoder::drop_smallest(const tensor& in, float share, const kernels::matrix& w) {
+  if (share > 0)
+    dynamic_cast<kernels::activation_sparsity&>(backend_).drop_smallest(in, share, w);
 }
 
 void decoder::mix(const tensor& to, const tensor& normed, const mixture_weights& mixture) {

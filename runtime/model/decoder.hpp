@@ -88,8 +88,8 @@ private:
   /// residual += the MLP of layer `i` of what it reads.
   void add_mlp(int i, const kernels::tensor& residual, const kernels::tensor& normed);
 
-  /// Makes zeros of inputs of an MLP's product, if the model is to be approximated so.
-  void drop_smallest(const kernels::tensor& in, const kernels::matrix& w);
+  /// Makes zeros of a share of the inputs of an MLP's product, if the model is to be approximated so.
+  void drop_smallest(const kernels::tensor& in, float share, const kernels::matrix& w);
 
   /// to = the sum of the experts' results, each row's in the order of the experts.
   void mix(const kernels::tensor& to, const kernels::tensor& normed, const mixture_weights& mixture);

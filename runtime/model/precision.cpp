@@ -26,7 +26,7 @@ dtype natural_compute(const checkpoint& tensors, quantization weights, bool f16_
 void check_sparsity(const checkpoint& tensors, const model_config& config, const kernels::backend& backend,
                     const precision& precision) {
   const auto refuse = [](const std::string& why) { throw failure(errc::unsupported, "`sparsity` " + why, "sparsity"); };
-  if (precision.sparsity == 0)
+  if (!precision.sparsity)
     return;
   if (dynamic_cast<const kernels::activation_sparsity*>(&backend) == nullptr)
     refuse("needs the CPU (--device cpu): " + backend.description() + " skips no weights");

@@ -10,11 +10,20 @@
 
 namespace troupe {
 
+/// An approximation: shares of the inputs of an MLP's products, those of the smallest magnitude, that count as zero.
+struct mlp_sparsity {
+  float down = 0; // of the inputs of the down projection
+  float up = 0;   // of the inputs of gate and up
+
+  explicit operator bool() const { return down > 0 || up > 0; }
+  bool operator==(const mlp_sparsity&) const = default;
+};
+
 struct precision {
   kernels::dtype compute = kernels::dtype::f32;                // activations, and weights stored as floats
   kernels::quantization weights = kernels::quantization::none; // weights stored as floats; blocks stay as they are
   kernels::kv_type kv = kernels::kv_type::f32;                 // the KV cache
-  float sparsity = 0; // share of the MLPs' inputs, those of the smallest magnitude, that counts as zero
+  mlp_sparsity sparsity;                                       // none: exact
 
   /// K and V in f32 for f32, else in bf16.
   precision(kernels::dtype compute, kernels::quantization weights = kernels::quantization::none)

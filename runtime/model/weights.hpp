@@ -61,7 +61,7 @@ struct layer_weights {
 struct model_weights {
   model_config config;
   kernels::dtype compute = kernels::dtype::f32;
-  float sparsity = 0;                               // see precision
+  mlp_sparsity sparsity;
   std::unique_ptr<const kernels::matrix> embedding; // [vocab, hidden]
   tensor_data embedding_memory;                     // `embedding` may refer to it
   std::unique_ptr<const kernels::matrix> positions; // [position_rows, hidden], or null

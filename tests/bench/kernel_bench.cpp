@@ -1,6 +1,7 @@
 // Measures the CPU kernels against the machine's peaks from the same run: dot rates in registers and memory reads.
 // Prints one line per case with the best and the median of several repetitions. With one thread the clock is that
 // thread's CPU time, which other processes disturb little.
+#include "kernels/activation_sparsity.hpp"
 #include "kernels/cpu/cpu_backend.hpp"
 #include "kernels/cpu/machine.hpp"
 #include "kernels/cpu/thread_pool.hpp"
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -96,7 +98,8 @@ void linear(backend& device, const machine_peaks& peak, weight_format stored, dt
 }
 
 /// The down projection behind ReLU: what skipping the weights of zeros gains, by their share and the rows of a step.
-void sparse(backend& device, const machine_peaks& peak, weight_format stored, dtype compute) {
+/// `in_word`: inputs that are skipped together.
+void sparse(backend& device, const machine_peaks& peak, weight_format stored, dtype compute, int in_word) {
   const std::size_t inputs = 8192, outputs = 2048, most = 8, patterns = 7;
   const auto data = random_weights(stored, outputs, inputs);
   std::vector<std::unique_ptr<matrix>> copies; // more than caches hold
@@ -128,7 +131,7 @@ void sparse(backend& device, const machine_peaks& peak, weight_format stored, dt
       });
       if (zeros == 0)
         dense[rows] = t.best;
-      const double needed = 1 - std::pow(zeros, double(rows)); // share of the weights
+      const double needed = 1 - std::pow(zeros, double(in_word) * double(rows)); // share of the weights
       std::printf("  %zu: %.0f us, %.2f x (ideal %.2f), %.1f GB/s of what is needed (%.0f%% of read)", rows,
                   t.best * 1e6, dense[rows] / t.best, 1 / needed, needed * bytes / t.best / 1e9,
                   100 * needed * bytes / t.best / peak.read);
@@ -136,6 +139,19 @@ void sparse(backend& device, const machine_peaks& peak, weight_format stored, dt
     }
     std::printf("\n");
   }
+  in.view.rows = 1;
+  const auto values = random_floats(inputs);
+  auto& sparsity = dynamic_cast<activation_sparsity&>(device);
+  const auto t = measure([&] {
+    for (std::size_t i = 0; i < inputs; ++i) // copied each time: zeros are cheaper
+      if (compute == dtype::f32)
+        static_cast<float*>(in.view.data)[i] = values[i];
+      else
+        static_cast<std::uint16_t*>(in.view.data)[i] = static_cast<std::uint16_t>(
+          std::bit_cast<std::uint32_t>(values[i]) >> 16);
+    sparsity.drop_smallest(in.view, 0.7f, *copies[0]);
+  });
+  std::printf("  making zeros of 70 %% of a row: %.1f us, copying included\n", t.best * 1e6);
 }
 
 /// Each task waits for all others, so every thread must take one.
@@ -156,8 +172,8 @@ void barrier(thread_pool& pool) {
 
 } // namespace
 
-/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, sparse, int4, the name
-/// of a weight format, or f32 for all products in f32.
+/// Arguments: threads (default: all cores), target (default: the best), cases (default: all): attention, sparse, int4,
+/// the name of a weight format, or f32 for all products in f32.
 int main(int argc, char** argv) {
   cpu_options options;
   options.threads = argc > 1 ? std::atoi(argv[1]) : 0;
@@ -187,7 +203,7 @@ int main(int argc, char** argv) {
   if (wanted("sparse"))
     for (const auto& [stored, compute] :
          {std::pair{weight_format::bf16, dtype::bf16}, {weight_format::f32, dtype::f32}})
-      sparse(*device, peak, stored, compute);
+      sparse(*device, peak, stored, compute, compute == dtype::bf16 && options.target >= isa::avx512_bf16 ? 2 : 1);
   if (wanted("int4"))
     linear(*device, peak, weight_format::f32, dtype::bf16, quantization::int4);
   if (wanted("bf16"))

@@ -45,20 +45,26 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("troupe", type=Path)
     arguments.add_argument("more", nargs="*", metavar="MODEL=TEXT")
+    arguments.add_argument("--flags", action="append", metavar="FLAGS",
+                           help="a column of the storyteller's table, instead of the quantisations; several are allowed")
     options = arguments.parse_args()
-    golden = sorted(f for f in (ROOT / "tests/data/golden").iterdir() if f.is_dir())
+    golden = [] if options.flags else sorted(f for f in (ROOT / "tests/data/golden").iterdir() if f.is_dir())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         texts = {ROOT / "examples/storyteller/model": story_text(folder)} | {g: golden_text(g) for g in golden}
         texts |= {Path(m): Path(t).read_text() for m, t in (pair.split("=") for pair in options.more)}
         titles = ["f32", "bf16", "`--quantize int8`", "`--quantize int4`", *(f"GGUF {f}" for f in FILES)]
+        at_load, files = AT_LOAD, FILES
+        if options.flags:
+            titles, files = ["f32", *(f"`{flags}`" for flags in options.flags)], []
+            at_load = [["--dtype", "f32"], *(flags.split() for flags in options.flags)]
         print("| checkpoint | tokens |", " | ".join(titles), "|")
         print("|---|---|" + "---|" * len(titles))
         for model, words in texts.items():
             text = folder / "text.txt"
             text.write_text(words)
-            results = [measure(options.troupe, model, text, flags) for flags in AT_LOAD]
-            for form in FILES:
+            results = [measure(options.troupe, model, text, flags) for flags in at_load]
+            for form in files:
                 file = folder / "model.gguf"
                 subprocess.run([options.troupe, "quantize", "--model", model, "--to", form, "--out", file],
                                check=True, capture_output=True)

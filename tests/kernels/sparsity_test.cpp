@@ -73,8 +73,7 @@ TEST_CASE("rows of zeros skip weights, and have the bits that they have in a cro
           const auto bias = random.normal(outputs);
           numbers in(compute, rows_with_zeros(random, inputs, 6, zeros));
           const auto skipped = check_rows(*device, *packed, in, zeros == 0.9 ? bias.data() : nullptr, 8);
-          if (zeros > 0.5 || !in_pairs(target, compute, stored)) // else three pairs in four are needed
-            CHECK(skipped > 0);
+          CHECK((skipped > 0) == (zeros > 0.5)); // with half of the inputs, whole matrices are read as fast
         }
   }
 }

@@ -52,7 +52,7 @@ void print_json(const model_bench& bench, const bench_options& options, const mo
             << ",\"decode_ms_per_step\":" << json_number(r.decode_ms_per_step)
             << ",\"load_s\":" << json_number(bench.load_seconds()) << ",\"peak_rss_bytes\":" << r.peak_rss_bytes
             << ",\"weight_bytes\":" << work.bytes << ",\"multiply_adds_per_token\":" << work.multiply_adds
-            << ",\"sparsity\":" << json_number(bench.sparsity())
+            << ",\"sparsity\":" << json_text(options.sparsity)
             << ",\"decode_bytes_per_step\":" << json_number(r.decode_bytes_per_step)
             << ",\"decode_skipped_bytes_per_step\":" << json_number(r.decode_skipped_bytes_per_step)
             << ",\"prefill_operations\":" << json_number(r.prefill_operations);
@@ -75,9 +75,9 @@ void print_heading(const model_bench& bench, const bench_options& options) {
               "prompt %d tokens, generate %d, steps of up to %d rows; medians of %d\n",
               bench.name().c_str(), bench.weights().c_str(), bench.dtype().c_str(), bench.device().c_str(),
               bench.load_seconds(), options.prompt, options.generate, options.step_tokens, options.repeat);
-  if (bench.sparsity() > 0)
-    std::printf("sparsity %g: the smallest inputs of MLPs count as zero, which is an approximation\n",
-                bench.sparsity());
+  if (bench.sparsity())
+    std::printf("sparsity %s: the smallest inputs of MLPs count as zero, which is an approximation\n",
+                options.sparsity.c_str());
   if (const auto& c = bench.peaks(); options.peaks)
     std::printf("%s %.1f GB/s, %s\n", c.bandwidth_of.c_str(), c.bandwidth / 1e9,
                 c.operations > 0

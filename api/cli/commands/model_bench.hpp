@@ -64,7 +64,7 @@ public:
   std::string kv_dtype() const { return kernels::to_string(precision_.kv); }
   int threads() const { return threads_; }
   double load_seconds() const { return load_seconds_; }
-  double sparsity() const { return precision_.sparsity; }
+  mlp_sparsity sparsity() const { return precision_.sparsity; }
 
   weight_work work_per_token() const { return troupe::work_per_token(*weights_in_memory_); }
 

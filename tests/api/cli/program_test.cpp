@@ -228,7 +228,7 @@ TEST_CASE("quantize writes a file that run answers from, and bench perplexity me
   CHECK(exact > 1);
   CHECK(coarse != exact);
   CHECK(std::abs(coarse / exact - 1) < 0.1);
-  const auto sparse = perplexity({"--model", golden("llama-gqa"), "--sparsity", "0.5"});
+  const auto sparse = perplexity({"--model", golden("llama-gqa"), "--sparsity", "0.5:0.3"});
   CHECK(sparse != exact);
   CHECK(std::abs(sparse / exact - 1) < 0.5);
   const auto refused = run_troupe({"bench", "perplexity", "--model", golden("llama-gqa"), "--text", "/nowhere"});
@@ -273,21 +273,18 @@ TEST_CASE("bench model counts the weights that zeros save, and says how they cam
     return result;
   };
   struct counts {
-    double read, skipped, sparsity;
+    double read, skipped;
   };
   const auto counted = [&](const strings& more) {
     const auto object = json::document::parse(only_line(bench(more + strings{"--json"}).out), "bench");
     const auto number = [&](const char* key) { return object.root()[key].get_double().value(); };
-    return counts{number("decode_bytes_per_step"), number("decode_skipped_bytes_per_step"), number("sparsity")};
+    return counts{number("decode_bytes_per_step"), number("decode_skipped_bytes_per_step")};
   };
   const strings dense{"--model", golden("llama-gqa")}, sparse = dense + strings{"--sparsity", "0.9"};
   const auto all = counted(dense), few = counted(sparse);
   CHECK(all.skipped == 0);
-  CHECK(all.sparsity == 0);
   CHECK(few.skipped > 0);
-  CHECK(few.sparsity == doctest::Approx(0.9));
   CHECK(few.read + few.skipped == doctest::Approx(all.read));
-  CHECK(counted({"--model", test_data() + "/families/opt"}).skipped > 0); // exact, behind ReLU
 
   const auto table = bench(sparse);
   CHECK(table.out.find("sparsity 0.9: ") != std::string::npos);

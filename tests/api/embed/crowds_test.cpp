@@ -251,7 +251,7 @@ TEST_CASE("crowds of a model whose MLPs' small inputs count as zero give every r
   for (const char* dtype : {"f32", "bf16"}) {
     CAPTURE(dtype);
     auto options = without_guesses(golden("llama-gqa"), {dtype, "none", "auto"}, devices().back());
-    options.compute.sparsity = 0.8;
+    options.compute.sparsity = "0.9:0.5";
     const auto taken = check_crowds(options, options, 2);
     CHECK(taken.preemptions > 0);
     CHECK(taken.accepted > 0);

@@ -41,6 +41,9 @@ TEST_CASE("options that make no sense are refused by name, before anything is re
   CHECK(blamed([](auto& o) { o.max_sequences = 65537; }) == "max_sequences");
   CHECK(blamed([](auto& o) { o.max_queue = 0; }) == "max_queue");
   CHECK(blamed([](auto& o) { o.compute.threads = -1; }) == "threads");
-  CHECK(blamed([](auto& o) { o.compute.sparsity = -0.1; }) == "sparsity");
-  CHECK(blamed([](auto& o) { o.compute.sparsity = 1; }) == "sparsity");
+  for (const char* wrong :
+       {"", "-0.1", "1", "0.995", "nan", "x", "0.5x", "0.5:", ":0.5", "0.5:2", "0.5:0.5:0.5", "0.5,0.5"}) {
+    CAPTURE(wrong);
+    CHECK(blamed([&](auto& o) { o.compute.sparsity = wrong; }) == "sparsity");
+  }
 }

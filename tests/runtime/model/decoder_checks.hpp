@@ -169,7 +169,8 @@ inline void check_schedules(const std::string& model, isa target, precision as, 
   CAPTURE(model);
   CAPTURE(std::string(to_string(target)));
   CAPTURE(size_of(as.compute));
-  CAPTURE(as.sparsity);
+  CAPTURE(as.sparsity.down);
+  CAPTURE(as.sparsity.up);
   const auto source = open(model);
   // The first goes past a partition of attention; the last begins with three blocks of the second.
   const int vocab = source.config.vocab;

@@ -79,9 +79,9 @@ TEST_CASE("Logits do not depend on chunks, neighbours, block tables, shared pref
 
 namespace {
 
-precision with_sparsity(dtype compute, float share) {
+precision with_sparsity(dtype compute, mlp_sparsity shares) {
   precision result{compute};
-  result.sparsity = share;
+  result.sparsity = shares;
   return result;
 }
 
@@ -91,11 +91,11 @@ TEST_CASE("Logits where small inputs of MLPs count as zero do not depend on the 
   std::mt19937 random(8);
   for (const isa target : targets())
     for (const dtype compute : {dtype::f32, dtype::bf16})
-      for (const float share : {0.5f, 0.9f})
-        check_schedules("golden/llama-gqa", target, with_sparsity(compute, share), random);
+      for (const mlp_sparsity shares : {mlp_sparsity{0.9f, 0}, mlp_sparsity{0.8f, 0.5f}})
+        check_schedules("golden/llama-gqa", target, with_sparsity(compute, shares), random);
   for (const std::string model :
        {"families/opt", "golden/qwen3", "tiny_families/phi"}) // phi's MLPs share their norm with attention
-    check_schedules(model, targets().back(), with_sparsity(dtype::bf16, 0.7f), random);
+    check_schedules(model, targets().back(), with_sparsity(dtype::bf16, {0.7f, 0.7f}), random);
 }
 
 TEST_CASE("The more inputs of MLPs count as zero, the further logits are from the exact ones") {
@@ -103,17 +103,19 @@ TEST_CASE("The more inputs of MLPs count as zero, the further logits are from th
   std::mt19937 random(9);
   const auto tokens = random_tokens(random, 40, source.config.vocab);
   for (const dtype compute : {dtype::f32, dtype::bf16}) {
-    const auto logits = [&](float share) {
-      return engine(source, targets().back(), 1, with_sparsity(compute, share))
+    const auto logits = [&](float down, float up) {
+      return engine(source, targets().back(), 1, with_sparsity(compute, {down, up}))
         .step({{tokens, 0, first_blocks(tokens.size())}}, true)
         .front();
     };
-    const auto exact = logits(0);
-    double before = 0;
+    const auto exact = logits(0, 0);
+    double only_down = 0, only_up = 0;
     for (const float share : {0.1f, 0.5f, 0.9f}) {
-      const double difference = largest_difference(logits(share), exact);
-      CHECK(difference > before);
-      before = difference;
+      const double down = largest_difference(logits(share, 0), exact), up = largest_difference(logits(0, share), exact);
+      CHECK(down > only_down);
+      CHECK(up > only_up);
+      only_down = down;
+      only_up = up;
     }
   }
 }
@@ -122,17 +124,17 @@ TEST_CASE("Sparsity is refused where it would skip nothing") {
   const auto told = [](const model_source& source, precision as) {
     return failure_of([&] { engine(source, targets().back(), 1, as); });
   };
-  auto quantised = with_sparsity(dtype::bf16, 0.5f);
+  auto quantised = with_sparsity(dtype::bf16, {0.5f, 0});
   quantised.weights = kernels::quantization::int8;
   CHECK(told(open("golden/llama-gqa"), quantised) ==
         "`sparsity` skips nothing in weights that are quantised to int8: their inputs are rounded in groups");
-  CHECK(told(open("families/mixtral"), with_sparsity(dtype::f32, 0.5f))
+  CHECK(told(open("families/mixtral"), with_sparsity(dtype::f32, {0, 0.5f}))
           .starts_with("`sparsity` is not for mixtures of experts, of which this model has "));
   const auto blocks = open("gguf/llama3-q8_0.gguf");
-  CHECK(told(blocks, with_sparsity(dtype::bf16, 0.5f)) ==
+  CHECK(told(blocks, with_sparsity(dtype::bf16, {0.5f, 0})) ==
         "`sparsity` skips nothing in weights in blocks, as model.layers.0.mlp.gate_proj.weight is in Q8_0: their "
         "inputs are rounded in groups");
-  CHECK_NOTHROW(engine(blocks, targets().back(), 1, with_sparsity(dtype::bf16, 0)));
+  CHECK_NOTHROW(engine(blocks, targets().back(), 1, with_sparsity(dtype::bf16, {})));
 }
 
 namespace {
