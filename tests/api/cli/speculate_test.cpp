@@ -1,4 +1,4 @@
-// Speculation on the command line: --draft, --speculate and bench speculate.
+// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -83,4 +83,27 @@ TEST_CASE("bench speculate refuses sources that there are not") {
           "troupe: --source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" +
             wrong + "`");
   }
+}
+
+TEST_CASE("run is contrasted with an amateur, which must be there and have the same vocabulary") {
+  const auto told = [](const strings& how) {
+    return run_troupe(strings{"run", "Once upon a time", "--raw", "--quiet", "--max-tokens", "20", "--temperature", "0",
+                              "--model", golden("qwen3")} +
+                      few + how);
+  };
+  const strings contrast{"--contrastive-beta", "2", "--contrastive-alpha", "0.01"};
+  const strings amateur{"--amateur", golden("qwen2")};
+  const auto plain = told({}), changed = told(amateur + contrast);
+  CHECK(changed.status == 0);
+  CHECK(changed.out != plain.out);
+  CHECK(told(amateur).out == plain.out);
+  CHECK(told(amateur + contrast + strings{"--step-tokens", "3"}).out == changed.out);
+  const auto without = told(contrast);
+  CHECK(without.status == 1);
+  CHECK(last_error_line(without.err) ==
+        "troupe: `contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur\n");
+  const auto other = told(strings{"--amateur", golden("llama-gqa")} + contrast);
+  CHECK(other.status == 1);
+  CHECK(
+    last_error_line(other.err).starts_with("troupe: the amateur model llama-gqa has another vocabulary than qwen3: "));
 }
