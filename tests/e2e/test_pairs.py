@@ -1,5 +1,6 @@
-"""Classifier-free guidance over the protocols."""
+"""Classifier-free guidance and contrastive decoding over the protocols."""
 
+import concurrent.futures
 import json
 import subprocess
 
@@ -9,6 +10,7 @@ from expected import MODEL, PROMPT
 from server import GOLDEN, ROOT, binary
 from test_completions import IDS
 
+CONTRASTS = json.loads((ROOT / "tests" / "data" / "contrasts.json").read_text())["amateurs"]["qwen3/qwen2"]
 CASES = json.loads((ROOT / "tests" / "data" / "pairs.json").read_text())["answers"]["llama-gqa"]
 GREEDY = {"temperature": 0, "max_tokens": 16}
 
@@ -58,10 +60,41 @@ def test_what_cannot_be_is_refused_by_name(server):
         ({"guidance_scale": 2, "n": 2}, "n"),
         ({"guidance_scale": 2, "num_beams": 2}, "guidance_scale"),
         ({"dola_layers": "low"}, "dola_layers"),
+        ({"contrastive_beta": 1}, "contrastive_beta"),
+        ({"contrastive_beta": -1}, "contrastive_beta"),
+        ({"contrastive_beta": 1, "contrastive_alpha": 2}, "contrastive_alpha"),
+        ({"contrastive_beta": 1, "guidance_scale": 2}, "contrastive_beta"),
     ):
         refused = server.post("/v1/completions", {"model": MODEL, "prompt": "a", **fields})
         assert refused.status_code == 400, refused.text
         assert refused.json()["error"]["param"] == param
+    server.wait_until_idle()
+
+
+def test_contrasted_answers_are_those_of_pytorch_also_streamed_and_at_once(launch):
+    golden = GOLDEN.parent
+    server = launch("--amateur", str(golden / "qwen2"), "--dtype", "f32", model=golden / "qwen3")
+    certain = [next((i for i, margin in enumerate(case["margins"]) if margin < 2e-3), 16) for case in CONTRASTS]
+    assert sum(certain) > 16 * len(certain) / 2
+
+    def ask(case, **fields):
+        return {"model": "qwen3", "prompt": case["ids"], **GREEDY, "return_token_ids": True,
+                "contrastive_alpha": case["alpha"], "contrastive_beta": case["beta"], **fields}
+
+    def told(case):
+        answer = server.post("/v1/completions", ask(case))
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"][0]
+
+    with concurrent.futures.ThreadPoolExecutor(len(CONTRASTS)) as pool:
+        for case, count, choice in zip(CONTRASTS, certain, pool.map(told, CONTRASTS)):
+            assert choice["token_ids"][:count] == case["answer"][:min(count, 16)]
+    case, whole = CONTRASTS[0], told(CONTRASTS[0])
+    stream = server.post("/v1/completions", ask(case, stream=True)).text
+    chunks = [json.loads(line[6:]) for line in stream.split("\n") if line.startswith("data: {")]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["text"]
+    several = server.post("/v1/completions", ask(case, n=2, logprobs=1, guided_choice=["yes", "no"])).json()
+    assert all(choice["text"] in ("yes", "no") for choice in several["choices"])
     server.wait_until_idle()
 
 
