@@ -141,6 +141,7 @@ struct paths {
   std::uint64_t preemptions = 0, cached_tokens = 0, drafts = 0, accepted = 0;
   int diverse = 0; // requests of diverse beams
   int pairs = 0;
+  int contrasts = 0;
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
@@ -157,6 +158,11 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     std::vector<heard> expected;
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
+      if (auto& s = work.back().sampling; !alone.amateur.empty() && !s.grouped() && pick(0, 2) > 0) {
+        s.contrastive_beta = 0.5f * static_cast<float>(pick(1, 4));
+        s.contrastive_alpha = 0.1f * static_cast<float>(pick(0, 5));
+        ++taken.contrasts;
+      }
       taken.diverse += work.back().sampling.num_beam_groups > 1;
       taken.pairs += work.back().sampling.paired();
       expected.push_back(run(reference, work.back()));
@@ -268,5 +274,20 @@ TEST_CASE("crowds whose guesses a draft model draws give every request the same 
     const auto taken = check_crowds(alone, crowded, 2);
     CHECK(taken.drafts > 0);
     CHECK(taken.preemptions > 0);
+  }
+}
+
+TEST_CASE("crowds of requests with and without a contrast give every request the same bits as alone") {
+  for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
+    CAPTURE(types.quantize);
+    auto alone = without_guesses(golden("qwen3"), types, devices().back());
+    alone.amateur = golden("qwen2");
+    auto crowded = alone;
+    crowded.draft = golden("qwen2");
+    const auto taken = check_crowds(alone, crowded, 2);
+    CHECK(taken.contrasts > 6);
+    CHECK(taken.preemptions > 0);
+    CHECK(taken.cached_tokens > 0);
+    CHECK(taken.drafts > 0);
   }
 }

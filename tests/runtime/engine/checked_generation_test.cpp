@@ -88,6 +88,31 @@ TEST_CASE("Guesses of a draft model need one") {
   CHECK_NOTHROW(check(asked, with_draft));
 }
 
+TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request must fit") {
+  auto asked = ask({1, 2, 3}, 100);
+  asked.sampling.contrastive_beta = 0.5f;
+  CHECK(refusal(asked).message ==
+        "`contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur");
+  CHECK(refusal(asked).param == "contrastive_beta");
+  auto with = limits;
+  with.amateur_context = 8;
+  with.amateur_vocab = 40;
+  CHECK(check(asked, with).sampling->max_tokens == 5);
+  asked.prompt.assign(8, 1);
+  CHECK_THROWS_WITH_AS(check(asked, with),
+                       "the prompt has 8 tokens; with `contrastive_beta` at most 7 fit into the amateur model's "
+                       "context of 8",
+                       failure);
+  asked.sampling.prompt_logprobs = 0;
+  asked.sampling.max_tokens = 0;
+  CHECK_FALSE(check(asked, with).sampling->contrasted()); // nothing is chosen
+  asked = ask({1, 40}, 100);
+  CHECK(check(asked, with).sampling->max_tokens == 18);
+  asked.sampling.contrastive_beta = 1;
+  CHECK_THROWS_WITH_AS(check(asked, with), "the prompt names token 40, but the amateur model's vocabulary has 40",
+                       failure);
+}
+
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {
   check_prompt_length(19, 20, "messages");
   try {

@@ -24,7 +24,8 @@ std::string refusal_of(const engine_options& options) {
   try {
     load_model(options, {});
   } catch (const failure& f) {
-    CHECK((f.what_failed().code == errc::not_found || f.what_failed().param == "draft"));
+    CHECK((f.what_failed().code == errc::not_found ||
+           f.what_failed().param == (options.draft.empty() ? "amateur" : "draft")));
     return f.what();
   }
   return {};
@@ -50,6 +51,29 @@ TEST_CASE("a draft model is loaded with its target, and both KV caches fit in wh
   CHECK(spec.runner.sizes.context == 128);
   CHECK(spec.sampler.eos_ids == both->sampler().eos_ids);
   CHECK(spec.target_vocab == both->info.vocab_size);
+}
+
+TEST_CASE("an amateur is loaded beside model and draft, and all KV caches fit in what was asked for") {
+  auto options = with_draft("llama-gqa", golden("llama-gqa"));
+  options.amateur = options.draft;
+  std::string lines;
+  const auto all = load_model(options, [&](const load_status& s) { lines += s.line + "\n"; });
+  REQUIRE(all->amateur);
+  const auto alone = load_model(with_draft("llama-gqa", ""), {});
+  CHECK_FALSE(alone->amateur);
+  CHECK(all->blocks == alone->blocks / 3);
+  CHECK(all->amateur->sizes.context == 128);
+  CHECK(all->amateur->sizes.rows == all->limits.step_tokens);
+  CHECK(lines.find("with the draft model llama-gqa; with the amateur model llama-gqa") != std::string::npos);
+  CHECK(lines.find("loading llama-gqa") != std::string::npos);
+}
+
+TEST_CASE("an amateur of another vocabulary is refused in a sentence") {
+  auto options = with_draft("llama-gqa", "");
+  options.amateur = golden("qwen2");
+  CHECK(refusal_of(options).starts_with("the amateur model qwen2 has another vocabulary than llama-gqa: "));
+  options.amateur = "/no/such/folder";
+  CHECK_FALSE(refusal_of(options).empty());
 }
 
 TEST_CASE("a draft model of another vocabulary is refused in a sentence") {
