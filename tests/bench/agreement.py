@@ -6,12 +6,15 @@
 llama.cpp continues each of three prompts by 32 greedy tokens. At each position, Troupe predicts the next token from the
 same ids, so one difference does not affect the positions after it. A difference is an error, with exit status 1, if
 llama.cpp's best token leads its second best by at least `--clear` in log-probability; below that, either token is
-acceptable. `--server` may be several words, such as `chroot DIR llama-server`; `--rename FROM=TO` then translates the
+acceptable. With `--ids`, prompts are random token ids, for files whose vocabulary or weights mean nothing, and the
+log-probabilities of llama.cpp's 15 best tokens behind them may differ by `--apart` at most. `--server` may be several words, such as `chroot DIR llama-server`; `--rename FROM=TO` then translates the
 paths of the models. Needs only Python's standard library.
 """
 
 import argparse
 import json
+import math
+import random
 import shlex
 import socket
 import subprocess
@@ -24,6 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ["Once upon a time there was", "The little fox walked to the river and", "\"Where is my ball?\" asked"]
 TOKENS = 32
+LENGTHS = [1, 2, 5, 11, 24, 45, 77]  # of prompts of ids
+BEST = 15
 
 
 class Server:
@@ -44,6 +49,10 @@ class Server:
                 time.sleep(0.1)
         self.process.kill()
         sys.exit(f"the server did not become ready: {shlex.join(command)}")
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}") as answer:
+            return json.load(answer)
 
     def post(self, path, body):
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
@@ -96,6 +105,26 @@ def compare(troupe, peer_command, model, peer_model, clear, flags):
     return wrong
 
 
+def compare_ids(troupe, peer_command, model, peer_model, apart, flags):
+    draws = random.Random(5)
+    with Server([*peer_command, "-m", peer_model, "-t", "2", "-c", "512", "-np", "1"]) as peer:
+        known = peer.get("/v1/models")["data"][0]["meta"]
+        prompts = [[draws.randrange(3, known["n_vocab"]) for _ in range(length)] for length in LENGTHS
+                   if length < known["n_ctx_train"]]
+        expected = [peer.post("/completion", {"prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": 40})
+                    ["completion_probabilities"][0]["top_logprobs"][:BEST] for ids in prompts]
+    furthest = 0.0
+    with Server([troupe, "serve", "--model", str(model), "--max-context", "512", *flags]) as ours:
+        for ids, best in zip(prompts, expected):  # the token behind the prompt only asks for its log-probabilities
+            answer = ours.post("/v1/completions", {"prompt": [*ids, 3], "max_tokens": 1, "prompt_logprobs": 20})
+            found = answer["choices"][0]["prompt_logprobs"][-1]
+            for token in best:
+                here = found.get(str(token["id"]), {"logprob": -math.inf})["logprob"]
+                furthest = max(furthest, abs(here - token["logprob"]))
+    print(f"| {model.name} | {len(prompts)} | {furthest:.5f} |", flush=True)
+    return furthest > apart
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--troupe", default=str(ROOT / "build/release/troupe"))
@@ -104,15 +133,23 @@ def main():
     arguments.add_argument("--clear", type=float, default=0.5, help="in nats; the default is twice the change of "
                            "log-probabilities that rounding of activations, different in each engine, causes")
     arguments.add_argument("--flags", type=shlex.split, default=[], help="additional flags for `troupe serve`")
+    arguments.add_argument("--ids", action="store_true", help="prompts of random ids")
+    arguments.add_argument("--apart", type=float, default=0.01, help="with --ids, in nats; GELU is a table of f16 in "
+                           "llama.cpp")
     arguments.add_argument("models", nargs="+", type=Path)
     options = arguments.parse_args()
     source, target = options.rename.split("=", 1)
-    print(f"| file | tokens | clear by {options.clear} | other tokens | log-probabilities differ by up to |")
-    print("|---|---|---|---|---|")
-    wrong = sum(compare(options.troupe, options.server, model, str(model).replace(source, target, 1) if source else
-                        str(model), options.clear, options.flags) for model in options.models)
+    if options.ids:
+        print("| file | prompts | log-probabilities differ by up to |\n|---|---|---|")
+    else:
+        print(f"| file | tokens | clear by {options.clear} | other tokens | log-probabilities differ by up to |")
+        print("|---|---|---|---|---|")
+    check, limit = (compare_ids, options.apart) if options.ids else (compare, options.clear)
+    wrong = sum(check(options.troupe, options.server, model, str(model).replace(source, target, 1) if source else
+                      str(model), limit, options.flags) for model in options.models)
     if wrong:
-        sys.exit(f"{wrong} tokens differ although llama.cpp's lead is clear")
+        sys.exit(f"{wrong} files differ by more than {limit}" if options.ids else
+                 f"{wrong} tokens differ although llama.cpp's lead is clear")
 
 
 if __name__ == "__main__":
