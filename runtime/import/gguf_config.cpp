@@ -1,6 +1,7 @@
 #include "runtime/import/gguf_architectures.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/model/config_limits.hpp"
+#include "runtime/model/families/lineages.hpp"
 
 #include <algorithm>
 #include <array>
@@ -132,6 +133,7 @@ void read_latent_heads(const architecture_keys& keys, model_config& model) {
                     ", expected fewer than the " + std::to_string(head) + " dimensions of a key");
   model.kv_heads = 1;
   model.head_dim = latent.kv_rank + latent.rotated;
+  families::bound_latent_attention(model, keys.file().name());
   if (latent.kv_rank % 2 != 0 || latent.rotated % 2 != 0 || model.head_dim > max_latent_dim)
     throw failure(errc::unsupported,
                   keys.label("attention.kv_lora_rank") + " and " + shown(keys.full("rope.dimension_count")) + " are " +

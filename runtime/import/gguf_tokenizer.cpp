@@ -18,8 +18,8 @@ namespace words = tokenization::words;
 using tokenization::added_json, tokenization::around_json, tokenization::merges_json, tokenization::vocab_json,
   tokenization::scored_bpe_json, tokenization::unigram_json, tokenization::preparation_json,
   tokenization::pieces_decoder_json;
-using tokenization::piece_kind, tokenization::piece_list, tokenization::preparation, tokenization::ranked_merge,
-  tokenization::symbol_search;
+using tokenization::added_piece, tokenization::piece_kind, tokenization::piece_list, tokenization::preparation,
+  tokenization::ranked_merge, tokenization::symbol_search;
 
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type",
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
@@ -89,6 +89,26 @@ public:
   }
   std::optional<token_id> separator() const { return id("tokenizer.ggml.seperator_token_id"); } // as files spell it
 
+  /// Special tokens that take in the spaces behind them, which files do not say: Phi 3's, as llama.cpp has it.
+  std::vector<added_piece> taking_spaces() const {
+    std::string name(metadata_.string("general.name").value_or(""));
+    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    std::vector<added_piece> result;
+    if (name.find("phi-3") == name.npos && name.find("phi3") == name.npos)
+      return result;
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+      const auto kind = pieces_.kinds[i];
+      const auto text = pieces_.texts[i];
+      if ((kind == piece_kind::control || kind == piece_kind::user_defined) && !text.empty() && text != "<unk>" &&
+          text != "<s>" && text != "<|endoftext|>")
+        result.push_back({.id = static_cast<token_id>(i),
+                          .content = std::string(text),
+                          .right_strip = true,
+                          .special = kind == piece_kind::control});
+    }
+    return result;
+  }
+
 private:
   void expect_size(std::string_view key, std::size_t size) const {
     if (size != pieces_.size())
@@ -155,7 +175,7 @@ std::shared_ptr<const tokenizer> make_bpe(const gguf_vocabulary& words, std::str
     (rule.ignore_merges ? "true" : "false") + R"(,"vocab":)" + vocab_json(words.pieces()) + R"(,"merges":)" +
     merges_of(metadata) + "}";
   return finish(words, words.special(), members, {.bos = rule.bos, .sep = rule.sep},
-                added_json(words.pieces(), symbol_search::text), name);
+                added_json(words.pieces(), symbol_search::text, words.taking_spaces()), name);
 }
 
 std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, const std::string& name) {
@@ -175,7 +195,8 @@ std::shared_ptr<const tokenizer> make_sentencepiece(gguf_vocabulary& words, cons
   } catch (const std::invalid_argument& e) {
     throw failure(errc::unsupported, words.metadata().label(tokens_key) + " " + e.what());
   }
-  return finish(words, special, members, {.bos = true}, added_json(words.pieces(), symbol_search::text), name);
+  return finish(words, special, members, {.bos = true},
+                added_json(words.pieces(), symbol_search::text, words.taking_spaces()), name);
 }
 
 /// The bytes of an array of u8 or i8, or of a missing one.

@@ -38,6 +38,7 @@ constexpr std::string_view
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
   falcon_punctuation = R"([\p{P}\$\+<=>\^~\|`]+)",
+  unnamed_punctuation = R"([\p{P}\$\+<=>\^~\|]+)", // llama.cpp's choice where files say nothing
   bloom = R"( ?[^(\s|.,!?…。，、।۔،)]+)",
   bailing =
     R"((?i:'s|'d|'m|'t|'ll|'ve|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)",
@@ -61,7 +62,7 @@ std::vector<word_rule> make_rules() {
   const std::vector<std::string_view> gpt2{words::gpt2}, gpt2_digits{one_digit, words::gpt2},
     deepseek3{up_to_3_digits, words::kana_and_ideographs, words::deepseek3};
   // The first of several names for the same words is the one that files are written with.
-  add({"gpt-2", "default"}, {.steps = gpt2});
+  add({"gpt-2"}, {.steps = gpt2});
   add({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"},
       {.steps = gpt2_digits});
   add({"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"},
@@ -87,6 +88,7 @@ std::vector<word_rule> make_rules() {
   add({"spark2_5"}, {.steps = {up_to_3_digits, words::kana_and_ideographs, spark, one_digit}});
   add({"youtu"}, {.steps = {youtu_scripts, youtu}, .ignore_merges = true});
   add({"falcon"}, {.steps = {falcon_punctuation, words::gpt2, "[0-9][0-9][0-9]"}});
+  add({"default"}, {.steps = {unnamed_punctuation, words::gpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}});
   add({"bloom", "poro-chat", "gpt3-finnish"}, {.steps = {bloom}});
   add({"viking"}, {.steps = {bloom, one_digit}});
   add({"jais-2"}, {.steps = {jais2}});

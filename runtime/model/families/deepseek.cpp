@@ -5,6 +5,7 @@
 #include "runtime/model/config_limits.hpp"
 #include "runtime/support/types.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace troupe::families {
@@ -38,6 +39,7 @@ void read_latent_attention(const reader& config, model_config& model, int defaul
   latent.value = config.integer("v_head_dim", 1, max_hidden, 128);
   model.kv_heads = 1;
   model.head_dim = latent.kv_rank + latent.rotated;
+  bound_latent_attention(model, config.label());
   if (model.head_dim > max_latent_dim)
     throw failure(errc::unsupported,
                   config.label("kv_lora_rank") + " and `qk_rope_head_dim` make keys of " +
@@ -90,6 +92,21 @@ void read_groups(const reader& config, model_config& model, int default_groups, 
                     std::to_string(experts.chosen_groups) + ", which does not fit " + std::to_string(experts.count) +
                     " experts of which " + std::to_string(experts.chosen) + " are chosen");
 }
+
+} // namespace
+
+void bound_latent_attention(const model_config& model, const std::string& file) {
+  const auto& latent = model.latent;
+  const std::int64_t rows = std::max(latent.plain + latent.rotated, latent.plain + latent.value);
+  if (std::int64_t{model.heads} * model.layers > max_layer_experts || model.heads * rows > max_ffn)
+    throw failure(errc::unsupported,
+                  file + ": latent attention with " + std::to_string(model.heads) + " heads of up to " +
+                    std::to_string(rows) + " rows in " + std::to_string(model.layers) +
+                    " layers is not supported, only " + std::to_string(max_layer_experts) + " heads and " +
+                    std::to_string(max_ffn) + " rows of a layer");
+}
+
+namespace {
 
 void require_word(const reader& config, const char* key, const char* expected) {
   if (const auto found = config.string(key); found && *found != expected)

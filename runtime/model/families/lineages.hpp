@@ -93,6 +93,8 @@ void arrange_gemma(const model_config&, const checkpoint&, arrangement&);
 void read_deepseek_v2(const reader&, model_config&);
 void read_deepseek_v3(const reader&, model_config&);
 void arrange_deepseek(const model_config&, const checkpoint&, arrangement&);
+/// Refuses more heads or rows than any real model has, which a file can state without holding them.
+void bound_latent_attention(const model_config&, const std::string& file);
 /// Its attention alone, for other formats of files.
 void arrange_latent_attention(const model_config&, arrangement&);
 

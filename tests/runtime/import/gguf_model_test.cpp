@@ -367,6 +367,14 @@ TEST_CASE("GGUF configurations: latent attention, experts in groups and layers t
   CHECK(error("attention.kv_lora_rank", 1000) ==
         "m.gguf: `deepseek2.attention.kv_lora_rank` and `deepseek2.rope.dimension_count` are 1000 and 4, supported are "
         "even numbers up to 640 together");
+  CHECK(
+    config_error([&](entries& e) {
+      deepseek(e);
+      e["deepseek2.attention.head_count"] = number(16);
+      e["deepseek2.attention.key_length"] = number(1u << 20);
+    }) ==
+    "m.gguf: latent attention with 16 heads of up to 1048579 rows in 2 layers is not supported, only 65536 heads and "
+    "4194304 rows of a layer");
   CHECK(error("nextn_predict_layers", 3) ==
         "m.gguf: `deepseek2.nextn_predict_layers` is 3, expected fewer than the 3 of `deepseek2.block_count`");
   CHECK(error("expert_gating_func", 3) ==
@@ -455,6 +463,26 @@ TEST_CASE("GGUF tokenizers: words are split like the named pre-tokenizer does, a
   CHECK(digits("falcon") == std::vector<token_id>{1, 0, 0});
   for (const auto* from_the_right : {"afmoe", "tiny_aya"})
     CHECK(digits(from_the_right) == std::vector<token_id>{0, 1, 0});
+}
+
+TEST_CASE("GGUF tokenizers: Phi 3's special tokens take in the spaces behind them") {
+  const auto ids = [](const char* name) {
+    const metadata_file file([&](entries& e) {
+      const auto list = [](std::initializer_list<std::string_view> texts) {
+        std::string bytes;
+        for (const auto t : texts)
+          bytes += packed_string(t);
+        return packed_type(gguf_type::array) + packed_type(gguf_type::string) + packed(std::uint64_t{texts.size()}) +
+          bytes;
+      };
+      e["general.name"] = text(name);
+      e["tokenizer.ggml.tokens"] = list({"a", "\u0120", "\u0120a", "<|im_end|>"});
+      e["tokenizer.ggml.merges"] = list({"\u0120 a"});
+    });
+    return make_gguf_tokenizer(file.open())->encode("<|im_end|> a", false);
+  };
+  CHECK(ids("Phi 2") == std::vector<token_id>{3, 2});
+  CHECK(ids("Microsoft Phi-3 mini") == std::vector<token_id>{3, 0});
 }
 
 TEST_CASE("GGUF tokenizers: every name for a way to split texts can be read, and no text is lost by it") {
