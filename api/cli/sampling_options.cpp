@@ -152,6 +152,7 @@ sampling_params sampling_options::over(const sampling_params& defaults, int n) c
   params.stop = stop;
   check_beams(params);
   params.check_samplers();
+  params.check_contrast();
   return params;
 }
 

@@ -158,6 +158,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
     result.stop = std::move(*stops);
   check_beams(result);
   result.check_samplers();
+  result.check_contrast();
   return result;
 }
 

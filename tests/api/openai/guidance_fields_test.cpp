@@ -27,6 +27,22 @@ TEST_CASE("completions and chats say how they are guided, by text or by ids") {
   CHECK(completion(R"({"prompt":"a"})").prompts.at(0).sampling.paired() == false);
 }
 
+TEST_CASE("completions and chats say how they are contrasted") {
+  const auto one = completion(R"({"prompt":"a","contrastive_beta":0.5,"contrastive_alpha":0.25})").prompts.at(0);
+  CHECK(one.sampling.contrastive_beta == 0.5f);
+  CHECK(one.sampling.contrastive_alpha == 0.25f);
+  const auto talk = chat(R"({"messages":[{"role":"user","content":"a"}],"contrastive_beta":1})");
+  CHECK(talk.prompts.at(0).sampling.contrasted());
+  CHECK(talk.prompts.at(0).sampling.contrastive_alpha == 0.1f);
+  CHECK_FALSE(completion(R"({"prompt":"a","contrastive_beta":0})").prompts.at(0).sampling.contrasted());
+  CHECK(completion_fault(R"("contrastive_beta":-1)").param == "contrastive_beta");
+  CHECK(completion_fault(R"("contrastive_beta":"much")").param == "contrastive_beta");
+  CHECK(completion_fault(R"("contrastive_beta":1,"contrastive_alpha":2)").param == "contrastive_alpha");
+  CHECK(completion_fault(R"("contrastive_alpha":0.5)").message ==
+        "`contrastive_beta` must be above 0 with `contrastive_alpha`, not 0.");
+  CHECK(completion_fault(R"("contrastive_beta":1,"num_beams":2)").param == "contrastive_beta");
+}
+
 TEST_CASE("guidance that cannot be is refused by name") {
   auto fault = completion_fault(R"("negative_prompt":"no")");
   CHECK(fault.message == "`negative_prompt` needs `guidance_scale`");
