@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 
 import words
-from phrases import article, invented_name, listing, pick_name, pick_noun, without_article
+from phrases import invented_name, listing
 
 # Usual name: (weight, further names, {usual parameter: (type, further names)}).
 TOOLS = {
@@ -17,13 +17,7 @@ TOOLS = {
     "roll_dice": (4, ["dice", "throw_dice"],
                   {"sides": ("integer", ["faces"]), "count": ("integer", ["number", "dice"])}),
     "set_timer": (4, ["timer", "start_timer"], {"minutes": ("integer", ["duration", "time"])}),
-    "remember": (4, ["save_note", "store"],
-                 {"name": ("string", ["person", "who"]), "thing": ("string", ["object", "what"])}),
-    "get_time": (1, ["clock", "get_current_time"], {"city": ("string", ["location", "place", "town"])}),
-    "feed_animal": (1, ["feed", "give_food"],
-                    {"animal": ("string", ["pet", "name"]), "food": ("string", ["meal", "what"])}),
-    "paint": (1, ["paint_thing", "set_color"],
-              {"thing": ("string", ["object", "what"]), "color": ("string", ["colour"])}),
+    "get_time": (3, ["clock", "get_current_time"], {"city": ("string", ["location", "place", "town"])}),
 }
 DONE = ["ok", "done", '{"ok": true}', '{"status": "ok"}', '{"success": true}', "true"]
 FAULTS = ["no connection", "not allowed", "try again later", "something is broken", "too busy"]
@@ -51,17 +45,8 @@ TIMER_REQUESTS = [
     "Remind me in {}.", "Set the timer to {}.", "The cake must bake for {}. Please set a timer.",
     "I want to sleep for {}. Set a timer.",
 ]
-FACTS = ["has {a}", "wants {a}", "lost {a}", "likes the {t}", "has the {t}", "found {a}", "needs {a}", "owns {a}"]
-REMEMBER_REQUESTS = [
-    "Remember that {}.", "Please remember that {}.", "Remember: {}.", "Do not forget that {}.", "Note that {}.",
-    "Keep in mind that {}.", "Can you remember that {}?", "Please keep in mind: {}.",
-]
 TIME_REQUESTS = ["What time is it in {}?", "How late is it in {}?",
                  "Tell me the time in {}.", "What is the time in {}?"]
-FEED_REQUESTS = ["Give the {a} {f}.", "Feed the {a} with {f}.", "The {a} is hungry. It wants {f}.",
-                 "Please give {f} to the {a}."]
-PAINT_REQUESTS = ["Paint the {t} {c}.", "Make the {t} {c}.", "Please paint my {t} {c}.",
-                  "I want {a} that is {c}. Paint it."]
 
 
 @dataclass
@@ -131,18 +116,6 @@ def timer(rng, _cities):
     return Task("set_timer", text, {"minutes": minutes}, result, answer)
 
 
-def remember(rng, _cities):
-    name = pick_name(rng, rng.choice("fm"))
-    thing = pick_noun(rng, words.OBJECTS, 0.1)
-    if rng.random() < 0.5:
-        thing = f"{rng.choice(words.OBJECT_ADJECTIVES)} {thing}"
-    fact = f"{name} {rng.choice(FACTS).format(a=article(thing), t=thing)}"
-    text = rng.choice(REMEMBER_REQUESTS).format(fact)
-    answer = rng.choice(["I will remember that {}.", "I will not forget that {}."]).format(fact)
-    result = rng.choice([*DONE, "saved", '{"saved": true}', "stored"])
-    return Task("remember", text, {"name": name, "thing": thing}, result, answer)
-
-
 def clock(rng, cities):
     city, time = pick_city(rng, cities), f"{rng.randint(0, 23)}:{rng.randint(0, 59):02}"
     text = rng.choice(TIME_REQUESTS).format(city)
@@ -150,21 +123,7 @@ def clock(rng, cities):
                 f"It is {time} in {city}.")
 
 
-def feed(rng, _cities):
-    animal, food = rng.choice(words.ANIMALS), rng.choice(words.FOODS)
-    text = rng.choice(FEED_REQUESTS).format(a=animal, f=food)
-    return Task("feed_animal", text, {"animal": animal, "food": without_article(food)}, rng.choice(DONE),
-                f"The {animal} got {food}.")
-
-
-def paint(rng, _cities):
-    thing, color = rng.choice(words.OBJECTS), rng.choice(words.COLORS)
-    text = rng.choice(PAINT_REQUESTS).format(t=thing, a=article(thing), c=color)
-    return Task("paint", text, {"thing": thing, "color": color}, rng.choice(DONE), f"The {thing} is {color} now.")
-
-
-ASK = {"get_weather": weather, "roll_dice": dice, "set_timer": timer, "remember": remember,
-       "get_time": clock, "feed_animal": feed, "paint": paint}
+ASK = {"get_weather": weather, "roll_dice": dice, "set_timer": timer, "get_time": clock}
 UNCLEAR = [("get_weather", ["What is the weather?", "How is the weather?"], "In which city?"),
            ("set_timer", ["Set a timer.", "I need a timer."], "For how many minutes?")]
 NO_TOOL = ["I am sorry, I have no tool for that.", "I can not do that. I have no tool for it."]
@@ -279,7 +238,7 @@ def ordinary(rng, offer, other_chat):
 
 def tool_chat(rng, other_chat, cities=words.CITIES):
     """A chat of one to three requests. `other_chat(rng)` makes the turns of one that needs no tool."""
-    offer = Offer(rng, rng.choices((1, 2, 3, 4), (20, 30, 30, 20))[0])
+    offer = Offer(rng, rng.choices((1, 2, 3), (35, 40, 25))[0])
     messages = []
     for _ in range(rng.choices((1, 2, 3), (45, 35, 20))[0]):
         kind = rng.choices((one_call, two_calls, no_tool, ordinary), (62, 7, 11, 20))[0]
