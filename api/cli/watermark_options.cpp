@@ -1,6 +1,6 @@
 #include "api/cli/watermark_options.hpp"
 
-#include "api/openai/watermark_fields.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"

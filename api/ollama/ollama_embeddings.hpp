@@ -2,7 +2,7 @@
 #pragma once
 
 #include "api/openai/answer_writer.hpp"
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 #include <memory>

@@ -1,7 +1,7 @@
 // What Ollama's clients ask of models: /api/tags, /api/ps, /api/show. There is one model, always loaded. Pure functions.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 #include <string>

@@ -2,8 +2,8 @@
 // worker threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
-#include "api/openai/output_fields.hpp"
+#include "api/openai/fields/field_reader.hpp"
+#include "api/openai/fields/output_fields.hpp"
 #include "api/openai/service.hpp"
 #include "runtime/chat/jinja/value.hpp"
 

@@ -2,7 +2,7 @@
 // Every value is checked. Pure functions, used on worker threads because tokenising a long text takes a while.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 #include "api/server/routes.hpp"
 
 #include "api/ollama/ollama_models.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/responses/response_store.hpp"
-#include "api/openai/watermark_fields.hpp"
 #include "api/server/metrics.hpp"
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/support/json_text.hpp"

@@ -5,7 +5,7 @@
 #include "api/http/byte_budget.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
-#include "api/openai/output_fields.hpp"
+#include "api/openai/fields/output_fields.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/metrics.hpp"

@@ -3,7 +3,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/cli/watermark_options.hpp"
-#include "api/openai/watermark_fields.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/import/model_source.hpp"
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,7 @@
 // threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/openai/service.hpp"

@@ -1,4 +1,4 @@
-#include "api/openai/watermark_fields.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 #include "tests/api/openai/parse_request.hpp"
 
 #include <doctest/doctest.h>

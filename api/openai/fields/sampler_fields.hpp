@@ -2,7 +2,7 @@
 // tokenizer. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 namespace troupe {

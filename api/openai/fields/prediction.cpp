@@ -1,4 +1,4 @@
-#include "api/openai/prediction.hpp"
+#include "api/openai/fields/prediction.hpp"
 
 namespace troupe {
 

@@ -1,4 +1,4 @@
-#include "api/openai/guidance_fields.hpp"
+#include "api/openai/fields/guidance_fields.hpp"
 
 #include "runtime/engine/checked_generation.hpp"
 

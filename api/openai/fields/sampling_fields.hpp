@@ -1,7 +1,7 @@
 // The sampling fields of a request body, shared by completions, chat and WebSocket. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 namespace troupe {

@@ -1,4 +1,4 @@
-#include "api/openai/watermark_fields.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 
 #include "api/openai/openai_request.hpp"
 #include "runtime/support/json_text.hpp"

@@ -1,4 +1,4 @@
-#include "api/openai/sampler_fields.hpp"
+#include "api/openai/fields/sampler_fields.hpp"
 
 #include "runtime/sampling/processors/token_sequences.hpp"
 

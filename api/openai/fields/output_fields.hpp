@@ -2,7 +2,7 @@
 // `parallel_tool_calls`, `include_reasoning`. Pure; runs on worker threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 #include "runtime/chat/output/chat_output.hpp"
 

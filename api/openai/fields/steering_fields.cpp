@@ -1,4 +1,4 @@
-#include "api/openai/steering_fields.hpp"
+#include "api/openai/fields/steering_fields.hpp"
 
 #include "runtime/steering/steering_library.hpp"
 

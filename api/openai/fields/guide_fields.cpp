@@ -1,4 +1,4 @@
-#include "api/openai/guide_fields.hpp"
+#include "api/openai/fields/guide_fields.hpp"
 
 #include <simdjson.h>
 

@@ -1,4 +1,4 @@
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 
 namespace troupe {
 

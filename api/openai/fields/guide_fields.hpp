@@ -3,7 +3,7 @@
 // threads.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "runtime/guide/guide_source.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // Watermarks in requests, and the format of their detection. Pure; runs on worker threads. No message holds a key.
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 #include "runtime/sampling/watermark/detector.hpp"
 

@@ -1,4 +1,4 @@
-#include "api/openai/output_fields.hpp"
+#include "api/openai/fields/output_fields.hpp"
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"

@@ -1,8 +1,8 @@
-#include "api/openai/sampling_fields.hpp"
+#include "api/openai/fields/sampling_fields.hpp"
 
-#include "api/openai/guidance_fields.hpp"
-#include "api/openai/sampler_fields.hpp"
-#include "api/openai/watermark_fields.hpp"
+#include "api/openai/fields/guidance_fields.hpp"
+#include "api/openai/fields/sampler_fields.hpp"
+#include "api/openai/fields/watermark_fields.hpp"
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/speculation/speculation_names.hpp"

@@ -2,7 +2,7 @@
 // `guidance_scale` is a row of the sampling table; and what is refused with a reason (`dola_layers`).
 #pragma once
 
-#include "api/openai/field_reader.hpp"
+#include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
 
 #include <vector>
