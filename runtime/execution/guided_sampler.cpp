@@ -95,7 +95,7 @@ void guided_sampler::walk(const step_plan& plan, const sample_demand& demand, se
   s.text.append(taken);
 }
 
-sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, const judged_row& row,
+sampled_token guided_sampler::draw(sequence& s, const next_tokens& next, const judged_logits& row,
                                    sampling_scratch& scratch) {
   if (next.why)
     throw failure(next.why->code, next.why->message, next.why->param);
@@ -142,7 +142,7 @@ void guided_sampler::collect_late(sampling_scratch& scratch, step_result& result
       demand.sequence = id;
       demand.slot = slot;
       walk(
-        {}, demand, s, *next, [&](std::int32_t) { return judged_row(row.logits, others); }, scratch, result);
+        {}, demand, s, *next, [&](std::int32_t) { return judged_logits(row.logits, others); }, scratch, result);
     } catch (const failure& f) {
       end(id, f.what_failed(), result);
     }

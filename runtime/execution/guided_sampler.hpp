@@ -51,7 +51,7 @@ public:
   void prepare(const step_plan& plan);
 
   /// `rows(row)`: row plan.logit_rows[row].
-  using rows_fn = std::function<judged_row(std::int32_t row)>;
+  using rows_fn = std::function<judged_logits(std::int32_t row)>;
   void sample(const step_plan& plan, const sample_demand& demand, const rows_fn& rows, sampling_scratch& scratch,
               step_result& result);
 
@@ -62,7 +62,7 @@ public:
   std::size_t size() const { return sequences_.size(); }
 
 private:
-  /// A copy of a judged_row.
+  /// A copy of a judged_logits.
   struct kept_row {
     std::vector<float> logits;
     std::vector<std::vector<float>> others;
@@ -74,7 +74,7 @@ private:
     kept_row row; // while its mask is being made
   };
 
-  sampled_token draw(sequence& s, const next_tokens& next, const judged_row& row, sampling_scratch& scratch);
+  sampled_token draw(sequence& s, const next_tokens& next, const judged_logits& row, sampling_scratch& scratch);
   void walk(const step_plan& plan, const sample_demand& demand, sequence& s, const next_tokens& first,
             const rows_fn& rows, sampling_scratch& scratch, step_result& result);
   bool append_forced(sequence& s, const next_tokens& next, const sample_demand& demand, sampling_scratch& scratch,

@@ -35,7 +35,7 @@ bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, 
   }
 }
 
-/// Samples what one demand yields on the host. `row(i)`: row i of the demand, a judged_row or logits. Also reports what would have
+/// Samples what one demand yields on the host. `row(i)`: row i of the demand, a judged_logits or logits. Also reports what would have
 /// followed each wrong guess had it been right. Returns whether the sequence goes on. Throws failure as `sample`.
 template <class Row>
 bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence_sampler& sequence, Row row,
@@ -43,7 +43,7 @@ bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence
   const bool goes_on = take_tokens(
     plan, demand,
     [&](std::int32_t i) {
-      const judged_row r = row(i);
+      const judged_logits r = row(i);
       return sequence.sample(r.logits, r.logits, scratch, r.others);
     },
     result);
@@ -53,7 +53,7 @@ bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence
   for (auto i = result.sampled.size() - static_cast<std::size_t>(judged.accepted) - 1; i < result.sampled.size(); ++i)
     judged.choices.push_back(result.sampled[i].token.id);
   for (auto i = judged.accepted + 1; i <= demand.guesses; ++i) {
-    const judged_row r = row(i);
+    const judged_logits r = row(i);
     judged.choices.push_back(
       sequence.guess(r.logits, static_cast<std::uint64_t>(i - judged.accepted - 1), scratch, r.others));
   }

@@ -60,8 +60,8 @@ struct contrast_rows {
 };
 
 /// A row of logits [vocab] that a token is chosen by, and those that it is contrasted with.
-struct judged_row {
-  judged_row(std::span<const float> row, other_rows rows = {}) : logits(row), others(rows) {}
+struct judged_logits {
+  judged_logits(std::span<const float> row, other_rows rows = {}) : logits(row), others(rows) {}
 
   std::span<const float> logits;
   other_rows others;

@@ -38,7 +38,7 @@ step_result cpu_step_sampler::sample(const step_plan& plan, std::span<const floa
   result.step = plan.step;
   const auto vocab = plan.logit_rows.empty() ? 0 : logits.size() / plan.logit_rows.size();
   const auto row = [&](std::int32_t i) { return logits.subspan(static_cast<std::size_t>(i) * vocab, vocab); };
-  const auto judged = [&](std::int32_t i) { return judged_row(row(i), contrast ? contrast->at(i) : other_rows()); };
+  const auto judged = [&](std::int32_t i) { return judged_logits(row(i), contrast ? contrast->at(i) : other_rows()); };
   prepare(plan);
   for (auto& demand : plan.samples) {
     if (demand.guided) {
