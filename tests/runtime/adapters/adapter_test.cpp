@@ -215,7 +215,7 @@ TEST_CASE("Logits of adapted rows are those of a model with merged matrices; row
       const auto& row = together[(i + 1) * prompt.size() - 1];
       const auto size = root_mean_square(expected[i].back());
       CHECK(largest_difference(row, expected[i].back()) < 1e-4 * std::max(size, 1.0));
-      if (packed[i])
+      if (packed[i] && packed[i]->bytes > 0) // latent attention and experts take no adapters
         CHECK(largest_difference(row, base.back()) > 1e-2 * size);
       else
         CHECK(row == base.back());

@@ -104,7 +104,7 @@ TEST_CASE("GGUF: malformed files are refused naming file, key or tensor, with wh
   CHECK(said(header(0, 1) + array_entry("k", gguf_type::string, UINT64_MAX, "")) ==
         "m.gguf: `k` has 18446744073709551615 elements, but only 0 bytes are left");
   CHECK(said(header(0, 1) + array_entry("k", gguf_type::string, 2, packed(std::uint64_t{3}) + "abc12345")) ==
-        "m.gguf: truncated: `k` takes 3978425819141910832 bytes from byte 68, but only 0 are left");
+        "m.gguf: truncated: the length of `k` takes 8 bytes from byte 60, but only 5 are left");
   std::string nested = packed_type(gguf_type::u8) + packed(std::uint64_t{0});
   for (int i = 0; i < 5; ++i)
     nested = packed_type(gguf_type::array) + packed(std::uint64_t{1}) + nested;
