@@ -54,7 +54,7 @@ def test_the_storyteller_writes_documents_that_are_valid(story_server, number):
         if reason == "stop":
             jsonschema.validate(json.loads(text), schema, format_checker=jsonschema.FormatChecker())
         else:
-            assert number == 2, text  # only a list of nodes may be endless
+            assert number in (2, 5), text  # a list of nodes and the digits of a number may be endless
 
 
 class Animal(pydantic.BaseModel):
