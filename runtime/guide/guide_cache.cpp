@@ -50,12 +50,17 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
                   "`" + field + "` needs a token that ends the answer: this model names none, so give `stop_token_ids`",
                   field);
   auto key = key_of(source);
+  const auto known = [&]() -> std::shared_ptr<const answer_guide> { // under the lock
+    const auto found = std::ranges::find(entries_, key, &entry::key);
+    if (found == entries_.end())
+      return nullptr;
+    entries_.splice(entries_.begin(), entries_, found);
+    return entries_.front().guide;
+  };
   {
     const std::scoped_lock hold(lock_);
-    if (const auto known = std::ranges::find(entries_, key, &entry::key); known != entries_.end()) {
-      entries_.splice(entries_.begin(), entries_, known);
-      return entries_.front().guide;
-    }
+    if (auto guide = known())
+      return guide;
     if (!vocabulary_)
       vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
     make_room(field);
@@ -68,6 +73,8 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
     }
   const auto made = compile(source, field, limits_.guide);
   const std::scoped_lock hold(lock_);
+  if (auto guide = known()) // another thread was faster
+    return guide;
   all_.push_back(made);
   entries_.push_front({std::move(key), made});
   return made;
