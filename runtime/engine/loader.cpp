@@ -289,7 +289,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   }
   model->guides = std::make_shared<guides::guide_cache>(info.tokenizer, info.defaults.stops,
                                                         guides::guide_cache::limits(), info.markers);
-  model->speculation = {options.speculate, model->draft != nullptr, most_guesses, options.drafter_for_bench};
+  model->speculation = {options.speculate, model->draft != nullptr, most_guesses, options.drafter_for_bench,
+                        options.guesses_for_tests};
   return model;
 }
 

@@ -66,6 +66,11 @@ std::size_t speculation_policy::size_of(const plain_step& step) {
 std::vector<int> speculation_policy::plan(const plain_step& step, const step_cost_fn& cost,
                                           std::span<const guess_option> options, int room) const {
   std::vector<int> counts(options.size());
+  if (settings_.forced > 0) {
+    for (std::size_t i = 0; i < options.size(); ++i)
+      room -= counts[i] = std::max(std::min({options[i].most, settings_.forced, room}), 0);
+    return counts;
+  }
   const auto unchecked = unchecked_[size_of(step)];
   if (allowance_ <= 0 || step.sequences == 0 || unchecked >= most_unchecked)
     return counts;

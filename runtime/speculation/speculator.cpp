@@ -35,7 +35,7 @@ speculation mode_of(const speculation_settings& settings, const sampling_params&
 } // namespace
 
 speculator::speculator(speculation_settings settings, step_cost_fn cost)
-  : settings_(std::move(settings)), cost_(std::move(cost)) {
+  : settings_(std::move(settings)), cost_(std::move(cost)), policy_({.forced = settings_.forced}) {
   counters_.accepted_at.resize(as_size(settings_.most_guesses));
   const auto expect = [this](source from, std::initializer_list<double> acceptance) {
     for (std::size_t grade = 0; grade < acceptance.size(); ++grade)
@@ -124,7 +124,7 @@ guess_option speculator::option(const sequence& s, const decoding_sequence& d, s
 
 // Whether the draft model's prefill of a transcript costs less than the guesses of it will gain.
 bool speculator::worth_catching_up(const sequence& s, const decoding_sequence& d, const plain_step& step) const {
-  if (s.lag <= little_lag || row_ms_ == 0)
+  if (s.lag <= little_lag || row_ms_ == 0 || settings_.forced > 0)
     return true;
   const auto emitted = static_cast<int>(s.tokens - s.prompt_tokens);
   const int left = std::min(s.params->max_tokens - emitted, usual_answer);

@@ -23,6 +23,7 @@ struct speculation_settings {
   bool draft_model = false;                  // there is one
   int most_guesses = 16;                     // of a sequence in one step; 0: no speculation at all
   drafter_factory custom = {};               // for benches: what it makes is a sequence's only source
+  int forced = 0;                            // for tests: guesses of each sequence; 0: as many as pay
 };
 
 struct speculation_counters {
