@@ -6,12 +6,12 @@
 #include "kernels/cpu/grouped_linear.hpp"
 #include "kernels/cpu/kv_memory.hpp"
 #include "kernels/cpu/linear.hpp"
+#include "kernels/cpu/low_rank.hpp"
 #include "kernels/cpu/memory.hpp"
 #include "kernels/cpu/packed_matrix.hpp"
 #include "kernels/cpu/tensor_rows.hpp"
 #include "kernels/cpu/thread_pool.hpp"
 #include "kernels/formats/weight_groups.hpp"
-#include "kernels/row_addends.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ namespace troupe::kernels {
 
 namespace {
 
-class cpu_backend : public backend, public storable_matrices, public row_addends, public activation_sparsity {
+class cpu_backend : public backend, public storable_matrices, public low_rank_products, public activation_sparsity {
 public:
   explicit cpu_backend(const cpu_options& options)
     : isa_(options.target),
@@ -28,6 +28,7 @@ public:
       pool_(options.threads),
       linear_(kernels_, pool_, options.cache),
       grouped_(kernels_, pool_, options.cache),
+      low_rank_(kernels_, pool_),
       attention_(kernels_, pool_) {}
 
   std::string description() const override {
@@ -168,12 +169,25 @@ public:
   }
 
   void linear(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how) override {
+    linear_plus(out, in, w, bias, how, {});
+  }
+
+  std::unique_ptr<const matrix> pack_low_rank(std::span<const low_rank_pair> pairs, std::size_t inputs,
+                                              std::size_t outputs, dtype compute) override {
+    return pack_low_rank_pairs(pairs, inputs, outputs, compute);
+  }
+
+  void linear_plus(const tensor& out, const tensor& in, const matrix& w, const float* bias, store how,
+                   std::span<const row_group> groups) override {
+    const auto* addends = low_rank_.prepare(in, w.outputs, groups);
     if (const auto* stack = dynamic_cast<const matrix_stack*>(&w)) {
       expect(out.type == dtype::f32 && out.cols == w.outputs, "linear: out must be f32 [rows of in, outputs]");
       tensor part = out;
+      std::size_t first = 0;
       for (const auto& weights : stack->parts) {
         part.cols = weights->outputs;
-        linear_.run(part, in, *weights, bias, how);
+        linear_.run(part, in, *weights, bias, how, {}, addends, first);
+        first += part.cols;
         part.data = static_cast<float*>(part.data) + part.cols;
         if (bias != nullptr)
           bias += part.cols;
@@ -182,7 +196,7 @@ public:
     }
     const auto& weights = dynamic_cast<const packed_matrix&>(w);
     expect(!weights.gated && out.type == dtype::f32, "linear: the weights must be packed by pack(), out must be f32");
-    linear_.run(out, in, weights, bias, how);
+    linear_.run(out, in, weights, bias, how, {}, addends);
   }
 
   void linear_silu_gate(const tensor& out, const tensor& in, const matrix& gate_up, const float* bias) override {
@@ -191,14 +205,15 @@ public:
 
   void linear_activated(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
                         const float* bias) override {
-    linear_activated_plus(out, in, w, act, gated, bias, nullptr);
+    linear_activated_plus(out, in, w, act, gated, bias, {});
   }
 
   void linear_activated_plus(const tensor& out, const tensor& in, const matrix& w, const activation& act, bool gated,
-                             const float* bias, const float* const* addends) override {
+                             const float* bias, std::span<const row_group> groups) override {
     const auto& weights = dynamic_cast<const packed_matrix&>(w);
     expect(weights.gated == gated && out.type == in.type,
            "linear_activated: the weights must be packed for it, out must be of the type of in");
+    const auto* addends = low_rank_.prepare(in, gated ? 2 * w.outputs : w.outputs, groups);
     linear_.run(out, in, weights, bias, store::set, act, addends);
   }
 
@@ -264,6 +279,7 @@ private:
   weight_memory weight_memory_;
   cpu_linear linear_;
   cpu_grouped_linear grouped_;
+  cpu_low_rank low_rank_;
   cpu_attention attention_;
 };
 

@@ -168,7 +168,7 @@ bool cpu_linear::keep_nonzero(linear_op& op, const tensor& in, const packed_matr
 }
 
 void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
-                     const activation& act, const float* const* addends) {
+                     const activation& act, const row_addend* addends, std::size_t first_addend) {
   expect(in.type == weights.compute && in.cols == weights.inputs,
          "linear: in must be of the type and columns that the weights were packed for");
   expect(out.cols == weights.outputs && out.rows == in.rows, "linear: out must be [rows of in, outputs]");
@@ -181,6 +181,8 @@ void cpu_linear::run(const tensor& out, const tensor& in, const packed_matrix& w
   op.out_bf16 = out.type == dtype::bf16;
   op.bias = bias;
   op.addends = addends;
+  op.bf16_addends = in.type == dtype::bf16;
+  op.first_addend = first_addend;
   op.out = out.data;
   op.out_stride = out.stride;
   if (!weights.quantised() && keep_nonzero(op, in, weights)) {

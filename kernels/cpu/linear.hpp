@@ -59,9 +59,9 @@ public:
   /// `cache`: bytes of a core's L2 that tasks fill; 0: ask the system.
   cpu_linear(const target& kernels, thread_pool& pool, std::size_t cache);
 
-  /// See backend::linear and backend::linear_activated, and for `addends` row_addends.
+  /// See backend::linear and backend::linear_activated. `addends`: of the rows, from the place of output 0 on; or null.
   void run(const tensor& out, const tensor& in, const packed_matrix& weights, const float* bias, store how,
-           const activation& act = {}, const float* const* addends = nullptr);
+           const activation& act = {}, const row_addend* addends = nullptr, std::size_t first_addend = 0);
 
   std::size_t cache() const { return cache_; }
 

@@ -95,6 +95,8 @@ inline constexpr std::size_t activation_record = 12;
 /// Groups that a tile accumulates before it goes to the next rows: a panel's weights then stay in L1.
 inline constexpr std::size_t group_block = 16;
 
+struct row_addend;
+
 /// A linear op. Activations are words: an f32, or two consecutive bf16 inputs. `activations` is
 /// [blocks of K][rows][activation_stride], or one row in place (then `activation_block` = k_block). Quantised:
 /// [blocks of K][row tiles][group_block][tile_rows][activation_record]. With `kept`, which float weights may have:
@@ -123,13 +125,51 @@ struct linear_op {
   std::size_t out_stride = 0;             // elements
   const std::int32_t* out_rows = nullptr; // [rows], where the rows go in `out`; or null: in order
   const float* factors = nullptr;         // [rows], of what is added; or null: 1
-  const float* const* addends = nullptr;  // [rows], each as long as a bias, or null; or null: none
+  const row_addend* addends = nullptr;    // [rows], added to the sums beside the bias; or null: none
+  bool bf16_addends = false;              // their words are pairs of bf16, else f32
+  std::size_t first_addend = 0;           // the place of output 0 in the addends
 };
 
 /// Panels and row tiles that one task computes.
 struct linear_task {
   std::size_t first_panel = 0, panels = 0;
   std::size_t first_tile = 0, tiles = 0;
+};
+
+// -- low-rank pairs ---------------------------------------------------------------------------------------------------
+
+// Of a pair's first matrix, tiles of 4 ranks: [tile][lines of K][4 ranks][16 words]. A word is an f32 or two bf16, as in
+// linear_op. What it gives of a row are words, too. Of all pairs' second matrices, blocks of 16 outputs, each with the
+// words of the ranks that it needs: [block][words][16 outputs].
+
+inline constexpr std::size_t low_rank_line = 16;
+inline constexpr std::size_t low_rank_tile = 4;
+inline constexpr std::size_t low_rank_outputs = 16;
+
+struct low_rank_block {
+  std::uint32_t offset = 0; // words of 16 outputs before its own
+  std::uint16_t first = 0;  // of a row's words
+  std::uint16_t words = 0;  // 0: nothing is added
+};
+
+/// What is added to a row of a product. No blocks: nothing.
+struct row_addend {
+  const std::uint32_t* low = nullptr;
+  const low_rank_block* blocks = nullptr; // of all outputs, and an empty one
+  const std::uint32_t* b = nullptr;
+};
+
+/// The products of some rows with the first matrices.
+struct low_rank_op {
+  const void* a = nullptr;
+  bool bf16 = false; // else f32
+  std::size_t cols = 0;
+  const void* in = nullptr;
+  std::size_t in_stride = 0; // bytes
+  const std::int32_t* rows = nullptr;
+  std::size_t count = 0;        // of rows
+  std::uint32_t* low = nullptr; // [count, low_words]
+  std::size_t low_words = 0;
 };
 
 // -- rows -------------------------------------------------------------------------------------------------------------
@@ -260,6 +300,8 @@ struct target {
 
   /// Rounds to bf16.
   void (*narrow)(std::uint16_t* to, const float* from, std::size_t n);
+
+  void (*low_rank)(const low_rank_op&, std::size_t first_tile, std::size_t tiles);
 
   std::size_t pair_group = 1; // words of K that one instruction adds with weights in bf16_pairs
 };

@@ -9,31 +9,20 @@
 
 namespace troupe {
 
-/// What reads one input: q, k and v; o; gate and up; down.
+/// A product of a layer: of q, k and v; o; gate and up; down.
 enum class adapter_site : std::uint8_t { qkv, o, gate_up, down };
 inline constexpr std::size_t adapter_site_count = 4;
 
-/// Where a projection is within its site.
-struct site_part {
-  std::size_t first_low = 0, rank = 0;       // columns of the first product; the rank is padded with zeros
-  std::size_t first_output = 0, outputs = 0; // columns of what the site gives
-
-  bool operator==(const site_part&) const = default;
-};
-
-struct packed_site {
-  std::unique_ptr<const kernels::matrix> a;              // [all ranks, inputs]; null: nothing is added
-  std::vector<site_part> parts;                          // that have something to add
-  std::vector<std::unique_ptr<const kernels::matrix>> b; // of the parts, [outputs, rank]
-};
-
 struct packed_adapter {
-  std::vector<std::array<packed_site, adapter_site_count>> layers;
+  using site = std::unique_ptr<const kernels::matrix>; // null: nothing is added
+
+  std::vector<std::array<site, adapter_site_count>> layers;
   std::uint64_t id = 0;  // not 0, and of no other adapter in this engine: K and V of one are of no use to another
   std::size_t bytes = 0; // of device memory
 };
 
-/// For activations of type `compute`, to which values are rounded. `backend`: of the kind that will use it.
+/// For activations of type `compute`, to which values are rounded. `backend`: of the kind that will use it, with
+/// low_rank_products.
 packed_adapter pack_adapter(const adapter_weights& weights, const adapter_target& target, kernels::backend& backend,
                             kernels::dtype compute, std::uint64_t id);
 

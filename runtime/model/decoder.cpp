@@ -207,9 +207,7 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
              kv = as_size(config.kv_heads) * as_size(config.head_dim);
   const auto qkv = view(qkv_, dtype::f32, normed.rows, q + 2 * kv);
   const int window = config.windows[as_size(i)];
-  backend_.linear(qkv, normed, *layer.qkv, floats(layer.qkv_bias));
-  if (adapters_)
-    adapters_->add(i, adapter_site::qkv, normed, qkv);
+  multiply(i, adapter_site::qkv, qkv, normed, *layer.qkv, layer.qkv_bias, kernels::store::set);
   kernels::head_norm norm{floats(layer.q_norm), floats(layer.k_norm), config.norm_eps};
   if (config.qk_norm_whole) {
     const tensor queries{qkv.data, dtype::f32, qkv.rows, q, qkv.stride};
@@ -288,18 +286,20 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
   backend_.gather_rows(attended, values);
 }
 
+void decoder::multiply(int i, adapter_site site, const tensor& out, const tensor& in, const kernels::matrix& w,
+                       const kernels::buffer& bias, kernels::store how) {
+  if (adapters_)
+    adapters_->linear(backend_, i, site, out, in, w, floats(bias), how);
+  else
+    backend_.linear(out, in, w, floats(bias), how);
+}
+
 void decoder::add_branch(int i, adapter_site site, const tensor& residual, const tensor& in, const kernels::matrix& w,
                          const kernels::buffer& bias, const norm_weights& norm) {
-  if (!norm.weight && weights_->config.residual_scale == 1) {
-    backend_.linear(residual, in, w, floats(bias), kernels::store::add);
-    if (adapters_)
-      adapters_->add(i, site, in, residual);
-    return;
-  }
+  if (!norm.weight && weights_->config.residual_scale == 1)
+    return multiply(i, site, residual, in, w, bias, kernels::store::add);
   const auto branch = view(branch_, dtype::f32, residual.rows, residual.cols);
-  backend_.linear(branch, in, w, floats(bias));
-  if (adapters_)
-    adapters_->add(i, site, in, branch);
+  multiply(i, site, branch, in, w, bias, kernels::store::set);
   add_changed(residual, branch, norm);
 }
 
@@ -322,7 +322,7 @@ void decoder::add_mlp(int i, const tensor& residual, const tensor& normed) {
   drop_smallest(normed, weights_->sparsity.up, first);
   const auto* bias = floats(layer.mlp.gate_up_bias);
   if (adapters_)
-    adapters_->activate(i, ffn, normed, first, config.act, config.gated, bias);
+    adapters_->linear_activated(backend_, i, ffn, normed, first, config.act, config.gated, bias);
   else
     backend_.linear_activated(ffn, normed, first, config.act, config.gated, bias);
   drop_smallest(ffn, weights_->sparsity.down, *layer.mlp.down);

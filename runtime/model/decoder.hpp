@@ -80,7 +80,11 @@ private:
   /// Fills `qkv_`: queries in the space of latents, the key and the value of each row.
   void make_latents(const layer_weights& layer, const kernels::tensor& normed);
 
-  /// residual += in · wᵀ + bias + adapters of a site of layer `i`, normalised and scaled as the model asks.
+  /// out (+)= in · wᵀ + bias + adapters of a site of layer `i`.
+  void multiply(int i, adapter_site site, const kernels::tensor& out, const kernels::tensor& in,
+                const kernels::matrix& w, const kernels::buffer& bias, kernels::store how);
+
+  /// residual += the product of a site of layer `i`, normalised and scaled as the model asks.
   void add_branch(int i, adapter_site site, const kernels::tensor& residual, const kernels::tensor& in,
                   const kernels::matrix& w, const kernels::buffer& bias, const norm_weights& norm);
   void add_changed(const kernels::tensor& residual, const kernels::tensor& branch, const norm_weights& norm);

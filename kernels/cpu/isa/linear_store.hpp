@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/isa/activations.hpp"
+#include "kernels/cpu/isa/low_rank_kernel.hpp"
 #include "kernels/cpu/target.hpp"
 
 namespace troupe::kernels {
@@ -14,13 +15,13 @@ inline vec sum_of(const float* c) { return load(c) + zero(); }
 
 template <activation_type Act, class Out>
 inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, std::size_t output, const float* factor,
-                               const float* addend) {
+                               const row_addend* addend) {
   const std::size_t n = op.outputs - output;
   vec x = sum_of(c);
   if (op.bias != nullptr)
     x = x + load_some(op.bias + output, n);
   if (addend != nullptr)
-    x = x + load_some(addend + output, n);
+    x = x + low_rank_addend(op.bf16_addends, *addend, op.first_addend + output);
   x = activated<Act>(x);
   if constexpr (sizeof(Out) == sizeof(float))
     if (op.add)
@@ -30,7 +31,7 @@ inline void add_bias_and_store(const linear_op& op, Out* out, const float* c, st
 
 template <activation_type Act, class Out>
 inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::size_t width, std::size_t output,
-                           const float* addend) {
+                           const row_addend* addend) {
   const std::size_t n = op.outputs - output;
   vec gate = sum_of(c);
   vec up = sum_of(c + width);
@@ -39,8 +40,8 @@ inline void gate_and_store(const linear_op& op, Out* out, const float* c, std::s
     up = up + load_some(op.bias + op.outputs + output, n);
   }
   if (addend != nullptr) {
-    gate = gate + load_some(addend + output, n);
-    up = up + load_some(addend + op.outputs + output, n);
+    gate = gate + low_rank_addend(op.bf16_addends, *addend, output);
+    up = up + low_rank_addend(op.bf16_addends, *addend, op.outputs + output);
   }
   store_some(out + output, gated<Act>(op.act, gate, up), n);
 }
@@ -53,7 +54,7 @@ inline void store_panel_as(const linear_op& op, std::size_t panel, std::size_t f
   for (std::size_t row = first_row; row < first_row + rows; ++row, c += Columns) {
     Out* out = static_cast<Out*>(op.out) + (op.out_rows != nullptr ? op.out_rows[row] : row) * op.out_stride;
     const float* factor = op.factors != nullptr ? op.factors + row : nullptr;
-    const float* addend = op.addends != nullptr ? op.addends[row] : nullptr;
+    const row_addend* addend = op.addends != nullptr && op.addends[row].blocks != nullptr ? op.addends + row : nullptr;
     for (std::size_t i = 0; i < width && output + i < op.outputs; i += lanes)
       if (op.gated)
         gate_and_store<Act>(op, out, c + i, width, output + i, addend);

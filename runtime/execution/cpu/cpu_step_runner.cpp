@@ -12,7 +12,6 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     decoder_(std::move(spec.weights), *backend_, spec.sizes.rows, spec.sizes.context),
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
-    adapters_(*backend_, decoder_.weights().compute),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {}
 
 void cpu_step_runner::receive(const step_tokens& tokens) {

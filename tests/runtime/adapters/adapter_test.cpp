@@ -103,7 +103,6 @@ struct adapted_decoder {
     : backend(kernels::make_cpu_backend({.threads = threads})),
       graph(load_weights(tensors, config, *backend, how), *backend, 256, std::min(256, config.max_context)),
       cache(backend->make_kv_cache(kv_shape_of(config, precision{how.compute}, 64))),
-      adapters(*backend, how.compute),
       vocab(as_size(config.vocab)) {}
 
   /// The logits of all rows.
@@ -139,7 +138,7 @@ struct adapted_decoder {
   std::unique_ptr<kernels::backend> backend;
   decoder graph;
   std::unique_ptr<kernels::kv_cache> cache;
-  adapter_products adapters;
+  adapter_products adapters = {};
   std::size_t vocab;
 };
 

@@ -8,7 +8,7 @@ const target& avx512_amx_target() {
   static constexpr target table{tile_rows,        pair_tile_rows, 512,      true,       wide_queries, narrow_queries,
                                 linear,           quantised_rows, quantise, widen,      rms_norm,     rope_write_kv,
                                 attend_partition, merge,          finish,   layer_norm, scale,        add_scaled,
-                                narrow,           amx_words};
+                                narrow,           low_rank,       amx_words};
   return table;
 }
 

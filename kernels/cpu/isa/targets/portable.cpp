@@ -7,7 +7,7 @@ namespace troupe::kernels {
 const target& portable_target() {
   static constexpr target table{tile_rows,      tile_rows,  512,   false,      wide_queries,  narrow_queries,   linear,
                                 quantised_rows, quantise,   widen, rms_norm,   rope_write_kv, attend_partition, merge,
-                                finish,         layer_norm, scale, add_scaled, narrow};
+                                finish,         layer_norm, scale, add_scaled, narrow,        low_rank};
   return table;
 }
 
