@@ -9,7 +9,7 @@ namespace {
 
 // Operands: 16 words of a row or of weights, and the sum of their products in each lane.
 
-struct low_rank_floats {
+struct f32_lines {
   using words = vec;
   static words load_words(const void* p) { return load(static_cast<const float*>(p)); }
   static words word(const std::uint32_t* p) {
@@ -22,7 +22,7 @@ struct low_rank_floats {
 
 #if defined(__AVX512BF16__)
 
-struct low_rank_pairs {
+struct bf16_lines {
   using words = __m512i;
   static words load_words(const void* p) { return _mm512_loadu_si512(p); }
   static words word(const std::uint32_t* p) { return _mm512_set1_epi32(static_cast<int>(*p)); }
@@ -31,7 +31,7 @@ struct low_rank_pairs {
 
 #else
 
-struct low_rank_pairs {
+struct bf16_lines {
   struct words {
     vec even, odd;
   };
@@ -100,7 +100,7 @@ void low_rank_product(const low_rank_op& op, std::size_t tile, std::size_t first
 }
 
 template <class Operand>
-void low_rank_products_of(const low_rank_op& op, std::size_t first_tile, std::size_t tiles) {
+void low_rank_rows(const low_rank_op& op, std::size_t first_tile, std::size_t tiles) {
   for (std::size_t row = 0; row < op.count; row += 4)
     for (std::size_t tile = first_tile; tile < first_tile + tiles; ++tile)
       switch (op.count - row) {
@@ -113,9 +113,9 @@ void low_rank_products_of(const low_rank_op& op, std::size_t first_tile, std::si
 
 void low_rank(const low_rank_op& op, std::size_t first_tile, std::size_t tiles) {
   if (op.bf16)
-    low_rank_products_of<low_rank_pairs>(op, first_tile, tiles);
+    low_rank_rows<bf16_lines>(op, first_tile, tiles);
   else
-    low_rank_products_of<low_rank_floats>(op, first_tile, tiles);
+    low_rank_rows<f32_lines>(op, first_tile, tiles);
 }
 
 template <class Operand>
@@ -123,17 +123,25 @@ inline vec low_rank_sums(const row_addend& addend, std::size_t block) {
   const auto& b = addend.blocks[block];
   const auto* weights = addend.b + b.offset * low_rank_outputs;
   const auto* low = addend.low + b.first;
-  vec x = zero();
-  for (std::size_t k = 0; k < b.words; ++k)
-    x = Operand::add(x, Operand::word(low + k), Operand::load_words(weights + k * low_rank_outputs));
-  return x;
+  const auto add = [&](vec to, std::size_t k) {
+    return Operand::add(to, Operand::word(low + k), Operand::load_words(weights + k * low_rank_outputs));
+  };
+  vec even = zero(), odd = zero(); // two sums hide latency better
+  std::size_t k = 0;
+  for (; k + 1 < b.words; k += 2) {
+    even = add(even, k);
+    odd = add(odd, k + 1);
+  }
+  if (k < b.words)
+    even = add(even, k);
+  return even + odd;
 }
 
 /// What is added to 16 outputs from `output` on. The blocks are those of the whole product, of which these may straddle
 /// two, where a part of it begins elsewhere.
 inline vec low_rank_addend(bool bf16, const row_addend& addend, std::size_t output) {
   const auto block = [&](std::size_t i) {
-    return bf16 ? low_rank_sums<low_rank_pairs>(addend, i) : low_rank_sums<low_rank_floats>(addend, i);
+    return bf16 ? low_rank_sums<bf16_lines>(addend, i) : low_rank_sums<f32_lines>(addend, i);
   };
   const std::size_t first = output / low_rank_outputs, shift = output % low_rank_outputs;
   if (shift == 0)
