@@ -111,6 +111,16 @@ void add_text_options(CLI::App& command, sampling_options& options) {
                         "Mark the text so that `troupe detect` knows it: green, gumbel, or an object as in requests");
 }
 
+/// "low", "high" or layers between commas.
+dola_layers parse_dola(std::string_view text) {
+  if (text.find_first_not_of("0123456789, ") != text.npos)
+    return dola_layers(text);
+  std::vector<int> layers;
+  for (const auto layer : parse_integers(text, 0, sampling_fields::most_int))
+    layers.push_back(static_cast<int>(layer));
+  return dola_layers(std::move(layers));
+}
+
 /// The flags of beams and best_of that are no numbers.
 void add_beam_options(CLI::App& command, sampling_options& options) {
   auto& values = options.values;
@@ -194,6 +204,12 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
     if (field.sources.command_line)
       add_field(command, options, field);
   });
+  command
+    .add_option_function<std::string>(
+      "--dola-layers", [&options](const std::string& text) { options.values.dola = parse_dola(text); },
+      "Lead away from what inner layers would say: low, high, or layers between commas; 0 is the embedding")
+    ->type_name("LAYERS")
+    ->group(sampling_group);
   add_beam_options(command, options);
   add_text_options(command, options);
   add_steering_option(command, options.steering);

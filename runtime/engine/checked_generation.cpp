@@ -48,6 +48,14 @@ void check_contrast(const generation& asked, const generation_limits& limits) {
                     "prompt");
 }
 
+dola_layers layers_of(const dola_layers& asked, const generation_limits& limits) {
+  if (asked && !limits.dola)
+    throw failure(errc::unsupported,
+                  "`dola_layers` is not supported on this device: the CPU (--device cpu) contrasts layers",
+                  "dola_layers");
+  return asked.of_model(limits.layers, limits.tied);
+}
+
 } // namespace
 
 void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
@@ -92,8 +100,11 @@ checked_generation check(const generation& asked, const generation_limits& limit
     throw failure(errc::not_found, "the model `" + asked.adapter + "` does not exist", "model");
   const auto room = limits.max_context - static_cast<int>(std::ssize(asked.prompt));
   sampling.max_tokens = std::min(sampling.max_tokens, room);
-  if (embeds || sampling.scores_only())
-    sampling.contrastive_beta = 0; // nothing is chosen
+  sampling.dola = layers_of(sampling.dola, limits);
+  if (embeds || sampling.scores_only()) { // nothing is chosen
+    sampling.contrastive_beta = 0;
+    sampling.dola = {};
+  }
   if (sampling.contrasted()) {
     check_contrast(asked, limits);
     sampling.max_tokens = std::min(sampling.max_tokens,

@@ -23,13 +23,16 @@ struct generation_limits {
   const steering_library* steering = nullptr;
   const adapter_library* adapters = nullptr;
   int amateur_context = 0, amateur_vocab = 0; // of the amateur model; 0: there is none
+  bool dola = true;                           // the device gives logits behind inner layers
+  int layers = 0;                             // of the model
+  bool tied = false;                          // its head is its embedding matrix
 };
 
 /// How a generation that was found valid is run.
 struct checked_generation {
   std::shared_ptr<const sampling_params>
-    sampling;                           // max_tokens is cut to what the context leaves, also after the negative prompt
-  std::chrono::milliseconds timeout{0}; // from submission to the last token; 0: none
+    sampling; // max_tokens is cut to what the context leaves, also after the negative prompt; dola names layers
+  std::chrono::milliseconds timeout{0};                       // from submission to the last token; 0: none
   std::shared_ptr<const troupe::steering> steering = {};      // null: none
   std::shared_ptr<const std::vector<token_id>> negative = {}; // the twin's prompt, if sampling->paired()
   std::shared_ptr<const packed_adapter> adapter = {};         // null: none
@@ -37,7 +40,7 @@ struct checked_generation {
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
 /// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses or
-/// contrasts need a second model that there is not, an embedding is asked for beside something generated or scored, or
+/// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside something generated or scored, or
 /// it cannot be steered so; failure(not_found) if there is no such adapter.
 checked_generation check(const generation& asked, const generation_limits& limits);
 

@@ -233,7 +233,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
                                                : source.config.max_context;
   const auto need_of = [&](int rows) {
     return estimate_memory(*source.tensors, source.config, precision, device, *backend,
-                           {rows, options.max_sequences, context});
+                           {rows, options.max_sequences, context, capabilities.dola});
   };
   const int step_tokens = options.step_tokens > 0
     ? options.step_tokens

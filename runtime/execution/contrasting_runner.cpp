@@ -53,7 +53,8 @@ step_output contrasting_runner::run(const step_plan& plan) {
   std::vector<std::int32_t> of;
   const auto amateurs = amateur_->run(amateurs_plan(plan, vocab_, of));
   output.ms += amateurs.ms;
-  auto rows = std::make_shared<contrast_rows>();
+  auto rows = output.contrast ? std::make_shared<contrast_rows>(*output.contrast) // of DoLa
+                              : std::make_shared<contrast_rows>();
   rows->of.resize(plan.logit_rows.size());
   rows->memory.push_back(amateurs.logits);
   for (std::size_t i = 0; i < of.size(); ++i)

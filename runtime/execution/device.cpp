@@ -1,6 +1,7 @@
 #include "runtime/execution/device.hpp"
 
 #include "runtime/execution/cpu/cpu_device.hpp"
+#include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
@@ -47,6 +48,8 @@ memory_estimate estimate_memory(const checkpoint& tensors, const model_config& c
     tensors, config, precision, backend,
     {std::max(sizes.rows, decodes), std::max(sizes.logit_rows(), decodes), sizes.context});
   estimate.scratch += device.step_memory(sizes, config.vocab, estimate.kv_block);
+  if (sizes.dola)
+    estimate.scratch += dola_rows::memory(sizes, config, precision.compute);
   return estimate;
 }
 

@@ -33,6 +33,7 @@ struct device_capabilities {
   bool hidden_states = false;     // runners give the hidden states that plans want
   bool steering = false;          // runners steer rows
   bool adapters = false;          // runners add low-rank adapters to rows
+  bool dola = false;              // runners give logits behind inner layers that plans want
 };
 
 class device {

@@ -24,6 +24,7 @@ struct step_sizes {
   int rows = 0;
   int sequences = 0; // that run at once
   int context = 0;   // tokens of one sequence
+  bool dola = false; // requests may be contrasted with inner layers
 
   int logit_rows() const { return sequences + extra_logit_rows; }
 };
@@ -51,7 +52,7 @@ struct sampler_spec {
   guided_settings guided = {};
 };
 
-/// Rows [vocab] that rows of a plan's logits are contrasted with.
+/// Rows [vocab] that rows of a plan's logits are contrasted with: an amateur's, or those behind inner layers.
 struct contrast_rows {
   std::vector<std::vector<std::span<const float>>> of;   // [plan.logit_rows.size()]
   std::vector<std::shared_ptr<const float>> memory = {}; // lent as the logits are

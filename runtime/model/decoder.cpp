@@ -138,8 +138,8 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
 
 void decoder::forward(std::span<const token_id> tokens, const kernels::batch& who,
                       std::span<const std::int32_t> logit_rows, kernels::kv_cache& cache, const tensor& logits,
-                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states,
-                      const layer_hook& after_layer, adapter_products* adapters) {
+                      std::span<const std::int32_t> hidden_rows, const tensor& hidden_states, const layer_hook& hook,
+                      adapter_products* adapters) {
   adapters_ = adapters;
   check(tokens, who, logit_rows, cache, logits);
   if (tokens.empty())
@@ -158,6 +158,8 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     backend_.scale(residual, config.embedding_scale);
   if (weights_->positions)
     backend_.embed_add(residual, *weights_->positions, position_rows(who, config.position_offset).data());
+  if (hook)
+    hook(0, residual);
   for (int i = 0; i < config.layers; ++i) {
     const auto& layer = weights_->layers[as_size(i)];
     normalise(normed, residual, layer.input_norm);
@@ -168,8 +170,8 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     if (!config.parallel)
       normalise(normed, residual, layer.post_norm);
     add_mlp(i, residual, normed);
-    if (after_layer)
-      after_layer(i, residual);
+    if (hook)
+      hook(i + 1, residual);
   }
   if (!hidden_rows.empty()) {
     require(hidden_states.data && hidden_states.type == dtype::f32 && hidden_states.rows == hidden_rows.size() &&
@@ -182,7 +184,12 @@ void decoder::forward(std::span<const token_id> tokens, const kernels::batch& wh
     return;
   const auto last = view(normed_, compute, logit_rows.size(), hidden);
   normalise(last, residual, weights_->final_norm, logit_rows.data());
-  backend_.linear(logits, last, *weights_->head, floats(weights_->head_bias));
+  project(logits, last);
+}
+
+void decoder::project(const tensor& logits, const tensor& states) {
+  const auto& config = weights_->config;
+  backend_.linear(logits, states, *weights_->head, floats(weights_->head_bias));
   if (config.logit_scale != 1 || config.logit_cap != 0)
     backend_.scale(logits, config.logit_scale, config.logit_cap);
 }

@@ -54,12 +54,15 @@ public:
   /// `who` cover the rows in order; the cache holds all their earlier positions. Writes the logits of `logit_rows`
   /// (indices into the rows; may be empty), in their order, to `logits`, f32 [logit_rows, vocab] in device memory, and
   /// likewise the hidden states behind the final norm of `hidden_rows` to `hidden`, f32 [hidden_rows, hidden]. Calls
-  /// `after_layer`, if there is one, with the output of each layer; adds `adapters`, null or not empty, to their rows.
+  /// `hook`, if there is one, ahead of the layers and behind each; adds `adapters`, null or not empty, to their rows.
   /// Throws failure(internal) if the arguments contradict each other or the sizes given at construction.
   void forward(std::span<const token_id> tokens, const kernels::batch& who, std::span<const std::int32_t> logit_rows,
                kernels::kv_cache& cache, const kernels::tensor& logits, std::span<const std::int32_t> hidden_rows = {},
-               const kernels::tensor& hidden = {}, const layer_hook& after_layer = {},
-               adapter_products* adapters = nullptr);
+               const kernels::tensor& hidden = {}, const layer_hook& hook = {}, adapter_products* adapters = nullptr);
+
+  /// The output head alone: logits, f32 [rows, vocab], of what the final norm, or another layer, gives, [rows, hidden]
+  /// in the compute type. The model's logit scale and cap are part of it.
+  void project(const kernels::tensor& logits, const kernels::tensor& states);
 
   const model_weights& weights() const { return *weights_; }
   int max_rows() const { return max_rows_; }

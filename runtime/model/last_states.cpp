@@ -18,9 +18,11 @@ std::vector<std::vector<float>> last_states(decoder& graph, kernels::backend& ba
   std::iota(table.begin(), table.end(), 0);
   const auto& config = graph.weights().config;
   std::vector<std::vector<float>> states(as_size(config.layers), std::vector<float>(as_size(config.hidden)));
-  const auto keep_last = [&](int layer, const kernels::tensor& residual) {
+  const auto keep_last = [&](int passed, const kernels::tensor& residual) {
+    if (passed == 0)
+      return;
     auto* last = static_cast<float*>(residual.data) + (residual.rows - 1) * residual.stride;
-    backend.download(states[as_size(layer)].data(), {last, residual.type, 1, residual.cols, residual.stride});
+    backend.download(states[as_size(passed - 1)].data(), {last, residual.type, 1, residual.cols, residual.stride});
   };
   const auto most = as_size(graph.max_rows());
   for (std::size_t first = 0; first < prompt.size(); first += most) {

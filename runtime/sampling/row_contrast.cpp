@@ -1,19 +1,33 @@
 #include "runtime/sampling/row_contrast.hpp"
 
+#include "runtime/sampling/vector_passes.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 namespace troupe {
 
+namespace {
+
+constexpr auto never = -std::numeric_limits<float>::infinity();
+
+/// NaNs are not looked at.
+float largest(std::span<const float> row) {
+  float most = never;
+  for (const auto x : row)
+    most = std::max(most, x); // false for NaN
+  return most;
+}
+
+} // namespace
+
 void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
                      std::span<float> scores) {
-  constexpr auto never = -std::numeric_limits<float>::infinity();
   const auto shared = std::min(amateur.size(), scores.size());
-  float most = never;
-  for (const auto x : scores.first(shared))
-    most = std::max(most, x); // false for NaN
-  const double least = static_cast<double>(most) + std::log(static_cast<double>(alpha));
+  const double least = static_cast<double>(largest(scores.first(shared))) + std::log(static_cast<double>(alpha));
   for (std::size_t i = 0; i < shared; ++i) {
     const double score = scores[i], e = expert[i], a = amateur[i];
     const bool plausible = score >= least && std::isfinite(score);
@@ -23,6 +37,34 @@ void contrast_scores(std::span<const float> expert, std::span<const float> amate
       scores[i] = static_cast<float>(score + beta * (e - a));
   }
   std::ranges::fill(scores.subspan(shared), never);
+}
+
+void contrast_with_layer(std::span<const float> inner, std::span<float> scores) {
+  const double least = static_cast<double>(largest(scores)) + std::log(0.1);
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    const double score = scores[i], other = inner[i];
+    const bool plausible = score >= least && std::isfinite(score) && std::isfinite(other);
+    scores[i] = plausible ? static_cast<float>(score - other) : never;
+  }
+}
+
+normalised_row::normalised_row(std::span<const float> row) : logits(row) {
+  std::vector<float> maxima((row.size() + sampling::block - 1) / sampling::block);
+  sampling::block_maxima(row.data(), row.size(), maxima.data());
+  most = maxima.empty() ? never : *std::ranges::max_element(maxima);
+  if (!std::isfinite(most)) {
+    most = log_total = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
+  std::vector<std::uint64_t> weights(maxima.size());
+  sampling::block_weights(row.data(), row.size(), most, weights.data());
+  const auto total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
+  log_total = static_cast<float>(std::log(static_cast<double>(total) / static_cast<double>(sampling::weight_one)));
+}
+
+double layer_divergence(const normalised_row& final, const normalised_row& inner) {
+  return sampling::mean_log_cosh(final.logits.data(), final.most, final.log_total, inner.logits.data(), inner.most,
+                                 inner.log_total, final.logits.size());
 }
 
 } // namespace troupe

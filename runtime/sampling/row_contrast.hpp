@@ -1,4 +1,5 @@
-// Contrasts the logits that a token is chosen by with those of a model that knows less. Pure; any thread.
+// Contrasts the logits that a token is chosen by with those of a model that knows less, or of the same model's inner
+// layer. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -12,5 +13,23 @@ namespace troupe {
 /// infinity, those whose amateur's logit is not finite their own score. Alpha in [0, 1]; 0: all tokens are plausible.
 void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
                      std::span<float> scores);
+
+/// DoLa (Chuang et al. 2023) as in transformers, for one inner layer: log-softmax of the scores less that of `inner`
+/// [vocab], up to a constant of the row, where a score is at least log(0.1) + the largest, else minus infinity, also
+/// where `inner` is not finite. `scores` [vocab] come as above.
+void contrast_with_layer(std::span<const float> inner, std::span<float> scores);
+
+/// A row of logits and what makes log-probabilities of them: logit - most - log_total.
+struct normalised_row {
+  explicit normalised_row(std::span<const float> row);
+
+  std::span<const float> logits;
+  float most, log_total; // NaN if no logit is finite
+};
+
+/// How far the distribution of `inner` is from that of `final`: the Jensen-Shannon divergence as transformers' DoLa has
+/// it, half the sum of the Kullback-Leibler divergences of both their mean has from either. Not finite where a logit is
+/// not.
+double layer_divergence(const normalised_row& final, const normalised_row& inner);
 
 } // namespace troupe

@@ -41,7 +41,7 @@ struct sampled_token {
 /// Why a token could not be sampled.
 inline constexpr const char* nothing_to_choose = "No token can be chosen: every logit is NaN or minus infinity.";
 
-/// Rows that a row of logits is contrasted with (row_contrast.hpp); mostly none.
+/// Rows that a row of logits is contrasted with (row_contrast.hpp): an amateur's or an inner layer's; mostly none.
 using other_rows = std::span<const std::span<const float>>;
 
 /// Buffers reused from row to row. Any scratch serves any sequence, one at a time.
@@ -97,7 +97,7 @@ public:
   sampled_token sample(std::span<const float> logits, sampling_scratch& scratch);
 
   /// The same, but chooses from `allowed` [vocab]: the logits, minus infinity for tokens that a guide forbids. `others`:
-  /// the amateur's row, if the request is contrasted.
+  /// the row of the amateur or the inner layer, if the request is contrasted with one.
   sampled_token sample(std::span<const float> logits, std::span<const float> allowed, sampling_scratch& scratch,
                        other_rows others = {});
 

@@ -64,6 +64,13 @@ void sampling_params::check_contrast() const {
     refuse("contrastive_beta", "0 with beams, which are chosen by the model's own probabilities", contrastive_beta);
   if (contrasted() && paired())
     refuse("contrastive_beta", "0 with `guidance_scale`", contrastive_beta);
+  const auto* other = !dola ? nullptr
+    : num_beams > 0         ? "beams, which are chosen by the model's own probabilities"
+    : paired()              ? "`guidance_scale`"
+    : contrasted()          ? "`contrastive_beta`"
+                            : nullptr;
+  if (other)
+    throw failure(errc::bad_request, "`dola_layers` cannot be used with " + std::string(other), "dola_layers");
 }
 
 void sampling_params::validate(std::size_t vocab_size) const {

@@ -2,6 +2,7 @@
 // then shared read-only. Copies are cheap: they share the lists.
 #pragma once
 
+#include "runtime/sampling/dola_layers.hpp"
 #include "runtime/sampling/processors/sampler_order.hpp"
 #include "runtime/sampling/processors/token_sequences.hpp"
 #include "runtime/sampling/sampling_lists.hpp"
@@ -28,8 +29,9 @@ enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead 
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
 /// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast with
-/// an amateur; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The initial values are the defaults of every interface; names
-/// and ranges are in sampling_table.hpp, definitions in processors/ and watermark/.
+/// an amateur or an inner layer; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The initial
+/// values are the defaults of every interface; names and ranges are in sampling_table.hpp, definitions in processors/ and
+/// watermark/.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
   int top_k = 0;                // 0 or -1: off
@@ -86,6 +88,8 @@ struct sampling_params {
 
   float contrastive_beta = 0;     // contrastive decoding: how far away from the amateur model; 0: off
   float contrastive_alpha = 0.1f; // only among tokens this fraction as likely as the likeliest
+
+  dola_layers dola = {}; // inner layers to contrast with: of those, in each row, the one that is farthest from the last
 
   speculation speculate = speculation::automatic;
 

@@ -24,6 +24,13 @@ inline std::int32_t ordered_key(float x) {
   return ((bits ^ ((bits >> 31) & 0x7fffffff)) & ~not_a_number) | (lowest_key & not_a_number);
 }
 
+// One term of mean_log_cosh. In halves: ln cosh(d / 2) = |d| / 2 + ln(1 + exp(-|d|)) - ln 2.
+inline float log_cosh_term(float a, float b) {
+  const float apart = a > b ? a - b : b - a;
+  const float mean = 0.5f * (exp_nonpositive(a) + exp_nonpositive(b));
+  return mean * (0.5f * apart + log_one_plus(exp_nonpositive(apart)) - 0.693147181f);
+}
+
 inline std::int32_t larger(std::int32_t a, std::int32_t b) { return a > b ? a : b; }
 
 inline float from_key(std::int32_t key) {
@@ -119,6 +126,23 @@ std::size_t select(const float* x, std::size_t n, const float* maxima, float flo
     }
   }
   return selected;
+}
+
+TROUPE_VECTOR_CLONES
+double mean_log_cosh(const float* x, float x_most, float x_total, const float* y, float y_most, float y_total,
+                     std::size_t n) {
+  constexpr std::size_t lanes = 8;
+  double sums[lanes] = {};
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    for (std::size_t lane = 0; lane < lanes; ++lane)
+      sums[lane] += static_cast<double>(log_cosh_term(x[i + lane] - x_most - x_total, y[i + lane] - y_most - y_total));
+  for (std::size_t lane = 0; i < n; ++i, ++lane)
+    sums[lane] += static_cast<double>(log_cosh_term(x[i] - x_most - x_total, y[i] - y_most - y_total));
+  double total = 0;
+  for (const double sum : sums)
+    total += sum;
+  return total;
 }
 
 TROUPE_VECTOR_CLONES

@@ -66,6 +66,21 @@ void block_weights(const float* x, std::size_t n, float max, std::uint64_t* sums
 std::size_t select(const float* x, std::size_t n, const float* maxima, float floor, std::int32_t* indices,
                    float* values);
 
+/// ln(1 + x) of x in [0, 1], within some ulp: the series of 2 artanh(x / (2 + x)).
+inline float log_one_plus(float x) {
+  const float t = x / (2.f + x), s = t * t;
+  float sum = 1.f / 15.f;
+  for (int k = 13; k > 0; k -= 2)
+    sum = sum * s + 1.f / static_cast<float>(k);
+  return 2.f * t * sum;
+}
+
+/// With p = exp(a) and q = exp(b), where a[i] = (x[i] - x_most) - x_total, and b likewise of y: the sum of
+/// (p + q) / 2 * ln cosh((a - b) / 2), which is the half of KL(m, p) + KL(m, q) with m = (p + q) / 2. Summed in eight
+/// lanes, whatever the instruction set.
+double mean_log_cosh(const float* x, float x_most, float x_total, const float* y, float y_most, float y_total,
+                     std::size_t n);
+
 /// x[i] += delta where watermarks::value_of(i, seed) < limit.
 void add_where_below(float* x, std::size_t n, std::uint64_t seed, std::uint32_t limit, float delta);
 

@@ -129,6 +129,12 @@ struct group_demand {
   std::shared_ptr<const sampling_start> start; // the first time, when the group is its prompt; else null
 };
 
+/// Rows of logits that are contrasted with those behind inner layers (DoLa).
+struct layered_logits {
+  std::int32_t logit_row = 0, rows = 0; // indices into step_plan::logit_rows
+  dola_layers layers;                   // of the model; not empty
+};
+
 /// Log-probabilities of prompt tokens: that at `position + i` follows row `logit_row + i`.
 struct score_demand {
   std::uint64_t request = 0;
@@ -161,6 +167,7 @@ struct step_plan {
   std::vector<steered_rows> steered;
   std::vector<adapted_rows> adapted;
   std::vector<std::int32_t> contrasted; // places in `sequences` of those whose rows the amateur computes, too
+  std::vector<layered_logits> layered;
   std::vector<sample_demand> samples;
   std::vector<group_demand> groups;
   std::vector<score_demand> scores;

@@ -377,6 +377,8 @@ void scheduler::add_samples(sequence& s, std::int32_t guesses) {
   const auto logit_row = static_cast<std::int32_t>(plan.logit_rows.size());
   for (auto ahead = guesses; ahead >= 0; --ahead)
     plan.logit_rows.push_back(static_cast<std::int32_t>(plan.tokens.size()) - 1 - ahead);
+  if (s.params->dola)
+    plan.layered.push_back({logit_row, guesses + 1, s.params->dola});
   auto& sample = add_sample(s, logit_row);
   s.guesses = sample.guesses = guesses;
   if (guesses > 0) {

@@ -35,9 +35,11 @@ std::vector<steered_alike> grouped_rows(std::span<const steered_rows> steered) {
 layer_hook steer(kernels::backend& backend, std::span<const steered_rows> rows) {
   if (rows.empty())
     return {};
-  return [&backend, groups = grouped_rows(rows)](int layer, const kernels::tensor& residual) {
+  return [&backend, groups = grouped_rows(rows)](int passed, const kernels::tensor& residual) {
+    if (passed == 0)
+      return;
     for (const auto& group : groups) {
-      const auto& direction = group.by->layers[as_size(layer)];
+      const auto& direction = group.by->layers[as_size(passed - 1)];
       if (direction.empty())
         continue;
       // One row that stands for all: the stride is 0. The op only reads it.

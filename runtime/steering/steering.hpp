@@ -46,8 +46,9 @@ struct steered_rows {
   std::int32_t first_row = 0, rows = 0;
 };
 
-/// Called behind each layer with its output, which it may change: the residual stream, f32 [rows, hidden].
-using layer_hook = std::function<void(int layer, const kernels::tensor& residual)>;
+/// Called with the residual stream, f32 [rows, hidden], which it may change: ahead of the first layer, when it has
+/// `passed` none, and behind each.
+using layer_hook = std::function<void(int passed, const kernels::tensor& residual)>;
 
 /// Adds what rows are steered by. The rows' results are those of `by` alone: they do not depend on other rows. For
 /// backends whose device memory is the host's. `rows` and `backend` must outlive the hook. Empty if nothing is steered.

@@ -33,13 +33,19 @@ std::vector<token_id> read_negative_prompt(const field_reader& body, const serve
   return ids;
 }
 
-void refuse_dola(const field_reader& body) {
-  if (body.has("dola_layers"))
-    throw failure(
-      errc::unsupported,
-      "`dola_layers` is not supported: a step computes the output head behind the last layer alone, and DoLa "
-      "needs it behind inner layers, too",
-      "dola_layers");
+dola_layers read_dola(const field_reader& body) {
+  constexpr auto field = "dola_layers";
+  const auto found = body.find(field);
+  if (!found)
+    return {};
+  std::string_view word;
+  if (!found->get(word))
+    return dola_layers(word);
+  json::array list;
+  if (found->get(list))
+    body.refuse(field, "\"low\", \"high\" or a list of layers", *found);
+  check_entries(body, field, list.size(), most_dola_layers); // before copying it
+  return dola_layers(read_ids(body, field, list, 0, sampling_fields::most_int));
 }
 
 } // namespace troupe

@@ -1,9 +1,10 @@
-// The fields of requests that are judged as pairs: `negative_prompt` of classifier-free guidance, whose
-// `guidance_scale` is a row of the sampling table; and what is refused with a reason (`dola_layers`).
+// The fields of guidance and contrasts that the sampling table has not: `negative_prompt` of classifier-free guidance,
+// and `dola_layers`.
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/service.hpp"
+#include "runtime/sampling/dola_layers.hpp"
 
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace troupe {
 /// prompts do. Throws failure(bad_request), also if there is no `guidance_scale`.
 std::vector<token_id> read_negative_prompt(const field_reader& body, const served_model& model, bool special);
 
-/// Throws failure(unsupported) if layers are to be contrasted.
-void refuse_dola(const field_reader& body);
+/// A word or a list of layers, which the model may still lack; nothing if absent. Throws failure(bad_request).
+dola_layers read_dola(const field_reader& body);
 
 } // namespace troupe

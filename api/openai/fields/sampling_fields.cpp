@@ -128,7 +128,6 @@ void refuse_unsupported(const field_reader& body) {
       throw failure(errc::unsupported, "`" + std::string(name) + "` is not supported", std::string(name));
   }
   refuse_other_modalities(body);
-  refuse_dola(body);
 }
 
 sampling_params read_sampling(const field_reader& body, const served_model& model) {
@@ -149,6 +148,7 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   read_beams(body, result);
   read_sampler_fields(body, model, result);
   result.watermark = read_watermark(body, model);
+  result.dola = read_dola(body);
   result.seed = read_seed(body);
   result.speculate = read_speculate(body);
   result.ignore_eos = body.boolean("ignore_eos").value_or(result.ignore_eos);

@@ -15,7 +15,7 @@ public:
 
   std::string description() const override { return description_; }
   device_capabilities capabilities() const override {
-    return {.hidden_states = true, .steering = true, .adapters = true};
+    return {.hidden_states = true, .steering = true, .adapters = true, .dola = true};
   }
   std::unique_ptr<kernels::backend> open() const override { return kernels::make_cpu_backend(options_); }
   std::size_t available_memory() const override { return troupe::available_memory(); }

@@ -12,6 +12,7 @@ cpu_step_runner::cpu_step_runner(runner_spec spec, std::unique_ptr<kernels::back
     decoder_(std::move(spec.weights), *backend_, spec.sizes.rows, spec.sizes.context),
     cache_(backend_->make_kv_cache(
       kv_shape_of(decoder_.weights().config, spec.precision, static_cast<std::size_t>(spec.blocks)))),
+    dola_(decoder_, *backend_),
     slot_tokens_(static_cast<std::size_t>(spec.sizes.sequences)) {}
 
 void cpu_step_runner::receive(const step_tokens& tokens) {
@@ -49,11 +50,18 @@ step_output cpu_step_runner::run(const step_plan& plan) {
   }
   adapters_.begin(plan.adapted);
   decoder_.forward(tokens_, {plan.sequences, plan.block_tables}, plan.logit_rows, *cache_, logits, plan.hidden_rows,
-                   hidden, steer(*backend_, plan.steered), adapters_.empty() ? nullptr : &adapters_);
+                   hidden, dola_.keep_states(plan, steer(*backend_, plan.steered)),
+                   adapters_.empty() ? nullptr : &adapters_);
   adapters_.begin({}); // an adapter that is unloaded lives until its last step
+  auto contrast = dola_.choose(plan, logits);
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began;
-  return {std::static_pointer_cast<const float>(memory), vocab, nullptr, took.count(),
-          std::static_pointer_cast<const float>(states), width};
+  return {std::static_pointer_cast<const float>(memory),
+          vocab,
+          nullptr,
+          took.count(),
+          std::static_pointer_cast<const float>(states),
+          width,
+          std::move(contrast)};
 }
 
 std::size_t cpu_step_runner::skipped_bytes() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/execution/buffer_pool.hpp"
+#include "runtime/execution/cpu/dola_rows.hpp"
 #include "runtime/execution/step_runner.hpp"
 #include "runtime/model/decoder.hpp"
 
@@ -24,6 +25,7 @@ private:
   decoder decoder_;
   std::unique_ptr<kernels::kv_cache> cache_;
   adapter_products adapters_;
+  dola_rows dola_;
   std::vector<token_id> slot_tokens_; // the token last sampled for each slot
   std::vector<token_id> tokens_;      // of the step being run
   std::vector<kernels::block_copy> copies_;

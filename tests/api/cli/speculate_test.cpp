@@ -1,4 +1,4 @@
-// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts.
+// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, also with layers.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -106,4 +106,26 @@ TEST_CASE("run is contrasted with an amateur, which must be there and have the s
   CHECK(other.status == 1);
   CHECK(
     last_error_line(other.err).starts_with("troupe: the amateur model llama-gqa has another vocabulary than qwen3: "));
+}
+
+TEST_CASE("run is contrasted with inner layers, named by a word or by numbers") {
+  const auto told = [](const strings& how) {
+    return run_troupe(strings{"run", "Once upon a time", "--raw", "--quiet", "--max-tokens", "20", "--temperature", "0",
+                              "--model", golden("llama-gqa")} +
+                      few + how);
+  };
+  const auto plain = told({}), low = told({"--dola-layers", "low"});
+  CHECK(low.status == 0);
+  CHECK(low.out != plain.out);
+  CHECK(told({"--dola-layers", "0"}).out == low.out);
+  CHECK(told({"--dola-layers", "2, 0", "--step-tokens", "3"}).out == told({"--dola-layers", "0,2"}).out);
+  const auto refused = [&](const std::string& layers, int status) {
+    const auto result = told({"--dola-layers", layers});
+    CHECK(result.status == status);
+    return last_error_line(result.err);
+  };
+  CHECK(refused("middle", 2).starts_with("troupe: `dola_layers` must be \"low\", \"high\" or a list of layers"));
+  CHECK(refused("", 2).starts_with("troupe: `dola_layers` must"));
+  CHECK(refused("1,1", 2).starts_with("troupe: `dola_layers` names layer 1 twice"));
+  CHECK(refused("3", 1) == "troupe: `dola_layers` must be made of layers from 0 to 2, not 3\n");
 }

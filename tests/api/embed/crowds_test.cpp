@@ -88,6 +88,12 @@ generation random_generation(std::mt19937& rng) {
       if (pick(0, 2))
         g.negative_prompt = random_prompt(rng, pick(1, 60), pick(0, 2));
       break;
+    case 7: { // of models with at least two layers
+      const std::vector<dola_layers> asked{dola_layers("low"), dola_layers("high"), dola_layers({0, 1}),
+                                           dola_layers({1})};
+      s.dola = asked[rng() % asked.size()];
+      break;
+    }
     default: break;
   }
   if (pick(0, 2) == 0)
@@ -142,6 +148,7 @@ struct paths {
   int diverse = 0; // requests of diverse beams
   int pairs = 0;
   int contrasts = 0;
+  int layered = 0; // contrasted with inner layers
 };
 
 /// Twelve random requests at a time: each has the same result alone, without guesses, and in batches of any shape.
@@ -158,13 +165,14 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
     std::vector<heard> expected;
     for (int i = 0; i < 12; ++i) {
       work.push_back(random_generation(rng));
-      if (auto& s = work.back().sampling; !alone.amateur.empty() && !s.grouped() && pick(0, 2) > 0) {
+      if (auto& s = work.back().sampling; !alone.amateur.empty() && !s.grouped() && !s.dola && pick(0, 2) > 0) {
         s.contrastive_beta = 0.5f * static_cast<float>(pick(1, 4));
         s.contrastive_alpha = 0.1f * static_cast<float>(pick(0, 5));
         ++taken.contrasts;
       }
       taken.diverse += work.back().sampling.num_beam_groups > 1;
       taken.pairs += work.back().sampling.paired();
+      taken.layered += static_cast<bool>(work.back().sampling.dola);
       expected.push_back(run(reference, work.back()));
       REQUIRE(expected.back().done.has_value());
       CHECK(expected.back().done->embedding.empty() == (work.back().embed == pooling::none));
@@ -240,6 +248,7 @@ TEST_CASE("random workloads give every request the same bits as alone") {
       CHECK(taken.accepted > 0);
       CHECK(taken.diverse > 0);
       CHECK(taken.pairs > 0);
+      CHECK(taken.layered > 0);
     }
 }
 

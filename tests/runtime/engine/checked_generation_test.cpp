@@ -113,6 +113,31 @@ TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request
                        failure);
 }
 
+TEST_CASE("Layers to be contrasted with are named by the model's, on a device that has their logits") {
+  auto asked = ask({1, 2, 3}, 100);
+  asked.sampling.dola = dola_layers("low");
+  auto model = limits;
+  model.layers = 8;
+  const auto layers = [&] {
+    const auto found = check(asked, model).sampling->dola;
+    return std::vector(found.begin(), found.end());
+  };
+  CHECK(layers() == std::vector{0, 2});
+  model.tied = true;
+  CHECK(layers() == std::vector{2});
+  asked.sampling.dola = dola_layers({7, 1});
+  CHECK(layers() == std::vector{1, 7});
+  model.layers = 7;
+  CHECK_THROWS_WITH_AS(check(asked, model), "`dola_layers` must be made of layers from 0 to 6, not 7", failure);
+  model.layers = 8;
+  asked.sampling.prompt_logprobs = 0, asked.sampling.max_tokens = 0;
+  CHECK_FALSE(check(asked, model).sampling->dola); // nothing is chosen
+  model.dola = false;
+  CHECK_THROWS_WITH_AS(check(asked, model),
+                       "`dola_layers` is not supported on this device: the CPU (--device cpu) contrasts layers",
+                       failure);
+}
+
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {
   check_prompt_length(19, 20, "messages");
   try {

@@ -294,6 +294,7 @@ public:
       return rows[static_cast<std::size_t>(plan->logit_rows[static_cast<std::size_t>(logit_row)])];
     };
     result.ms = time ? time(*plan) : 0;
+    check_layered(*plan);
     for (auto& d : plan->samples) {
       if (d.start)
         emitted_[d.sequence] = d.start->emitted.size();
@@ -413,7 +414,8 @@ public:
   std::map<std::uint64_t, std::map<std::int32_t, std::uint64_t>> embedded; // request, position -> its hidden state
   std::map<std::uint64_t, int> completed;                                  // embeddings, by request
   std::map<std::uint64_t, int> max_tokens;
-  std::set<std::uint64_t> guided; // requests
+  std::set<std::uint64_t> guided;  // requests
+  std::set<std::uint64_t> layered; // requests that are contrasted with inner layers
   std::function<void()> on_round;
   std::function<swap_decision()> swap;
   std::function<double(const step_plan&)> time; // that a step takes, in ms
@@ -469,6 +471,23 @@ private:
     guesses_->plain_rows.push_back(rows);
   }
 
+  /// What is to be contrasted with inner layers: the rows that sequences of such requests sample from, each once.
+  void check_layered(const step_plan& plan) const {
+    std::vector<std::int32_t> wanted, found;
+    for (const auto& d : plan.samples)
+      if (layered.contains(d.sequence.request))
+        for (std::int32_t i = 0; i <= d.guesses; ++i)
+          wanted.push_back(d.logit_row + i);
+    for (const auto& l : plan.layered)
+      for (std::int32_t i = 0; i < l.rows; ++i)
+        found.push_back(l.logit_row + i);
+    std::ranges::sort(wanted);
+    const auto siblings = std::ranges::unique(wanted); // share the row of their prompt
+    wanted.erase(siblings.begin(), siblings.end());
+    std::ranges::sort(found);
+    REQUIRE(found == wanted);
+  }
+
   std::uint64_t& at(const step_plan& plan, const kernels::sequence_rows& s, int p) {
     auto block = plan.block_tables.at(static_cast<std::size_t>(s.first_block + p / kernels::block_tokens));
     return kv_.at(static_cast<std::size_t>(block * kernels::block_tokens + p % kernels::block_tokens));
@@ -504,6 +523,8 @@ inline void submit(machine& m, const admission& a) {
   m.max_tokens[a.request] = a.params->max_tokens;
   if (a.guide)
     m.guided.insert(a.request);
+  if (a.params->dola)
+    m.layered.insert(a.request);
   REQUIRE_FALSE(m.sched.submit(a).has_value());
 }
 

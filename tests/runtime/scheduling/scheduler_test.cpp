@@ -100,6 +100,8 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         changed.ignore_eos = true; // tells the machine
         all.back().guide = forcing_guide();
       }
+      if (changed.num_beams == 0 && i % 3 == 0)
+        changed.dola = dola_layers({0, i % 2 + 1});
       all.back().params = std::make_shared<const sampling_params>(changed);
       if (pick(0, 2) == 0)
         steer_by(all.back(), static_cast<std::uint64_t>(pick(1, 2)));

@@ -60,7 +60,35 @@ TEST_CASE("guidance that cannot be is refused by name") {
   CHECK(completion_fault(R"("guidance_scale":2,"n":2)").message == "`n` must be 1 with `guidance_scale`, not 2");
   CHECK(completion_fault(R"("guidance_scale":2,"num_beams":2)").param == "guidance_scale");
   CHECK(completion_fault(R"("guidance_scale":2,"max_tokens":0,"echo":true)").param == "guidance_scale");
-  fault = completion_fault(R"("dola_layers":"high")");
-  CHECK(fault.code == errc::unsupported);
-  CHECK(fault.param == "dola_layers");
+}
+
+TEST_CASE("completions and chats say which layers they are contrasted with") {
+  const auto layers = [](const sampling_params& p) {
+    CHECK(p.dola);
+    const auto found = p.dola.of_model(32, false);
+    return std::vector(found.begin(), found.end());
+  };
+  CHECK(layers(completion(R"({"prompt":"a","dola_layers":[4,0]})").prompts.at(0).sampling) == std::vector{0, 4});
+  CHECK(layers(completion(R"({"prompt":"a","dola_layers":"low"})").prompts.at(0).sampling).front() == 0);
+  const auto talk = chat(R"({"messages":[{"role":"user","content":"a"}],"dola_layers":"high"})");
+  CHECK(layers(talk.prompts.at(0).sampling).front() == 16);
+  CHECK_FALSE(completion(R"({"prompt":"a","dola_layers":null})").prompts.at(0).sampling.dola);
+  const auto refused = [](const std::string& value) {
+    const auto fault = completion_fault(R"("dola_layers":)" + value);
+    CHECK(fault.code == errc::bad_request);
+    CHECK(fault.param == "dola_layers");
+    return fault.message;
+  };
+  CHECK(refused("7") == "`dola_layers` must be \"low\", \"high\" or a list of layers, not 7");
+  CHECK(refused("true").starts_with("`dola_layers` must be \"low\", \"high\" or a list of layers"));
+  CHECK(refused("{}").starts_with("`dola_layers` must be \"low\", \"high\" or a list of layers"));
+  CHECK(refused("\"mid\"").ends_with("not \"mid\""));
+  CHECK(refused("[]") == "`dola_layers` must name 1 to 16 layers, not 0");
+  CHECK(refused("[1,1]") == "`dola_layers` names layer 1 twice");
+  CHECK(refused("[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]") == "`dola_layers` may have at most 16 entries, not 17");
+  for (const char* list : {"[-1]", "[1.5]", "[\"0\"]", "[[0]]", "[4294967296]", "[null]"})
+    CHECK(refused(list).starts_with("`dola_layers` must be a list of integers between 0 and "));
+  CHECK(refused("\"low\",\"contrastive_beta\":1") == "`dola_layers` cannot be used with `contrastive_beta`");
+  CHECK(refused("\"low\",\"guidance_scale\":2") == "`dola_layers` cannot be used with `guidance_scale`");
+  CHECK(refused("[1],\"num_beams\":2").starts_with("`dola_layers` cannot be used with beams"));
 }
