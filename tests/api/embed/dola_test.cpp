@@ -8,7 +8,7 @@ using namespace troupe::testing;
 namespace {
 
 template <class T>
-std::vector<T> numbers_of(json::value list) {
+std::vector<T> dola_numbers(json::value list) {
   std::vector<T> values;
   for (auto v : json::array(list))
     values.push_back(static_cast<T>(v.is_double() ? double(v) : static_cast<double>(std::int64_t(v))));
@@ -17,7 +17,7 @@ std::vector<T> numbers_of(json::value list) {
 
 dola_layers layers_named_by(json::value v) {
   std::string_view word;
-  return v.get(word) ? dola_layers(numbers_of<int>(v)) : dola_layers(word);
+  return v.get(word) ? dola_layers(dola_numbers<int>(v)) : dola_layers(word);
 }
 
 generation layered_request(std::vector<token_id> prompt, dola_layers layers, int tokens = 24) {
@@ -43,12 +43,12 @@ TEST_CASE("greedy answers that are contrasted with layers are PyTorch's, in any 
       const auto e = engine::start(options);
       e.wait_until_ready();
       for (auto one : json::array(cases)) {
-        const auto expected = numbers_of<token_id>(one["answer"]);
-        const auto logprobs = numbers_of<float>(one["logprobs"]);
-        const auto margins = numbers_of<double>(one["margins"]);
+        const auto expected = dola_numbers<token_id>(one["answer"]);
+        const auto logprobs = dola_numbers<float>(one["logprobs"]);
+        const auto margins = dola_numbers<double>(one["margins"]);
         const auto binding = static_cast<std::size_t>(std::ranges::find_if(margins, [](double m) { return m < 2e-4; }) -
                                                       margins.begin());
-        auto asked = layered_request(numbers_of<token_id>(one["ids"]), layers_named_by(one["layers"]));
+        auto asked = layered_request(dola_numbers<token_id>(one["ids"]), layers_named_by(one["layers"]));
         asked.sampling.logprobs = 0;
         const auto heard = run(e, asked);
         REQUIRE(heard.done);
