@@ -1,4 +1,4 @@
-"""Classifier-free guidance and contrastive decoding over the protocols."""
+"""Classifier-free guidance, contrastive decoding and DoLa over the protocols."""
 
 import concurrent.futures
 import json
@@ -10,7 +10,9 @@ from expected import MODEL, PROMPT
 from server import GOLDEN, ROOT, binary
 from test_completions import IDS
 
-CONTRASTS = json.loads((ROOT / "tests" / "data" / "contrasts.json").read_text())["amateurs"]["qwen3/qwen2"]
+ALL_CONTRASTS = json.loads((ROOT / "tests" / "data" / "contrasts.json").read_text())
+CONTRASTS = ALL_CONTRASTS["amateurs"]["qwen3/qwen2"]
+LAYERS = ALL_CONTRASTS["layers"]["golden/llama-gqa"]
 CASES = json.loads((ROOT / "tests" / "data" / "pairs.json").read_text())["answers"]["llama-gqa"]
 GREEDY = {"temperature": 0, "max_tokens": 16}
 
@@ -59,7 +61,11 @@ def test_what_cannot_be_is_refused_by_name(server):
         ({"guidance_scale": 2, "negative_prompt": "word " * 100_000}, "negative_prompt"),
         ({"guidance_scale": 2, "n": 2}, "n"),
         ({"guidance_scale": 2, "num_beams": 2}, "guidance_scale"),
-        ({"dola_layers": "low"}, "dola_layers"),
+        ({"dola_layers": "middle"}, "dola_layers"),
+        ({"dola_layers": [3]}, "dola_layers"),
+        ({"dola_layers": [1, 1]}, "dola_layers"),
+        ({"dola_layers": "low", "num_beams": 2}, "dola_layers"),
+        ({"dola_layers": "low", "guidance_scale": 2}, "dola_layers"),
         ({"contrastive_beta": 1}, "contrastive_beta"),
         ({"contrastive_beta": -1}, "contrastive_beta"),
         ({"contrastive_beta": 1, "contrastive_alpha": 2}, "contrastive_alpha"),
@@ -96,6 +102,28 @@ def test_contrasted_answers_are_those_of_pytorch_also_streamed_and_at_once(launc
     several = server.post("/v1/completions", ask(case, n=2, logprobs=1, guided_choice=["yes", "no"])).json()
     assert all(choice["text"] in ("yes", "no") for choice in several["choices"])
     server.wait_until_idle()
+
+
+def test_answers_contrasted_with_layers_are_those_of_pytorch_also_streamed_and_at_once(client):
+    def ask(case, **fields):
+        return client.completions.create(model=MODEL, prompt=case["ids"], **GREEDY, **fields,
+                                         extra_body={**IDS, "dola_layers": case["layers"]})
+
+    certain = [next((i for i, margin in enumerate(case["margins"]) if margin < 2e-3), 16) for case in LAYERS]
+    assert sum(certain) > 6 * len(certain)
+    with concurrent.futures.ThreadPoolExecutor(len(LAYERS)) as pool:
+        for case, count, answer in zip(LAYERS, certain, pool.map(ask, LAYERS)):
+            assert answer.choices[0].token_ids[:count] == case["answer"][:min(count, 16)]
+    case, whole = LAYERS[2], ask(LAYERS[2]).choices[0]
+    chunks = list(ask(case, stream=True))
+    assert [token for chunk in chunks for token in chunk.choices[0].token_ids] == whole.token_ids
+    several = ask(case, n=2, logprobs=1)
+    assert all(choice.token_ids == whole.token_ids for choice in several.choices)
+    for logprob, expected in list(zip(several.choices[0].logprobs.token_logprobs, case["logprobs"]))[:certain[2]]:
+        assert abs(logprob - expected) < 2e-4
+    talk = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Speak"}], **GREEDY,
+                                          extra_body={"dola_layers": "high", "guided_choice": ["yes", "no"]})
+    assert talk.choices[0].message.content in ("yes", "no")
 
 
 def test_the_command_line_is_guided():

@@ -114,10 +114,10 @@ TEST_CASE("run is contrasted with inner layers, named by a word or by numbers") 
                               "--model", golden("llama-gqa")} +
                       few + how);
   };
-  const auto plain = told({}), low = told({"--dola-layers", "low"});
-  CHECK(low.status == 0);
-  CHECK(low.out != plain.out);
-  CHECK(told({"--dola-layers", "0"}).out == low.out);
+  const auto plain = told({}), high = told({"--dola-layers", "high"});
+  CHECK(high.status == 0);
+  CHECK(high.out != plain.out);
+  CHECK(told({"--dola-layers", "1"}).out == high.out);
   CHECK(told({"--dola-layers", "2, 0", "--step-tokens", "3"}).out == told({"--dola-layers", "0,2"}).out);
   const auto refused = [&](const std::string& layers, int status) {
     const auto result = told({"--dola-layers", layers});

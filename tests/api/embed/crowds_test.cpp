@@ -91,7 +91,7 @@ generation random_generation(std::mt19937& rng) {
     case 7: { // of models with at least two layers
       const std::vector<dola_layers> asked{dola_layers("low"), dola_layers("high"), dola_layers({0, 1}),
                                            dola_layers({1})};
-      s.dola = asked[rng() % asked.size()];
+      s.dola = asked[s.seed % asked.size()];
       break;
     }
     default: break;
