@@ -40,11 +40,10 @@ void contrast_scores(std::span<const float> expert, std::span<const float> amate
 }
 
 void contrast_with_layer(std::span<const float> inner, std::span<float> scores) {
-  const double least = static_cast<double>(largest(scores)) + std::log(0.1);
+  const auto least = static_cast<float>(static_cast<double>(largest(scores)) + std::log(0.1));
   for (std::size_t i = 0; i < scores.size(); ++i) {
-    const double score = scores[i], other = inner[i];
-    const bool plausible = score >= least && std::isfinite(score) && std::isfinite(other);
-    scores[i] = plausible ? static_cast<float>(score - other) : never;
+    const bool plausible = scores[i] >= least && std::isfinite(scores[i]) && std::isfinite(inner[i]);
+    scores[i] = plausible ? scores[i] - inner[i] : never;
   }
 }
 

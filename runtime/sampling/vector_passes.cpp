@@ -26,7 +26,7 @@ inline std::int32_t ordered_key(float x) {
 
 // One term of mean_log_cosh. In halves: ln cosh(d / 2) = |d| / 2 + ln(1 + exp(-|d|)) - ln 2.
 inline float log_cosh_term(float a, float b) {
-  const float apart = a > b ? a - b : b - a;
+  const auto apart = std::bit_cast<float>(std::bit_cast<std::uint32_t>(a - b) & 0x7fffffffu);
   const float mean = 0.5f * (exp_nonpositive(a) + exp_nonpositive(b));
   return mean * (0.5f * apart + log_one_plus(exp_nonpositive(apart)) - 0.693147181f);
 }
@@ -133,12 +133,20 @@ double mean_log_cosh(const float* x, float x_most, float x_total, const float* y
                      std::size_t n) {
   constexpr std::size_t lanes = 8;
   double sums[lanes] = {};
-  std::size_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (std::size_t lane = 0; lane < lanes; ++lane)
-      sums[lane] += static_cast<double>(log_cosh_term(x[i + lane] - x_most - x_total, y[i + lane] - y_most - y_total));
-  for (std::size_t lane = 0; i < n; ++i, ++lane)
-    sums[lane] += static_cast<double>(log_cosh_term(x[i] - x_most - x_total, y[i] - y_most - y_total));
+  for (std::size_t start = 0; start < n; start += block) {
+    float terms[block];
+    const auto size = n - start < block ? n - start : block;
+    if (size == block) {
+      for (std::size_t i = 0; i < block; ++i)
+        terms[i] = log_cosh_term(x[start + i] - x_most - x_total, y[start + i] - y_most - y_total);
+    } else {
+      for (std::size_t i = 0; i < block; ++i)
+        terms[i] = i < size ? log_cosh_term(x[start + i] - x_most - x_total, y[start + i] - y_most - y_total) : 0.f;
+    }
+    for (std::size_t i = 0; i < block; i += lanes)
+      for (std::size_t lane = 0; lane < lanes; ++lane)
+        sums[lane] += static_cast<double>(terms[i + lane]);
+  }
   double total = 0;
   for (const double sum : sums)
     total += sum;

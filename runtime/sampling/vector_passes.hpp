@@ -69,10 +69,14 @@ std::size_t select(const float* x, std::size_t n, const float* maxima, float flo
 /// ln(1 + x) of x in [0, 1], within some ulp: the series of 2 artanh(x / (2 + x)).
 inline float log_one_plus(float x) {
   const float t = x / (2.f + x), s = t * t;
-  float sum = 1.f / 15.f;
-  for (int k = 13; k > 0; k -= 2)
-    sum = sum * s + 1.f / static_cast<float>(k);
-  return 2.f * t * sum;
+  float sum = 1.f / 15;
+  sum = sum * s + 1.f / 13;
+  sum = sum * s + 1.f / 11;
+  sum = sum * s + 1.f / 9;
+  sum = sum * s + 1.f / 7;
+  sum = sum * s + 1.f / 5;
+  sum = sum * s + 1.f / 3;
+  return 2.f * t * (sum * s + 1.f);
 }
 
 /// With p = exp(a) and q = exp(b), where a[i] = (x[i] - x_most) - x_total, and b likewise of y: the sum of
