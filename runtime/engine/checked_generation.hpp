@@ -40,8 +40,8 @@ struct checked_generation {
 
 /// Throws failure(bad_request) that names the field if the prompt is empty, leaves no room for an answer or has ids
 /// outside the vocabulary, a sampling parameter is out of range, the timeout is longer than the limit, guesses or
-/// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside something generated or scored, or
-/// it cannot be steered so; failure(not_found) if there is no such adapter.
+/// contrasts need a second model that there is not, or layers that there are not, an embedding is asked for beside
+/// something generated or scored, or it cannot be steered so; failure(not_found) if there is no such adapter.
 checked_generation check(const generation& asked, const generation_limits& limits);
 
 /// Throws failure(bad_request) unless a prompt of so many tokens leaves room for an answer, if it gets one. For

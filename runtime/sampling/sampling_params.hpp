@@ -28,10 +28,10 @@ enum class early_stopping : std::uint8_t { off, on, never };
 enum class speculation : std::uint8_t { automatic, off, draft, ngram, lookahead };
 
 /// Processors apply in the order of transformers' generate: logit_bias, repetition_penalty, min_tokens,
-/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast with
-/// an amateur or an inner layer; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The initial
-/// values are the defaults of every interface; names and ranges are in sampling_table.hpp, definitions in processors/ and
-/// watermark/.
+/// presence_penalty and frequency_penalty, DRY, allowed_token_ids, repeated n-grams, green lists; then the contrast
+/// with an amateur or an inner layer; then, as `samplers` has it, temperature, top_k, top_p, min_p and the others. The
+/// initial values are the defaults of every interface; names and ranges are in sampling_table.hpp, definitions in
+/// processors/ and watermark/.
 struct sampling_params {
   float temperature = 1;        // below 1e-5: greedy, and the filters are not used
   int top_k = 0;                // 0 or -1: off

@@ -321,6 +321,7 @@ const std::vector<std::string>& connection_words() {
                                               "\"diversity_penalty\":1",
                                               "\"early_stopping\":\"never\"",
                                               "\"stochastic_beams\":true",
+                                              "\"dola_layers\":[0,1],",
                                               "\"suffix\":",
                                               "\"echo\":true,",
                                               "\"prompt_logprobs\":1,",

@@ -1,4 +1,4 @@
-// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, also with layers.
+// Second models on the command line: --draft, --speculate and bench speculate; --amateur and contrasts, with layers too.
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
