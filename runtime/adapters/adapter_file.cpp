@@ -1,6 +1,7 @@
 #include "runtime/adapters/adapter.hpp"
 #include "runtime/checkpoint/gguf.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
@@ -59,15 +60,17 @@ public:
     : file_(std::move(file)), target_(target), gguf_(gguf) {}
 
   void add(const std::string& name, const tensor_info& info, const std::byte* bytes) {
-    std::string_view rest = name;
-    const std::string_view before = gguf_ ? "blk." : "base_model.model.model.layers.";
     const std::string_view suffix_a = gguf_ ? ".weight.lora_a" : ".lora_A.weight",
                            suffix_b = gguf_ ? ".weight.lora_b" : ".lora_B.weight";
-    const bool is_a = rest.ends_with(suffix_a);
-    if (!rest.starts_with(before) || (!is_a && !rest.ends_with(suffix_b)))
+    const std::string_view outer = gguf_ ? "" : "base_model.model.", before = gguf_ ? "blk." : "model.layers.";
+    const bool is_a = name.ends_with(suffix_a);
+    if (!name.starts_with(outer) || (!is_a && !name.ends_with(suffix_b)))
       refuse_unknown(name);
-    rest.remove_suffix(suffix_a.size());
-    const auto module = rest.substr(gguf_ ? 0 : std::string_view("base_model.model.").size());
+    const auto module = name.substr(outer.size(), name.size() - outer.size() - suffix_a.size());
+    const auto within = text_tensor_name(module); // of the text, where the base model is multimodal
+    std::string_view rest = within;
+    if (!rest.starts_with(before))
+      refuse_unknown(name);
     rest.remove_prefix(before.size());
     std::size_t layer = 0;
     const auto number = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
@@ -87,7 +90,7 @@ public:
     if (target_.layers[layer][which].outputs == 0)
       refuse_adapter_tensor(file_, name, "is for a matrix that takes no adapter in this model", errc::unsupported);
     auto& pair = pairs_[{layer, which}];
-    pair.module = std::string(module);
+    pair.module = module;
     auto& half = is_a ? pair.a : pair.b;
     if (half.bytes)
       refuse_adapter_tensor(file_, name, "is there twice");

@@ -31,8 +31,13 @@ public:
         tensors_.emplace(name, describe(part, *info));
     }
     for (const auto& name : stored_->tensors())
-      if (!used.contains(name) && !how.tensors.contains(name))
-        others_.emplace(renamed(name, how), name);
+      if (!used.contains(name) && !how.tensors.contains(name)) {
+        const auto [other, added] = others_.emplace(renamed(name, how), name);
+        if (!added)
+          throw failure(errc::bad_file,
+                        stored_->where(name) + ": tensors " + shown(other->second) + " and " + shown(name) +
+                          " are both " + shown(other->first));
+      }
   }
 
   std::string name() const override { return stored_->name(); }
@@ -76,6 +81,8 @@ public:
   std::string where(std::string_view tensor) const override {
     if (const auto found = wanted_.find(tensor); found != wanted_.end() && found->second != tensor)
       return stored_->where(found->second) + " (" + shown(found->second) + ")";
+    if (const auto other = others_.find(tensor); other != others_.end() && other->second != tensor)
+      return stored_->where(other->second) + " (" + shown(other->second) + ")";
     return stored_->where(tensor);
   }
 
@@ -83,6 +90,8 @@ public:
 
 private:
   static std::string renamed(const std::string& name, const arrangement& how) {
+    if (const auto found = how.names.find(name); found != how.names.end())
+      return found->second;
     for (const auto& [from, to] : how.prefixes)
       if (name.starts_with(from))
         return to + name.substr(from.size());

@@ -33,13 +33,15 @@ struct stored_part {
 
 struct arrangement {
   std::map<std::string, stored_part, std::less<>> tensors;   // by their names as presented
-  std::vector<std::pair<std::string, std::string>> prefixes; // other tensors: stored prefix to presented one
+  std::map<std::string, std::string, std::less<>> names;     // other tensors: stored name to presented one
+  std::vector<std::pair<std::string, std::string>> prefixes; // and others: stored prefix to presented one
 
-  bool empty() const { return tensors.empty() && prefixes.empty(); }
+  bool empty() const { return tensors.empty() && names.empty() && prefixes.empty(); }
 };
 
 /// Stored tensors that `how` uses are hidden. Throws failure(bad_file | unsupported) naming the stored tensor where its
-/// shape or type does not allow what is asked; tensors that are not there stay missing.
+/// shape or type does not allow what is asked, or where another one has the same name as presented; tensors that are not
+/// there stay missing.
 std::unique_ptr<const checkpoint> arrange(std::unique_ptr<const checkpoint> stored, const arrangement& how);
 
 } // namespace troupe

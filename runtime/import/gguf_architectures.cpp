@@ -292,7 +292,10 @@ constexpr std::array architectures{
   gguf_architecture{.name = "phi2", .family = "phi", .layer_norm = true, .partial = true, .describe = describe_phi2},
   gguf_architecture{.name = "phi3", .family = "phi3", .partial = true},
   gguf_architecture{.name = "qwen2moe", .family = "qwen2_moe", .describe = describe_qwen2moe},
+  gguf_architecture{.name = "qwen2vl", .family = "qwen2"},
   gguf_architecture{.name = "qwen3moe", .family = "qwen3_moe", .describe = describe_qwen3moe},
+  gguf_architecture{.name = "qwen3vl", .family = "qwen3", .describe = describe_qwen3},
+  gguf_architecture{.name = "qwen3vlmoe", .family = "qwen3_moe", .describe = describe_qwen3moe},
   gguf_architecture{.name = "smollm3", .family = "smollm3", .pairs = true, .describe = describe_smollm3},
   gguf_architecture{
     .name = "stablelm", .family = "stablelm", .layer_norm = true, .partial = true, .describe = describe_stablelm},
@@ -352,6 +355,11 @@ const gguf_architecture& gguf_architecture_of(const gguf_file& file) {
   const auto name = file.metadata().string(key);
   if (!name)
     throw failure(errc::bad_file, file.metadata().label(key) + " is missing");
+  if (*name == "clip")
+    throw failure(errc::unsupported,
+                  file.name() +
+                    ": holds the encoders of a multimodal model (mmproj), not its text; name the file of the "
+                    "text, which alone is supported");
   std::string known;
   for (const auto& architecture : architectures) {
     if (architecture.name == *name)

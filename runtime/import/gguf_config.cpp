@@ -34,6 +34,13 @@ std::vector<float> read_divisors(const gguf_file& file, std::string_view name, i
   return result;
 }
 
+/// Whether positions have several axes, which are the same for text. Then llama.cpp rotates halves of heads in all
+/// architectures.
+bool has_axes(const architecture_keys& keys) {
+  const auto sections = keys.file().metadata().integers(keys.full("rope.dimension_sections"));
+  return sections && sections->size() > 1 && (*sections)[0] > 0 && (*sections)[1] > 0;
+}
+
 rope_config read_rope(const gguf_file& file, const architecture_keys& keys, const gguf_architecture& architecture,
                       int head_dim, int context) {
   rope_config rope;
@@ -44,7 +51,7 @@ rope_config read_rope(const gguf_file& file, const architecture_keys& keys, cons
                       ", only heads that are rotated whole, here " + std::to_string(head_dim) + ", are supported");
     rope.dims = *rotated;
   }
-  rope.interleaved = architecture.pairs;
+  rope.interleaved = architecture.pairs && !has_axes(keys);
   rope.theta = keys.number("rope.freq_base", 1.000001, 1e30).value_or(rope.theta);
   const int dims = rope.dims > 0 ? rope.dims : head_dim;
   rope.divisors = read_divisors(file, "rope_freqs.weight", dims);

@@ -1,6 +1,7 @@
 #include "runtime/import/model_source.hpp"
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/pooling_config.hpp"
@@ -98,8 +99,15 @@ model_source open_model(const std::string& name) {
     refuse_folder(folder, missing::configuration);
   auto config_file = state_of(folder / "config.json");
   auto [config, generation, quantised] = read_config(folder);
-  auto tensors = arrange_tensors(
-    quantised ? open_quantised(open_safetensors(folder), *quantised) : open_safetensors(folder), config);
+  std::unique_ptr<const checkpoint> tensors = open_safetensors(folder);
+  if (!config.multimodal.empty()) {
+    tensors = open_text_tensors(std::move(tensors));
+    // Versions of transformers disagree on which level says that the head is tied, and on what holds if none does.
+    config.tied = config.tied && !tensors->find("lm_head.weight");
+  }
+  if (quantised)
+    tensors = open_quantised(std::move(tensors), *quantised);
+  tensors = arrange_tensors(std::move(tensors), config);
   auto files = tensors->files();
   files.push_back(std::move(config_file));
   return {name_of(folder),

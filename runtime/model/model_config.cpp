@@ -1,6 +1,7 @@
 #include "runtime/model/model_config.hpp"
 
 #include "runtime/model/families/family.hpp"
+#include "runtime/model/families/text_part.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json_reader.hpp"
 
@@ -10,7 +11,9 @@
 
 namespace troupe {
 
-model_config parse_model_config(const json::document& document) {
+namespace {
+
+model_config parse_text(const json::document& document) {
   const json::reader config(document);
   const auto& family = family_of(config);
   parse_quantised_storage(document); // refuses unsupported quantisation
@@ -19,8 +22,6 @@ model_config parse_model_config(const json::document& document) {
   family.read(config, model);
   return model;
 }
-
-namespace {
 
 /// `given`, or the nearest value that a request may ask for, with a remark.
 template <class T>
@@ -69,13 +70,28 @@ generation_defaults parse_generation_config(const json::document* generation, co
   return result;
 }
 
+model_config parse_model_config(const json::document& document) {
+  const auto text = find_text(document);
+  if (!text)
+    return parse_text(document);
+  auto model = parse_text(text->config);
+  model.multimodal = text->whole;
+  return model;
+}
+
 checkpoint_config read_config(const std::filesystem::path& folder) {
-  const auto config = json::document::load(folder / "config.json");
+  auto config = json::document::load(folder / "config.json");
+  auto text = find_text(config);
+  if (text)
+    config = std::move(text->config);
   std::optional<json::document> generation;
   if (const auto file = folder / "generation_config.json"; is_there(file))
     generation = json::document::load(file);
-  return {parse_model_config(config), parse_generation_config(generation ? &*generation : nullptr, config),
-          parse_quantised_storage(config)};
+  checkpoint_config result{parse_text(config), parse_generation_config(generation ? &*generation : nullptr, config),
+                           parse_quantised_storage(config)};
+  if (text)
+    result.model.multimodal = text->whole;
+  return result;
 }
 
 } // namespace troupe

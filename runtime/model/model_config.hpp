@@ -42,7 +42,8 @@ struct latent_config {
 };
 
 struct model_config {
-  std::string family; // `model_type` of config.json
+  std::string family;     // `model_type` of config.json
+  std::string multimodal; // and that of a model whose text this is; or empty
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
@@ -109,7 +110,7 @@ struct generation_defaults {
 };
 
 /// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are
-/// required. `dtype` (`torch_dtype`) is not read: the tensors have types of their own. Throws failure(bad_file |
+/// required, except in configurations within those of multimodal models, whose text is read. `dtype` (`torch_dtype`) is not read: the tensors have types of their own. Throws failure(bad_file |
 /// unsupported) naming the file and the key.
 model_config parse_model_config(const json::document& config);
 
@@ -122,6 +123,7 @@ struct checkpoint_config {
   generation_defaults generation;
   std::optional<quantised_storage> quantised;
 };
+/// Of a multimodal model, its text's.
 checkpoint_config read_config(const std::filesystem::path& folder);
 
 } // namespace troupe

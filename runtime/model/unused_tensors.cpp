@@ -29,8 +29,9 @@ constexpr std::array<std::string_view, 12> needless{".rotary_emb.inv_freq",
                                                     ".prob_scale"};
 
 /// Prefixes of tensors outside the layers that text depends on, in Hugging Face's checkpoints and in GGUF files.
-constexpr std::array<std::string_view, 8> around_layers{"model.embed", "model.position", "model.norm", "lm_head",
-                                                        "token_",      "position_embd",  "output",     "rope_"};
+constexpr std::array<std::string_view, 9> around_layers{"model.embed", "model.position", "model.norm",
+                                                        "lm_head",     "token_",         "position_embd",
+                                                        "output",      "rope_",          "language_model."};
 
 constexpr std::array<std::string_view, 2> layer_prefixes{"model.layers.", "blk."};
 
@@ -103,7 +104,13 @@ std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const m
   if (beyond.count > 0)
     lines.push_back(
       sentence(beyond, " of layers beyond the " + std::to_string(config.layers) + " of the configuration"));
-  if (others.count > 0)
+  if (!config.multimodal.empty())
+    lines.push_back(tensors.name() + ": of this " + config.multimodal + " model the text alone is used" +
+                    (others.count == 0
+                       ? ""
+                       : "; " + std::to_string(others.count) + (others.count == 1 ? " tensor" : " tensors") +
+                         " of other parts, the first " + shown(others.first) + ", are left out"));
+  else if (others.count > 0)
     lines.push_back(sentence(others, ""));
   return lines;
 }

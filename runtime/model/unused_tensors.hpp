@@ -14,7 +14,7 @@ namespace troupe {
 /// frequencies, masks, scales for int8 or fp8 activations, biases of zeros (which some GPTQ tools write). Other tensors
 /// of the model's layers, or of embedding, final norm and head, would change the results: throws failure(unsupported)
 /// naming the first. Layers beyond the configuration's (multi-token prediction) and other parts (vision) do not affect
-/// text: returns a sentence for each of these two kinds.
+/// text: returns a sentence for each of these two kinds, and one for every multimodal model.
 std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const model_config& config,
                                               const std::set<std::string>& used);
 

@@ -11,13 +11,46 @@ import shutil
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 COMMON = dict(vocab_size=48, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
               num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None)
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 LATENT = dict(num_key_value_heads=4, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=10)
 LENGTH = 40
+# Encoders of images as small as they may be.
+SIGHT = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
+QWEN_SIGHT = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, temporal_patch_size=2,
+                  spatial_merge_size=2)
+AXES = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+
+# Of the text; the rest of the configuration.
+MULTIMODAL = {
+    "mistral3": ("mistral3", dict(model_type="mistral", head_dim=8, sliding_window=None),
+                 dict(vision_config=dict(SIGHT, model_type="pixtral", head_dim=4), tie_word_embeddings=False)),
+    "llava": ("llava", dict(model_type="llama"),
+              dict(vision_config=dict(SIGHT, model_type="clip_vision_model", projection_dim=8))),
+    "smolvlm": ("smolvlm", dict(model_type="llama", hidden_size=32),
+                dict(vision_config=SIGHT, scale_factor=2, tie_word_embeddings=True)),
+    "qwen2-vl": ("qwen2_vl", dict(hidden_size=32, rope_parameters=AXES),
+                 dict(vision_config=dict(QWEN_SIGHT, embed_dim=8, hidden_size=32, mlp_ratio=1))),
+    "qwen2.5-vl": ("qwen2_5_vl", dict(hidden_size=32, use_sliding_window=True, sliding_window=9, max_window_layers=1,
+                                      rope_parameters=AXES | {"rope_type": "yarn", "factor": 4.0,
+                                                              "original_max_position_embeddings": 32}),
+                   dict(vision_config=dict(QWEN_SIGHT, out_hidden_size=32, window_size=8, fullatt_block_indexes=[0]))),
+    "qwen3-vl": ("qwen3_vl", dict(head_dim=8, rope_parameters=AXES | {"mrope_interleaved": True}),
+                 dict(vision_config=dict(QWEN_SIGHT, out_hidden_size=16, num_position_embeddings=16,
+                                         deepstack_visual_indexes=[0]), tie_word_embeddings=True)),
+    "qwen3-vl-moe": ("qwen3_vl_moe", dict(head_dim=8, rope_parameters=AXES, num_experts=4, num_experts_per_tok=2,
+                                          moe_intermediate_size=12, mlp_only_layers=[1]),
+                     dict(vision_config=dict(QWEN_SIGHT, out_hidden_size=16, num_position_embeddings=16,
+                                             deepstack_visual_indexes=[0]))),
+    "glm4v": ("glm4v", dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1,
+                            rope_parameters=AXES | {"partial_rotary_factor": 0.5}),
+              dict(vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, image_size=8, patch_size=4,
+                                      out_hidden_size=32))),
+}
 
 MODELS = {
     "gemma": ("gemma", dict(head_dim=8)),
@@ -82,15 +115,23 @@ def logits_of(model, ids):
     return torch.stack(rows)
 
 
+def transpose_experts(file):
+    tensors = load_file(file)
+    save_file({name: t.transpose(1, 2).contiguous() if ".experts." in name else t for name, t in tensors.items()},
+              file, metadata={"format": "pt"})
+
+
 def main(out, names):
-    for number, (name, (kind, changes)) in enumerate(MODELS.items()):
+    models = {name: (kind, COMMON | keys, AutoModelForCausalLM) for name, (kind, keys) in MODELS.items()}
+    for name, (kind, text, around) in MULTIMODAL.items():
+        models[name] = (kind, dict(around, text_config=COMMON | text), AutoModelForImageTextToText)
+    for number, (name, (kind, keys, auto)) in enumerate(models.items()):
         if names and name not in names:
             continue
         torch.manual_seed(number)
         folder = out / name
         shutil.rmtree(folder, ignore_errors=True)
-        keys = COMMON | changes
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **keys))
+        model = auto.from_config(AutoConfig.for_model(kind, **keys))
         for key, weight in model.named_parameters():
             norm = ("norm" in key or "ln_" in key) and key.endswith("weight")
             torch.nn.init.normal_(weight, mean=1.0 if norm else 0.0, std=0.3)
@@ -98,12 +139,14 @@ def main(out, names):
             if key.endswith("e_score_correction_bias"):
                 torch.nn.init.normal_(buffer, std=0.2)
         model.to(torch.float16 if number % 2 else torch.float32).save_pretrained(folder)
+        if kind == "qwen3_vl_moe":  # as its authors store experts
+            transpose_experts(folder / "model.safetensors")
         for file in folder.iterdir():
             file.chmod(0o644)
         (folder / "generation_config.json").unlink(missing_ok=True)
         # transformers 5.23's eager attention adds Falcon's ALiBi twice.
-        attention = "sdpa" if changes.get("alibi") else "eager"
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
+        attention = "sdpa" if keys.get("alibi") else "eager"
+        model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
         ids = torch.randint(2, 48, (LENGTH,), generator=torch.Generator().manual_seed(number)).tolist()
         logits = logits_of(model, ids)
         assert logits.std() > 0.2, f"{name} is too flat to notice mistakes: {logits.std()}"

@@ -133,7 +133,8 @@ rope_config read_rope(const reader& config, const std::optional<reader>& given, 
   auto type = given->string("rope_type");
   if (!type)
     type = given->string("type").value_or("default");
-  if (*type == "default")
+  // `mrope` has a position for each of three axes, which are the same for text.
+  if (*type == "default" || *type == "mrope")
     return rope;
   constexpr std::array types{std::pair("linear", rope_type::linear),     std::pair("dynamic", rope_type::dynamic),
                              std::pair("yarn", rope_type::yarn),         std::pair("llama3", rope_type::llama3),

@@ -17,7 +17,7 @@ struct family {
   /// Reads sizes, positions and all that differs from a llama. `model` has its family's name.
   void (*read)(const json::reader& config, model_config& model);
 
-  /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the names.
+  /// Adds the tensors whose names or layouts differ from tensor_names'; null: none do. Of `stored`, only the headers.
   void (*arrange)(const model_config& model, const checkpoint& stored, arrangement& to) = nullptr;
 };
 

@@ -52,10 +52,7 @@ void read_gemma2(const reader& config, model_config& model) {
   model.logit_cap = cap(config, "final_logit_softcapping", 30);
 }
 
-/// The text of Gemma 3; what has images too keeps it in `text_config`.
 void read_gemma3(const reader& config, model_config& model) {
-  if (const auto text = config.object("text_config"))
-    return read_gemma3(*text, model);
   read_alternating(config, model);
   model.qk_norm = true;
   const int period = config.integer(config.has("sliding_window_pattern") ? "sliding_window_pattern"
@@ -68,16 +65,7 @@ void read_gemma3(const reader& config, model_config& model) {
                        config.number("rope_local_base_freq", 1.000001, 1e30).value_or(10000));
 }
 
-void arrange_gemma(const model_config& model, const checkpoint& stored, arrangement& to) {
-  // With images, the text's tensors have a prefix.
-  for (const std::string prefix : {"language_model.model.", "model.language_model."})
-    if (stored.find(prefix + "embed_tokens.weight")) {
-      for (const auto& name : stored.tensors())
-        if (name.starts_with(prefix))
-          to.tensors["model." + name.substr(prefix.size())] = {name};
-      if (const std::string head = "language_model.lm_head.weight"; stored.find(head))
-        to.tensors["lm_head.weight"] = {head};
-    }
+void arrange_gemma(const model_config& model, const checkpoint&, arrangement& to) {
   tensor_arranger(model, to).shift_norms(1);
 }
 

@@ -42,8 +42,8 @@ public:
   /// gate and up of one stored matrix, gate first.
   void split_gate_up(int layer, std::string_view stored);
 
-  /// Experts of stored tensors [experts, 2 ffn, hidden], gate first, and [experts, hidden, ffn].
-  void split_experts(int layer, const std::string& gate_up, const std::string& down);
+  /// Experts of stored tensors [experts, 2 ffn, hidden], gate first, and [experts, hidden, ffn], or each transposed.
+  void split_experts(int layer, const std::string& gate_up, const std::string& down, bool transposed = false);
 
   /// Adds `offset` to the weights (not the biases) of all norms.
   void shift_norms(float offset);
@@ -79,6 +79,7 @@ void read_qwen2(const reader&, model_config&);
 void read_qwen3(const reader&, model_config&);
 void read_qwen2_moe(const reader&, model_config&);
 void read_qwen3_moe(const reader&, model_config&);
+void arrange_qwen3_moe(const model_config&, const checkpoint&, arrangement&);
 
 void read_mixtral(const reader&, model_config&);
 void arrange_mixtral(const model_config&, const checkpoint&, arrangement&);

@@ -3,6 +3,7 @@
 #include "runtime/model/families/lineages.hpp"
 
 #include "runtime/model/config_limits.hpp"
+#include "runtime/support/types.hpp"
 
 namespace troupe::families {
 
@@ -54,6 +55,21 @@ void read_qwen3_moe(const reader& config, model_config& model) {
     read_one_window(config, model, 4096);
   read_positions(config, model, {.default_context = 32768});
   read_experts(config, model, 768, 128, 8);
+}
+
+/// The text of Qwen3-VL keeps a layer's experts together: gate and up as [experts, hidden, 2 ffn], down as [experts, ffn,
+/// hidden], or each transposed.
+void arrange_qwen3_moe(const model_config& model, const checkpoint& stored, arrangement& to) {
+  tensor_arranger tensors(model, to);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto* const gate_up = stored.find(tensors.stored(layer, "mlp.experts.gate_up_proj"));
+    const auto* const down = stored.find(tensors.stored(layer, "mlp.experts.down_proj"));
+    if (!gate_up || !down)
+      continue;
+    const auto transposed = (gate_up->shape.size() == 3 && gate_up->shape[1] != 2 * as_size(model.experts.ffn)) ||
+      (down->shape.size() == 3 && down->shape[1] != as_size(model.hidden));
+    tensors.split_experts(layer, "mlp.experts.gate_up_proj", "mlp.experts.down_proj", transposed);
+  }
 }
 
 } // namespace troupe::families

@@ -98,12 +98,13 @@ void tensor_arranger::split_gate_up(int layer, std::string_view from) {
   both(presented(layer, "mlp.up_proj"), stored(layer, from), part);
 }
 
-void tensor_arranger::split_experts(int layer, const std::string& gate_up, const std::string& down) {
+void tensor_arranger::split_experts(int layer, const std::string& gate_up, const std::string& down, bool transposed) {
   const auto count = as_size(model_.experts.count), ffn = as_size(model_.experts.ffn);
   for (std::size_t e = 0; e < count; ++e) {
     const auto stem = "mlp.experts." + std::to_string(e) + ".";
     const auto part = [&](const std::string& from, row_order which) {
       stored_part result{stored(layer, from), count, e};
+      result.transposed = transposed;
       result.of_rows = which ? 2 * ffn : 0;
       result.rows = std::move(which);
       return result;

@@ -118,6 +118,28 @@ TEST_CASE("PEFT adapters: ranks and alphas of modules, and rank-stabilised scale
   CHECK(part_of(other, projection::down).b == part_of(adapter, projection::down).b);
 }
 
+TEST_CASE("PEFT adapters of multimodal models: the text's layers under the names that these have") {
+  const temp_folder folder;
+  for (const std::string prefix :
+       {"model.language_model.", "language_model.model.", "model.text_model.", "thinker.model."}) {
+    CAPTURE(prefix);
+    peft_tensors tensors;
+    for (const auto& [name, values] : small_tensors()) {
+      const std::string before = "base_model.model.";
+      tensors[before + prefix + name.substr(before.size() + 6)] = values;
+    }
+    auto config = small_config; // patterns are of the names as stored
+    config.replace(config.find("mlp.down_proj"), 13, prefix + "layers.0.mlp.down_proj");
+    write_peft(folder.path(), config, tensors);
+    const auto adapter = read_adapter(folder.path(), small_target());
+    CHECK(part_of(adapter, projection::q).b[3] == 4 * 8.0f / 2);
+    CHECK(part_of(adapter, projection::down).b[2] == 3 * 3.0f / 1);
+  }
+  const std::string vision = "base_model.model.model.visual.layers.0.self_attn.q_proj.lora_A.weight";
+  CHECK(peft_complaint(small_config, {{vision, {{2, 6}, counted(12)}}})
+          .starts_with("adapter_model.safetensors: tensor `" + vision + "` is no low-rank matrix of a layer's"));
+}
+
 TEST_CASE("GGUF adapters: alpha by rank, and the order of q that their architecture has") {
   const temp_folder folder;
   write_gguf_adapter(folder.path() / "a.gguf", "qwen2");

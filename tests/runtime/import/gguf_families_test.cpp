@@ -21,6 +21,7 @@ struct architecture_case {
   bool fused_qkv = false, fused_up = false;
   bool fused_experts = false; // gate and up of experts are one tensor
   bool halves = false;        // of latent attention: keys and values are made by two tensors
+  bool axes = false;          // positions of three axes, as multimodal models have
 };
 
 const architecture_case architecture_cases[] = {
@@ -39,6 +40,7 @@ const architecture_case architecture_cases[] = {
   {"gemma2", "families/gemma2"},
   {"gemma3", "families/gemma3"},
   {"glm4", "tiny_families/glm4", true, false, true},
+  {.architecture = "glm4", .model = "tiny_families/glm4v", .fused_up = true, .axes = true}, // halves are rotated
   {"gpt-oss", "families/gpt-oss"},
   {.architecture = "gpt-oss", .model = "families/gpt-oss", .fused_experts = true},
   {"gpt2", "tiny_families/gpt2-wide", false, true},
@@ -53,7 +55,10 @@ const architecture_case architecture_cases[] = {
   {"phi3", "families/phi3", false, true, true},
   {"phi3", "tiny_families/phi3-longrope", false, true, true},
   {"qwen2moe", "tiny_families/qwen2-moe"},
+  {.architecture = "qwen2vl", .model = "tiny_families/qwen2-vl", .axes = true},
   {"qwen3moe", "families/qwen3-moe"},
+  {.architecture = "qwen3vl", .model = "tiny_families/qwen3-vl", .axes = true},
+  {.architecture = "qwen3vlmoe", .model = "tiny_families/qwen3-vl-moe", .axes = true},
   {"smollm3", "families/smollm3", true},
   {"stablelm", "tiny_families/stablelm"},
   {"stablelm", "tiny_families/stablelm-parallel"},
@@ -320,6 +325,11 @@ void write_keys(gguf_writer& to, const model_config& m, const architecture_case&
          m.norm_eps);
   count("rope.dimension_count", m.rope.dims > 0 ? m.rope.dims : m.head_dim);
   to.add(key("rope.freq_base"), static_cast<float>(m.rope.theta));
+  if (c.axes) {
+    constexpr std::array<std::int32_t, 4> sections{2, 1, 1, 0};
+    to.add(key("rope.dimension_sections"),
+           gguf_value{gguf_type::array, std::as_bytes(std::span(sections)), gguf_type::i32, sections.size()});
+  }
   if (m.rope.type == rope_type::yarn) {
     to.add(key("rope.scaling.type"), "yarn");
     to.add(key("rope.scaling.factor"), static_cast<float>(m.rope.factor));
@@ -362,6 +372,18 @@ void write_keys(gguf_writer& to, const model_config& m, const architecture_case&
 }
 
 } // namespace
+
+TEST_CASE("GGUF files of the encoders of multimodal models are refused") {
+  const temp_folder folder;
+  const auto file = folder.path() / "mmproj-m.gguf";
+  gguf_writer writer;
+  writer.add("general.architecture", "clip");
+  writer.write(file, [](std::size_t) { return std::span<const std::byte>(); });
+  CHECK(failure_of([&] { open_gguf(file); }) ==
+        file.string() +
+          ": holds the encoders of a multimodal model (mmproj), not its text; name the file of the text, "
+          "which alone is supported");
+}
 
 TEST_CASE("GGUF files of every architecture give the bits of the checkpoints that they were made of") {
   for (const auto& c : architecture_cases) {

@@ -12,28 +12,12 @@ const std::vector<std::string> family_models{"gemma2",  "gemma3", "gpt-neox", "g
                                              "mixtral", "olmo2",  "opt",      "phi3",    "qwen3-moe", "smollm3"};
 
 /// Random, of a few kB (make_family_models.py).
-const std::vector<std::string> tiny_family_models{"deepseek-v2",
-                                                  "deepseek-v2-lite",
-                                                  "deepseek-v3",
-                                                  "deepseek-wide",
-                                                  "falcon",
-                                                  "falcon-alibi",
-                                                  "falcon-new",
-                                                  "gemma",
-                                                  "gemma3-scaled",
-                                                  "glm",
-                                                  "glm4",
-                                                  "gpt-neox-sequential",
-                                                  "gpt2-wide",
-                                                  "granitemoe",
-                                                  "nemotron",
-                                                  "olmo3",
-                                                  "phi",
-                                                  "phi3-longrope",
-                                                  "qwen2-moe",
-                                                  "stablelm",
-                                                  "stablelm-parallel",
-                                                  "starcoder2"};
+const std::vector<std::string> tiny_family_models{
+  "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "deepseek-wide", "falcon", "falcon-alibi", "falcon-new", "gemma",
+  "gemma3-scaled", "glm", "glm4", "gpt-neox-sequential", "gpt2-wide", "granitemoe", "nemotron", "olmo3", "phi",
+  "phi3-longrope", "qwen2-moe", "stablelm", "stablelm-parallel", "starcoder2",
+  // The texts of multimodal models.
+  "glm4v", "llava", "mistral3", "qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "smolvlm"};
 
 /// A backend that has only the ops which every backend has.
 class basic_backend final : public kernels::backend {
@@ -115,7 +99,8 @@ TEST_CASE("Tiny families: transformers' logits at several positions, in f32 on e
       CAPTURE(model);
       CAPTURE(std::string(to_string(target)));
       const auto source = open("tiny_families/" + model);
-      CHECK(check_tensors(*source.tensors, source.config).empty());
+      const auto lines = check_tensors(*source.tensors, source.config);
+      CHECK(lines.size() == (source.config.multimodal.empty() ? 0 : 1));
       engine e(source, target, 1, dtype::f32);
       const auto document = json::document::load(data() / "tiny_families" / model / "expected.json");
       const auto ids = list<token_id>(document.root()["ids"]);

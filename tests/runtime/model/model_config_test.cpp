@@ -222,6 +222,8 @@ TEST_CASE("Randomly damaged configurations give a failure or usable sizes") {
     originals.push_back(content(data() / "golden" / model / "config.json"));
   for (const char* model : {"gemma2", "gemma3", "gpt-neox", "gpt-oss", "gpt2", "mixtral", "opt", "phi3", "smollm3"})
     originals.push_back(content(data() / "families" / model / "config.json"));
+  for (const char* model : {"glm4v", "mistral3", "qwen2-vl", "qwen3-vl-moe"})
+    originals.push_back(content(data() / "tiny_families" / model / "config.json"));
   const std::string_view letters = "0123456789[]{},:\"-.etrufalsn";
   for (int round = 0; round < 4000; ++round) {
     std::string text = originals[random() % originals.size()];
