@@ -1,5 +1,5 @@
 #include "runtime/adapters/adapter.hpp"
-#include "runtime/checkpoint/gguf.hpp"
+#include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
 #include "runtime/checkpoint/weight_values.hpp"
@@ -305,7 +305,7 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapt
     throw failure(errc::bad_file, about.label("adapter.lora.alpha") + " is missing, expected a number");
   pair_collector pairs(file.name(), target, true);
   for (const auto& [name, tensor] : file.tensors())
-    pairs.add(name, tensor.info, file.map().bytes().data() + tensor.offset);
+    pairs.add(name, tensor.info, file.bytes_of(tensor).data());
   const bool in_pairs = std::ranges::find(paired_architectures, about.string("general.architecture").value_or("")) !=
     paired_architectures.end();
   // An alpha of 0 stands for one that is the rank, as in llama.cpp.

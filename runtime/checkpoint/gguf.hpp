@@ -1,15 +1,13 @@
-// The container format GGUF, versions 2 and 3: typed metadata, then tensors, in one file that is mapped into memory.
-// This layer reads and checks the container; runtime/import gives keys and tensors their meaning. A `gguf_file` is
-// immutable, shared by the checkpoint and the tokenizer made from it. Files are untrusted: everything is checked first.
+// The container format GGUF, versions 2 and 3: typed metadata, then tensors. This layer reads and checks the content of
+// one file; gguf_file.hpp opens files, and runtime/import gives keys and tensors their meaning. Files are untrusted:
+// everything is checked first.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"
 #include "runtime/support/error.hpp"
-#include "runtime/support/mapped_file.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -71,6 +69,7 @@ private:
 struct gguf_tensor {
   tensor_info info;
   std::size_t offset = 0; // from the start of the file
+  std::size_t part = 0;   // which of a model's files
 };
 
 struct gguf_content {
@@ -84,26 +83,5 @@ enum class gguf_part : std::uint8_t { metadata, all };
 /// Reads and checks `file`, the whole content of the file called `name`; the result points into it. Tensors must lie
 /// within the file, at multiples of its alignment, without overlap. Throws failure(bad_file | unsupported).
 gguf_content read_gguf(std::span<const std::byte> file, const std::string& name, gguf_part part = gguf_part::all);
-
-/// A mapped file and its content.
-class gguf_file {
-public:
-  /// Throws failure(not_found | bad_file | unsupported | out_of_memory).
-  explicit gguf_file(const std::filesystem::path& file, gguf_part part = gguf_part::all)
-    : name_(file.string()), map_(file), content_(read_gguf(map_.bytes(), name_, part)) {}
-
-  const std::string& name() const { return name_; }
-  const mapped_file& map() const { return map_; }
-  const gguf_metadata& metadata() const { return content_.metadata; }
-  const std::map<std::string, gguf_tensor, std::less<>>& tensors() const { return content_.tensors; }
-  std::span<const std::byte> bytes_of(const gguf_tensor& t) const {
-    return map_.bytes().subspan(t.offset, t.info.bytes);
-  }
-
-private:
-  std::string name_;
-  mapped_file map_;
-  gguf_content content_;
-};
 
 } // namespace troupe

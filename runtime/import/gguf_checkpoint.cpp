@@ -109,8 +109,9 @@ public:
   tensor_data read(std::string_view name) const override {
     const auto& tensor = *tensors_.at(std::string(name));
     const auto part = file_->bytes_of(tensor);
-    file_->map().prefetch(part);
-    tensor_data mapped(part.data(), [file = file_, part](const void*) { file->map().release(part); });
+    const auto& map = file_->map_of(tensor);
+    map.prefetch(part);
+    tensor_data mapped(part.data(), [file = file_, &map, part](const void*) { map.release(part); });
     const bool rotated = name.ends_with(".q_proj.weight") || name.ends_with(".k_proj.weight") ||
       name.ends_with(".q_proj.bias") || name.ends_with(".k_proj.bias");
     return interleaved_ && rotated ? halves_from_pairs(name, tensor.info, part) : mapped;
@@ -119,10 +120,12 @@ public:
   /// With the name in the file, even for missing tensors.
   std::string where(std::string_view tensor) const override {
     const auto own = stored(tensor);
-    return own == tensor ? file_->name() : file_->name() + " (" + shown(own) + ")";
+    const auto found = file_->tensors().find(own);
+    const auto& file = found == file_->tensors().end() ? file_->name() : file_->name_of(found->second);
+    return own == tensor ? file : file + " (" + shown(own) + ")";
   }
 
-  std::vector<file_state> files() const override { return {file_->map().state()}; }
+  std::vector<file_state> files() const override { return file_->files(); }
 
 private:
   /// Files of the llama architecture order q and k for rotating neighbours, (0, 1), (2, 3), ...; here element i pairs
@@ -205,13 +208,15 @@ model_source open_gguf(const std::filesystem::path& path) {
   const auto file = std::make_shared<const gguf_file>(path);
   auto config = parse_gguf_config(*file);
   auto tensors = arrange_gguf(make_gguf_checkpoint(file, config), config);
-  return {(has_gguf_extension(path) ? path.stem() : path.filename()).string(),
+  const auto of_several = gguf_part_name::of(path);
+  return {of_several ? std::filesystem::path(of_several->stem).filename().string()
+                     : (has_gguf_extension(path) ? path.stem() : path.filename()).string(),
           std::move(config),
           parse_gguf_generation(*file),
           std::move(tensors),
           [file] { return make_gguf_tokenizer(*file); },
           [file] { return make_gguf_chat_template(*file); },
-          {file->map().state()},
+          file->files(),
           parse_gguf_embedding_style(*file)};
 }
 

@@ -151,11 +151,6 @@ void read_latent_heads(const architecture_keys& keys, model_config& model) {
 } // namespace
 
 model_config parse_gguf_config(const gguf_file& file) {
-  const auto& metadata = file.metadata();
-  if (const auto parts = metadata.integer("split.count", 0, 65535).value_or(0); parts > 1)
-    throw failure(errc::unsupported,
-                  metadata.label("split.count") + " is " + std::to_string(parts) +
-                    ": models in several files are not supported, merge them into one");
   const auto& architecture = gguf_architecture_of(file);
   const architecture_keys keys(file, architecture.name);
   model_config model;

@@ -229,13 +229,15 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   auto divisors = rope_divisors(source.config);
   const auto original = gguf_file_of(model);
   std::error_code ignored; // there is no such file
-  if (original && fs::equivalent(*original, file, ignored))
+  if (original &&
+      std::ranges::any_of(source.files, [&](const auto& f) { return fs::equivalent(f.path, file, ignored); }))
     throw failure(errc::bad_request, file.string() + ": is the file that is read, name another for the result");
   check_matrices(source, model, to, original.has_value(), requantise);
   if (original) {
     const gguf_file opened(*original);
     for (const auto& [key, value] : opened.metadata().all())
-      if (key != "general.file_type" && key != "general.quantization_version" && key != "general.alignment")
+      if (key != "general.file_type" && key != "general.quantization_version" && key != "general.alignment" &&
+          !key.starts_with("split."))
         out.add(key, value);
     divisors = source.config.rope.divisors;
   } else {

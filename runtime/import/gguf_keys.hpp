@@ -1,7 +1,7 @@
 // The metadata of one GGUF architecture: keys without its prefix. For the readers of configurations.
 #pragma once
 
-#include "runtime/checkpoint/gguf.hpp"
+#include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/support/error.hpp"
 
 #include <optional>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "runtime/chat/chat_template.hpp"
-#include "runtime/checkpoint/gguf.hpp"
+#include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "runtime/model/model_config.hpp"
 #include "runtime/support/json.hpp"

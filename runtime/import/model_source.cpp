@@ -25,6 +25,12 @@ constexpr std::string_view synthetic_prefix = "synthetic:";
 /// Recognised by content, as blobs in download caches have no extension.
 bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"; }
 
+/// Not a later part of a model in several files, nor the encoders that llama.cpp's programs put beside a model.
+bool may_be_first(const fs::path& file) {
+  const auto part = gguf_part_name::of(file);
+  return (!part || part->number == 1) && !file.filename().string().starts_with("mmproj");
+}
+
 /// Also for "folder/" and ".".
 std::string name_of(const fs::path& folder) {
   if (auto id = hub_id_of(folder))
@@ -75,11 +81,12 @@ std::optional<fs::path> gguf_file_of(const std::string& model) {
   auto entry = fs::directory_iterator(path, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
-    if (!has_gguf_extension(entry->path()) || !entry->is_regular_file(ignored))
+    const auto& file = entry->path();
+    if (!has_gguf_extension(file) || !entry->is_regular_file(ignored) || !may_be_first(file))
       continue;
     if (only)
       throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
-    only = entry->path();
+    only = file;
   }
   if (error)
     throw failure(errc::bad_file, model + ": cannot be read: " + error.message());

@@ -121,13 +121,14 @@ void write_safetensors(const std::filesystem::path& file, const layer_directions
 layer_directions read_steering(const std::filesystem::path& file, int layers, int hidden) {
   const auto name = file.string();
   if (read_start(file, 4) == "GGUF") {
-    const gguf_file opened(file);
-    const auto found = opened.metadata().string("general.architecture");
+    const mapped_file map(file);
+    const auto opened = read_gguf(map.bytes(), name);
+    const auto found = opened.metadata.string("general.architecture");
     if (found != vector_architecture)
       throw failure(errc::bad_file,
-                    opened.metadata().label("general.architecture") + " is " +
+                    opened.metadata.label("general.architecture") + " is " +
                       (found ? shown(*found) : std::string("missing")) + ", expected " + shown(vector_architecture));
-    return read_directions(name, opened.map().bytes(), opened.tensors(), layers, hidden);
+    return read_directions(name, map.bytes(), opened.tensors, layers, hidden);
   }
   const mapped_file map(file);
   return read_directions(name, map.bytes(), read_safetensors_header(map.bytes(), name), layers, hidden);

@@ -425,9 +425,6 @@ TEST_CASE("GGUF configurations: missing, contradictory or unsupported values are
         "m.gguf: `llama.attention.layer_norm_rms_epsilon` is missing");
   CHECK(config_error([](entries& e) { e["llama.expert_count"] = number(8); }) ==
         "m.gguf: `llama.expert_used_count` is missing");
-  CHECK(config_error([](entries& e) {
-          e["split.count"] = number(2);
-        }).starts_with("m.gguf: `split.count` is 2: models in several files are not supported"));
 }
 
 TEST_CASE("GGUF tokenizers: words are split like the named pre-tokenizer does, and BOS and EOS are added on request") {

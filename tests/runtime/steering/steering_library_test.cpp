@@ -1,5 +1,6 @@
 #include "runtime/steering/steering_library.hpp"
 
+#include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/steering/steering_file.hpp"
 #include "tests/runtime/checkpoint/gguf_test_data.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
