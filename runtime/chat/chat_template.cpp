@@ -99,6 +99,30 @@ void add_tokens(jinja::dict& tokens, const fs::path& file) {
   }
 }
 
+/// A text as a list of parts.
+jinja::value parts_of(const jinja::value& text) {
+  jinja::dict part;
+  part.set("type", "text");
+  part.set("text", text);
+  return jinja::value::list({jinja::value(std::move(part))});
+}
+
+/// Messages with lists of parts instead of texts.
+jinja::value in_parts(const jinja::value& messages) {
+  if (!messages.is(jinja::kind::sequence))
+    return messages;
+  auto items = messages.seq().items;
+  for (auto& item : items) {
+    const auto* content = item.is(jinja::kind::dict) ? item.map().find(std::string_view("content")) : nullptr;
+    if (!content || !content->is_string())
+      continue;
+    auto message = item.map();
+    message.set("content", parts_of(*content));
+    item = jinja::value(std::move(message));
+  }
+  return jinja::value::list(std::move(items));
+}
+
 std::optional<sources> find_sources(const fs::path& folder) {
   auto found = from_text_file(folder);
   for (const char* name : {"chat_template.json", "tokenizer_config.json"})
@@ -125,6 +149,7 @@ std::optional<chat_template> chat_template::load(const fs::path& folder) {
   }
   add_tokens(result.special_tokens_, folder / "tokenizer_config.json");
   add_tokens(result.special_tokens_, folder / "special_tokens_map.json");
+  result.parts_only_ = result.shows_parts_only();
   return result;
 }
 
@@ -132,6 +157,7 @@ chat_template chat_template::parse(std::string_view source, std::string bos_toke
   chat_template result(parse_bounded(source), std::string(source));
   result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
   result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
+  result.parts_only_ = result.shows_parts_only();
   return result;
 }
 
@@ -146,13 +172,32 @@ std::string chat_template::render(const arguments& args) const {
   }
 }
 
+bool chat_template::shows_parts_only() const {
+  constexpr std::string_view probe = "7391502846"; // which no change of case alters
+  const auto shows = [&](jinja::value content) {
+    try {
+      jinja::dict message;
+      message.set("role", "user");
+      message.set("content", std::move(content));
+      const auto all = names({.messages = jinja::value::list({jinja::value(std::move(message))})});
+      const jinja::render_limits few{.steps = std::size_t{1} << 22, .bytes = std::size_t{1} << 22};
+      return default_.render(jinja::value(all), few).find(probe) != std::string::npos;
+    } catch (const failure&) {
+      return false;
+    } catch (const jinja::fault&) {
+      return false;
+    }
+  };
+  return !shows(probe) && shows(parts_of(probe));
+}
+
 jinja::dict chat_template::names(const arguments& args) const {
   jinja::dict result = special_tokens_;
   if (args.extra.is(jinja::kind::dict))
     for (const auto& [key, item] : args.extra.map().entries())
       if (key.is_string())
         result.set(key.str(), item);
-  result.set("messages", args.messages);
+  result.set("messages", parts_only_ ? in_parts(args.messages) : args.messages);
   result.set("tools", args.tools);
   if (!result.find(std::string_view("documents")))
     result.set("documents", nullptr);

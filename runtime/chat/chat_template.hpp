@@ -42,12 +42,16 @@ public:
 
 private:
   chat_template(jinja::program program, std::string text) : default_(std::move(program)), text_(std::move(text)) {}
+  /// Whether the template shows messages whose content is a list of parts, but not those whose content is a text, as many
+  /// of multimodal models do.
+  bool shows_parts_only() const;
   /// The variables of the template. Throws jinja::fault if they nest too deeply or are too large.
   jinja::dict names(const arguments& args) const;
 
   jinja::program default_;
   std::optional<jinja::program> tool_use_;
   std::string text_;
+  bool parts_only_ = false;    // then texts become lists of one part
   jinja::dict special_tokens_; // by the names that templates use: "bos_token", ...
 };
 

@@ -163,8 +163,9 @@ std::optional<text_part> find_text(const json::document& config) {
   merged.add("model_type", name.root());
   if (known != text_types.end())
     merged.add_all(known->fixed);
-  if (const auto tied = outer.find("tie_word_embeddings"); tied && outer.boolean("tie_word_embeddings", false))
-    merged.add("tie_word_embeddings", *tied);
+  for (const auto* from : {&holder, &outer})
+    if (const auto tied = from->find("tie_word_embeddings"); tied && from->boolean("tie_word_embeddings", false))
+      merged.add("tie_word_embeddings", *tied);
   for (const char* key : around)
     for (const auto* from : {&text, &holder, &outer})
       if (const auto found = from->find(key))

@@ -230,6 +230,30 @@ TEST_CASE("published templates render as transformers renders them") {
   CHECK(cases > 100);
 }
 
+TEST_CASE("Templates of multimodal models get text as parts where they show nothing else, and as text where they do") {
+  const auto talk = parsed(R"([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": null}, {"role": "user", "content": [{"type": "text", "text": "A"}]}])");
+  const auto rendered = [&](const char* source) {
+    return chat_template::parse(source, "<s>", "</s>").render({.messages = talk});
+  };
+  // Loops over parts; over characters of a text it shows nothing.
+  CHECK(rendered("{% for m in messages %}[{{ m.role }}{% for p in m.content or [] if p.type == 'image' %}<image>"
+                 "{% endfor %}{% for p in (m.content or []) | selectattr('type', 'equalto', 'text') %}|{{ p.text }}"
+                 "{% endfor %}]{% endfor %}") == "[system|Be kind.][user|Hello][assistant][user|A]");
+  // Looks at the first part, which a text does not have.
+  CHECK(rendered("{% for m in messages %}{% if m.content and m.content[0]['type'] == 'image' %}:{% else %}: {% endif %}"
+                 "{% for p in m.content or [] %}{{ p['text'] | capitalize }}{% endfor %};{% endfor %}") ==
+        ": Be kind.;: Hello;: ;: A;");
+  // Takes both.
+  CHECK(rendered("{% for m in messages %}{% if m.content is string %}s{{ m.content }}{% elif m.content %}"
+                 "p{{ m.content[0].text }}{% endif %};{% endfor %}") == "sBe kind.;sHello;;pA;");
+  // Shows neither, or would work for ever.
+  CHECK(rendered("{{ messages | length }}") == "4");
+  CHECK(rendered("{{ messages[1].content | length }}{{ raise_exception('no') if messages | length == 1 }}") == "5");
+  CHECK(rendered("{% if messages | length == 1 %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
+                 "{% endfor %}{% endif %}{{ messages[1].content }}") == "Hello");
+}
+
 TEST_CASE("the storyteller's template: without tools as ever, with tools in Hermes style") {
   const auto file = fs::path(test_data()).parent_path().parent_path() / "examples/storyteller/chat_template.jinja";
   const auto loaded = chat_template::parse(read(file), "<|begin_of_text|>", "<|im_end|>");
