@@ -1,4 +1,5 @@
-// The flags of adapters, and of steering vectors: `--steer` names the files that an engine has, `--steering` what a request adds.
+// The flags of adapters, and of steering vectors: `--steer` names the files that an engine has, `--steering` what a
+// request adds.
 #pragma once
 
 #include "runtime/engine/engine_options.hpp"

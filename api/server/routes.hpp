@@ -72,8 +72,8 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
 /// The value of Allow for a path; empty if there is no such path.
 std::string allowed_methods(std::string_view target);
 
-/// Answers every endpoint that makes no job, except stored responses and WebSocket. `body` is the body of a POST. Throws failure, and
-/// failure(cancelled) soon after a stop request.
+/// Answers every endpoint that makes no job, except stored responses and WebSocket. `body` is the body of a POST.
+/// Throws failure, and failure(cancelled) soon after a stop request.
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
              const std::stop_token& stop = {});
 

@@ -1,6 +1,7 @@
 // Checkpoints quantised by GPTQ or AWQ with 4 bits per weight, presented as if their matrices were stored in GGUF's
-// blocks. FP8 and MXFP4 checkpoints are passed to fp8_checkpoint.hpp and mxfp4_checkpoint.hpp. Used by open_model. Formats: `qlinear` of AutoGPTQ
-// (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ (https://github.com/casper-hansen/AutoAWQ).
+// blocks. FP8 and MXFP4 checkpoints are passed to fp8_checkpoint.hpp and mxfp4_checkpoint.hpp. Used by open_model.
+// Formats: `qlinear` of AutoGPTQ (https://github.com/AutoGPTQ/AutoGPTQ), `WQLinear_GEMM` of AutoAWQ
+// (https://github.com/casper-hansen/AutoAWQ).
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"

@@ -35,8 +35,9 @@ bool take_tokens(const step_plan& plan, const sample_demand& demand, Draw draw, 
   }
 }
 
-/// Samples what one demand yields on the host. `row(i)`: row i of the demand, a judged_logits or logits. Also reports what would have
-/// followed each wrong guess had it been right. Returns whether the sequence goes on. Throws failure as `sample`.
+/// Samples what one demand yields on the host. `row(i)`: row i of the demand, a judged_logits or logits. Also reports
+/// what would have followed each wrong guess had it been right. Returns whether the sequence goes on. Throws failure as
+/// `sample`.
 template <class Row>
 bool sample_on_host(const step_plan& plan, const sample_demand& demand, sequence_sampler& sequence, Row row,
                     sampling_scratch& scratch, step_result& result) {

@@ -36,8 +36,8 @@ struct model_source {
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the
 /// "ORG/NAME" of a model in the hub's cache (hub_cache.hpp) if there is no such path, or "synthetic:SHAPE". A folder
-/// without config.json but with one .gguf file stands for that file, or for the parts of one model. Throws failure(not_found | bad_file |
-/// unsupported).
+/// without config.json but with one .gguf file stands for that file, or for the parts of one model. Throws
+/// failure(not_found | bad_file | unsupported).
 model_source open_model(const std::string& model);
 
 /// The path that `model` stands for, or `model` itself if synthetic. Throws failure(not_found), saying how to get it.
@@ -53,7 +53,8 @@ std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
 /// ".gguf", ignoring case.
 bool has_gguf_extension(const std::filesystem::path& file);
 
-/// A model in a GGUF file, or in several of which it is the first (gguf_model.hpp). Throws failure(not_found | bad_file | unsupported).
+/// A model in a GGUF file, or in several of which it is the first (gguf_model.hpp). Throws failure(not_found | bad_file |
+/// unsupported).
 model_source open_gguf(const std::filesystem::path& file);
 
 /// Whether `model` names a synthetic model. These have no tokenizer and no files.

@@ -51,7 +51,8 @@ std::uint64_t next_random(std::uint64_t& state) {
   return z ^ z >> 31;
 }
 
-/// Samples of a normal distribution with standard deviation `weight_deviation`; weights are picked from them by 12 random bits.
+/// Samples of a normal distribution with standard deviation `weight_deviation`; weights are picked from them by 12
+/// random bits.
 std::array<std::uint16_t, 4096> normal_samples() {
   std::array<std::uint16_t, 4096> samples;
   std::uint64_t state = 1;

@@ -110,8 +110,8 @@ struct generation_defaults {
 };
 
 /// Reads a `config.json` as transformers 4 or 5 writes it. Absent keys take transformers' defaults, but sizes are
-/// required, except in configurations within those of multimodal models, whose text is read. `dtype` (`torch_dtype`) is not read: the tensors have types of their own. Throws failure(bad_file |
-/// unsupported) naming the file and the key.
+/// required, except in configurations within those of multimodal models, whose text is read. `dtype` (`torch_dtype`) is
+/// not read: the tensors have types of their own. Throws failure(bad_file | unsupported) naming the file and the key.
 model_config parse_model_config(const json::document& config);
 
 /// Reads a `generation_config.json`; null if there is none.

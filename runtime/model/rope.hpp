@@ -42,10 +42,10 @@ std::vector<float> inverse_frequencies(const rope_config& config, int head_dim, 
 /// Heads that are rotated in part are rotated whole, with an angle of 0 for the other dimensions; `rotated_order` puts
 /// the elements of a pair where the kernels expect them.
 ///
-/// Dynamic NTK and LongRoPE change the frequencies while a sequence grows, so in transformers a token's rotation depends on how
-/// many tokens are computed together. Here position p always takes the frequencies of length p + 1 (at least the
-/// original context), which is transformers' result for tokens that come one at a time, and independent of the
-/// schedule.
+/// Dynamic NTK and LongRoPE change the frequencies while a sequence grows, so in transformers a token's rotation
+/// depends on how many tokens are computed together. Here position p always takes the frequencies of length p + 1 (at
+/// least the original context), which is transformers' result for tokens that come one at a time, and independent of
+/// the schedule.
 std::vector<float> rope_table(const rope_config& config, int head_dim, int positions);
 
 /// The same for heads that are not rotated.

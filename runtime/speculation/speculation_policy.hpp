@@ -6,8 +6,8 @@
 // by a small share of the time and by what guesses gain, up to a limit, and no step stakes more than a part of it. So
 // losses stay below that share. They are counted as measured until step_cost is certain of such steps, and then as it
 // knows them, which noise and a machine that slows down do not touch. What a step takes without guesses is checked: in
-// every 64 steps of a size, fewer where they gain little, one has none and takes what was expected. The one cost learned here is that of not
-// planning a step ahead; all others are step_cost's.
+// every 64 steps of a size, fewer where they gain little, one has none and takes what was expected. The one cost
+// learned here is that of not planning a step ahead; all others are step_cost's.
 #pragma once
 
 #include "runtime/speculation/drafter.hpp"

@@ -1,6 +1,6 @@
 // The tokenizer of a Hugging Face checkpoint (`tokenizer.json`): text to token ids and back, exactly as the
-// `tokenizers` library does for BPE, Unigram and WordPiece models. Immutable, so that all actors and threads share it; a `stream_decoder`
-// holds the state of one streamed text and belongs to one actor.
+// `tokenizers` library does for BPE, Unigram and WordPiece models. Immutable, so that all actors and threads share it;
+// a `stream_decoder` holds the state of one streamed text and belongs to one actor.
 #pragma once
 
 #include "runtime/support/error.hpp"
@@ -21,7 +21,8 @@ public:
   struct parts;
 
   /// Reads `<folder>/tokenizer.json`, or a SentencePiece model or a file of tiktoken if there is none, and the names of
-  /// the BOS, EOS and UNK tokens from `tokenizer_config.json` if present. Throws failure(not_found | bad_file | unsupported) naming the file and the part at fault.
+  /// the BOS, EOS and UNK tokens from `tokenizer_config.json` if present. Throws failure(not_found | bad_file |
+  /// unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
   /// The same from memory; `name` stands for the file in messages.
