@@ -115,7 +115,7 @@ private:
         {model.info.vocab_size, model.info.max_context, model.request_timeout, model.draft != nullptr,
          model.device->capabilities().hidden_states, model.info.steering.get(), model.info.adapters.get(),
          model.amateur ? model.amateur->sizes.context : 0, model.amateur ? model.amateur->vocab : 0,
-         model.device->capabilities().dola, model.weights->config.layers, model.weights->config.tied});
+         model.device->capabilities().dola, model.info.layers, model.info.tied});
       params_ = checked.sampling;
       timeout_ = checked.timeout;
       steering_ = checked.steering;

@@ -88,6 +88,8 @@ struct model_info {
   std::string family;                                 // "llama"
   std::size_t parameters = 0;                         // elements of its tensors
   int hidden = 0;                                     // length of a hidden state, and of an embedding
+  int layers = 0;                                     // of the decoder
+  bool tied = false;                                  // the head is the embedding matrix
   embedding_style embeddings;                         // as the checkpoint wants them
   std::shared_ptr<const steering_library> steering;   // null: none
   std::shared_ptr<adapter_library> adapters;          // null: none

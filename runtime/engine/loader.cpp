@@ -203,6 +203,8 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.defaults = source.generation;
   info.family = source.config.family;
   info.hidden = source.config.hidden;
+  info.layers = source.config.layers;
+  info.tied = source.config.tied;
   info.embeddings = source.embeddings;
   for (const auto& name : source.tensors->tensors())
     info.parameters += elements_of(*source.tensors->find(name));

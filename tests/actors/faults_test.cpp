@@ -296,13 +296,16 @@ TEST_CASE("work continues after three faults in a row, whatever is thrown and by
   CHECK(told("a bug") == 1);
 }
 
-TEST_CASE("contrasted requests survive faults of the model and of the amateur with the same bits") {
+TEST_CASE("contrasted requests survive faults of the model, and of the amateur, with the same bits") {
   auto options = small();
   options.model = golden("qwen3");
   options.amateur = golden("qwen2");
   auto work = mixed_work();
-  for (std::size_t i = 0; i < work.size(); i += 2)
-    work[i].sampling.contrastive_beta = 1;
+  for (std::size_t i = 0; i < work.size(); ++i)
+    if (i % 2 == 0)
+      work[i].sampling.contrastive_beta = 1;
+    else
+      work[i].sampling.dola = dola_layers({0, 1});
   const auto expected = undisturbed(work, options);
   for (const int at : {3, 8, 13}) {
     CAPTURE(at);
