@@ -1,5 +1,6 @@
 // The rows that logits are contrasted with behind inner layers: what they are, and that no other row changes them.
 #include "runtime/execution/cpu/dola_rows.hpp"
+#include "runtime/execution/device.hpp"
 #include "runtime/model/last_states.hpp"
 #include "tests/runtime/model/decoder_checks.hpp"
 
@@ -120,10 +121,19 @@ TEST_CASE("of several layers each row has the farthest, with the same bits among
   }
 }
 
-TEST_CASE("the memory of contrasted rows is bounded by the largest step") {
-  const auto config = open("golden/llama-gqa").config; // 3 layers of 128, a vocabulary of 768
+TEST_CASE("the memory of contrasted rows is bounded by the largest step, and part of a model's estimate") {
+  const auto source = open("golden/llama-gqa");
+  const auto& config = source.config; // 3 layers of 128, a vocabulary of 768
   const step_sizes sizes{256, 10, 1000, true};
   const std::size_t rows = 10 + 64;
   CHECK(dola_rows::memory(sizes, config, dtype::f32) == (rows + 32) * 768 * 4 + rows * 3 * 128 * 4);
   CHECK(dola_rows::memory({5, 10, 1000, true}, config, dtype::bf16) == (5 + 5) * 768 * 4 + 5 * 3 * 128 * 2);
+  const auto device = open_device({.device = "cpu", .threads = 1}, nullptr);
+  const auto backend = device->open();
+  const auto need_of = [&](step_sizes of) {
+    return estimate_memory(*source.tensors, config, {dtype::f32}, *device, *backend, of).steps();
+  };
+  auto without = sizes;
+  without.dola = false;
+  CHECK(need_of(sizes) == need_of(without) + dola_rows::memory(sizes, config, dtype::f32));
 }
