@@ -30,8 +30,8 @@ constexpr std::array<projection_name, projection_count> projection_names{{{"self
                                                                           {"mlp.down_proj", "ffn_down"}}};
 
 /// Those whose GGUF files order q and k for rotating neighbours, as they do for models (runtime/import).
-constexpr std::array<std::string_view, 6> paired_architectures{"llama",   "chatglm",    "glm4",
-                                                               "granite", "granitemoe", "smollm3"};
+constexpr std::array<std::string_view, 7> paired_architectures{"llama",      "chatglm",  "glm4",   "granite",
+                                                               "granitemoe", "mistral3", "smollm3"};
 
 /// One of a pair, as stored.
 struct adapter_half {

@@ -69,6 +69,14 @@ void describe_llama(const architecture_keys& keys, model_config& model) {
   model.experts.renormalise = true;
 }
 
+/// Mistral Small 3 as a part of a multimodal model; Ministral 3 besides scales queries by their positions.
+void describe_mistral3(const architecture_keys& keys, model_config& model) {
+  constexpr std::string_view scale = "attention.temperature_scale";
+  if (keys.number(scale, -1e9, 1e9).value_or(0) != 0)
+    throw failure(errc::unsupported, keys.label(scale) + ": queries scaled by position are not supported");
+  describe_llama(keys, model);
+}
+
 void describe_qwen3(const architecture_keys&, model_config& model) { model.qk_norm = true; }
 
 void describe_qwen2moe(const architecture_keys& keys, model_config& model) {
@@ -286,6 +294,7 @@ constexpr std::array architectures{
     .name = "gptneox", .family = "gpt_neox", .layer_norm = true, .partial = true, .describe = describe_gpt_neox},
   gguf_architecture{.name = "granite", .family = "granite", .pairs = true, .describe = describe_granite},
   gguf_architecture{.name = "granitemoe", .family = "granitemoe", .pairs = true, .describe = describe_granitemoe},
+  gguf_architecture{.name = "mistral3", .family = "llama", .describe = describe_mistral3},
   gguf_architecture{
     .name = "nemotron", .family = "nemotron", .layer_norm = true, .partial = true, .describe = describe_nemotron},
   gguf_architecture{.name = "olmo2", .family = "olmo2", .describe = describe_olmo2},

@@ -48,6 +48,7 @@ const architecture_case architecture_cases[] = {
   {"gptneox", "tiny_families/gpt-neox-sequential", false, true},
   {"granite", "families/granite", true},
   {"granitemoe", "tiny_families/granitemoe", true},
+  {"mistral3", "tiny_families/llava", true},
   {"nemotron", "tiny_families/nemotron"},
   {"olmo2", "families/olmo2"},
   {"olmo2", "tiny_families/olmo3"},
@@ -383,6 +384,19 @@ TEST_CASE("GGUF files of the encoders of multimodal models are refused") {
         file.string() +
           ": holds the encoders of a multimodal model (mmproj), not its text; name the file of the text, "
           "which alone is supported");
+}
+
+TEST_CASE("GGUF files whose queries are scaled by position are refused") {
+  const architecture_case c{"mistral3", "tiny_families/llava", true};
+  const auto original = test::open(c.model);
+  gguf_writer writer;
+  write_keys(writer, original.config, c);
+  writer.add("mistral3.attention.temperature_scale", 0.1f);
+  const temp_folder folder;
+  const auto file = folder.path() / "m.gguf";
+  writer.write(file, [](std::size_t) { return std::span<const std::byte>(); });
+  CHECK(failure_of([&] { open_gguf(file); }) ==
+        file.string() + ": `mistral3.attention.temperature_scale`: queries scaled by position are not supported");
 }
 
 TEST_CASE("GGUF files of every architecture give the bits of the checkpoints that they were made of") {
