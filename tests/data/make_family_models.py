@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tiny_families/: random checkpoints of a few kB, one or more for each family that ../shared's reference
-checkpoints do not cover. Each has expected.json with token ids and the logits at some positions, computed in float32
-over the stored weights. Needs torch and transformers 5.
+checkpoints do not cover, and of multimodal models. Each has expected.json with token ids and the logits at some
+positions, computed in float32 over the stored weights. Needs torch and transformers 5.
 
 usage: make_family_models.py OUT [NAME...]
 """
