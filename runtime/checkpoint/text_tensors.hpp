@@ -1,5 +1,5 @@
-// Names of a text model's tensors within a multimodal checkpoint. Used when such a checkpoint is opened, and for adapters
-// that were trained on one. Pure functions.
+// Names of a text model's tensors within a multimodal checkpoint. Used when such a checkpoint is opened, and for
+// adapters that were trained on one. Pure functions.
 #pragma once
 
 #include "runtime/checkpoint/checkpoint.hpp"

@@ -48,8 +48,8 @@ MULTIMODAL = {
                                              deepstack_visual_indexes=[0]))),
     "glm4v": ("glm4v", dict(hidden_size=32, num_attention_heads=2, num_key_value_heads=1,
                             rope_parameters=AXES | {"partial_rotary_factor": 0.5}),
-              dict(vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, image_size=8, patch_size=4,
-                                      out_hidden_size=32))),
+              dict(vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=2, image_size=8,
+                                      patch_size=4, out_hidden_size=32))),
 }
 
 MODELS = {

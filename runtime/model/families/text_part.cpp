@@ -25,74 +25,68 @@ struct text_type {
 };
 
 constexpr std::string_view qwen2_vl =
-  R"({"vocab_size":152064,"hidden_size":8192,"intermediate_size":29568,"num_hidden_layers":80,"num_attention_heads":64,
-"num_key_value_heads":8,"rms_norm_eps":1e-5,"rope_theta":1000000,"max_window_layers":80,"eos_token_id":151645})";
+  R"({"vocab_size":152064,"hidden_size":8192,"intermediate_size":29568,"num_hidden_layers":80,
+"num_attention_heads":64,"num_key_value_heads":8,"rms_norm_eps":1e-5,"rope_theta":1000000,
+"max_window_layers":80,"eos_token_id":151645})";
 constexpr std::string_view glm4v =
-  R"({"vocab_size":151552,"hidden_size":4096,"intermediate_size":13696,"num_hidden_layers":40,"num_attention_heads":32,
-"rms_norm_eps":1e-5,"max_position_embeddings":32768,"partial_rotary_factor":1})";
+  R"({"vocab_size":151552,"hidden_size":4096,"intermediate_size":13696,"num_hidden_layers":40,
+"num_attention_heads":32,"rms_norm_eps":1e-5,"max_position_embeddings":32768,"partial_rotary_factor":1})";
 constexpr std::string_view phi4 =
-  R"({"vocab_size":200064,"hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,"num_attention_heads":32,
-"num_key_value_heads":8,"max_position_embeddings":131072})";
+  R"({"vocab_size":200064,"hidden_size":3072,"intermediate_size":8192,"num_hidden_layers":32,
+"num_attention_heads":32,"num_key_value_heads":8,"max_position_embeddings":131072})";
 /// What Granite and Llama share.
 constexpr std::string_view llama =
-  R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,
-"eos_token_id":2})";
+  R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,
+"num_attention_heads":32,"eos_token_id":2})";
 constexpr std::string_view qwen2 =
-  R"({"vocab_size":151936,"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,"num_attention_heads":32})";
+  R"({"vocab_size":151936,"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,
+"num_attention_heads":32})";
 
 constexpr std::array text_types{
   text_type{"llama", "llama", llama},
-  text_type{
-    "mistral", "mistral",
-    R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,"num_attention_heads":32,
-"eos_token_id":2})"},
+  text_type{"mistral", "mistral",
+            R"({"vocab_size":32000,"hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+"num_attention_heads":32,"eos_token_id":2})"},
   text_type{"qwen2", "qwen2", qwen2},
   text_type{"qwen3", "qwen3", qwen2},
-  text_type{
-    "gemma2", "gemma2",
-    R"({"vocab_size":256000,"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,"num_attention_heads":8,
-"eos_token_id":1})"},
-  text_type{
-    "gemma3_text", "gemma3_text",
-    R"({"vocab_size":262208,"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,"num_attention_heads":8,
-"eos_token_id":1})"},
+  text_type{"gemma2", "gemma2",
+            R"({"vocab_size":256000,"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,
+"num_attention_heads":8,"eos_token_id":1})"},
+  text_type{"gemma3_text", "gemma3_text",
+            R"({"vocab_size":262208,"hidden_size":2304,"intermediate_size":9216,"num_hidden_layers":26,
+"num_attention_heads":8,"eos_token_id":1})"},
   text_type{"granite4_vision_text", "granite", llama},
-  text_type{
-    "granite_docling_text", "granite",
-    R"({"vocab_size":133800,"hidden_size":1024,"intermediate_size":2048,"num_hidden_layers":28,"num_attention_heads":16,
-"num_key_value_heads":4,"max_position_embeddings":32768,"rms_norm_eps":1e-5,"tie_word_embeddings":true,
-"embedding_multiplier":12,"logits_scaling":4,"residual_multiplier":0.263,"attention_multiplier":0.015625,
-"eos_token_id":100257})"},
+  text_type{"granite_docling_text", "granite",
+            R"({"vocab_size":133800,"hidden_size":1024,"intermediate_size":2048,"num_hidden_layers":28,
+"num_attention_heads":16,"num_key_value_heads":4,"max_position_embeddings":32768,"rms_norm_eps":1e-5,
+"tie_word_embeddings":true,"embedding_multiplier":12,"logits_scaling":4,"residual_multiplier":0.263,
+"attention_multiplier":0.015625,"eos_token_id":100257})"},
   text_type{"qwen2_vl", "qwen2", qwen2_vl},
   text_type{"qwen2_vl_text", "qwen2", qwen2_vl},
   text_type{"qwen2_5_vl", "qwen2", qwen2_vl},
   text_type{"qwen2_5_vl_text", "qwen2", qwen2_vl},
-  text_type{
-    "qwen2_5_omni_text", "qwen2",
-    R"({"vocab_size":152064,"hidden_size":3584,"intermediate_size":18944,"num_hidden_layers":28,"num_attention_heads":28,
-"num_key_value_heads":4,"rope_theta":1000000})"},
-  text_type{
-    "qwen3_vl_text", "qwen3",
-    R"({"vocab_size":151936,"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,"num_attention_heads":32,
-"rope_theta":500000,"max_position_embeddings":128000})",
-    R"({"use_sliding_window":false})"},
-  text_type{
-    "qwen3_vl_moe_text", "qwen3_moe",
-    R"({"vocab_size":151936,"hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":24,"num_attention_heads":16,
-"num_key_value_heads":16,"rope_theta":500000,"max_position_embeddings":128000,"num_local_experts":60,"num_experts_per_tok":4,
-"moe_intermediate_size":1408})",
-    R"({"use_sliding_window":false,"norm_topk_prob":true})"},
-  text_type{
-    "qwen3_omni_moe_text", "qwen3_moe",
-    R"({"vocab_size":3584,"hidden_size":2048,"intermediate_size":18944,"num_hidden_layers":28,"num_attention_heads":28,
-"num_key_value_heads":4,"rope_theta":1000000,"norm_topk_prob":true})",
-    R"({"use_sliding_window":false})"},
+  text_type{"qwen2_5_omni_text", "qwen2",
+            R"({"vocab_size":152064,"hidden_size":3584,"intermediate_size":18944,"num_hidden_layers":28,
+"num_attention_heads":28,"num_key_value_heads":4,"rope_theta":1000000})"},
+  text_type{"qwen3_vl_text", "qwen3",
+            R"({"vocab_size":151936,"hidden_size":4096,"intermediate_size":22016,"num_hidden_layers":32,
+"num_attention_heads":32,"rope_theta":500000,"max_position_embeddings":128000})",
+            R"({"use_sliding_window":false})"},
+  text_type{"qwen3_vl_moe_text", "qwen3_moe",
+            R"({"vocab_size":151936,"hidden_size":2048,"intermediate_size":5632,"num_hidden_layers":24,
+"num_attention_heads":16,"num_key_value_heads":16,"rope_theta":500000,"max_position_embeddings":128000,
+"num_local_experts":60,"num_experts_per_tok":4,"moe_intermediate_size":1408})",
+            R"({"use_sliding_window":false,"norm_topk_prob":true})"},
+  text_type{"qwen3_omni_moe_text", "qwen3_moe",
+            R"({"vocab_size":3584,"hidden_size":2048,"intermediate_size":18944,"num_hidden_layers":28,
+"num_attention_heads":28,"num_key_value_heads":4,"rope_theta":1000000,"norm_topk_prob":true})",
+            R"({"use_sliding_window":false})"},
   text_type{"glm4v_text", "glm4", glm4v, R"({"attention_bias":true})", true},
-  text_type{
-    "glm_ocr_text", "glm4",
-    R"({"vocab_size":59392,"hidden_size":1024,"intermediate_size":4096,"num_hidden_layers":16,"num_attention_heads":16,
-"num_key_value_heads":8,"rms_norm_eps":1e-5,"max_position_embeddings":131072,"partial_rotary_factor":1})",
-    R"({"attention_bias":false})", true},
+  text_type{"glm_ocr_text", "glm4",
+            R"({"vocab_size":59392,"hidden_size":1024,"intermediate_size":4096,"num_hidden_layers":16,
+"num_attention_heads":16,"num_key_value_heads":8,"rms_norm_eps":1e-5,"max_position_embeddings":131072,
+"partial_rotary_factor":1})",
+            R"({"attention_bias":false})", true},
   text_type{"phi4_multimodal", "phi3", phi4},
   text_type{"phi4mm", "phi3", phi4},
 };

@@ -177,7 +177,8 @@ TEST_CASE("Configurations within others take the values that transformers leaves
   // As llava-hf/llava-1.5-7b-hf and google/gemma-3-4b-it have them.
   const auto llava = parse(
     R"({"model_type":"llava","image_token_index":32000,"text_config":{"max_position_embeddings":4096,
-    "model_type":"llama","rms_norm_eps":1e-05,"vocab_size":32064},"vision_config":{"hidden_size":1024},"vocab_size":32064})");
+    "model_type":"llama","rms_norm_eps":1e-05,"vocab_size":32064},"vision_config":{"hidden_size":1024},
+    "vocab_size":32064})");
   CHECK(llava.family == "llama");
   CHECK(llava.multimodal == "llava");
   CHECK(std::tuple(llava.vocab, llava.hidden, llava.ffn, llava.layers, llava.heads, llava.kv_heads, llava.head_dim) ==
@@ -194,8 +195,9 @@ TEST_CASE("Configurations within others take the values that transformers leaves
   // As Qwen/Qwen2-VL-2B-Instruct and Qwen/Qwen3-VL-2B-Instruct.
   const auto qwen = parsed(R"({"model_type":"qwen2_vl","vision_config":{"hidden_size":1536,"model_type":"qwen2_vl"},
     "hidden_size":1536,"intermediate_size":8960,"max_window_layers":28,"num_attention_heads":12,"num_hidden_layers":28,
-    "num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,"sliding_window":32768,"tie_word_embeddings":true,
-    "use_sliding_window":false,"vocab_size":151936,"rope_scaling":{"type":"mrope","mrope_section":[16,24,24]}})");
+    "num_key_value_heads":2,"rms_norm_eps":1e-06,"rope_theta":1000000.0,"sliding_window":32768,
+    "tie_word_embeddings":true,"use_sliding_window":false,"vocab_size":151936,
+    "rope_scaling":{"type":"mrope","mrope_section":[16,24,24]}})");
   CHECK(qwen.family == "qwen2");
   CHECK(qwen.multimodal == "qwen2_vl");
   CHECK(qwen.tied);
