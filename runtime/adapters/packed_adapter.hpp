@@ -5,8 +5,6 @@
 #include "kernels/ops.hpp"
 #include "runtime/adapters/adapter.hpp"
 
-#include <string>
-
 namespace troupe {
 
 /// A product of a layer: of q, k and v; o; gate and up; down.

@@ -14,20 +14,19 @@ namespace {
 
 constexpr auto never = -std::numeric_limits<float>::infinity();
 
-/// NaNs are not looked at.
-float largest(std::span<const float> row) {
+} // namespace
+
+float largest_score(std::span<const float> row) {
   float most = never;
   for (const auto x : row)
     most = std::max(most, x); // false for NaN
   return most;
 }
 
-} // namespace
-
 void contrast_scores(std::span<const float> expert, std::span<const float> amateur, float alpha, float beta,
                      std::span<float> scores) {
   const auto shared = std::min(amateur.size(), scores.size());
-  const double least = static_cast<double>(largest(scores.first(shared))) + std::log(static_cast<double>(alpha));
+  const double least = static_cast<double>(largest_score(scores.first(shared))) + std::log(static_cast<double>(alpha));
   for (std::size_t i = 0; i < shared; ++i) {
     const double score = scores[i], e = expert[i], a = amateur[i];
     const bool plausible = score >= least && std::isfinite(score);
@@ -40,7 +39,7 @@ void contrast_scores(std::span<const float> expert, std::span<const float> amate
 }
 
 void contrast_with_layer(std::span<const float> inner, std::span<float> scores) {
-  const auto least = static_cast<float>(static_cast<double>(largest(scores)) + std::log(0.1));
+  const auto least = static_cast<float>(static_cast<double>(largest_score(scores)) + std::log(0.1));
   for (std::size_t i = 0; i < scores.size(); ++i) {
     const bool plausible = scores[i] >= least && std::isfinite(scores[i]) && std::isfinite(inner[i]);
     scores[i] = plausible ? scores[i] - inner[i] : never;

@@ -6,6 +6,9 @@
 
 namespace troupe {
 
+/// Minus infinity if there is none; NaNs are not looked at.
+float largest_score(std::span<const float> row);
+
 /// Contrastive decoding (Li et al. 2022) in the form of O'Brien & Lewis 2023: (1 + beta) * expert - beta * amateur where
 /// the expert's logit is at least log(alpha) + the largest, else minus infinity. `scores` [vocab] come as the expert's
 /// logits after a request's edits, which count once, and by which a token is plausible: what a request forbids makes

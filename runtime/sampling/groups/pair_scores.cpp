@@ -1,6 +1,7 @@
 #include "runtime/sampling/groups/pair_scores.hpp"
 
-#include <algorithm>
+#include "runtime/sampling/row_contrast.hpp"
+
 #include <cmath>
 #include <limits>
 
@@ -12,9 +13,7 @@ constexpr auto never = -std::numeric_limits<float>::infinity();
 
 /// log(sum(exp(row))); NaN and minus infinity count for nothing.
 double log_total_of(std::span<const float> row) {
-  float most = never;
-  for (const auto x : row)
-    most = std::max(most, x); // false for NaN
+  const float most = largest_score(row);
   double total = 0;
   for (const auto x : row)
     if (x > never)

@@ -1,7 +1,9 @@
 // Schedule invariance of the whole engine: random requests have the same bits in any crowd as alone.
 #include "kernels/cpu/cpu_backend.hpp"
+#include "tests/api/embed/small_adapters.hpp"
 #include "tests/api/embed/small_engine.hpp"
 #include "tests/api/embed/steering_vectors.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
 #include "tests/runtime/sampling/processors/random_samplers.hpp"
 
 #include <algorithm>
@@ -148,6 +150,7 @@ struct paths {
   int diverse = 0; // requests of diverse beams
   int pairs = 0;
   int contrasts = 0;
+  int adapted = 0;
   int layered = 0; // contrasted with inner layers
 };
 
@@ -172,6 +175,10 @@ paths check_crowds(const engine_options& alone, const engine_options& crowded, u
       }
       taken.diverse += work.back().sampling.num_beam_groups > 1;
       taken.pairs += work.back().sampling.paired();
+      if (!alone.lora.empty() && pick(0, 3) > 0) {
+        work.back().adapter = alone.lora[static_cast<std::size_t>(pick(0, 100)) % alone.lora.size()].name;
+        ++taken.adapted;
+      }
       taken.layered += static_cast<bool>(work.back().sampling.dola);
       expected.push_back(run(reference, work.back()));
       REQUIRE(expected.back().done.has_value());
@@ -250,6 +257,21 @@ TEST_CASE("random workloads give every request the same bits as alone") {
       CHECK(taken.pairs > 0);
       CHECK(taken.layered > 0);
     }
+}
+
+TEST_CASE("crowds of requests with and without adapters give every request the same bits as alone") {
+  const test::temp_folder folder;
+  const auto lora = adapters_for(golden("llama-gqa"), folder.path(), {"one", "two", "three"});
+  for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "auto"}}) {
+    CAPTURE(types.quantize);
+    auto options = without_guesses(golden("llama-gqa"), types, devices().back());
+    options.lora = lora;
+    const auto taken = check_crowds(options, options, 2);
+    CHECK(taken.adapted > 6);
+    CHECK(taken.preemptions > 0);
+    CHECK(taken.cached_tokens > 0);
+    CHECK(taken.accepted > 0);
+  }
 }
 
 TEST_CASE("crowds of a mixture of experts give every request the same bits as alone") {
