@@ -10,6 +10,7 @@
 #include <boost/beast/websocket/teardown.hpp>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -37,6 +38,10 @@ public:
       return client_->async_write_some(from, std::forward<Token>(token));
     return socket_.async_write_some(from, std::forward<Token>(token));
   }
+
+  /// The address that the connection comes from; of IPv6 the network, as one client has all of its addresses. Empty if
+  /// it comes from no address.
+  std::string peer() const;
 
   /// Ends pending reads and writes with operation_aborted.
   void cancel();

@@ -149,6 +149,7 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
                                           held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
                                                       context.options.sink_bytes);
+  requests->speak_for(context.client_of(scope.key(), link.bytes().peer()));
   const close_at_end closing{*requests};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const bool reusable = co_await link.attend(

@@ -169,6 +169,10 @@ server_context::server_context(service& engine, server_options given)
     trim_timer_(acceptor.get_executor()),
     id_prefix_(random_prefix()) {}
 
+std::string server_context::client_of(std::size_t key, const std::string& peer) const {
+  return options.api_keys.empty() ? peer : "key " + std::to_string(key);
+}
+
 void server_context::trim_memory_later() {
   if (will_trim_.exchange(true))
     return;

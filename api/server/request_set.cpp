@@ -79,6 +79,7 @@ void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<
       });
     };
   }
+  request.client = client_;
   auto sink = [queue = queue_, key, held = std::move(held)](event e) mutable {
     if (!std::holds_alternative<token_event>(e))
       held.reset(); // before the client sees the event

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -27,6 +29,8 @@ public:
   /// `high_mark` is in bytes, approximately as written to the client.
   request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark);
 
+  /// Sets generation::client of the requests that follow.
+  void speak_for(std::string client) { client_ = std::move(client); }
   /// Does nothing after close(). `held` is released when the request ends in the engine. If there is no memory to
   /// submit the request, an out_of_memory error is its only event.
   void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
@@ -53,6 +57,7 @@ private:
   service& engine_;
   metrics& counted_;
   std::size_t high_mark_;
+  std::string client_;
   boost::asio::steady_timer wake_;
   std::shared_ptr<queue> queue_;
   std::map<std::uint64_t, request_handle> running_;

@@ -63,6 +63,9 @@ struct server_context {
     return with_tools ? arduous : bytes <= options.brief_bytes ? brief : lengthy;
   }
 
+  /// Who asks, for what is shared out among clients: the API key, or without keys the address.
+  std::string client_of(std::size_t key, const std::string& peer) const;
+
   /// Returns free memory to the system once nothing runs. Call after a large allocation.
   void trim_memory_later();
   /// On the acceptor's strand, once the server is draining.

@@ -31,6 +31,7 @@ public:
   websocket_session(server_context& context, byte_stream bytes)
     : context_(context),
       strand_(bytes.get_executor()),
+      peer_(bytes.peer()),
       stream_(std::move(bytes)),
       room_(strand_),
       requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)),
@@ -81,6 +82,7 @@ private:
 
   server_context& context_;
   asio::any_io_executor strand_;
+  const std::string peer_;
   websocket_stream stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
@@ -139,6 +141,7 @@ asio::awaitable<void> websocket_session::run(const boost::beast::http::request<b
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
   key_ = key;
+  requests_->speak_for(context_.client_of(key, peer_));
   const auto& options = context_.options;
   const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
                                                 [this] { leave(); });

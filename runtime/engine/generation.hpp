@@ -34,6 +34,7 @@ struct generation {
   std::string adapter = {};                               // by its name; empty: the model itself
   std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
   std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
+  std::string client = {};                                // who asks: those who wait are served in turn by it
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws

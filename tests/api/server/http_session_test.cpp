@@ -180,6 +180,24 @@ TEST_CASE("With API keys, everything but health needs one") {
   CHECK(live.fake.nothing_submitted());
 }
 
+TEST_CASE("Requests say who asks: the key, or without keys the address") {
+  const auto asker = [](live_server& live, std::string_view headers) {
+    raw_client client(live.port());
+    client.post("/v1/completions", R"({"prompt":"a"})", headers);
+    const auto request = live.fake.next();
+    request->done();
+    client.read_response();
+    return request->asked.client;
+  };
+  live_server open;
+  CHECK(asker(open, "") == "127.0.0.1");
+  server_options options;
+  options.api_keys = {"first", "second"};
+  live_server locked(options);
+  CHECK(asker(locked, "Authorization: Bearer second\r\n") == "key 1");
+  CHECK(asker(locked, "Authorization: Bearer first\r\n") == "key 0");
+}
+
 TEST_CASE("Only listed origins get CORS headers") {
   server_options options;
   options.api_keys = {"k"};
