@@ -39,6 +39,7 @@ struct generation_job {
   std::vector<generation> prompts; // one submission each; none: the answer is known already
   bool stream = false;
   std::unique_ptr<answer_writer> writer;
+  std::vector<std::string> notes = {}; // what of the request is left out, and why: sentences for the log, few
 };
 
 } // namespace troupe

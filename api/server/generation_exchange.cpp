@@ -99,6 +99,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
   auto open = job.prompts.size();
   for (const auto& one : job.prompts)
     link.record().parsed(one);
+  for (const auto& note : job.notes)
+    context.log->write(log_level::info, "left out", {{"id", link.record().id()}, {"what", note}});
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
     requests.submit(i, std::move(job.prompts[i]), parsed.quota);
   parsed.quota = nullptr;
