@@ -6,6 +6,10 @@
 
 namespace troupe {
 
+client_line::client_line(const client_actor& client, std::uint64_t id)
+  : sink_([client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); }),
+    client_(client) {}
+
 void client_line::send(event e) {
   if (closed_)
     return;
@@ -27,10 +31,6 @@ void client_line::close(const std::exception_ptr& thrown) noexcept { close(error
 
 void client_line::close() noexcept {
   close(error{errc::internal, "request lost", {}}); // too short to need memory
-}
-
-event_sink messages_to(const client_actor& client, std::uint64_t id) {
-  return [client, id](event e) { caf::anon_send(client, id, std::make_shared<const event>(std::move(e))); };
 }
 
 } // namespace troupe

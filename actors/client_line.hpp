@@ -12,8 +12,10 @@ namespace troupe {
 class client_line {
 public:
   explicit client_line(event_sink&& sink) : sink_(std::move(sink)) {}
+  /// Sends events to an actor, numbered `id`.
+  client_line(const client_actor& client, std::uint64_t id);
   client_line(client_line&& other) noexcept
-    : sink_(std::move(other.sink_)), closed_(std::exchange(other.closed_, true)) {}
+    : sink_(std::move(other.sink_)), client_(std::move(other.client_)), closed_(std::exchange(other.closed_, true)) {}
   /// Reports the request as lost unless it has ended.
   ~client_line() { close(); }
 
@@ -26,14 +28,15 @@ public:
   void close(const std::exception_ptr& thrown) noexcept;
   void close() noexcept;
 
+  /// The actor that receives the events, whose end ends the request; null if a function does.
+  const client_actor& client() const { return client_; }
+
 private:
   event_sink sink_;
+  client_actor client_;
   bool closed_ = false;
 };
 
 using client_line_ptr = std::shared_ptr<client_line>;
-
-/// A sink that sends events to an actor, numbered `id`.
-event_sink messages_to(const client_actor& client, std::uint64_t id);
 
 } // namespace troupe

@@ -146,7 +146,7 @@ private:
 
   // A failure to take one request must not end the engine.
   caf::result<request_actor> submit(std::uint64_t id, const generation_ptr& what, const client_actor& client) {
-    client_line line(messages_to(client, id));
+    client_line line(client, id);
     try {
       return spawn_request(self_->system(), self_, what, std::move(line));
     } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 #include "actors/request.hpp"
 
 #include "actors/spawn.hpp"
+#include "actors/watch.hpp"
 #include "runtime/engine/best_of.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/engine/loader.hpp"
@@ -33,6 +34,8 @@ public:
       submitted_(self->clock().now()) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
     self_->monitor(engine_);
+    if (const auto& its = client_.line->client())
+      client_watch_ = watch(self_, its);
     self_->send(engine_, admit_atom::value, self_handle_);
   }
 
@@ -158,6 +161,8 @@ private:
       scheduler_ = scheduler_actor();
       number_ = 0; // the next group samples again what the old one may still send
       self_->send(engine_, admit_atom::value, self_handle_);
+    } else if (client_watch_.is(peer)) {
+      cancel();
     }
   }
 
@@ -369,6 +374,7 @@ private:
   engine_actor engine_;
   generation_ptr what_;
   client client_;
+  watch<client_actor> client_watch_;
   scheduler_actor scheduler_; // null between two worker groups
   std::uint64_t number_ = 0;  // of this request in the worker group; 0: in none
   std::uint64_t arrival_ = 0; // at the engine

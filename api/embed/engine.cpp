@@ -81,8 +81,7 @@ struct engine::impl {
     status->changed.notify_all();
   }
 
-  request_handle submit(generation request, event_sink sink) {
-    client_line line(std::move(sink));
+  request_handle submit(generation request, client_line line) {
     try {
       // Allocated first: a request must not run without a handle that can cancel it.
       auto control = std::make_shared<actor_control>();
@@ -150,7 +149,7 @@ std::shared_ptr<const model_info> engine::wait_until_ready() const {
 }
 
 request_handle engine::submit(generation request, event_sink sink) const {
-  return impl_->submit(std::move(request), std::move(sink));
+  return impl_->submit(std::move(request), client_line(std::move(sink)));
 }
 
 engine_stats engine::stats() const {
@@ -168,7 +167,7 @@ void engine::stop() const { impl_->stop(); }
 engine_actor handle_of(const engine& engine) { return engine.self().actor; }
 
 request_handle submit(const engine& engine, generation request, std::uint64_t id, const client_actor& client) {
-  return engine.submit(std::move(request), messages_to(client, id));
+  return engine.self().submit(std::move(request), client_line(client, id));
 }
 
 } // namespace troupe

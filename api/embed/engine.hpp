@@ -52,7 +52,7 @@ public:
   void stop() const;
 
   struct impl;
-  const impl& self() const { return *impl_; }
+  impl& self() const { return *impl_; }
 
 private:
   std::shared_ptr<impl> impl_;

@@ -147,3 +147,62 @@ TEST_CASE("the request paused longest is dropped when too many are paused") {
   CHECK(std::get<error>(events[0].back()).code == errc::overloaded);
   CHECK(workers.ask<scheduler_counters>(workers.scheduler).paused == 8);
 }
+
+namespace {
+
+/// An actor that collects a request's events.
+client_actor spawn_client(caf::actor_system& system, std::vector<event>& events) {
+  return system.spawn([&events]() -> client_actor::behavior_type {
+    return {[&events](std::uint64_t, const event_ptr& e) { events.push_back(*e); }};
+  });
+}
+
+} // namespace
+
+TEST_CASE("a request ends with the actor that submitted it") {
+  worker_group workers;
+  std::vector<event> events;
+  auto client = spawn_client(workers.system, events);
+  generation g;
+  g.prompt = {1, 2, 3};
+  g.sampling.max_tokens = 90;
+  const auto what = std::make_shared<const generation>(g);
+  SUBCASE("while it runs") {
+    spawn_request(workers.system, workers.engine, what, client_line(client, 7));
+    while (ids(events).size() < 4)
+      REQUIRE(workers.coordinator.try_run_once());
+    caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+  }
+  SUBCASE("between two worker groups") {
+    spawn_request(workers.system, workers.engine, what, client_line(client, 7));
+    while (ids(events).size() < 4)
+      REQUIRE(workers.coordinator.try_run_once());
+    workers.end();
+    caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+    workers.coordinator.run();
+    workers.restart();
+  }
+  SUBCASE("if that has ended before") {
+    caf::anon_send_exit(client, caf::exit_reason::user_shutdown);
+    workers.coordinator.run();
+    spawn_request(workers.system, workers.engine, what, client_line(client, 7));
+  }
+  workers.coordinator.run();
+  CHECK(ids(events).size() < 20);
+  CHECK(workers.idle());
+}
+
+TEST_CASE("an actor that has had its answer holds no storage of the request") {
+  worker_group workers;
+  std::vector<event> events;
+  const auto client = spawn_client(workers.system, events);
+  generation g;
+  g.prompt = {1, 2, 3};
+  g.sampling.max_tokens = 3;
+  const auto weak_references = [&] { return caf::actor_cast<caf::strong_actor_ptr>(client)->weak_refs.load(); };
+  const auto before = weak_references();
+  spawn_request(workers.system, workers.engine, std::make_shared<const generation>(g), client_line(client, 7));
+  workers.coordinator.run();
+  CHECK(std::holds_alternative<done_event>(events.back()));
+  CHECK(weak_references() == before);
+}
