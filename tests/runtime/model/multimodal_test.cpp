@@ -175,7 +175,7 @@ TEST_CASE("Tensors of a multimodal model's text that are not used, or there unde
 
 TEST_CASE("Configurations within others take the values that transformers leaves out, and some from around them") {
   // As llava-hf/llava-1.5-7b-hf and google/gemma-3-4b-it have them.
-  const auto llava = parse(
+  const auto llava = parsed(
     R"({"model_type":"llava","image_token_index":32000,"text_config":{"max_position_embeddings":4096,
     "model_type":"llama","rms_norm_eps":1e-05,"vocab_size":32064},"vision_config":{"hidden_size":1024},
     "vocab_size":32064})");
