@@ -9,6 +9,7 @@
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
+#include "runtime/engine/deadlines.hpp"
 #include "runtime/engine/restart_policy.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -67,6 +68,8 @@ public:
         return submit(id, what, client);
       },
       [this](admit_atom, const request_actor& request) { handle_admit(request); },
+      [this](timeout_atom, std::int64_t ms, const request_actor& request) { set_deadline(ms, request); },
+      [this](check_atom) { expire(); },
       [this](loaded_atom, const loaded_model_ptr& model) { finish_loading(model); },
       [this](loaded_atom, const error& why) { fail(why); },
       [this](news_atom, std::string& line) { tell(std::move(line)); },
@@ -192,6 +195,37 @@ private:
     return std::nullopt;
   }
 
+  // One timer for all: a message delayed for a request would keep it until then.
+  void set_deadline(std::int64_t ms, const request_actor& request) {
+    if (!requests_.contains(request.address()))
+      return;
+    try {
+      deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
+      wait_for_deadline();
+    } catch (const std::bad_alloc&) {
+      refuse(request, error_of(std::current_exception()));
+    }
+  }
+
+  void wait_for_deadline() {
+    const auto due = deadlines_.due();
+    if (!due)
+      return;
+    self_->delayed_send(self_, *due - self_->clock().now(), check_atom::value);
+    deadlines_.armed(*due);
+  }
+
+  void expire() {
+    const auto now = self_->clock().now();
+    deadlines_.fired(now);
+    while (const auto late = deadlines_.expired(now)) {
+      if (const auto request = requests_.find(*late); request != requests_.end())
+        self_->send(request->second.request, timeout_atom::value);
+      deadlines_.erase(*late);
+    }
+    wait_for_deadline();
+  }
+
   // While there is no worker group, the request gets the model, so that it is validated and its deadline runs.
   void send_to_workers(pending_request& pending) {
     admit_reply reply{.model = model_, .arrival = pending.arrival};
@@ -286,6 +320,7 @@ private:
 
   void child_ended(const caf::down_msg& down) {
     requests_.erase(down.source);
+    deadlines_.erase(down.source);
     if (down.source == loader_) {
       loader_ = {};
       if (!model_ && !failed_ && !stopping_) // it had no memory to report why
@@ -360,6 +395,7 @@ private:
   caf::actor_addr loader_; // while it loads
   std::map<caf::actor_addr, caf::actor> children_;
   std::map<caf::actor_addr, pending_request> requests_;
+  deadlines<caf::actor_addr> deadlines_;
   std::uint64_t arrivals_ = 0, last_number_ = 0, restarts_ = 0;
   restart_policy restart_policy_;
   std::optional<std::string> restarting_; // set between two worker groups: the reason, for a person

@@ -107,7 +107,7 @@ using request_actor = caf::typed_actor<
   caf::reacts_to<std::uint64_t, answer_guide_ptr>,           // guide_compiler: the request's guide
   caf::reacts_to<pause_atom, bool>,                          // client: its reader is slow, or has caught up
   caf::reacts_to<cancel_atom>,                               // client, engine
-  caf::reacts_to<timeout_atom>>;                             // itself
+  caf::reacts_to<timeout_atom>>;                             // engine: its time is over
 // Its actor ends once the client has received the last event.
 
 // -- scheduler: decides which sequences run in the next step ----------------------------------------------------------
@@ -173,6 +173,8 @@ struct admit_reply {
 using engine_actor = caf::typed_actor<
   caf::replies_to<submit_atom, std::uint64_t, generation_ptr, client_actor>::with<request_actor>, // any actor
   caf::reacts_to<admit_atom, request_actor>,                              // request: admit_reply follows
+  caf::reacts_to<timeout_atom, std::int64_t, request_actor>,              // request: timeout follows after so many ms
+  caf::reacts_to<check_atom>,                                             // itself: is the time of any over?
   caf::reacts_to<loaded_atom, loaded_model_ptr>,                          // loader
   caf::reacts_to<loaded_atom, error>,                                     // loader
   caf::reacts_to<news_atom, std::string>,                                 // scheduler, rarely: a line for the log

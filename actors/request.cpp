@@ -28,15 +28,14 @@ public:
   request_state(request_actor::pointer self, engine_actor engine, generation_ptr what, client_line_ptr client)
     : self_(self),
       self_handle_(self),
-      engine_(std::move(engine)),
+      engine_(self, std::move(engine)),
       what_(std::move(what)),
       client_(std::move(client)),
       submitted_(self->clock().now()) {
     self_->set_down_handler([this](caf::down_msg& down) { peer_ended(down.source); });
-    self_->monitor(engine_);
     if (const auto& its = client_.line->client())
       client_watch_ = watch(self_, its);
-    self_->send(engine_, admit_atom::value, self_handle_);
+    self_->send(*engine_, admit_atom::value, self_handle_);
   }
 
   request_actor::behavior_type make_behavior() {
@@ -52,7 +51,7 @@ public:
       [this](std::uint64_t number, const answer_guide_ptr& guide) { follow(number, guide); },
       [this](pause_atom, bool paused) { pause(paused); },
       [this](cancel_atom) { cancel(); },
-      [this](timeout_atom) { check_deadline(); },
+      [this](timeout_atom) { expire(); },
     };
   }
 
@@ -70,10 +69,9 @@ private:
       begin(*reply.model);
     if (ended_ || !reply.scheduler)
       return;
-    scheduler_ = reply.scheduler;
+    scheduler_ = watch(self_, reply.scheduler);
     number_ = reply.number;
     arrival_ = reply.arrival;
-    self_->monitor(scheduler_);
     if (what_->guide && !guide_)
       self_->send(reply.guides, what_, number_, self_handle_);
     else
@@ -96,6 +94,7 @@ private:
       a.prediction = token_list(what_, &what_->prediction);
     a.priority = what_->priority;
     a.arrival = arrival_;
+    a.client = what_->client;
     a.guide = guide_;
     a.embed = what_->embed;
     a.steering = steering_;
@@ -106,9 +105,9 @@ private:
     a.salt = salted(a.salt, params_->contrasted() ? contrast_salt : 0);
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
-    self_->send(scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
+    self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
     if (paused_)
-      self_->send(scheduler_, pause_atom::value, number_, true);
+      self_->send(*scheduler_, pause_atom::value, number_, true);
   }
 
   void begin(const loaded_model& model) {
@@ -139,8 +138,11 @@ private:
       send_scores({});
     if (ended_)
       return;
-    if (timeout_.count() > 0)
-      wait_for(timeout_);
+    if (timeout_.count() > 0) { // a message delayed for itself would keep the actor until it is due
+      const auto left = submitted_ + timeout_ - self_->clock().now();
+      const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+      self_->send(*engine_, timeout_atom::value, static_cast<std::int64_t>(ms), self_handle_);
+    }
   }
 
   // The transcripts for another worker group to resume. Empty before the first token, while all n share one prompt.
@@ -155,12 +157,12 @@ private:
   }
 
   void peer_ended(const caf::actor_addr& peer) {
-    if (peer == engine_.address()) {
+    if (engine_.is(peer)) {
       fail({errc::unavailable, "the engine has stopped", {}});
-    } else if (scheduler_ && peer == scheduler_.address()) {
-      scheduler_ = scheduler_actor();
+    } else if (scheduler_.is(peer)) {
+      scheduler_ = {};
       number_ = 0; // the next group samples again what the old one may still send
-      self_->send(engine_, admit_atom::value, self_handle_);
+      self_->send(*engine_, admit_atom::value, self_handle_);
     } else if (client_watch_.is(peer)) {
       cancel();
     }
@@ -188,7 +190,7 @@ private:
     if (was_running && ranking_)
       rank(id.index, token.logprob);
     if (was_running && sequence.stopped_by_text())
-      self_->send(scheduler_, finish_atom::value, id);
+      self_->send(*scheduler_, finish_atom::value, id);
     if (std::all_of(sequences_.begin(), sequences_.end(), [](auto& s) { return s.finished(); }))
       done();
   }
@@ -208,7 +210,7 @@ private:
     for (std::uint32_t i = 0; i < sequences_.size(); ++i)
       if (!sequences_[i].finished() && ranking_->hopeless(i)) {
         sequences_[i].cut(finish_reason::cancelled);
-        self_->send(scheduler_, finish_atom::value, sequence_id{number_, i});
+        self_->send(*scheduler_, finish_atom::value, sequence_id{number_, i});
       }
   }
 
@@ -266,7 +268,7 @@ private:
   void pause(bool paused) {
     paused_ = paused;
     if (scheduler_)
-      self_->send(scheduler_, pause_atom::value, number_, paused);
+      self_->send(*scheduler_, pause_atom::value, number_, paused);
   }
 
   void fail(std::uint64_t number, const error& why) {
@@ -281,14 +283,7 @@ private:
       finish_all(finish_reason::cancelled);
   }
 
-  // CAF keeps an actor alive until the last message delayed for it is due. Short waits free ended requests early.
-  void wait_for(clock::duration left) {
-    self_->delayed_send(self_, std::min<clock::duration>(left, std::chrono::seconds(10)), timeout_atom::value);
-  }
-
-  void check_deadline() {
-    if (const auto left = submitted_ + timeout_ - self_->clock().now(); left.count() > 0)
-      return wait_for(left);
+  void expire() {
     fail({errc::timeout, "the request was not finished within " + std::to_string(timeout_.count()) + " ms", "timeout"});
   }
 
@@ -371,14 +366,14 @@ private:
   request_actor::pointer self_;
   // Keeps the actor alive while engine and worker group die and no one else holds it: its client still waits.
   request_actor self_handle_;
-  engine_actor engine_;
+  watch<engine_actor> engine_;
   generation_ptr what_;
   client client_;
   watch<client_actor> client_watch_;
-  scheduler_actor scheduler_; // null between two worker groups
-  std::uint64_t number_ = 0;  // of this request in the worker group; 0: in none
-  std::uint64_t arrival_ = 0; // at the engine
-  answer_guide_ptr guide_;    // once it has been compiled
+  watch<scheduler_actor> scheduler_; // null between two worker groups
+  std::uint64_t number_ = 0;         // of this request in the worker group; 0: in none
+  std::uint64_t arrival_ = 0;        // at the engine
+  answer_guide_ptr guide_;           // once it has been compiled
   std::shared_ptr<const sampling_params> params_;
   std::shared_ptr<const steering> steering_;      // null: none
   std::shared_ptr<const packed_adapter> adapter_; // null: none

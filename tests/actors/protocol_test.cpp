@@ -206,3 +206,33 @@ TEST_CASE("an actor that has had its answer holds no storage of the request") {
   CHECK(std::holds_alternative<done_event>(events.back()));
   CHECK(weak_references() == before);
 }
+
+TEST_CASE("an ended request leaves nothing with the actors that live on, nor with their clocks") {
+  worker_group workers;
+  for (const bool cancelled : {false, true}) {
+    CAPTURE(cancelled);
+    std::vector<event> events;
+    auto request = workers.submit({1, 2, 3}, 5, events);
+    const auto storage = caf::actor_cast<caf::weak_actor_ptr>(request);
+    if (cancelled)
+      caf::anon_send(request, cancel_atom::value);
+    request = {};
+    workers.coordinator.run();
+    REQUIRE(std::holds_alternative<done_event>(events.back()));
+    CHECK(storage->weak_refs == 1); // `storage` itself
+    CHECK(storage->strong_refs == 0);
+  }
+}
+
+TEST_CASE("a request that has moved to another worker group leaves nothing behind either") {
+  worker_group workers;
+  std::vector<event> events;
+  auto request = workers.submit({1, 2, 3}, 20, events);
+  const auto storage = caf::actor_cast<caf::weak_actor_ptr>(request);
+  request = {};
+  while (ids(events).size() < 4)
+    REQUIRE(workers.coordinator.try_run_once());
+  workers.restart();
+  REQUIRE(std::holds_alternative<done_event>(events.back()));
+  CHECK(storage->weak_refs == 1);
+}

@@ -7,6 +7,7 @@
 #include "actors/sampler.hpp"
 #include "actors/scheduler.hpp"
 #include "actors/spawn.hpp"
+#include "runtime/engine/deadlines.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/execution/device.hpp"
 
@@ -81,13 +82,15 @@ struct admission_script {
   }
 };
 
-/// Admits requests as its script says, and does nothing else.
+/// Admits requests as its script says, keeps their deadlines, and does nothing else.
 class scripted_engine {
 public:
   static constexpr const char* name = "engine";
 
   scripted_engine(engine_actor::pointer self, std::shared_ptr<admission_script> d)
-    : self_(self), script_(std::move(d)) {}
+    : self_(self), script_(std::move(d)) {
+    self_->set_down_handler([this](caf::down_msg& down) { deadlines_.erase(down.source); });
+  }
 
   engine_actor::behavior_type make_behavior() {
     return {
@@ -96,6 +99,12 @@ public:
         script_->asked.push_back(request);
         self_->send(request, script_->next());
       },
+      [this](timeout_atom, std::int64_t ms, const request_actor& request) {
+        self_->monitor(request);
+        deadlines_.set(request.address(), self_->clock().now() + std::chrono::milliseconds(ms));
+        self_->delayed_send(self_, std::chrono::milliseconds(ms), check_atom::value);
+      },
+      [this](check_atom) { expire(); },
       [](loaded_atom, const loaded_model_ptr&) {},
       [](loaded_atom, const error&) {},
       [](news_atom, std::string&) {},
@@ -104,8 +113,17 @@ public:
   }
 
 private:
+  void expire() {
+    while (const auto late = deadlines_.expired(self_->clock().now())) {
+      if (const auto alive = caf::actor_cast<caf::strong_actor_ptr>(*late))
+        self_->send(caf::actor_cast<request_actor>(alive), timeout_atom::value);
+      deadlines_.erase(*late);
+    }
+  }
+
   engine_actor::pointer self_;
   std::shared_ptr<admission_script> script_;
+  deadlines<caf::actor_addr> deadlines_;
 };
 
 struct testing_config : caf::actor_system_config {
