@@ -42,7 +42,9 @@ public:
 
 private:
   void submit(const admission& a, const request_actor& client) {
-    if (auto refused = scheduler_.submit(a)) {
+    const auto refused = scheduler_.submit(a);
+    tell_failed();
+    if (refused) {
       self_->send(client, a.request, *refused);
       return;
     }
@@ -88,6 +90,12 @@ private:
     plan_step();
   }
 
+  void tell_failed() {
+    for (auto& [request, why] : scheduler_.collect_failed())
+      if (auto client = clients_.find(request); client != clients_.end())
+        self_->send(client->second, request, why);
+  }
+
   void tell_engine(std::string news) {
     if (auto alive = caf::actor_cast<caf::strong_actor_ptr>(engine_))
       self_->send(caf::actor_cast<engine_actor>(alive), news_atom::value, std::move(news));
@@ -122,9 +130,7 @@ private:
     for (auto& s : scheduler_.collect_started())
       if (auto client = clients_.find(s.request); client != clients_.end())
         self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
-    for (auto& [request, why] : scheduler_.collect_failed())
-      if (auto client = clients_.find(request); client != clients_.end())
-        self_->send(client->second, request, why);
+    tell_failed();
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();
       times_.planned(**plan, now);

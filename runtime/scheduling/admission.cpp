@@ -18,11 +18,18 @@ std::optional<error> scheduler::submit(admission a) {
                  "`" + field + "` " + (p.paired() ? "takes " : "is ") + std::to_string(p.width()) + ", but at most " +
                    std::to_string(most) + " sequences can run at once",
                  field};
-  if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size())
-    return error{
+  if (!a.again && waiting_.size() >= static_cast<std::size_t>(limits_.max_queue) + free_slots_.size()) {
+    const error full{
       errc::overloaded, "the queue is full: " + std::to_string(waiting_.size()) + " requests wait already", {}};
+    const auto dropped = waiting_last_of_largest(a.client);
+    if (!dropped)
+      return full;
+    failed_.push_back({*dropped, full});
+    cancel(*dropped);
+  }
   sequence s;
   s.id = {a.request, 0};
+  s.client = std::move(a.client);
   s.priority = a.priority;
   s.arrival = a.arrival;
   s.params = std::move(a.params);
@@ -61,9 +68,39 @@ std::optional<error> scheduler::submit(admission a) {
   return std::nullopt;
 }
 
+/// The request to give up for one of `newcomer`: that of the client who has most that wait, unless an answer of it has
+/// begun.
+std::optional<std::uint64_t> scheduler::waiting_last_of_largest(const std::string& newcomer) const {
+  const auto largest = waiting_.largest_beside(newcomer);
+  if (!largest)
+    return std::nullopt;
+  const auto& places = waiting_.by_client().at(*largest);
+  const auto last = std::find_if(places.rbegin(), places.rend(),
+                                 [this](const fair_queue::place& at) { return !sequences_.at(at.id).announced; });
+  return last == places.rend() ? std::nullopt : std::optional(last->id.request);
+}
+
+void scheduler::enqueue(sequence& s) {
+  if (s.running())
+    running_.emplace(order(s), &s);
+  else if (s.paused())
+    paused_.emplace(order(s), &s);
+  else
+    waiting_.add(s.client, place_of(s));
+}
+
+void scheduler::dequeue(const sequence& s) {
+  if (s.running())
+    running_.erase(order(s));
+  else if (s.paused())
+    paused_.erase(order(s));
+  else
+    waiting_.remove(s.client, place_of(s));
+}
+
 scheduler::sequence& scheduler::add(sequence s) {
   auto& stored = sequences_.insert_or_assign(s.id, std::move(s)).first->second;
-  queue_of(stored).emplace(order(stored), &stored);
+  enqueue(stored);
   paused_count_ += stored.paused();
   if (stored.running())
     start_guessing(stored);
@@ -119,9 +156,9 @@ std::vector<std::uint64_t> scheduler::pause(std::uint64_t request, bool paused) 
     pauses_.erase(first->second.paused_since);
   for (auto i = first; i != sequences_.end() && i->first.request == request; ++i) {
     auto& s = i->second;
-    queue_of(s).erase(order(s));
+    dequeue(s);
     s.paused_since = paused ? last_pause_ : 0;
-    queue_of(s).emplace(order(s), &s);
+    enqueue(s);
     paused_count_ += paused ? 1 : -1;
   }
   changed();

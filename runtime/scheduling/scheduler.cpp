@@ -120,9 +120,10 @@ bool scheduler::can_plan() {
   for (auto& [_, s] : running_)
     if (rows_wanted(*s) > 0)
       return true;
-  for (auto& [_, s] : waiting_)
-    if (admissible(*s))
-      return true;
+  for (auto& [_, places] : waiting_.by_client())
+    for (auto& at : places)
+      if (admissible(sequences_.at(at.id)))
+        return true;
   return false;
 }
 
@@ -136,16 +137,19 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
     free_slots_.pop_back();
     return slot;
   };
-  queue_of(s).erase(order(s));
+  dequeue(s);
+  waiting_.served(s.client);
+  slots_promised_ -= s.slots_needed();
   s.slot = acquire_slot();
-  running_.emplace(order(s), &s);
+  enqueue(s);
   start_guessing(s);
   auto& reserved = s.grouped() ? groups_.at(s.id.request).spare_slots : s.sibling_slots;
-  for (std::int32_t i = 0; i < s.siblings; ++i)
+  for (auto more = sibling_slots(s); more > 0; --more)
     reserved.push_back(acquire_slot());
-  slots_promised_ -= 1 + s.siblings;
-  if (s.grouped())
+  if (s.grouped()) {
     s.siblings = 0;
+    groups_.at(s.id.request).judged = 0;
+  }
   s.planned = cached;
   s.committed = cached;
   s.sampler_knows = false;
@@ -153,6 +157,48 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
     started_.push_back({s.id.request, cached});
     counters_.prompt_tokens += s.prompt->size();
   }
+}
+
+std::int32_t scheduler::slots_of(const sequence& s) const {
+  auto slots = static_cast<std::int32_t>(1 + s.sibling_slots.size());
+  if (s.grouped())
+    if (const auto& g = groups_.at(s.id.request); g.members.front() == s.id)
+      slots += static_cast<std::int32_t>(g.spare_slots.size());
+  return slots;
+}
+
+slots_by_client scheduler::held_slots() const {
+  slots_by_client held;
+  for (auto& [_, s] : running_)
+    held[s->client] += slots_of(*s);
+  return held;
+}
+
+// Of the slots, for each client that runs or waits.
+std::int32_t scheduler::equal_share() const {
+  std::set<std::string> clients;
+  for (auto& [_, s] : running_)
+    clients.insert(s->client);
+  for (auto& [client, places] : waiting_.by_client())
+    clients.insert(client);
+  return limits_.max_sequences / std::max(1, static_cast<std::int32_t>(clients.size()));
+}
+
+// How many of its siblings get a slot together with a sequence that has just got its own. Others keep what they need
+// to start with, and share the rest with this client. A group has all or none.
+std::int32_t scheduler::sibling_slots(const sequence& s) const {
+  if (s.siblings == 0 || s.grouped())
+    return s.siblings;
+  auto free = static_cast<std::int32_t>(free_slots_.size()) - slots_promised_;
+  const auto held = held_slots();
+  bool alone = true;
+  for (auto& [client, places] : waiting_.by_client())
+    if (client != s.client) {
+      alone = false;
+      free -= held.contains(client) ? 0 : 1;
+    }
+  const auto share = alone && held.size() <= 1 ? limits_.max_sequences : equal_share() - held.at(s.client);
+  return std::clamp(std::min(free, share), 0, s.siblings);
 }
 
 void scheduler::add_commit(block_request& request, sequence& s) const {
@@ -168,36 +214,43 @@ bool scheduler::any_granted(const group& g) const {
   return std::ranges::any_of(g.members, [this](sequence_id id) { return granted_.contains(id); });
 }
 
-// One that gives way if there is one, else the youngest of the lowest priority; never one that has rows in this step.
+// One that gives way if there is one, else one of the lowest priority: of the client that holds most slots, if that is
+// more than an equal share, the youngest. Never one that has rows in this step.
 scheduler::sequence* scheduler::victim() {
+  const auto held = held_slots();
+  const auto share = held.size() > 1 ? equal_share() : limits_.max_sequences;
+  const auto loses = [&](const sequence& s) { // before others
+    const auto slots = held.at(s.client);
+    return std::tuple(s.gives_way(), -s.priority, slots > share ? slots : 0);
+  };
   sequence* last = nullptr;
   for (auto& [_, s] : running_) {
     if (granted_.contains(s->id) || (s->grouped() && any_granted(groups_.at(s->id.request))))
       continue;
-    if (!last || s->gives_way() >= last->gives_way())
+    if (!last || loses(*s) >= loses(*last))
       last = s;
   }
   return last;
 }
 
-void scheduler::preempt(sequence& s, block_request& request) {
+void scheduler::preempt(sequence& s, block_request& request, bool fits) {
   if (s.grouped())
-    return preempt_group(s.id.request, request);
+    return preempt_group(s.id.request, request, fits);
   leave(s, request);
-  queue_of(s).emplace(order(s), &s);
+  enqueue(s);
   ++counters_.preemptions;
 }
 
 // A group that is alone and still lacks blocks could never go on; nor the oldest one, if it loses its blocks again and
 // again before its next step.
-void scheduler::preempt_group(std::uint64_t id, block_request& request) {
+void scheduler::preempt_group(std::uint64_t id, block_request& request, bool fits) {
   const auto member = [id](const auto& entry) { return entry.second->id.request == id; };
   const bool alone = std::ranges::all_of(running_, member);
   auto& g = groups_.at(id);
   constexpr int most_losses = 16;
-  if (member(*running_.begin()))
+  if (!fits && member(*running_.begin()))
     ++g.losses;
-  const bool fits = !(alone && later_.releases.empty() && request.releases.empty()) && g.losses < most_losses;
+  fits = fits || (!(alone && later_.releases.empty() && request.releases.empty()) && g.losses < most_losses);
   if (!fits && g.members.size() > 1) {
     failed_.push_back(
       {id,
@@ -213,7 +266,7 @@ void scheduler::preempt_group(std::uint64_t id, block_request& request) {
     if (!s.running())
       continue;
     leave(s, request);
-    queue_of(s).emplace(order(s), &s);
+    enqueue(s);
     ++counters_.preemptions;
   }
   free_slots_.insert(free_slots_.end(), g.spare_slots.begin(), g.spare_slots.end());
@@ -248,7 +301,7 @@ void scheduler::end(sequence_id id) {
   if (s->running())
     leave(*s, later_);
   else
-    queue_of(*s).erase(order(*s));
+    dequeue(*s);
   const auto g = groups_.find(id.request);
   if (g != groups_.end() ? g->second.sampler_knows
                          : s->samples_in_flight > 0 || s->known() > s->prompt_tokens() || s->embeds())
@@ -348,6 +401,7 @@ void scheduler::book(const group_outcome& outcome) {
   auto& g = found->second;
   const auto parents = std::exchange(g.members, {});
   g.judging = g.deferred = false;
+  ++g.judged;
   g.losses = 0;
   std::vector<bool> goes_on(parents.size());
   for (auto& child : outcome.children)
@@ -384,7 +438,7 @@ void scheduler::drop(sequence& s, group& g) {
     later_.releases.push_back(s.id);
     g.spare_slots.push_back(s.slot);
   }
-  queue_of(s).erase(order(s));
+  dequeue(s);
   paused_count_ -= s.paused();
   sequences_.erase(s.id);
 }

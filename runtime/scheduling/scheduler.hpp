@@ -2,13 +2,15 @@
 // scheduler actor carries its block requests to the block manager and its plans to the executor. Single-threaded.
 //
 // A step takes running sequences first (one row per decoding sequence, then chunks of prompts under way), then waiting
-// ones, first come first served within a priority (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked
-// prefill). Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
+// ones (Sarathi-Serve, Agrawal et al. 2024: stall-free batching with chunked prefill). Within a priority, clients share:
+// those who wait are taken in turn by client, prompts of several clients divide a step's rows, and a client that waits for
+// its first slot takes one from whoever has more than an equal share. Up to `steps_ahead` plans may be in flight: a plan refers by placeholder to tokens that the plan before it
 // will sample. What cannot be planned ahead, because its positions depend on what is accepted (guesses), on a guide, which
 // may force several tokens, or on the others of its group, holds the next step back until it is known. A sequence whose
 // mask is late (deferred) holds nothing back; it has rows again once its token is known.
 #pragma once
 
+#include "runtime/scheduling/fair_queue.hpp"
 #include "runtime/scheduling/step.hpp"
 #include "runtime/scheduling/step_budget.hpp"
 #include "runtime/speculation/proposer.hpp"
@@ -49,8 +51,9 @@ struct admission {
   std::uint64_t request = 0;
   token_list prompt;
   std::shared_ptr<const sampling_params> params;
+  std::string client = {}; // who asks; clients share slots and rows
   int priority = 0;
-  std::uint64_t arrival = 0;  // first come, first served within a priority; ties by `request`
+  std::uint64_t arrival = 0;  // first come, first served within a priority and client; ties by `request`
   bool again = false;         // readmitted: the queue is never too full for it
   token_list prediction = {}; // of the answer, for guesses; null: none
   std::shared_ptr<const guides::answer_guide> guide = {}; // that the answers follow; null: none
@@ -76,7 +79,8 @@ public:
   /// `guesses`: null for none.
   explicit scheduler(scheduler_limits limits, std::shared_ptr<proposer> guesses = nullptr);
 
-  /// Queues a request. Returns an error if the queue is full or n sequences can never run together.
+  /// Queues a request. Returns an error if the queue is full or n sequences can never run together. If it is full, but
+  /// another client has more in it, the last one of that client fails instead (see collect_failed).
   std::optional<error> submit(admission a);
 
   /// Drops a request in any state. Unknown ids are ignored: the request may just have ended.
@@ -147,6 +151,7 @@ private:
 
   struct sequence {
     sequence_id id;
+    std::string client;
     int priority = 0;
     std::uint64_t arrival = 0;
     std::shared_ptr<const sampling_params> params;
@@ -171,7 +176,7 @@ private:
     std::shared_ptr<const packed_adapter> adapter;     // of all rows; null: none
     prefix_salt salt = 0;
     std::int32_t siblings = 0;               // to be forked when the prompt is computed (n > 1)
-    std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs
+    std::vector<std::int32_t> sibling_slots; // of the siblings, while this one runs; those without one will wait
 
     bool running() const { return slot >= 0; }
     bool decodes() const { return planned >= known() - 1; }
@@ -185,6 +190,8 @@ private:
     bool guesses_help() const { return !grouped() && !embeds(); }
     std::int32_t known() const { return static_cast<std::int32_t>(tokens.size()); }
     std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt->size()); }
+    /// That it cannot start without.
+    std::int32_t slots_needed() const { return grouped() ? 1 + siblings : 1; }
   };
 
   /// The sequences of a request that are judged together. They are preempted together, and their last rows planned
@@ -197,6 +204,7 @@ private:
     bool judging = false;  // its rows are in flight
     bool deferred = false; // its outcome is late
     bool sampler_knows = false;
+    int judged = 0; // times since it was admitted
   };
   using key = std::tuple<int, std::uint64_t, sequence_id>; // -priority, arrival, id: scheduling order
 
@@ -204,9 +212,16 @@ private:
 
   sequence& add(sequence s);
   void add_twin(sequence s, token_list prompt);
+  std::optional<std::uint64_t> waiting_last_of_largest(const std::string& newcomer) const;
   void start_guessing(const sequence& s);
-  queue& queue_of(const sequence& s) { return s.running() ? running_ : s.paused() ? paused_ : waiting_; }
+  void enqueue(sequence& s);
+  void dequeue(const sequence& s);
   static key order(const sequence& s) { return {-s.priority, s.arrival, s.id}; }
+  static fair_queue::place place_of(const sequence& s) { return {s.priority, s.arrival, s.id}; }
+  slots_by_client held_slots() const;
+  std::int32_t slots_of(const sequence& s) const;
+  std::int32_t equal_share() const;
+  std::int32_t sibling_slots(const sequence& s) const;
   sequence* find(sequence_id id);
   std::int32_t rows_wanted(const sequence& s) const;
   std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
@@ -225,10 +240,16 @@ private:
 
   // Planning a step, in rounds of block requests and grants.
   void preempt_for_waiting(block_request& request);
+  sequence* first_waiting(const slots_by_client& held);
+  sequence* fair_victim(const sequence& first, const slots_by_client& held);
+  std::int32_t rows_left(const block_request& request) const;
+  row_shares divide_rows(const block_request& request);
   void ask_for_guesses();
-  void demand_for_running(block_request& request);
+  void demand_rows(block_request& request);
+  void demand_for_decoding(block_request& request);
   void demand_last_rows(block_request& request, const std::vector<sequence_id>& members);
-  void demand_for_waiting(block_request& request);
+  void demand_for_prompts(block_request& request, row_shares& shares);
+  void demand_for_waiting(block_request& request, row_shares& shares);
   std::int32_t prompt_rows(const sequence& s, std::int32_t rows) const;
   void demand(block_request& request, sequence& s, std::int32_t rows);
   void apply(const block_demand& asked, const block_answer& answer, const block_grant& grant);
@@ -249,8 +270,9 @@ private:
   void admit(sequence& s, std::int32_t cached);
   bool any_granted(const group& g) const;
   sequence* victim();
-  void preempt(sequence& s, block_request& request);
-  void preempt_group(std::uint64_t id, block_request& request);
+  /// `fits`: it is preempted for others, not because its blocks could not be had.
+  void preempt(sequence& s, block_request& request, bool fits = false);
+  void preempt_group(std::uint64_t id, block_request& request, bool fits);
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);
   void book(const step_result& result);
@@ -266,8 +288,9 @@ private:
   double context_ = 0; // positions of the sequences that decode
   int decoding_ = 0;   // these sequences
   std::map<sequence_id, sequence> sequences_;
-  std::map<std::uint64_t, group> groups_;         // by request
-  queue running_, waiting_, paused_;              // paused_: those that do not run
+  std::map<std::uint64_t, group> groups_; // by request
+  queue running_, paused_;                // paused_: those that do not run
+  fair_queue waiting_;
   std::map<std::uint64_t, std::uint64_t> pauses_; // paused_since -> request
   std::uint64_t last_pause_ = 0;
   std::size_t paused_count_ = 0; // sequences, running ones included

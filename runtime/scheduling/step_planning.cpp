@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -44,8 +45,7 @@ block_request scheduler::begin_step() {
     preempt_for_waiting(request);
     starved_ = false;
     ask_for_guesses();
-    demand_for_running(request);
-    demand_for_waiting(request);
+    demand_rows(request);
   }
   demands_ = request.demands;
   awaiting_grant_ = true;
@@ -68,8 +68,7 @@ scheduler::next scheduler::granted(const block_grant& grant) {
     handle_group_refusal(request, next);
   if (draft_ && next.demands.empty()) {
     step_budget_.settle();
-    demand_for_running(next);
-    demand_for_waiting(next);
+    demand_rows(next);
     if (next.demands.empty())
       break_deadlock(next);
   }
@@ -84,28 +83,59 @@ scheduler::next scheduler::granted(const block_grant& grant) {
   return std::monostate{};
 }
 
-// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks.
+scheduler::sequence* scheduler::first_waiting(const slots_by_client& held) {
+  fair_queue::turns turns(waiting_, held);
+  while (const auto id = turns.next())
+    if (auto& s = sequences_.at(*id); admissible(s))
+      return &s;
+  return nullptr;
+}
+
+// Who gives a slot to a client that has none: the youngest sequence of the client that holds most, if that is more than an
+// equal share. A group loses all of its slots at once, so it has some steps between two losses.
+scheduler::sequence* scheduler::fair_victim(const sequence& first, const slots_by_client& held) {
+  constexpr int fewest_judged = 16;
+  if (held.contains(first.client))
+    return nullptr;
+  const auto share = std::max(1, equal_share());
+  sequence* found = nullptr;
+  for (auto& [_, s] : running_) {
+    const auto slots = held.at(s->client);
+    if (slots <= share || s->priority > first.priority ||
+        (s->grouped() && groups_.at(s->id.request).judged < fewest_judged))
+      continue;
+    if (!found || slots >= held.at(found->client))
+      found = s;
+  }
+  return found;
+}
+
+// Preempts paused or less important sequences for the first waiting one, if it lacks slots or was refused blocks, or one
+// of a client that has more than others.
 void scheduler::preempt_for_waiting(block_request& request) {
-  const auto head = std::ranges::find_if(waiting_, [this](auto& entry) { return admissible(*entry.second); });
-  if (head == waiting_.end())
+  if (waiting_.empty())
     return;
-  const auto& first = *head->second;
-  const auto wanted = static_cast<std::size_t>(1 + first.siblings);
+  const auto held = held_slots();
+  const auto* first = first_waiting(held);
+  if (!first)
+    return;
+  const auto wanted = static_cast<std::size_t>(first->slots_needed());
   auto slots = free_slots_.size();
   std::size_t yielding = 0;
   for (auto& [_, s] : running_)
-    if (s->gives_way() || s->priority < first.priority) {
-      slots += 1 + s->sibling_slots.size();
-      if (s->grouped() && groups_.at(s->id.request).members.front() == s->id)
-        slots += groups_.at(s->id.request).spare_slots.size();
+    if (s->gives_way() || s->priority < first->priority) {
+      slots += static_cast<std::size_t>(slots_of(*s));
       ++yielding;
     }
-  if (slots < wanted || yielding == 0)
-    return;
-  if (starved_)
-    preempt(*victim(), request);
-  while (free_slots_.size() < wanted)
-    preempt(*victim(), request);
+  if (slots >= wanted && yielding > 0) {
+    if (starved_)
+      preempt(*victim(), request, true);
+    while (free_slots_.size() < wanted)
+      preempt(*victim(), request, true);
+  } else if (free_slots_.size() < wanted || starved_) {
+    if (auto* s = fair_victim(*first, held))
+      preempt(*s, request, true);
+  }
 }
 
 // Asks for guesses of the sequences that have nothing but their last known token to compute.
@@ -128,7 +158,51 @@ void scheduler::ask_for_guesses() {
   }
 }
 
-void scheduler::demand_for_running(block_request& request) {
+void scheduler::demand_rows(block_request& request) {
+  demand_for_decoding(request);
+  auto shares = divide_rows(request);
+  demand_for_prompts(request, shares);
+  demand_for_waiting(request, shares);
+}
+
+std::int32_t scheduler::rows_left(const block_request& request) const {
+  auto left = budget_;
+  for (auto& d : request.demands)
+    left -= d.rows;
+  return left;
+}
+
+// Among the clients with prompts of the highest priority that are under way or could start now.
+row_shares scheduler::divide_rows(const block_request& request) {
+  row_shares shares;
+  const auto left = rows_left(request);
+  if (left <= 0)
+    return shares;
+  std::vector<const sequence*> prompts;
+  for (auto& [_, s] : running_)
+    if (!s->decodes() && !demanded_.contains(s->id) && rows_wanted(*s) > 0)
+      prompts.push_back(s);
+  auto slots = starved_ ? 0 : static_cast<std::int32_t>(free_slots_.size()) - slots_promised_;
+  fair_queue::turns turns(waiting_, held_slots());
+  for (auto id = turns.next(); id && slots > 0; id = turns.next()) {
+    const auto& s = sequences_.at(*id);
+    if (!admissible(s) || demanded_.contains(s.id))
+      continue;
+    slots -= s.slots_needed();
+    turns.take(s.slots_needed());
+    prompts.push_back(&s);
+  }
+  auto top = std::numeric_limits<int>::min();
+  for (const auto* s : prompts)
+    top = std::max(top, s->priority);
+  for (const auto* s : prompts)
+    if (s->priority == top)
+      shares.want(s->client, std::min(rows_wanted(*s), left));
+  shares.divide(step_budget_.room(cost_, 0, left), kernels::block_tokens);
+  return shares;
+}
+
+void scheduler::demand_for_decoding(block_request& request) {
   auto left = budget_;
   const auto decode = [&](sequence& s) {
     if (s.grouped() && groups_.at(s.id.request).members.size() > 1) {
@@ -148,12 +222,17 @@ void scheduler::demand_for_running(block_request& request) {
   for (auto& [_, s] : running_)
     if (left > 0 && rows_wanted(*s) > 0 && s->decodes() && !demanded_.contains(s->id))
       decode(*s);
+}
+
+void scheduler::demand_for_prompts(block_request& request, row_shares& shares) {
+  auto left = rows_left(request);
   for (auto& [_, s] : running_) {
     if (s->decodes() || demanded_.contains(s->id))
       continue;
-    const auto rows = prompt_rows(*s, rows_allowed(*s, std::min(rows_wanted(*s), left)));
+    const auto rows = prompt_rows(*s, rows_allowed(*s, std::min({rows_wanted(*s), left, shares.left(s->client)})));
     if (rows > 0) {
       demand(request, *s, rows);
+      shares.take(s->client, rows);
       left -= rows;
     }
   }
@@ -166,23 +245,28 @@ void scheduler::demand_last_rows(block_request& request, const std::vector<seque
   }
 }
 
-void scheduler::demand_for_waiting(block_request& request) {
-  auto left = budget_;
-  for (auto& d : request.demands)
-    left -= d.rows;
-  for (auto& [_, s] : waiting_) {
-    if (left <= 0 || starved_)
-      return;
-    if (!admissible(*s) || demanded_.contains(s->id))
+void scheduler::demand_for_waiting(block_request& request, row_shares& shares) {
+  auto left = rows_left(request);
+  if (left <= 0 || starved_ || waiting_.empty())
+    return;
+  fair_queue::turns turns(waiting_, held_slots());
+  while (const auto id = turns.next()) {
+    auto& s = sequences_.at(*id);
+    if (!admissible(s) || demanded_.contains(s.id))
       continue;
-    const auto slots = 1 + s->siblings;
-    if (static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
+    const auto slots = s.slots_needed();
+    if (left <= 0 || static_cast<std::int32_t>(free_slots_.size()) - slots_promised_ < slots)
       return;
-    const auto rows = prompt_rows(*s, rows_allowed(*s, std::min(rows_wanted(*s), left)));
+    const auto share = shares.left(s.client);
+    if (share == 0)
+      continue;
+    const auto rows = prompt_rows(s, rows_allowed(s, std::min({rows_wanted(s), left, share})));
     if (rows <= 0)
       return;
     slots_promised_ += slots;
-    demand(request, *s, rows);
+    turns.take(slots);
+    shares.take(s.client, rows);
+    demand(request, s, rows);
     left -= rows;
   }
 }
@@ -230,7 +314,7 @@ void scheduler::handle_refusal(const block_demand& refused, block_request& next)
   if (!s)
     return;
   if (refused.open) {
-    slots_promised_ -= 1 + s->siblings;
+    slots_promised_ -= s->slots_needed();
     starved_ = true;
     return;
   }
@@ -385,15 +469,22 @@ void scheduler::add_samples(sequence& s, std::int32_t guesses) {
     ++counters_.drafts;
     counters_.draft_tokens += static_cast<std::uint64_t>(guesses);
   }
-  // The prompt is computed once; each sibling samples its own first token from the same logits.
+  // The prompt is computed once; each sibling samples its own first token from the same logits, or waits for a slot.
   for (std::int32_t i = 0; i < s.siblings; ++i) {
     sequence sibling = s;
     sibling.id.index = static_cast<std::uint32_t>(i + 1);
     sibling.siblings = 0;
     sibling.sibling_slots.clear();
-    sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
     sibling.samples_in_flight = 0;
     sibling.sampler_knows = false;
+    if (i >= std::ssize(s.sibling_slots)) {
+      sibling.slot = -1;
+      sibling.planned = sibling.committed = 0;
+      demanded_.insert(sibling.id); // from the next step on, so that it finds the prompt's blocks
+      add(std::move(sibling));
+      continue;
+    }
+    sibling.slot = s.sibling_slots[static_cast<std::size_t>(i)];
     auto& stored = add(std::move(sibling));
     later_.forks.push_back({s.id, stored.id});
     demanded_.insert(stored.id);
@@ -447,8 +538,7 @@ void scheduler::break_deadlock(block_request& next) {
   demanded_.clear();
   last_rows_.clear();
   starved_ = false;
-  demand_for_running(next);
-  demand_for_waiting(next);
+  demand_rows(next);
 }
 
 std::shared_ptr<const step_plan> scheduler::finish_draft() {

@@ -1,0 +1,86 @@
+// Who waits for a slot, and in which order they are served: by priority, then the client that holds the fewest slots,
+// then the one whose last turn is longest ago; of one client, first come, first served. Single-threaded.
+#pragma once
+
+#include "runtime/scheduling/step.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+
+namespace troupe {
+
+using slots_by_client = std::map<std::string, std::int32_t>;
+
+class fair_queue {
+public:
+  struct place {
+    int priority = 0;
+    std::uint64_t arrival = 0;
+    sequence_id id;
+    auto key() const { return std::tuple(-priority, arrival, id); }
+    bool operator<(const place& other) const { return key() < other.key(); }
+  };
+
+  void add(const std::string& client, const place& at);
+  void remove(const std::string& client, const place& at);
+  /// One of the client's has got what it waited for: others come first now, if they hold as much.
+  void served(const std::string& client);
+
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  std::size_t size_of(const std::string& client) const;
+  const std::map<std::string, std::set<place>>& by_client() const { return waiting_; }
+
+  /// Goes through those who wait in their order. The queue must not change meanwhile.
+  class turns {
+  public:
+    turns(const fair_queue& queue, slots_by_client held);
+    /// Nothing at the end.
+    std::optional<sequence_id> next();
+    /// The last one gets so many slots, which counts for its client's others.
+    void take(std::int32_t slots);
+
+  private:
+    struct client {
+      std::set<place>::const_iterator next, end;
+      std::int32_t held = 0;
+      std::uint64_t last_turn = 0;
+      auto rank() const { return std::tuple(-next->priority, held, last_turn, next->arrival, next->id); }
+    };
+    std::map<std::string, client> clients_;
+    client* last_ = nullptr;
+  };
+
+  /// The client of whom one waiting request may be given up for one of `newcomer`, when no more may wait: the one who has
+  /// most, if that is more than the newcomer would have.
+  std::optional<std::string> largest_beside(const std::string& newcomer) const;
+
+private:
+  std::uint64_t last_turn_of(const std::string& client) const;
+
+  std::map<std::string, std::set<place>> waiting_;
+  std::size_t size_ = 0;
+  std::map<std::string, std::uint64_t> last_turns_; // of clients that need not wait now, too
+  std::uint64_t turn_ = 0;
+};
+
+/// Divides the rows that prompts get in a step among clients: equally, and what one does not want the others get.
+class row_shares {
+public:
+  void want(const std::string& client, std::int32_t rows) { wanted_[client] += rows; }
+  /// A share is `least` rows at least, as long as there are any: in many small pieces nobody's prompt would end.
+  void divide(std::int32_t rows, std::int32_t least);
+  /// How many rows the client may still have.
+  std::int32_t left(const std::string& client) const;
+  void take(const std::string& client, std::int32_t rows) { taken_[client] += rows; }
+
+private:
+  std::map<std::string, std::int32_t> wanted_, taken_;
+  std::optional<std::int32_t> most_; // of each client; nothing: no limit
+};
+
+} // namespace troupe

@@ -1,0 +1,151 @@
+// Several clients share a scheduler.
+#include "tests/rounds.hpp"
+#include "tests/runtime/scheduling/scheduler_machine.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+admission of(const char* client, std::uint64_t id, std::size_t prompt, int max_tokens, int n = 1) {
+  auto a = make(id, std::vector<token_id>(prompt, static_cast<token_id>(11 + id % 50)), max_tokens, n);
+  a.client = client;
+  return a;
+}
+
+void step(machine& m) { m.plan(), m.execute(), m.book(); }
+
+/// Steps until the request has so many tokens in its sequence 0.
+int steps_until(machine& m, std::uint64_t request, std::size_t tokens, int most = 10'000) {
+  int steps = 0;
+  while (m.transcripts[{request, 0}].size() < tokens && steps < most)
+    step(m), ++steps;
+  return steps;
+}
+
+} // namespace
+
+TEST_CASE("a client that wants all sequences lets another's request start at once, and loses nothing") {
+  machine m(1000, true, {64, 8, 100, 2});
+  std::vector<admission> greedy;
+  for (std::uint64_t id = 1; id <= 4; ++id)
+    submit(m, greedy.emplace_back(of("a", id, 20, 60, 8)));
+  for (int i = 0; i < 20; ++i)
+    step(m);
+  REQUIRE(m.sched.counters().running == 8);
+  const auto other = of("b", 9, 20, 8);
+  submit(m, other);
+  CHECK(steps_until(m, 9, 1) <= 4);
+  CHECK(steps_until(m, 9, 8) <= 9 + 8);
+  CHECK(m.sched.counters().preemptions == 1);
+  m.drain();
+  check_transcripts(m, other);
+  for (const auto& a : greedy)
+    check_transcripts(m, a);
+  CHECK(m.manager.counters().in_use == 0);
+  CHECK(m.sampling_states() == 0);
+}
+
+TEST_CASE("two clients that both want all sequences have half of them each") {
+  machine m(1000, true, {64, 8, 100, 2});
+  const auto a = of("a", 1, 20, 300, 8), b = of("b", 2, 20, 300, 8);
+  submit(m, a);
+  submit(m, b);
+  for (int i = 0; i < 20; ++i)
+    step(m);
+  int of_a = 0, of_b = 0;
+  for (const auto& [id, tokens] : m.transcripts)
+    (id.request == 1 ? of_a : of_b) += !tokens.empty();
+  CHECK(of_a == 4);
+  CHECK(of_b == 4);
+  m.drain();
+  check_transcripts(m, a);
+  check_transcripts(m, b);
+}
+
+TEST_CASE("beams give way to another client's request, too, and are found again") {
+  machine m(1000, true, {64, 4, 100, 2});
+  auto beams = of("a", 1, 20, 100);
+  auto params = *beams.params;
+  params.num_beams = 4;
+  beams.params = std::make_shared<const sampling_params>(params);
+  submit(m, beams);
+  for (int i = 0; i < 30; ++i)
+    step(m);
+  const auto other = of("b", 2, 20, 5);
+  submit(m, other);
+  CHECK(steps_until(m, 2, 5) <= 20);
+  m.drain();
+  CHECK(m.group_results.at(1) == solo_group(beams));
+  check_transcripts(m, other);
+}
+
+TEST_CASE("a short prompt does not wait until another client's long one is computed") {
+  for (const bool waits : {false, true}) { // in the queue, or beside a prompt under way
+    CAPTURE(waits);
+    machine m(1000, true, {32, 9, 100, 2});
+    const auto lengthy = of("a", 1, 1576, 4), brief = of("b", 2, 20, 4);
+    submit(m, lengthy);
+    for (int i = 0; i < (waits ? 0 : 5); ++i)
+      step(m);
+    submit(m, brief);
+    CHECK(steps_until(m, 2, 1) <= 5);
+    CHECK(m.transcripts[{1, 0}].empty());
+    m.drain();
+    check_transcripts(m, lengthy);
+    check_transcripts(m, brief);
+  }
+}
+
+TEST_CASE("an own short prompt keeps its place behind a long one") {
+  machine m(1000, true, {32, 9, 100, 2});
+  submit(m, of("a", 1, 320, 4));
+  submit(m, of("a", 2, 20, 4));
+  CHECK(steps_until(m, 2, 1) >= 10);
+}
+
+TEST_CASE("a full queue refuses its largest client's last request for another client's first") {
+  machine m(1000, true, {64, 1, 4, 2});
+  for (std::uint64_t id = 1; id <= 5; ++id)
+    submit(m, of("a", id, 20, 20));
+  CHECK(m.sched.submit(of("a", 6, 20, 20))->code == errc::overloaded);
+  const auto other = of("b", 7, 20, 20);
+  submit(m, other);
+  const auto failed = m.sched.collect_failed();
+  REQUIRE(failed.size() == 1);
+  CHECK(failed[0].first == 5);
+  CHECK(failed[0].second.code == errc::overloaded);
+  CHECK(m.sched.submit(of("a", 8, 20, 20))->code == errc::overloaded);
+  m.drain();
+  check_transcripts(m, other);
+}
+
+TEST_CASE("random clients get what each sequence gets alone, whoever gives way") {
+  std::uint64_t preemptions = 0;
+  for (int seed = 0; seed < rounds(300); ++seed) {
+    CAPTURE(seed);
+    std::mt19937 rng(static_cast<unsigned>(seed));
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
+    const scheduler_limits limits{pick(4, 100), pick(4, 12), 1000, pick(1, 3)};
+    machine m(10 + pick(0, 60), pick(0, 3) > 0, limits, pick(0, 1) * 20);
+    std::vector<admission> all;
+    constexpr const char* clients[] = {"a", "a", "a", "b", "c"};
+    for (std::uint64_t id = 1, n = static_cast<std::uint64_t>(pick(2, 20)); id <= n; ++id) {
+      auto a = of(clients[pick(0, 4)], id, static_cast<std::size_t>(pick(1, 100)), pick(1, 50), pick(1, 4));
+      a.priority = pick(0, 5) == 0 ? 1 : 0;
+      all.push_back(a);
+    }
+    for (const auto& a : all) {
+      submit(m, a);
+      for (int i = pick(0, 10); i > 0; --i)
+        step(m);
+    }
+    m.drain();
+    for (const auto& a : all)
+      check_transcripts(m, a);
+    CHECK(m.manager.counters().in_use == 0);
+    CHECK(m.sampling_states() == 0);
+    preemptions += m.sched.counters().preemptions;
+  }
+  CHECK(preemptions > static_cast<std::uint64_t>(rounds(100)));
+}
