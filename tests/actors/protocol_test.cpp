@@ -216,8 +216,9 @@ TEST_CASE("an ended request leaves nothing with the actors that live on, nor wit
     const auto storage = caf::actor_cast<caf::weak_actor_ptr>(request);
     if (cancelled)
       caf::anon_send(request, cancel_atom::value);
-    request = {};
+    request = request_actor();
     workers.coordinator.run();
+    workers.script->asked.clear();
     REQUIRE(std::holds_alternative<done_event>(events.back()));
     CHECK(storage->weak_refs == 1); // `storage` itself
     CHECK(storage->strong_refs == 0);
@@ -229,7 +230,7 @@ TEST_CASE("a request that has moved to another worker group leaves nothing behin
   std::vector<event> events;
   auto request = workers.submit({1, 2, 3}, 20, events);
   const auto storage = caf::actor_cast<caf::weak_actor_ptr>(request);
-  request = {};
+  request = request_actor();
   while (ids(events).size() < 4)
     REQUIRE(workers.coordinator.try_run_once());
   workers.restart();
