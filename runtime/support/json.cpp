@@ -1,5 +1,7 @@
 #include "runtime/support/json.hpp"
 
+#include "runtime/support/json_fault.hpp"
+
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -34,6 +36,12 @@ std::string with_wide_integers_as_reals(std::string_view text) {
     }
   }
   return result;
+}
+
+/// "line 3: ", or nothing for a text of one line.
+std::string place_of_fault(std::string_view text) {
+  const auto line = text.find('\n') == text.npos ? 0 : line_of_fault(text);
+  return line == 0 ? std::string() : "line " + std::to_string(line) + ": ";
 }
 
 /// Finds duplicate keys within one object. Sorting bounds the work for any choice of keys.
@@ -126,7 +134,7 @@ document document::parse(std::string_view text, std::string name, errc code) {
   if (ec == simdjson::NUMBER_ERROR)
     ec = result.parser_->parse(with_wide_integers_as_reals(text)).get(result.root_);
   if (ec)
-    throw failure(code, result.name_ + ": not valid JSON: " + simdjson::error_message(ec));
+    throw failure(code, result.name_ + ": " + place_of_fault(text) + "not valid JSON: " + simdjson::error_message(ec));
   if (const auto twice = duplicate_search().in(result.root_))
     throw failure(code, result.name_ + ": `" + *twice + "` is given twice", *twice);
   return result;

@@ -22,7 +22,8 @@ class document {
 public:
   /// Throws failure(not_found | bad_file) naming the file.
   static document load(const std::filesystem::path& file, const file_kind& kind = files::configuration);
-  /// Throws failure(code) with "`name`: what is wrong". Refuses an object with duplicate keys, because JSON leaves open
+  /// Throws failure(code) with "`name`: line 3: what is wrong"; the line is left
+  /// out where a text has one only. Refuses an object with duplicate keys, because JSON leaves open
   /// which one counts. O(n log n) for n bytes.
   static document parse(std::string_view text, std::string name, errc code = errc::bad_file);
 

@@ -1,0 +1,70 @@
+#include "runtime/support/json_fault.hpp"
+
+#include "runtime/support/json.hpp"
+
+#include <doctest/doctest.h>
+
+#include <random>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+bool simdjson_takes(const std::string& text) {
+  simdjson::dom::parser parser;
+  return !parser.parse(text).error();
+}
+
+} // namespace
+
+TEST_CASE("The line at which a text stops being JSON") {
+  const auto line = [](std::string_view text) { return json::line_of_fault(text); };
+  CHECK(line("{\n  \"a\": 1,\n  \"b\": [true, null, -1.5e+3, \"x\\u00e9\\n\"]\n}\n") == 0);
+  CHECK(line("{\n  \"a\": 1\n  \"b\": 2\n}") == 3);               // a comma is missing
+  CHECK(line("{\n  \"a\": 1,\n}") == 3);                          // there is one too many
+  CHECK(line("{\n  'a': 1\n}") == 2);                             // the wrong quotes
+  CHECK(line("{\n  \"a\": tru,\n  \"b\": 1\n}") == 2);            // no literal
+  CHECK(line("{\n  \"a\": \"never closed,\n  \"b\": 1\n}") == 2); // a string may not hold a line break
+  CHECK(line("{\n  \"a\": 01\n}") == 2);
+  CHECK(line("{\n  \"a\": \"\\x\"\n}") == 2);
+  CHECK(line("{\n  \"a\": \"\xff\"\n}") == 2);
+  CHECK(line("{\n  \"a\": 1 // one\n}") == 2);
+  CHECK(line("{\n  \"a\": [1, 2\n}\n") == 3);
+  CHECK(line("{\n  \"a\": 1\n") == 3); // the end is missing
+  CHECK(line("{}\n{}") == 2);
+  CHECK(line("") == 1);
+  CHECK(line(std::string(1 << 20, '[')) == 1); // no recursion
+}
+
+TEST_CASE("A text is at fault where simdjson says so, and only there") {
+  const std::string whole = R"({"a": [1, -2.5e3, "x\"y\u00e9", true, false, null], "b": {"c": {}, "d": []}, "e": "é"})";
+  REQUIRE(json::line_of_fault(whole) == 0);
+  std::mt19937 random(11);
+  const std::string bytes = "{}[],:\"\\ 0-.eutfn1\n\x80";
+  for (int round = 0; round < 20'000; ++round) {
+    auto text = whole;
+    for (auto changes = 1 + random() % 2; changes > 0; --changes) {
+      const auto at = random() % text.size();
+      if (random() % 2)
+        text.erase(at, 1);
+      else
+        text[at] = bytes[random() % bytes.size()];
+    }
+    INFO(text);
+    CHECK((json::line_of_fault(text) == 0) == simdjson_takes(text));
+  }
+}
+
+TEST_CASE("Errors of texts with several lines name the line") {
+  const auto told = [](std::string_view text) -> std::string {
+    try {
+      json::document::parse(text, "f.json");
+    } catch (const failure& e) {
+      return e.what();
+    }
+    return {};
+  };
+  CHECK(told("{\n\"a\": 1,\n}").starts_with("f.json: line 3: not valid JSON: "));
+  CHECK(told("{\"a\": 1,}").starts_with("f.json: not valid JSON: "));
+}
