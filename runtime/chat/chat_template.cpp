@@ -138,8 +138,10 @@ std::optional<std::string> chat_template::source(const fs::path& folder) {
   return found ? std::optional(std::move(found->standard)) : std::nullopt;
 }
 
-std::optional<chat_template> chat_template::load(const fs::path& folder) {
-  const auto found = find_sources(folder);
+std::optional<chat_template> chat_template::load(const fs::path& folder, const std::string& instead) {
+  const auto found = instead.empty()
+    ? find_sources(folder)
+    : std::optional(sources{read_file(instead, files::chat_template), instead, std::nullopt, {}});
   if (!found)
     return std::nullopt;
   chat_template result(parse_named(found->standard, found->standard_name), found->standard);

@@ -14,9 +14,9 @@ public:
   /// From chat_template.jinja (and additional_chat_templates/tool_use.jinja), else chat_template.json, else the
   /// `chat_template` of tokenizer_config.json: a string, or a list of {name, template} with a "default" and optionally
   /// a "tool_use", which renders requests with tools. Special tokens come from tokenizer_config.json, then from
-  /// special_tokens_map.json. Nothing if the folder has no template. Throws failure(bad_file | unsupported) naming the
-  /// file.
-  static std::optional<chat_template> load(const std::filesystem::path& folder);
+  /// special_tokens_map.json. Nothing if the folder has no template. `instead`: a file whose template replaces those of
+  /// the folder. Throws failure(not_found | bad_file | unsupported) naming the file.
+  static std::optional<chat_template> load(const std::filesystem::path& folder, const std::string& instead = {});
 
   /// The source of the default template, for export to formats that hold only one. Throws as `load`.
   static std::optional<std::string> source(const std::filesystem::path& folder);

@@ -35,6 +35,7 @@ struct adapter_source {
 
 struct engine_options {
   std::string model;                       // a checkpoint's folder, or synthetic:SHAPE
+  std::string chat_template = {};          // a file to take instead of the model's; empty: the model's
   std::string model_name = {};             // for clients; empty: the folder's name
   format_names formats = {};               // in which the model writes reasoning and calls
   compute_options compute = {};            // device and types

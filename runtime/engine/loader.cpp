@@ -212,7 +212,7 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     log(line);
   if (source.load_tokenizer)
     info.tokenizer = source.load_tokenizer();
-  if (auto chat = source.load_chat_template ? source.load_chat_template() : std::nullopt)
+  if (auto chat = source.load_chat_template ? source.load_chat_template(options.chat_template) : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
   info.format = find_chat_format(info.chat ? info.chat->text() : std::string_view(), options.formats);
   if (info.tokenizer)

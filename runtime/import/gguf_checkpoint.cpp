@@ -215,7 +215,7 @@ model_source open_gguf(const std::filesystem::path& path) {
           parse_gguf_generation(*file),
           std::move(tensors),
           [file] { return make_gguf_tokenizer(*file); },
-          [file] { return make_gguf_chat_template(*file); },
+          [file](const std::string& instead) { return make_gguf_chat_template(*file, instead); },
           file->files(),
           parse_gguf_embedding_style(*file)};
 }

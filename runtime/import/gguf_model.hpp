@@ -54,6 +54,6 @@ void describe_model(gguf_writer& to, const std::filesystem::path& folder, const 
                     const generation_defaults& generation, const tokenizer& tokens);
 
 /// `tokenizer.chat_template`, or nothing.
-std::optional<chat_template> make_gguf_chat_template(const gguf_file& file);
+std::optional<chat_template> make_gguf_chat_template(const gguf_file& file, const std::string& instead = {});
 
 } // namespace troupe

@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/gguf_words.hpp"
+#include "runtime/support/file_reading.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/tokenizer/formats/pieces.hpp"
 #include "runtime/tokenizer/formats/word_patterns.hpp"
@@ -343,18 +344,19 @@ std::shared_ptr<const tokenizer> make_gguf_tokenizer(const gguf_metadata& metada
                   ", supported are gpt2, llama, t5, bert and gemma4");
 }
 
-std::optional<chat_template> make_gguf_chat_template(const gguf_file& file) {
+std::optional<chat_template> make_gguf_chat_template(const gguf_file& file, const std::string& instead) {
   const auto& metadata = file.metadata();
-  const auto source = metadata.string(template_key);
-  if (!source)
+  const auto own = instead.empty() ? metadata.string(template_key) : std::nullopt;
+  if (!own && instead.empty())
     return std::nullopt;
+  const auto source = own ? std::string(*own) : read_file(instead, files::chat_template);
   const gguf_vocabulary words(metadata);
   const auto special = words.special();
   const auto text = [&](std::optional<token_id> id) { return id ? std::string(words.text(*id)) : std::string(); };
   try {
-    return chat_template::parse(*source, text(special.bos), text(special.eos));
+    return chat_template::parse(source, text(special.bos), text(special.eos));
   } catch (const failure& f) {
-    throw failure(f.what_failed().code, metadata.label(template_key) + ": " + f.what());
+    throw failure(f.what_failed().code, (own ? metadata.label(template_key) : instead) + ": " + f.what());
   }
 }
 

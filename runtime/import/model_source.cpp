@@ -122,7 +122,7 @@ model_source open_model(const std::string& name) {
           std::move(generation),
           std::move(tensors),
           [folder] { return tokenizer::load(folder); },
-          [folder] { return chat_template::load(folder); },
+          [folder](const std::string& instead) { return chat_template::load(folder, instead); },
           std::move(files),
           read_embedding_style(folder)};
 }
@@ -133,6 +133,15 @@ std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {
   const auto path = path_of_model(model);
   const auto file = gguf_file_of(path);
   return file ? make_gguf_tokenizer(gguf_file(*file, gguf_part::metadata)) : tokenizer::load(path);
+}
+
+std::optional<chat_template> open_chat_template(const std::string& model, const std::string& instead) {
+  if (is_synthetic(model))
+    return std::nullopt;
+  const auto path = path_of_model(model);
+  const auto file = gguf_file_of(path);
+  return file ? make_gguf_chat_template(gguf_file(*file, gguf_part::metadata), instead)
+              : chat_template::load(path, instead);
 }
 
 } // namespace troupe

@@ -26,9 +26,10 @@ struct model_source {
   generation_defaults generation;
   std::unique_ptr<const checkpoint> tensors;
   /// Read the rest of the model when called; empty for synthetic models. They throw
-  /// failure(not_found | bad_file | unsupported). A model may have no chat template.
+  /// failure(not_found | bad_file | unsupported). A model may have no chat template; the argument, unless it is empty, is
+  /// a file with one to take instead.
   std::function<std::shared_ptr<const tokenizer>()> load_tokenizer;
-  std::function<std::optional<chat_template>()> load_chat_template;
+  std::function<std::optional<chat_template>(const std::string&)> load_chat_template;
   /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
   std::vector<file_state> files = {};
   embedding_style embeddings = {};
@@ -49,6 +50,10 @@ std::optional<std::filesystem::path> gguf_file_of(const std::string& model);
 /// The tokenizer alone, from a folder that needs no other files or from a .gguf file, whatever its architecture and
 /// tensors. Throws as `open_model`.
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model);
+
+/// The chat template alone: that of the file `instead`, unless empty, or the model's; nothing if it has none. Throws as
+/// `open_model`.
+std::optional<chat_template> open_chat_template(const std::string& model, const std::string& instead);
 
 /// ".gguf", ignoring case.
 bool has_gguf_extension(const std::filesystem::path& file);

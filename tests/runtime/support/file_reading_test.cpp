@@ -21,7 +21,7 @@ constexpr std::string_view lfs_pointer =
 void load(const fs::path& folder) {
   const auto source = open_model(folder.string());
   source.load_tokenizer();
-  source.load_chat_template();
+  source.load_chat_template({});
 }
 
 } // namespace
