@@ -2,7 +2,10 @@
 // command_line.cpp puts them together.
 #pragma once
 
+#include "runtime/support/error.hpp"
+
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
@@ -12,6 +15,24 @@ namespace troupe::cli {
 
 /// Exit statuses, beside 0.
 inline constexpr int failed = 1, usage_error = 2, interrupted = 130, broken_pipe = 141;
+
+/// The command line is wrong: what it asks for can be refused without loading a model. The exit status is usage_error.
+class usage_failure : public failure {
+public:
+  explicit usage_failure(std::string what) : failure(errc::bad_request, std::move(what)) {}
+};
+
+/// Calls `check`, whose failure(bad_request) becomes a usage_failure.
+template <class F>
+auto checked_usage(const F& check) {
+  try {
+    return check();
+  } catch (const failure& e) {
+    if (e.what_failed().code == errc::bad_request)
+      throw usage_failure(e.what());
+    throw;
+  }
+}
 
 struct command {
   CLI::App* options = nullptr; // receives the arguments

@@ -3,6 +3,8 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/config_file.hpp"
+#include "api/cli/help_formatter.hpp"
+#include "api/cli/suggestions.hpp"
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 #include "kernels/ops.hpp"
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <system_error>
@@ -22,8 +25,8 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr auto description = "Troupe runs large language models on this machine:\n"
-                             "from a prompt, as a chat, or as a server that speaks OpenAI's protocol.";
+constexpr auto description = "Troupe runs large language models on this machine: it answers a prompt, holds a chat, "
+                             "or serves OpenAI's API.";
 
 constexpr auto footer = "Examples:\n"
                         "  troupe run \"Tell me a story about a fox\"\n"
@@ -56,16 +59,78 @@ std::string path_of(const CLI::App& root, const CLI::App& command) {
   return &command == &root ? root.get_name() : path_of(root, *command.get_parent()) + " " + command.get_name();
 }
 
-/// CLI11's message, or a clearer one for missing and unknown commands and flags.
-std::string describe(const CLI::App& chosen, const CLI::ParseError& e) {
+/// `meant`: what there is that the user may have wanted; if empty, `otherwise` says how to find it.
+std::string unknown(const std::string& what, const std::string& shown, const std::string& meant,
+                    const std::string& otherwise) {
+  return "there is no " + what + " " + shown + (meant.empty() ? otherwise : "; did you mean " + meant + "?");
+}
+
+/// The long flags of `command` as typed, without dashes in front.
+std::vector<std::string> flags_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const auto* option : command.get_options())
+    if (!option->get_group().empty())
+      names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return names;
+}
+
+/// What a user who typed the unknown flag `typed` may have meant, as it is to be typed; or nothing.
+std::string meant_by_flag(const CLI::App& command, const std::string& typed) {
+  const auto name = typed.substr(std::min(typed.find_first_not_of('-'), typed.size()));
+  const auto known = flags_of(command);
+  std::string meant(name_here(name));
+  if (meant == "PROMPT" && command.get_option_no_throw("PROMPT"))
+    return "`" + command.get_parent()->get_name() + " " + command.get_name() + " \"PROMPT\"`";
+  if (std::ranges::find(known, meant) == known.end())
+    meant = nearest(name, known);
+  return meant.empty() ? meant : "--" + meant;
+}
+
+std::string meant_by_command(const CLI::App& parent, const std::string& typed) {
+  std::vector<std::string> known;
+  for (const auto* command : parent.get_subcommands({}))
+    known.push_back(command->get_name());
+  std::string meant(name_here(typed));
+  if (std::ranges::find(known, meant) == known.end())
+    meant = nearest(typed, known);
+  return meant.empty() ? meant : "`" + meant + "`";
+}
+
+/// CLI11's message, or a clearer one for missing and unknown commands and flags. What states the valid range or a
+/// likelier name needs no hint at --help.
+std::string describe(const CLI::App& root, const CLI::App& chosen, const CLI::ParseError& e) {
   const auto rest = chosen.remaining();
-  const bool wants_command = chosen.get_require_subcommand_min() > 0;
+  const auto help = " (see `" + path_of(root, chosen) + " --help`)";
   if (rest.empty())
-    return wants_command ? "a command is missing" : e.what();
-  const auto flag = std::ranges::find_if(rest, [](const std::string& a) { return a.starts_with('-'); });
-  if (flag != rest.end())
-    return "there is no flag " + *flag;
-  return (wants_command ? "there is no command `" : "unexpected argument `") + rest.front() + "`";
+    return std::string(e.what()) + (dynamic_cast<const CLI::RequiredError*>(&e) ? help : std::string());
+  if (const auto flag = std::ranges::find_if(rest, [](const std::string& a) { return a.starts_with('-'); });
+      flag != rest.end()) {
+    const auto name = flag->substr(0, flag->find('='));
+    const auto all = " (see `" + path_of(root, chosen) + " --help-all`)";
+    return unknown("flag", name, meant_by_flag(chosen, name), all);
+  }
+  if (chosen.get_require_subcommand_min() > 0)
+    return unknown("command", "`" + rest.front() + "`", meant_by_command(chosen, rest.front()), help);
+  return "unexpected argument `" + rest.front() + "`" + help;
+}
+
+/// `troupe help run` is `troupe run --help`, and a group of commands alone asks for help, too.
+std::vector<std::string> with_help(std::vector<std::string> arguments, const CLI::App& root) {
+  if (!arguments.empty() && arguments.front() == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+    return arguments;
+  }
+  const auto* at = &root;
+  for (const auto& argument : arguments) {
+    const auto found = at->get_subcommands([&](const CLI::App* c) { return c->get_name() == argument; });
+    if (found.empty())
+      return arguments;
+    at = found.front();
+  }
+  if (at->get_require_subcommand_min() > 0)
+    arguments.emplace_back("--help");
+  return arguments;
 }
 
 void parse(CLI::App& root, std::vector<std::string> arguments) {
@@ -99,14 +164,14 @@ int run_chosen(const std::vector<std::string>& arguments) {
   CLI::App root(description, "troupe");
   root.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version");
   root.set_help_flag("-h,--help", "Print this help");
-  root.get_formatter()->column_width(36);
+  root.set_help_all_flag("--help-all", "Print help on every flag");
+  root.formatter(std::make_shared<help_formatter>(help_columns()));
   root.option_defaults()->take_last();
   root.require_subcommand(1);
-  root.footer(footer);
 
   std::vector commands{add_run(root),      add_chat(root),   add_serve(root),    add_score(root),
                        add_tokenize(root), add_detect(root), add_quantize(root), add_steer(root)};
-  auto* bench = root.add_subcommand("bench", "Measure a model: its speed, how well it predicts");
+  auto* bench = root.add_subcommand("bench", "Measure a model: its speed and how well it predicts");
   bench->require_subcommand(1);
   commands.push_back(add_bench_model(*bench));
   commands.push_back(add_bench_machine(*bench));
@@ -117,9 +182,20 @@ int run_chosen(const std::vector<std::string>& arguments) {
   guide->require_subcommand(1);
   commands.push_back(add_guide_check(*guide));
   commands.push_back(add_guide_bench(*guide));
+  // Behind the commands below them, which inherit them otherwise.
+  bench->footer("Examples:\n"
+                "  troupe bench model --model synthetic:llama-1b\n"
+                "  troupe bench machine\n"
+                "  troupe bench perplexity --text book.txt\n"
+                "`troupe bench COMMAND --help` shows the flags of a command.");
+  guide->footer("Examples:\n"
+                "  echo '{\"age\": 5}' | troupe guide check --json-schema person.json\n"
+                "  troupe guide bench --schemas schemas.jsonl\n"
+                "`troupe guide COMMAND --help` shows the flags of a command.");
+  root.footer(footer);
 
   try {
-    parse_with_config(root, arguments);
+    parse_with_config(root, with_help(arguments, root));
   } catch (const CLI::Success& e) { // --help or --version
     std::ostringstream text;
     const int status = root.exit(e, text, std::cerr);
@@ -127,7 +203,7 @@ int run_chosen(const std::vector<std::string>& arguments) {
     return status;
   } catch (const CLI::ParseError& e) {
     const auto& chosen = chosen_of(root);
-    return report(describe(chosen, e) + " (`" + path_of(root, chosen) + " --help` shows how)", usage_error);
+    return report(describe(root, chosen, e), usage_error);
   } catch (const failure& e) {
     return report(e.what(), usage_error);
   }
@@ -137,6 +213,8 @@ int run_chosen(const std::vector<std::string>& arguments) {
     return std::ranges::find(commands, &chosen, &command::options)->run();
   } catch (const output_failure&) {
     throw;
+  } catch (const usage_failure& e) {
+    return report(e.what(), usage_error);
   } catch (const failure& e) {
     return report(e.what(), failed);
   } catch (const kernels::device_error& e) {

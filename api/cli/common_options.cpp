@@ -1,7 +1,9 @@
 #include "api/cli/common_options.hpp"
 
 #include "api/cli/steering_options.hpp"
+#include "api/cli/terminal/answer.hpp"
 #include "api/cli/values.hpp"
+#include "runtime/import/model_source.hpp"
 #include "runtime/speculation/speculation_names.hpp"
 
 #include <CLI/CLI.hpp>
@@ -17,7 +19,9 @@ constexpr int most_counted = 1 << 28;
 } // namespace
 
 void add_common_options(CLI::App& command) {
-  command.add_option("--config", "Take flags from a file: `threads = 2`, one per line; flags on the command line win")
+  command
+    .add_option("--config",
+                "A TOML file with flags, one per line, such as `threads = 2`; flags on the command line win")
     ->type_name("FILE")
     ->expected(1)
     ->configurable(false)
@@ -27,46 +31,63 @@ void add_common_options(CLI::App& command) {
 void add_model_option(CLI::App& command, std::string& model) {
   model = bundled_model();
   command
-    .add_option("--model", model,
-                "Folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, or "
-                "synthetic:llama-135m, llama-1b, llama-8b, moe-8x, qwen3-moe or opt-1b for random weights")
+    .add_option("-m,--model", model,
+                "The folder of a Hugging Face checkpoint, a .gguf file, ORG/NAME of a model in Hugging Face's cache, "
+                "or, for random weights, synthetic:SHAPE with llama-135m, llama-1b, llama-8b, moe-8x, qwen3-moe or "
+                "opt-1b as SHAPE")
     ->type_name("PATH")
     ->default_str(model.empty() ? "" : "the bundled storyteller")
     ->group(model_group);
 }
 
+void add_chat_template_option(CLI::App& command, engine_options& options) {
+  command
+    .add_option("--chat-template", options.chat_template,
+                "A file with a Jinja chat template to use instead of the model's")
+    ->type_name("FILE")
+    ->group(model_group);
+}
+
+void add_wrap_option(CLI::App& command, bool& wrap) {
+  command
+    .add_flag_function(
+      "--no-wrap", [&wrap](std::int64_t count) { wrap = count <= 0; },
+      "Leave long lines to the terminal instead of breaking them between words")
+    ->group(output_group);
+}
+
 void add_compute_options(CLI::App& command, compute_options& options) {
   command
-    .add_option("--dtype", options.dtype,
-                "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, on a GPU also for f16, else f32")
+    .add_option(
+      "--dtype", options.dtype,
+      "Compute in f32 or bf16; auto: bf16 for bf16 and quantised weights, and on a GPU for f16; f32 otherwise")
     ->check(one_of({"auto", "f32", "bf16"}))
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
   command
     .add_option("--quantize", options.quantize,
-                "Quantise weights stored as floats: int8, int4 or (on a GPU) fp8 is smaller and faster, none is "
-                "exact")
+                "Quantise floating-point weights while loading to int8, int4 or (on a GPU) fp8: smaller and faster, "
+                "but less exact than none")
     ->check(one_of({"none", "int8", "int4", "fp8"}))
     ->type_name("FORMAT")
     ->capture_default_str()
     ->group(model_group);
   command
     .add_option("--kv-dtype", options.kv_dtype,
-                "Keep K and V in f32, bf16, int8 or (on a GPU) fp8; auto: f32 for --dtype f32, else bf16")
+                "Type of the KV cache: f32, bf16, int8 or (on a GPU) fp8; auto: f32 with --dtype f32, otherwise bf16")
     ->check(one_of({"auto", "f32", "bf16", "int8", "fp8"}))
     ->type_name("TYPE")
     ->capture_default_str()
     ->group(model_group);
   command
     .add_option("--device", options.device,
-                "cpu, cpu: with portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 or avx512-amx, or cuda:0, "
-                "cuda:1, ...; auto: "
-                "the first GPU, else the CPU")
+                "cpu, or cpu:SET for one instruction set (portable, avx2, avx-vnni, avx512, avx512-vnni, avx512-bf16 "
+                "or avx512-amx), or a GPU as cuda:0, cuda:1, ...; auto: the first GPU, or the CPU if there is none")
     ->type_name("DEVICE")
     ->capture_default_str()
     ->group(model_group);
-  command.add_option("--threads", options.threads, "Threads that compute; 0: one per core")
+  command.add_option("--threads", options.threads, "Threads to compute with; 0: one per core")
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str()
@@ -74,31 +95,32 @@ void add_compute_options(CLI::App& command, compute_options& options) {
   command
     .add_option(
       "--packed-cache", options.packed_cache,
-      "On a CPU, keep weights in this folder as they are multiplied, for the next start to be quick; made where "
-      "there is none")
+      "On a CPU, a folder to keep the weights in, packed for computing, which makes the next start faster; created "
+      "if absent")
     ->type_name("FOLDER")
     ->group(model_group);
   command
     .add_option("--sparsity", options.sparsity,
-                "On a CPU, an approximation that reads fewer weights: in each row this share of the inputs of a down "
-                "projection, those of the smallest magnitude, counts as zero; as 0.9:0.3 also of the inputs of gate "
-                "and up; 0: none. For weights that are not quantised")
+                "On a CPU, approximate: treat this share of each down projection's inputs, the smallest, as zero, "
+                "which saves reading weights; with two shares, such as 0.9:0.3, also of the inputs of gate and up; "
+                "0: exact. Only for weights that are not quantised")
     ->type_name("SHARE")
     ->capture_default_str()
     ->group(model_group);
   command
     .add_flag("--deterministic", options.deterministic,
-              "Make a GPU's results independent of the schedule, as a CPU's always are; slower")
+              "Make a GPU's results independent of what else runs, as a CPU's always are; slower")
     ->group(model_group);
   command
     .add_flag_function(
       "--no-graphs", [&](std::int64_t count) { options.graphs = count <= 0; },
-      "Launch a GPU's kernels one by one, even those of decode steps")
+      "Do not use CUDA graphs: launch a GPU's kernels one by one")
     ->group(model_group);
   command
     .add_option_function<float>(
       "--unified-maximum", [&](float maximum) { options.unified_maximum = maximum; },
-      "On a GPU, sum attention relative to this score, which should be near the model's, rather than to the largest")
+      "On a GPU, compute softmax relative to this score, which should be near the model's scores, instead of the "
+      "largest")
     ->check(number_between(-10000, 10000))
     ->type_name("NUMBER")
     ->group(model_group);
@@ -107,19 +129,19 @@ void add_compute_options(CLI::App& command, compute_options& options) {
 void add_engine_options(CLI::App& command, engine_options& options) {
   add_model_option(command, options.model);
   add_compute_options(command, options.compute);
-  command.add_option("--model-name", options.model_name, "As clients know the model; by default its folder's name")
+  command.add_option("--model-name", options.model_name, "The model's name for clients [its folder's name]")
     ->type_name("NAME")
     ->group(model_group);
   command
     .add_option("--draft", options.draft,
-                "A smaller model of the same vocabulary that guesses the next tokens, for the model to check several "
-                "in one step; none: none")
+                "A smaller model with the same vocabulary that guesses tokens ahead, so that one step can check "
+                "several; none: no draft")
     ->type_name("PATH")
     ->default_str("the bundled storyteller's, for the storyteller")
     ->group(model_group);
   command
     .add_option("--amateur", options.amateur,
-                "A weaker model of the same vocabulary that --contrastive-beta leads answers away from")
+                "A weaker model with the same vocabulary, for --contrastive-beta to lead answers away from")
     ->type_name("PATH")
     ->group(model_group);
   std::vector<std::string> kinds;
@@ -128,9 +150,8 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command
     .add_option_function<std::string>(
       "--speculate", [&](const std::string& name) { options.speculate = *speculation_of(name); },
-      "Guess tokens by the draft model, by what followed the last words before (ngram), or by the model's own "
-      "corrections (lookahead), unless a request says otherwise; auto: by whatever guesses best, as far as it pays. "
-      "Answers are the same")
+      "Where guesses come from: the draft model, earlier text that continues the last words (ngram), the model's own "
+      "corrections (lookahead), or off; auto: whatever guesses best, as long as it pays. Answers stay the same")
     ->check(one_of(std::move(kinds)))
     ->type_name("HOW")
     ->default_str("auto")
@@ -145,7 +166,8 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   };
   command
     .add_option("--kv-cache", options.kv_cache_bytes,
-                "Memory for the KV cache, as 2GiB or 500MB; 0: what the limits below can use and the machine can spare")
+                "Memory for the KV cache, such as 2GiB or 500MB; 0: as much as the limits below can use and the "
+                "machine can spare")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("0")
@@ -153,20 +175,20 @@ void add_engine_options(CLI::App& command, engine_options& options) {
   command
     .add_option(
       "--swap", options.swap_bytes,
-      "Host memory for K and V that a device's KV cache has to give up, where bringing them back is faster than "
-      "computing them again; 0: none")
+      "Host memory to swap a GPU's KV cache out to, used where copying back is faster than computing again; 0: none")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("0")
     ->group(limits_group);
-  count("--max-context", options.max_context, 0, "Tokens of one prompt and its answer; 0: the model's own limit");
-  count("--max-sequences", options.max_sequences, 1, "Sequences that run at once");
+  count("--max-context", options.max_context, 0,
+        "Tokens that a prompt and its answer may have together; 0: the model's limit");
+  count("--max-sequences", options.max_sequences, 1, "Sequences that may run at once");
   count("--max-queue", options.max_queue, 1,
-        "Requests that may wait; one more is refused. Those whose client reads too slowly do not count");
+        "Requests that may wait; further ones are refused. Requests whose clients read too slowly do not count");
   command
     .add_option("--step-tokens", options.step_tokens,
-                "Tokens computed in one step, at most: more is faster, less is smoother; auto: as few as reach 90 % of "
-                "the best speed, by the measured times of steps")
+                "Most tokens to compute in one step: more is faster, fewer is smoother; auto: as few as reach 90 % of "
+                "the best measured speed")
     ->transform(word_or_integer("auto", 1, most_counted))
     ->type_name("INT")
     ->default_str("auto")
@@ -181,19 +203,19 @@ void add_engine_options(CLI::App& command, engine_options& options) {
           throw CLI::ValidationError("--itl-target", f.what());
         }
       },
-      "Time between the tokens of a stream, such as 80ms: steps take fewer tokens of prompts where they would last "
-      "longer")
+      "Target for the time between the tokens of a stream, such as 80ms: steps that would take longer compute fewer "
+      "tokens of prompts")
     ->type_name("TIME")
     ->group(limits_group);
   command
     .add_flag_function(
       "--no-prefix-cache", [&](std::int64_t count) { options.prefix_cache = count <= 0; },
-      "Compute every prompt in full, even if its start is cached")
+      "Compute every prompt in full, even if the beginning is cached")
     ->group(limits_group);
   command
     .add_option_function<std::int64_t>(
       "--request-timeout", [&](std::int64_t seconds) { options.request_timeout = std::chrono::seconds(seconds); },
-      "Seconds from a request's arrival to its last token")
+      "Most seconds from a request's arrival to its last token")
     ->check(integer_between(1, 7 * 24 * 3600))
     ->type_name("SECONDS")
     ->default_str(std::to_string(std::chrono::duration_cast<std::chrono::seconds>(options.request_timeout).count()))
@@ -227,7 +249,13 @@ engine_options with_bundled_draft(engine_options options) {
 
 void require_model(const std::string& model) {
   if (model.empty())
-    throw failure(errc::not_found, "there is no bundled model here; name one with --model PATH");
+    throw failure(errc::not_found, "there is no bundled model; name one with --model PATH");
+}
+
+void require_chat_template(const engine_options& options) {
+  require_model(options.model);
+  if (!open_chat_template(options.model, options.chat_template))
+    throw failure(errc::unsupported, no_chat_template(options.model));
 }
 
 } // namespace troupe::cli

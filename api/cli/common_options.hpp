@@ -20,6 +20,12 @@ void add_common_options(CLI::App& command);
 /// `--model`, which defaults to the bundled model if there is one.
 void add_model_option(CLI::App& command, std::string& model);
 
+/// `--chat-template`.
+void add_chat_template_option(CLI::App& command, engine_options& options);
+
+/// `--no-wrap`, for commands that print answers.
+void add_wrap_option(CLI::App& command, bool& wrap);
+
 /// All of compute_options: `--dtype`, `--quantize`, `--kv-dtype`, `--device`, ...
 void add_compute_options(CLI::App& command, compute_options& options);
 
@@ -35,5 +41,9 @@ engine_options with_bundled_draft(engine_options options);
 
 /// Throws failure(not_found) if no model was given and none is bundled.
 void require_model(const std::string& model);
+
+/// Throws failure(unsupported) if the model has no chat template and none was given, and as open_chat_template. Reads no
+/// weights.
+void require_chat_template(const engine_options& options);
 
 } // namespace troupe::cli

@@ -1,7 +1,9 @@
 #include "api/cli/guide_options.hpp"
 
+#include "runtime/guide/compile.hpp"
 #include "runtime/support/error.hpp"
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/json.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -23,12 +25,21 @@ std::shared_ptr<const guides::guide_source> guide_options::source() const {
     source->what = what;
     source->text = std::move(text);
   };
-  const auto file = [](const std::string& name) { return name.empty() ? std::string() : read_file(name, files::text); };
+  std::string from; // the file that holds the guide
+  const auto file = [&](const std::string& name, bool is_json) {
+    if (name.empty())
+      return std::string();
+    from = name + ": ";
+    auto text = read_file(name, files::text);
+    if (is_json)
+      json::document::parse(text, name, errc::bad_request); // for an error with its line
+    return text;
+  };
   take(json_object, "--json-object", kind::json_object, {});
-  take(!json_schema.empty(), "--json-schema", kind::json_schema, file(json_schema));
+  take(!json_schema.empty(), "--json-schema", kind::json_schema, file(json_schema, true));
   take(!regex.empty(), "--regex", kind::regex, regex);
-  take(!grammar.empty(), "--grammar", kind::grammar, file(grammar));
-  take(!structural_tag.empty(), "--structural-tag", kind::structural_tag, file(structural_tag));
+  take(!grammar.empty(), "--grammar", kind::grammar, file(grammar, false));
+  take(!structural_tag.empty(), "--structural-tag", kind::structural_tag, file(structural_tag, true));
   take(!choices.empty(), "--choice", kind::choice, {});
   source->choices = choices;
   const bool is_json = !source->field.empty() &&
@@ -38,6 +49,11 @@ std::shared_ptr<const guides::guide_source> guide_options::source() const {
                   std::string(any_order ? "`--any-order`" : "`--compact`") + " needs --json-schema or --json-object");
   if (source->field.empty())
     return nullptr;
+  try {
+    guides::compile_grammar(*source, {});
+  } catch (const failure& e) {
+    throw failure(e.what_failed().code, from + e.what(), e.what_failed().param);
+  }
   return source;
 }
 
@@ -47,21 +63,25 @@ void add_guide_options(CLI::App& command, guide_options& options, const std::str
       option->group(group);
     return option;
   };
-  add(command.add_option("--json-schema", options.json_schema, "A file with a JSON Schema"))->type_name("FILE");
-  add(command.add_flag("--json-object", options.json_object, "Any JSON object"));
-  add(command.add_option("--regex", options.regex, "A regular expression"))->type_name("REGEX");
-  add(command.add_option("--grammar", options.grammar, "A file with a grammar: GBNF or Lark"))->type_name("FILE");
-  add(command.add_option("--choice", options.choices, "One of these texts; may be repeated"))
+  add(command.add_option("--json-schema", options.json_schema, "The answer follows the JSON Schema in this file"))
+    ->type_name("FILE");
+  add(command.add_flag("--json-object", options.json_object, "The answer is a JSON object"));
+  add(command.add_option("--regex", options.regex, "The answer matches this regular expression"))->type_name("REGEX");
+  add(command.add_option("--grammar", options.grammar, "The answer follows the grammar in this file, GBNF or Lark"))
+    ->type_name("FILE");
+  add(command.add_option("--choice", options.choices, "The answer is one of these texts; give the flag once for each"))
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("TEXT");
-  add(command.add_option("--structural-tag", options.structural_tag, "A file with a structural tag"))
+  add(command.add_option("--structural-tag", options.structural_tag,
+                         "The answer follows the structural tag in this file, as in vLLM and XGrammar"))
     ->type_name("FILE");
   add_json_style_options(command, options.any_order, options.compact, group);
 }
 
 void add_json_style_options(CLI::App& command, bool& any_order, bool& compact, const std::string& group) {
-  auto* order = command.add_flag("--any-order", any_order, "Properties in any order, rather than the schema's");
+  auto* order = command.add_flag("--any-order", any_order,
+                                 "JSON properties may come in any order, not only the schema's");
   auto* style = command.add_flag("--compact", compact, "JSON without white space");
   if (group.empty())
     return;

@@ -18,7 +18,8 @@ struct guide_options {
   std::vector<std::string> choices;
   bool json_object = false, any_order = false, compact = false;
 
-  /// Reads the files. Null if none is named. Throws failure(bad_request) if several are, or flags have no effect.
+  /// Reads and checks the files. Null if none is named. Throws failure(bad_request) if several are, if flags have no
+  /// effect, or with file and line if a guide is malformed.
   std::shared_ptr<const guides::guide_source> source() const;
 };
 

@@ -28,7 +28,7 @@ std::uint64_t random_seed() {
 std::string flag_of(std::string_view name) {
   std::string flag = "--" + std::string(name);
   std::ranges::replace(flag, '_', '-');
-  return flag;
+  return name == "temperature" ? flag + ",--temp" : flag;
 }
 
 /// The range check and its name in the help text.
@@ -58,16 +58,20 @@ void add_field(CLI::App& command, sampling_options& options, const sampling_fiel
 }
 
 /// "TEXT=NUMBER" or "ID=NUMBER".
-void add_bias(const std::string& entry, const encode_text& encode, std::vector<logit_bias_map::entry>& of_ids,
-              std::vector<sequence_bias>& of_texts) {
+std::pair<std::string, float> parse_bias(const std::string& entry) {
   const auto sign = entry.rfind('=');
-  const auto key = entry.substr(0, sign);
+  auto key = entry.substr(0, sign);
   float bias = 0;
   const char* end = entry.data() + entry.size();
   const char* begin = sign == entry.npos ? end : entry.data() + sign + 1;
   if (key.empty() || begin == end || std::from_chars(begin, end, bias).ptr != end)
-    throw failure(errc::bad_request,
-                  "--logit-bias must be a text or an id, = and a number, not " + entry.substr(0, 80));
+    throw failure(errc::bad_request, "--logit-bias must be TEXT=NUMBER or ID=NUMBER, not " + entry.substr(0, 80));
+  return {std::move(key), bias};
+}
+
+void add_bias(const std::string& entry, const encode_text& encode, std::vector<logit_bias_map::entry>& of_ids,
+              std::vector<sequence_bias>& of_texts) {
+  const auto [key, bias] = parse_bias(entry);
   if (key.find_first_not_of("0123456789") == key.npos)
     of_ids.emplace_back(static_cast<token_id>(parse_integer(key, 0, sampling_fields::most_int)), bias);
   else
@@ -79,16 +83,17 @@ void add_text_options(CLI::App& command, sampling_options& options) {
   const auto texts = [&](const char* flag, auto& to, const char* type, const char* help) {
     command.add_option(flag, to, help)->take_all()->allow_extra_args(false)->type_name(type)->group(sampling_group);
   };
-  texts("--bad-word", options.bad_words, "TEXT", "A word not to be written; may be given several times");
+  texts("--bad-word", options.bad_words, "TEXT", "A word that answers must not contain; may be given several times");
   texts("--logit-bias", options.biases, "TEXT=NUMBER",
-        "Add to the score of a token id or a text; may be given several times");
-  texts("--dry-sequence-breaker", options.dry_breakers, "TEXT",
-        "Of --dry-multiplier: text at which repetitions end; may be given several times [new line, colon, quote, *]");
+        "Add NUMBER to the score of a token id or a text; may be given several times");
+  texts(
+    "--dry-sequence-breaker", options.dry_breakers, "TEXT",
+    "With --dry-multiplier: text at which a repetition ends; may be given several times [line break, colon, quote, *]");
   command
     .add_option_function<std::vector<std::string>>(
       "--samplers",
       [&options](const std::vector<std::string>& names) { options.values.samplers = sampler_order(names); },
-      "Steps to use, in this order, between commas; others are off")
+      "The sampling steps to use, in this order, separated by commas; the others are off")
     ->delimiter(',')
     ->take_all()
     ->allow_extra_args(false)
@@ -104,11 +109,12 @@ void add_text_options(CLI::App& command, sampling_options& options) {
         options.values.allowed_token_ids = token_set(std::move(ids), "allowed_token_ids",
                                                      sampling_fields::most_allowed_ids);
       },
-      "Choose only among these ids, between commas")
+      "Choose only among these token ids, separated by commas")
     ->type_name("IDS")
     ->group(sampling_group);
-  add_watermark_options(command, options.watermark, sampling_group,
-                        "Mark the text so that `troupe detect` knows it: green, gumbel, or an object as in requests");
+  add_watermark_options(
+    command, options.watermark, sampling_group,
+    "Watermark the text, for `troupe detect` to recognise: green, gumbel, or a JSON object as in requests");
 }
 
 /// "low", "high" or layers between commas.
@@ -126,28 +132,36 @@ void add_beam_options(CLI::App& command, sampling_options& options) {
   auto& values = options.values;
   command
     .add_flag("--use-beam-search", options.use_beam_search,
-              "Search for the likeliest answers, with as many beams as there are answers unless --num-beams says it")
+              "Search for the likeliest answers, with as many beams as answers unless --num-beams is given")
     ->group(sampling_group);
-  command.add_flag("--stochastic-beams", values.stochastic_beams, "Beams are different samples, not the likeliest")
+  command
+    .add_flag("--stochastic-beams", values.stochastic_beams,
+              "Beams are distinct samples rather than the likeliest answers")
     ->group(sampling_group);
   command
     .add_option_function<std::string>(
       "--early-stopping", [&values](const std::string& text) { values.stopping = parse_early_stopping(text); },
-      "End a beam search once there are enough answers (true), while running beams are no better (false), or when no "
-      "better answer is possible (never) [false]")
+      "End a beam search when there are enough answers (true), when the running beams are no better (false), or when "
+      "no better answer is possible (never) [false]")
     ->check(one_of({"true", "false", "never"}))
     ->type_name("WHEN")
     ->group(sampling_group);
   command
     .add_option_function<std::string>(
       "--best-of-rank", [&values](const std::string& text) { values.rank = parse_best_of_rank(text); },
-      "With --best-of: rank by the sum or by the mean of log-probabilities [cumulative]")
+      "With --best-of: rank by the sum (cumulative) or the mean of log-probabilities [cumulative]")
     ->check(one_of({"cumulative", "mean"}))
     ->type_name("RANK")
     ->group(sampling_group);
 }
 
 } // namespace
+
+void sampling_options::check() const {
+  watermark.parsed();
+  for (const auto& entry : biases)
+    parse_bias(entry);
+}
 
 sampling_params sampling_options::over(const sampling_params& defaults, int n) const {
   auto params = values;
@@ -171,7 +185,7 @@ void sampling_options::add_texts(sampling_params& params, const encode_text& enc
   if (!encode) {
     if (!bad_words.empty() || dry_breakers || !biases.empty())
       throw failure(errc::bad_request,
-                    "--bad-word, --logit-bias and --dry-sequence-breaker need a tokenizer, and this model has none");
+                    "--bad-word, --logit-bias and --dry-sequence-breaker need a model with a tokenizer");
     return;
   }
   auto sequences = forbid_words(bad_words, encode);
@@ -207,25 +221,27 @@ void add_sampling_options(CLI::App& command, sampling_options& options) {
   command
     .add_option_function<std::string>(
       "--dola-layers", [&options](const std::string& text) { options.values.dola = parse_dola(text); },
-      "Lead away from what inner layers would say: low, high, or layers between commas; 0 is the embedding")
+      "DoLa: lead answers away from what inner layers would say: low, high, or layers separated by commas, where 0 is "
+      "the embedding")
     ->type_name("LAYERS")
     ->group(sampling_group);
   add_beam_options(command, options);
   add_text_options(command, options);
   add_steering_option(command, options.steering);
-  command.add_option("--seed", options.seed, "The same seed gives the same text [another each time]")
+  command.add_option("--seed", options.seed, "The same seed gives the same text [random]")
     ->check(integer_between(0, std::numeric_limits<std::int64_t>::max()))
     ->type_name("INT")
     ->group(sampling_group);
   command
     .add_option("--stop", options.stop,
-                "Stop ahead of this text; up to " + std::to_string(most_stops) + " times, " +
+                "Stop before this text; may be given up to " + std::to_string(most_stops) + " times, " +
                   std::to_string(most_stop_bytes) + " bytes in all")
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("TEXT")
     ->group(sampling_group);
-  command.add_flag("--ignore-eos", options.values.ignore_eos, "Go on where the model would end")->group(sampling_group);
+  command.add_flag("--ignore-eos", options.values.ignore_eos, "Do not stop where the model would end")
+    ->group(sampling_group);
 }
 
 } // namespace troupe::cli

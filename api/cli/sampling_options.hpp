@@ -31,6 +31,9 @@ struct sampling_options {
   watermark_options watermark;
   std::vector<steering_choice> steering;
 
+  /// Throws failure(bad_request) for whatever is wrong with them in themselves, whichever model is to answer.
+  void check() const;
+
   /// The parameters of one request for `n` answers to a model with such defaults. Throws failure(bad_request) if flags
   /// contradict each other.
   sampling_params over(const sampling_params& defaults, int n = 1) const;

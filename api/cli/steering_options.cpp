@@ -74,8 +74,8 @@ steering_choice parse_steering_choice(std::string_view text) {
 
 void add_steer_option(CLI::App& command, std::vector<steering_source>& sources) {
   add_parsed(command, "--steer", sources, parse_steering_source, "NAME=FILE", model_group,
-             "Steering vectors that requests may choose by this name, in safetensors or as a GGUF control vector; may "
-             "be given several times");
+             "A file of steering vectors, safetensors or a GGUF control vector, for requests to choose by NAME; may be "
+             "given several times");
 }
 
 void add_lora_options(CLI::App& command, engine_options& options) {
@@ -86,19 +86,19 @@ void add_lora_options(CLI::App& command, engine_options& options) {
       return adapter_source{std::move(name), std::move(path)};
     },
     "NAME=PATH", model_group,
-    "A LoRA adapter that requests may name as their model: a folder as PEFT writes it, or a GGUF adapter; may be given "
-    "several times");
+    "A LoRA adapter, a PEFT folder or a GGUF file, that requests choose with NAME as their model; may be given several "
+    "times");
   command
     .add_flag("--lora-endpoints", options.lora_endpoints,
-              "Let clients load and unload adapters (POST /v1/load_lora_adapter, /v1/unload_lora_adapter), by paths of "
-              "this machine")
+              "Let clients load and unload adapters by paths on this machine (POST /v1/load_lora_adapter, "
+              "/v1/unload_lora_adapter)")
     ->group(model_group);
 }
 
 void add_steering_option(CLI::App& command, std::vector<steering_choice>& choices) {
   add_parsed(command, "--steering", choices, parse_steering_choice, "NAME[=STRENGTH[@FIRST-LAST]]", sampling_group,
-             "Add this vector of --steer to the output of the layers, or of those from FIRST to LAST, which count from "
-             "0; may be given several times");
+             "Add this vector of --steer to the output of every layer, or of layers FIRST to LAST, counted from 0; may "
+             "be given several times");
 }
 
 } // namespace troupe::cli

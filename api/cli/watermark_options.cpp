@@ -55,7 +55,7 @@ void add_watermark_options(CLI::App& command, watermark_options& options, const 
   command.add_option("--watermark", options.mark, help)->type_name("MARK")->group(group);
   command
     .add_option("--watermark-key-file", options.key_file,
-                "File with the watermark's secret key [the value of TROUPE_WATERMARK_KEY]")
+                "A file with the watermark's secret key [the value of TROUPE_WATERMARK_KEY]")
     ->type_name("FILE")
     ->group(group);
 }

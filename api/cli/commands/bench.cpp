@@ -114,7 +114,7 @@ void print_row(const model_bench& bench, const bench_options& options, const mod
 int run_model_bench(const bench_options& options) {
   require_model(options.model);
   if (options.prompt + options.generate == 0)
-    throw failure(errc::bad_request, "--prompt and --generate are both 0, which leaves nothing to measure");
+    throw usage_failure("--prompt and --generate are both 0, which leaves nothing to measure");
   progress shown;
   load_status status;
   status.line = "loading " + options.model;
@@ -145,20 +145,23 @@ int run_model_bench(const bench_options& options) {
 
 command add_bench_model(CLI::App& bench) {
   const auto options = std::make_shared<bench_options>();
-  auto* app = bench.add_subcommand("model", "Measure prefill and decode of a model, without tokenising and sampling");
+  auto* app = bench.add_subcommand("model",
+                                   "Measure prefill and decode speed of a model, without tokenising and sampling");
   const auto count = [&](const char* flag, int& value, int low, const char* help) {
     app->add_option(flag, value, help)->check(integer_between(low, most_rows))->type_name("INT")->capture_default_str();
   };
   count("--prompt", options->prompt, 0, "Tokens of each prompt");
   count("--generate", options->generate, 0, "Tokens generated per sequence");
-  app->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one by one")
+  app
+    ->add_option("--batch", options->batches,
+                 "Sequences at once; several sizes, separated by commas, are measured in turn")
     ->check(batch_list())
     ->multi_option_policy(CLI::MultiOptionPolicy::Join)
     ->allow_extra_args(false)
     ->type_name("LIST")
     ->capture_default_str();
-  count("--repeat", options->repeat, 1, "Measure this many times and take medians");
-  app->add_option("--adapters", options->adapters, "Random LoRA adapters, which the sequences have in turn")
+  count("--repeat", options->repeat, 1, "Runs to take medians of");
+  app->add_option("--adapters", options->adapters, "Random LoRA adapters, shared out among the sequences in turn")
     ->check(integer_between(0, 64))
     ->type_name("INT")
     ->capture_default_str();
@@ -166,24 +169,28 @@ command add_bench_model(CLI::App& bench) {
     ->check(integer_between(1, 512))
     ->type_name("INT")
     ->capture_default_str();
-  count("--step-tokens", options->step_tokens, 1, "Rows of a prefill step at most");
+  count("--step-tokens", options->step_tokens, 1, "Most rows of a prefill step");
   app->add_flag("--json", options->json, "Print one JSON object per batch size, not a table")->group(output_group);
   app
     ->add_flag("--peaks", options->peaks,
-               "First measure what the device can do (takes seconds), and show what share of it is reached")
+               "First measure the device's peak rates, which takes seconds, and show the share that is reached")
     ->group(output_group);
   app->add_flag("--ceilings", options->peaks)->group(""); // the former name
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);
   add_common_options(*app);
   app->footer(
-    "A prefill rate counts the tokens of all prompts; a decode rate those of all sequences. `read per step` counts\n"
-    "what a decode step must read: weights once, but for those `skipped` because only zeros would multiply them,\n"
-    "and K and V of every sequence.\n"
-    "With --peaks: `of peak` compares the operations that prompts need by their shape with the fastest\n"
-    "product for such weights (on a GPU cuBLASLt's in bf16); `of bandwidth` compares the bytes that a decode\n"
-    "step must read with reading memory (on a GPU copying it, both\n"
-    "directions counted); `between steps` is the share of decoding time in which a GPU worked on no step.\n"
+    "A prefill rate counts the tokens of all prompts, a decode rate those of all sequences. `read per step` counts "
+    "what a decode step must read: the weights once, except those `skipped` because only zeros would multiply them, "
+    "and "
+    "the keys and values of every sequence.\n"
+    "With --peaks: `of peak` compares the operations that the prompts need with the fastest product for such weights "
+    "(on "
+    "a GPU cuBLASLt's in bf16); `of bandwidth` compares the bytes that a decode step must read with the speed of "
+    "reading "
+    "memory (on a GPU of copying it, counting both directions); `between steps` is the share of decoding time in which "
+    "a "
+    "GPU worked on no step.\n"
     "Examples:\n"
     "  troupe bench model --model synthetic:llama-1b --threads 2\n"
     "  troupe bench model --model synthetic:opt-1b:90 --batch 1,8  # 90 % zeros behind ReLU\n"

@@ -1,6 +1,7 @@
 #include "api/cli/command.hpp"
 #include "api/cli/common_options.hpp"
 #include "api/cli/sampling_options.hpp"
+#include "api/cli/suggestions.hpp"
 #include "api/cli/terminal/answer.hpp"
 #include "api/cli/terminal/chat_history.hpp"
 #include "api/cli/terminal/chat_window.hpp"
@@ -10,7 +11,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <optional>
 
@@ -20,16 +23,26 @@ namespace troupe::cli {
 
 namespace {
 
-constexpr auto help = "/reset  forget the conversation\n"
-                      "/exit   leave (also Ctrl-D)\n"
-                      "/help   this\n"
-                      "Ctrl-C stops an answer; what there is of it stays part of the conversation.\n"
-                      "What is pasted is one turn, however many lines it has; a backslash at the end of a line, or\n"
-                      "Alt-Enter, goes on with another. Up and down, and Ctrl-R, find what was typed before.\n";
+constexpr auto help = "/reset  forget the conversation (also /clear)\n"
+                      "/exit   leave (also /bye, /quit and Ctrl-D)\n"
+                      "/help   show this (also /?)\n"
+                      "Ctrl-C stops an answer; the partial answer is kept.\n"
+                      "A paste is one turn, however many lines it has. To begin another line yourself, end the line\n"
+                      "with a backslash or press Alt-Enter. Up, Down and Ctrl-R find what you typed before.\n";
+
+const std::vector<std::string> commands{"/reset", "/clear", "/exit", "/bye", "/quit", "/help"};
+
+bool is_one_of(std::string_view typed, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, typed) != names.end();
+}
+
+/// So many Ctrl-C during one answer end the program. Pressing it twice must not lose a conversation.
+constexpr int impatient = 5;
 
 struct chat_options {
   std::string system;
   bool keep_history = true;
+  bool wrap = true;
   bool verbose = false;
   bool quiet = false;
   engine_options engine;
@@ -93,16 +106,23 @@ public:
       std::cerr << engine_.model()->id << "; /help shows what else can be typed" << std::endl;
     for (std::string turn;;) {
       const auto input = turns_.next(turn);
+      if (input == console::input::interrupted && turns_.typed() && !terminal_.asked_to_end()) {
+        print("\n");
+        std::cerr << "(Ctrl-D or /exit leaves)" << std::endl;
+        continue;
+      }
       if (input != console::input::line) {
         if (turns_.typed())
           print("\n");
-        return input == console::input::end ? 0 : interrupted;
+        return input == console::input::end ? status_ : interrupted;
       }
       if (turn.ends_with('\r'))
         turn.pop_back();
-      if (turn == "/exit")
-        return 0;
+      if (is_one_of(turn, {"/exit", "/bye", "/quit"}))
+        return status_;
       handle(turn);
+      if (terminal_.asked_to_end()) // by SIGTERM, during the answer
+        return interrupted;
     }
   }
 
@@ -115,14 +135,20 @@ private:
 
   void handle(const std::string& turn) {
     const bool one_line = turn.find('\n') == turn.npos;
-    if (turn == "/help")
+    if (is_one_of(turn, {"/help", "/?"}))
       print(help);
-    else if (turn == "/reset")
+    else if (is_one_of(turn, {"/reset", "/clear"}))
       reset();
     else if (turn.starts_with('/') && one_line)
-      std::cerr << "troupe: unknown command `" << turn << "`; /help shows those there are" << std::endl;
+      refuse(turn);
     else if (turn.find_first_not_of(" \t\n") != turn.npos)
       answer_turn(turn);
+  }
+
+  static void refuse(const std::string& command) {
+    const auto meant = nearest(command, commands);
+    std::cerr << "troupe: unknown command `" << command << "`; "
+              << (meant.empty() ? "/help lists the commands" : "did you mean " + meant + "?") << std::endl;
   }
 
   /// Answers one turn. If it fails, the conversation stays unchanged.
@@ -133,20 +159,27 @@ private:
       request.sampling = options_.sampling.over(model->defaults.sampling);
       options_.sampling.add_texts(request.sampling, text_encoder(*model));
       request.steering = options_.sampling.steering;
-      auto messages = fitting(*model, text, request.sampling.max_tokens);
+      const auto most = request.sampling.max_tokens;
+      answer_style style{.wrap = options_.wrap, .interrupts = turns_.typed() ? impatient : 2};
+      auto messages = fitting(*model, text, most, style.note);
       request.prompt = chat_prompt(*model, messages);
-      auto answer = print_answer(engine_, terminal_, std::move(request));
+      auto answer = print_answer(engine_, terminal_, std::move(request), style);
       messages.push_back({"assistant", std::move(answer.texts.front())});
       messages_ = std::move(messages);
+      if (const auto note = cut_note(answer.done, most, model->max_context); !note.empty() && !options_.quiet)
+        std::cerr << note << std::endl;
       if (options_.verbose)
         std::cerr << answer.timings() << std::endl;
     } catch (const failure& e) {
       std::cerr << "troupe: " << e.what() << std::endl;
+      if (!turns_.typed())
+        status_ = failed;
     }
   }
 
-  /// The conversation and the new turn, without the oldest turns if they exceed the model's context.
-  std::vector<message> fitting(const model_info& model, const std::string& text, int answer) const {
+  /// The conversation and the new turn, without the oldest turns if they exceed the model's context. The `note` says how
+  /// many; it is shown once the turn is accepted, for one that is too long by itself changes nothing.
+  std::vector<message> fitting(const model_info& model, const std::string& text, int answer, std::string& note) const {
     const std::size_t system = options_.system.empty() ? 0 : 1, earlier = (messages_.size() - system) / 2;
     const auto without = [&](std::size_t turns) {
       auto messages = messages_;
@@ -158,9 +191,9 @@ private:
     const auto left_out = turns_to_leave_out(
       earlier, model.max_context, answer, [&](std::size_t turns) { return chat_prompt(model, without(turns)).size(); });
     if (left_out > 0)
-      std::cerr << "(the conversation has become too long for the model's " << model.max_context << " tokens; "
-                << (left_out == 1 ? "its oldest turn is" : "its " + std::to_string(left_out) + " oldest turns are")
-                << " left out)" << std::endl;
+      note = "(the conversation has become too long for the context of " + std::to_string(model.max_context) +
+        " tokens; " + (left_out == 1 ? "its oldest turn is" : "its " + std::to_string(left_out) + " oldest turns are") +
+        " left out)";
     return without(left_out);
   }
 
@@ -168,12 +201,14 @@ private:
   const engine& engine_;
   console& terminal_;
   turns turns_;
+  int status_ = 0;                // of the program
   std::vector<message> messages_; // an optional system message, then user and assistant alternating
 };
 
 int chat(const chat_options& options) {
+  require_chat_template(options.engine);
   console terminal; // outlives the engine, which posts to it
-  const auto engine = start_engine(options.engine, options.quiet);
+  const auto engine = start_engine(options.engine, options.quiet, options.verbose);
   // Fails now rather than at every turn if the model cannot chat.
   chat_prompt(*engine.model(), {{"user", "Hello"}});
   return conversation(options, engine, terminal).run();
@@ -187,22 +222,25 @@ command add_chat(CLI::App& troupe) {
   app->add_option("--system", options->system, "A system message that starts the conversation")->type_name("TEXT");
   app->add_flag_function(
     "--no-history", [options](std::int64_t count) { options->keep_history = count <= 0; },
-    "Keep what is typed for this chat only, else also in ~/.local/state/troupe/chat-history, for the next one");
+    "Do not keep what you type in ~/.local/state/troupe/chat-history, where the next chat finds it");
   add_sampling_options(*app, options->sampling);
   add_engine_options(*app, options->engine);
-  app->add_flag("--verbose", options->verbose, "Print times and rates on stderr")->group(output_group);
-  app->add_flag("--quiet", options->quiet, "Do not show the progress of loading")->group(output_group);
+  add_chat_template_option(*app, options->engine);
+  app->add_flag("--verbose", options->verbose, "Print the stages of loading, times and rates on stderr")
+    ->group(output_group);
+  app->add_flag("--quiet", options->quiet, "Print nothing but answers and errors")->group(output_group);
+  add_wrap_option(*app, options->wrap);
   add_common_options(*app);
-  app->footer(
-    std::string(
-      "Each line of stdin is a turn; what the prefix cache has of it is not computed again. Of a conversation\n"
-      "that has become longer than the model's context the oldest turns are left out, with a note.\n"
-      "Other lines:\n") +
-    help +
-    "Examples:\n"
-    "  troupe chat\n"
-    "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
+  app->footer(std::string("Each line of stdin is a turn; only what is new in a turn is computed. When the conversation "
+                          "becomes longer than the model's context, its oldest turns are left out, with a note.\n"
+                          "Commands and keys:\n") +
+              help +
+              "Examples:\n"
+              "  troupe chat\n"
+              "  troupe chat -m ~/models/Qwen3-0.6B --system \"Answer in one sentence.\"\n"
+              "  printf 'Tell me a story about a fox\\nWho was in it?\\n' | troupe chat --temperature 0");
   return {app, [app, options] {
+            checked_usage([&] { options->sampling.check(); });
             const auto sequences = options->sampling.max_sequences(options->engine.max_sequences);
             if (app->count("--max-sequences") == 0)
               options->engine.max_sequences = sequences;

@@ -64,17 +64,17 @@ int detect(const detect_options& options) {
 
 command add_detect(CLI::App& troupe) {
   const auto options = std::make_shared<detect_options>();
-  auto* app = troupe.add_subcommand("detect", "Tell whether a text bears a watermark");
+  auto* app = troupe.add_subcommand("detect", "Show whether a text has a watermark");
   app->add_option("TEXT", options->text, "The text; `-` reads stdin")->required();
-  app->add_flag("--ids", options->ids, "Read token ids, between spaces or commas, rather than text");
-  app->add_flag("--lines", options->lines, "Judge each line by itself");
+  app->add_flag("--ids", options->ids, "Read token ids, separated by spaces or commas, instead of text");
+  app->add_flag("--lines", options->lines, "Judge each line on its own");
   app->add_flag("--json", options->json, "Print JSON objects rather than lines")->group(output_group);
   add_watermark_options(*app, options->mark, model_group,
-                        "The watermark: green, gumbel, or an object as in requests [green]");
+                        "The watermark: green, gumbel, or a JSON object as in requests [green]");
   add_model_option(*app, options->model);
   add_common_options(*app);
-  app->footer("z: standard deviations above what unmarked texts have; p: how often one has as much. The model is that\n"
-              "which wrote the text: only its tokenizer is used.\n"
+  app->footer("z: standard deviations above the score of unmarked texts; p: how often an unmarked text scores as high. "
+              "--model names the model that wrote the text, of which only the tokenizer is used.\n"
               "Examples:\n"
               "  troupe detect --watermark-key-file key.txt - < letter.txt\n"
               "  troupe detect --watermark '{\"type\":\"green\",\"scheme\":\"selfhash\"}' --json \"Once upon a time\"");

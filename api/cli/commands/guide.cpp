@@ -108,14 +108,17 @@ int bench(const schema_bench_options& options) {
 
 command add_guide_check(CLI::App& guide) {
   const auto options = std::make_shared<check_options>();
-  auto* app = guide.add_subcommand("check", "Say which documents on stdin a guide accepts");
+  auto* app = guide.add_subcommand("check", "Show which documents on stdin a guide accepts");
   add_guide_options(*app, options->guide);
   add_model_option(*app, options->model);
   add_common_options(*app);
-  app->footer(
-    "Reads one document a line: JSON, or for guides that are not of JSON a JSON string with the text. They are fed\n"
-    "token by token, as the model's tokenizer splits them. Prints `accepted` or `rejected: byte N` for each.\n"
-    "Exit status 2 if the guide cannot be compiled.");
+  app->footer("Reads one document per line: JSON, or, for guides of other texts, a JSON string with the text. Feeds "
+              "each token by "
+              "token, as the model's tokenizer splits it, and prints `accepted` or `rejected: byte N`.\n"
+              "Examples:\n"
+              "  echo '{\"age\": 5}' | troupe guide check --json-schema person.json\n"
+              "  echo '\"2026-11-25\"' | troupe guide check --regex '[0-9]{4}-[0-9]{2}-[0-9]{2}'\n"
+              "Exit status: 0; 1 after a failure; 2 if the guide cannot be compiled.");
   return {app, [options] { return check(*options); }};
 }
 
@@ -124,10 +127,13 @@ command add_guide_bench(CLI::App& guide) {
   auto* app = guide.add_subcommand("bench", "Measure guides over JSON Schemas with documents");
   app->add_option("--schemas", options->schemas, "JSON Lines: {name, schema, tests: [{valid, data}]}")->required();
   add_json_style_options(*app, options->any_order, options->compact);
-  app->add_flag("--verbose", options->verbose, "Tell why a schema does not pass");
+  app->add_flag("--verbose", options->verbose, "Print why a schema does not pass");
   app->add_flag("--json", options->json, "Print one JSON object")->group(output_group);
   add_model_option(*app, options->model);
   add_common_options(*app);
+  app->footer("Examples:\n"
+              "  troupe guide bench --schemas schemas.jsonl\n"
+              "  troupe guide bench --schemas schemas.jsonl --any-order --json");
   return {app, [options] { return bench(*options); }};
 }
 

@@ -74,15 +74,15 @@ command add_bench_machine(CLI::App& bench) {
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str();
-  app->add_option("--memory", options->memory, "Memory to read in one pass; more than the caches hold")
+  app->add_option("--memory", options->memory, "Memory to read in one pass, which should exceed the caches")
     ->transform(size_value())
     ->type_name("SIZE")
     ->default_str("768MiB");
   app->add_flag("--json", options->json, "Print one JSON object per number of threads, not a table")
     ->group(output_group);
   add_common_options(*app);
-  app->footer("Upper bounds for kernels: instructions that work on registers, and a read pass over memory. With one\n"
-              "thread, CPU time is measured. Nothing else should run meanwhile.\n"
+  app->footer("Measures upper bounds for kernels: instructions that work on registers, and one pass of reading memory. "
+              "With one thread, CPU time is measured. Nothing else should run meanwhile.\n"
               "Examples:\n"
               "  troupe bench machine\n"
               "  troupe bench machine --threads 2 --json");

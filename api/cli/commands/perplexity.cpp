@@ -44,7 +44,7 @@ int run_perplexity(const perplexity_options& options) {
   const int context = options.context > 0 ? std::max(2, options.context) : std::min(512, limit);
   const int stride = options.stride > 0 ? options.stride : context / 2;
   if (stride >= context)
-    throw failure(errc::bad_request, "--stride must be less than the context, " + std::to_string(context));
+    throw usage_failure("--stride must be less than the context, " + std::to_string(context));
   const auto tokens = source.load_tokenizer()->encode(
     options.text == "-" ? read_stdin() : read_file(options.text, files::text), true);
 
@@ -110,7 +110,7 @@ command add_bench_perplexity(CLI::App& bench) {
   add_model_option(*app, options->model);
   add_compute_options(*app, *options);
   add_common_options(*app);
-  app->footer("Special tokens that are written out in the text are read as such.\n"
+  app->footer("Special tokens written out in the text are read as special tokens.\n"
               "Examples:\n"
               "  troupe bench perplexity --model ~/models/Qwen3-0.6B --text book.txt\n"
               "  troupe bench perplexity --model ~/models/Qwen3-0.6B --text book.txt --quantize int4 --json");

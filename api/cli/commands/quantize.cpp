@@ -72,17 +72,17 @@ command add_quantize(CLI::App& troupe) {
     ->required();
   app->add_option("--out", options->out, "The file to write")->type_name("FILE")->required();
   app->add_flag("--requantize", options->requantise,
-                "Also quantise a model that is quantised already, which adds to its error");
+                "Accept a model that is quantised already, which adds to its error");
   add_model_option(*app, options->model);
-  app->add_option("--threads", options->threads, "Threads that compute; 0: one per core")
+  app->add_option("--threads", options->threads, "Threads to compute with; 0: one per core")
     ->check(integer_between(0, 1024))
     ->type_name("INT")
     ->capture_default_str()
     ->group(model_group);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
-  app->footer("Embeddings and the matrix that makes logits are written in q8_0 at least. Tokenizer and chat template\n"
-              "go into the file, so that other programs that read GGUF can use it, too.\n"
+  app->footer("Embeddings and the output matrix get at least q8_0. The file includes the tokenizer and the chat "
+              "template, so other programs that read GGUF can use it too.\n"
               "Examples:\n"
               "  troupe quantize --model ~/models/Qwen3-0.6B --to q8_0 --out qwen3-q8_0.gguf\n"
               "  troupe run --model qwen3-q8_0.gguf \"Tell me a story\"");

@@ -13,6 +13,8 @@
 #include <iostream>
 #include <sstream>
 
+#include <unistd.h>
+
 namespace troupe::cli {
 
 namespace {
@@ -21,6 +23,7 @@ struct run_options {
   std::string prompt;
   std::string system;
   bool raw = false;
+  bool wrap = true;
   bool verbose = false;
   bool quiet = false;
   int answers = 1;
@@ -39,12 +42,17 @@ std::string scores(const answer& of) {
 }
 
 int run(const run_options& options) {
-  const auto guide = options.guide.source();
+  const auto guide = checked_usage([&] {
+    options.sampling.check();
+    return options.guide.source();
+  });
+  if (!options.system.empty() && !options.raw)
+    require_chat_template(options.engine);
+  const auto text = options.prompt == "-" ? read_stdin() : options.prompt;
   console terminal; // outlives the engine, which posts to it
-  const auto engine = start_engine(options.engine, options.quiet);
+  const auto engine = start_engine(options.engine, options.quiet, options.verbose);
   const auto model = engine.model();
 
-  const auto text = options.prompt == "-" ? read_stdin() : options.prompt;
   generation request;
   if (options.raw || (!model->chat && options.system.empty())) {
     if (!options.raw && !options.quiet)
@@ -64,8 +72,11 @@ int run(const run_options& options) {
   options.sampling.add_texts(request.sampling, text_encoder(*model));
   const auto seed = request.sampling.seed;
   const bool ranked = request.sampling.ranked();
+  const auto most = request.sampling.max_tokens;
 
-  const auto answer = print_answer(engine, terminal, std::move(request));
+  const auto answer = print_answer(engine, terminal, std::move(request), {.wrap = options.wrap});
+  if (const auto note = cut_note(answer.done, most, model->max_context); !note.empty() && !options.quiet)
+    std::cerr << note << std::endl;
   if (options.verbose)
     std::cerr << model->id << ", " << model->dtype << " on " << model->device << ", seed " << seed << "\n"
               << (ranked ? scores(answer) : "") << answer.timings() << std::endl;
@@ -77,33 +88,45 @@ int run(const run_options& options) {
 command add_run(CLI::App& troupe) {
   const auto options = std::make_shared<run_options>();
   auto* app = troupe.add_subcommand("run", "Answer one prompt: print the text as it is generated");
-  app->add_option("PROMPT", options->prompt, "What to say to the model; `-` reads it from stdin")->required();
+  auto* prompt = app->add_option("PROMPT", options->prompt,
+                                 "What to say to the model; `-`, or no PROMPT in a pipe, reads it from stdin");
   app->add_option("--system", options->system, "A system message ahead of the prompt")->type_name("TEXT");
   app->add_flag("--raw", options->raw, "Continue the prompt as it is, without the model's chat template");
-  app->add_option("-n,--n", options->answers, "How many answers; the prompt is computed once")
+  app->add_option("-n,--n", options->answers, "Number of answers; the prompt is computed once")
     ->check(integer_between(1, 128))
     ->type_name("INT")
     ->capture_default_str();
   add_sampling_options(*app, options->sampling);
   app
-    ->add_option(
-      "--negative-prompt", options->negative_prompt,
-      "Of --guidance-scale: the answer is led away from what would follow this text [the prompt's last token]")
+    ->add_option("--negative-prompt", options->negative_prompt,
+                 "With --guidance-scale: lead the answer away from what would follow this text [the prompt's last "
+                 "token]")
     ->type_name("TEXT")
     ->group(sampling_group);
   add_guide_options(*app, options->guide, "Guide");
   add_engine_options(*app, options->engine);
-  app->add_flag("--verbose", options->verbose, "Print times, rates and the seed on stderr")->group(output_group);
-  app->add_flag("--quiet", options->quiet, "Do not show the progress of loading")->group(output_group);
+  add_chat_template_option(*app, options->engine);
+  app->add_flag("--verbose", options->verbose, "Print the stages of loading, times, rates and the seed on stderr")
+    ->group(output_group);
+  app->add_flag("--quiet", options->quiet, "Print nothing but the answer and errors")->group(output_group);
+  add_wrap_option(*app, options->wrap);
   add_common_options(*app);
   app->footer("Examples:\n"
               "  troupe run \"Tell me a story about a fox\"\n"
+              "  echo \"Tell me a story about the sea\" | troupe run\n"
               "  troupe run --temperature 0 --max-tokens 64 --raw \"Once upon a time\"\n"
               "  troupe run --json-schema book.json \"Name a book and its author\"\n"
-              "  troupe run - --model ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
-              "Exit status: 0; 1 where something failed; 2 for a wrong command line; 130 after Ctrl-C.");
-  return {app, [app, options] {
-            const auto sequences = options->sampling.max_sequences(options->engine.max_sequences, options->answers);
+              "  troupe run -m ~/models/Qwen3-0.6B --system \"Answer in one sentence.\" < question.txt\n"
+              "Exit status: 0; 1 after a failure; 2 for a wrong command line, configuration file or guide; 130 after "
+              "Ctrl-C; 141 if the reader of stdout has gone.");
+  return {app, [app, options, prompt] {
+            if (prompt->count() == 0) {
+              if (isatty(STDIN_FILENO))
+                throw usage_failure("a prompt is missing: `troupe run \"Tell me a story\"`, or `troupe chat` to talk");
+              options->prompt = "-";
+            }
+            const auto sequences = checked_usage(
+              [&] { return options->sampling.max_sequences(options->engine.max_sequences, options->answers); });
             if (app->count("--max-sequences") == 0)
               options->engine.max_sequences = sequences;
             return run(*options);

@@ -27,6 +27,7 @@ struct score_options {
   std::string text;
   int top = 0; // alternatives
   bool json = false;
+  bool verbose = false;
   bool quiet = false;
   engine_options engine;
 };
@@ -95,7 +96,7 @@ void print_json(const std::vector<sampled_token>& tokens, const tokenizer& words
 
 int score(const score_options& options) {
   console terminal; // outlives the engine, which posts to it
-  const auto engine = start_engine(options.engine, options.quiet);
+  const auto engine = start_engine(options.engine, options.quiet, options.verbose);
   const auto model = engine.model();
   generation request;
   request.prompt = plain_prompt(*model, options.text == "-" ? read_stdin() : options.text);
@@ -124,21 +125,21 @@ int score(const score_options& options) {
 command add_score(CLI::App& troupe) {
   const auto options = std::make_shared<score_options>();
   auto* app = troupe.add_subcommand("score", "Show how likely a model finds each token of a text");
-  app->add_option("TEXT", options->text, "The text, as it is, without a chat template; `-` reads stdin")->required();
-  app->add_option("--top", options->top, "Also show so many of the likeliest tokens at each place")
+  app->add_option("TEXT", options->text, "The text, without a chat template; `-` reads stdin")->required();
+  app->add_option("--top", options->top, "Also show this many of the likeliest tokens at each position")
     ->check(integer_between(0, sampling_fields::most_logprobs))
     ->type_name("INT")
     ->capture_default_str();
   app->add_flag("--json", options->json, "Print one JSON object rather than lines")->group(output_group);
   add_engine_options(*app, options->engine);
+  app->add_flag("--verbose", options->verbose, "Print the stages of loading on stderr")->group(output_group);
   app->add_flag("--quiet", options->quiet, "Show neither the progress of loading nor the sum")->group(output_group);
   add_common_options(*app);
-  app->footer(
-    "Log-probabilities are natural logarithms; the first token has none. The text must fit into the context:\n"
-    "`troupe bench perplexity` reads longer ones.\n"
-    "Examples:\n"
-    "  troupe score \"Once upon a time\"\n"
-    "  troupe score --top 5 --json - < story.txt");
+  app->footer("Log-probabilities are natural logarithms; the first token has none. The text must fit into the context; "
+              "`troupe bench perplexity` reads longer ones.\n"
+              "Examples:\n"
+              "  troupe score \"Once upon a time\"\n"
+              "  troupe score --top 5 --json - < story.txt");
   return {app, [app, options] {
             if (app->count("--max-sequences") == 0) // more would only make the KV cache larger
               options->engine.max_sequences = 1;

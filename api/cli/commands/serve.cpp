@@ -276,6 +276,7 @@ command add_serve(CLI::App& troupe) {
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
   add_server_options(*app, options->server, options->allow_anonymous);
   add_engine_options(*app, options->engine);
+  add_chat_template_option(*app, options->engine);
   add_lora_options(*app, options->engine);
   app->add_flag("--quiet", options->quiet, "Print the URL and nothing else")->group(output_group);
   const auto format = [&](const char* flag, std::string& value, std::vector<std::string> names, const char* help) {

@@ -61,9 +61,8 @@ source source_of(const std::string& name) {
       used = 0;
     }
     if (used != name.size() || !(p >= 0 && p <= 1))
-      throw failure(errc::bad_request,
-                    "--source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" +
-                      name + "`");
+      throw usage_failure(
+        "--source must be a probability from 0 to 1, prediction, auto, draft, ngram or lookahead, not `" + name + "`");
     s.acceptance = p;
   }
   return s;
@@ -281,7 +280,7 @@ int run_speculate_bench(speculate_bench_options options) {
   std::vector<source> sources;
   for (const auto& name : options.sources)
     sources.push_back(source_of(name));
-  const auto batches = parse_integers(options.batches, 1, options.engine.max_sequences);
+  const auto batches = checked_usage([&] { return parse_integers(options.batches, 1, options.engine.max_sequences); });
   speculate_bench bench(options);
   if (!options.prompts.empty() && !bench.model().tokenizer)
     throw failure(errc::bad_request, "--text needs a model with a tokenizer");
@@ -315,25 +314,28 @@ command add_bench_speculate(CLI::App& bench) {
   };
   app
     ->add_option("--source", options->sources,
-                 "Where guesses come from: a probability (an oracle that is right so often), prediction (the right "
-                 "answer, as a request's prediction), auto, draft, ngram or lookahead; several are measured one by one")
+                 "Where guesses come from: a probability (an oracle that is right that often), prediction (the right "
+                 "answer, given as a request's prediction), auto, draft, ngram or lookahead; several are measured in "
+                 "turn")
     ->delimiter(',')
     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
     ->allow_extra_args(false)
     ->type_name("LIST")
     ->default_str("0.9,0.8,0.5,0");
-  app->add_option("--text", options->prompts, "A prompt; give several for a batch. Without, random tokens are used")
+  app->add_option("--text", options->prompts, "A prompt; give the flag several times for a batch [random tokens]")
     ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
     ->allow_extra_args(false)
     ->type_name("TEXT");
-  app->add_option("--batch", options->batches, "How many sequences at once; several sizes are measured one by one")
+  app
+    ->add_option("--batch", options->batches,
+                 "Sequences at once; several sizes, separated by commas, are measured in turn")
     ->multi_option_policy(CLI::MultiOptionPolicy::Join)
     ->allow_extra_args(false)
     ->type_name("LIST")
     ->capture_default_str();
   count("--prompt", options->prompt, 1, "Tokens of each random prompt");
   count("--generate", options->generate, 2, "Tokens generated per sequence");
-  count("--repeat", options->repeat, 1, "Measure so many pairs and take medians");
+  count("--repeat", options->repeat, 1, "Pairs of runs to take medians of");
   app->add_option("--temperature", options->temperature, "0: greedy")
     ->check(number_between(0, 2))
     ->type_name("NUMBER")
@@ -342,10 +344,11 @@ command add_bench_speculate(CLI::App& bench) {
   add_engine_options(*app, options->engine);
   add_common_options(*app);
   app->footer(
-    "Random weights accept no real guess, so an oracle proposes what the model is known to generate, each\n"
-    "token right with the given probability. Tokens with and without are compared: they are the same.\n"
-    "Tokens per second and their ratio are of the time in which all sequences decode, the ratio `to the end` of\n"
-    "all, in which those that had more right guesses end earlier.\n"
+    "A model with random weights accepts no real guess, so an oracle proposes what the model is known to generate, "
+    "each "
+    "token right with the given probability. The tokens with and without speculation are checked to be the same. "
+    "Tokens per second and their ratio cover the time in which all sequences decode; the ratio `to the end` covers all "
+    "of it, in which sequences with more right guesses end earlier.\n"
     "Examples:\n"
     "  troupe bench speculate --model synthetic:llama-1b --quantize int8\n"
     "  troupe bench speculate --source draft,ngram,lookahead,auto --text \"Once upon a time\"");

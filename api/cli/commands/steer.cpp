@@ -162,7 +162,7 @@ int make_steering(const steer_options& options) {
 command add_steer(CLI::App& troupe) {
   const auto options = std::make_shared<steer_options>();
   auto* app = troupe.add_subcommand("steer", "Make a steering vector from two lists of prompts");
-  app->add_option("--positive", options->positive, "Prompts that show what is wanted, one per line")
+  app->add_option("--positive", options->positive, "Prompts that show the wanted behaviour, one per line")
     ->type_name("FILE")
     ->required();
   app->add_option("--negative", options->negative, "Prompts that show the opposite, one per line")
@@ -175,8 +175,8 @@ command add_steer(CLI::App& troupe) {
     ->required();
   app
     ->add_option("--method", options->method,
-                 "mean: from the mean of the one list to that of the other, at full length; pca: the first principal "
-                 "component of the differences of pairs, of length 1")
+                 "mean: the difference of the lists' means, at full length; pca: the first principal component of the "
+                 "differences of pairs, at length 1")
     ->check(one_of({"mean", "pca"}))
     ->type_name("METHOD")
     ->capture_default_str();
@@ -184,7 +184,7 @@ command add_steer(CLI::App& troupe) {
   add_compute_options(*app, *options);
   app->add_flag("--json", options->json, "Print one JSON object rather than a line")->group(output_group);
   add_common_options(*app);
-  app->footer("Compared are the hidden states of each prompt's last token, behind every layer.\n"
+  app->footer("Compares the hidden states of each prompt's last token after every layer.\n"
               "Examples:\n"
               "  troupe steer --positive happy.txt --negative sad.txt --out happy.safetensors\n"
               "  troupe run --steer happy=happy.safetensors --steering happy=0.8@2-5 \"Tell me a story\"");

@@ -39,7 +39,14 @@ void print_ids(const tokenizer& tokens, const tokenize_options& options, const s
 
 void print_text(const tokenizer& tokens, const tokenize_options& options, const std::string& text) {
   std::vector<token_id> ids;
-  for (const auto id : parse_integers(text, 0, std::numeric_limits<token_id>::max())) {
+  const auto parsed = [&] {
+    try {
+      return parse_integers(text, 0, std::numeric_limits<token_id>::max());
+    } catch (const failure& e) {
+      throw failure(errc::bad_request, std::string("an id ") + e.what());
+    }
+  };
+  for (const auto id : parsed()) {
     if (static_cast<std::size_t>(id) >= tokens.vocab_size())
       throw failure(errc::bad_request,
                     "token " + std::to_string(id) + " is outside the vocabulary of " +
@@ -67,10 +74,10 @@ command add_tokenize(CLI::App& troupe) {
   const auto options = std::make_shared<tokenize_options>();
   auto* app = troupe.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
   app->add_option("TEXT", options->text, "The text, or with --decode the ids; `-` reads stdin")->required();
-  app->add_flag("--decode", options->decode, "Turn ids (between spaces or commas) back into text");
+  app->add_flag("--decode", options->decode, "Turn ids, separated by spaces or commas, back into text");
   app->add_flag_function(
     "--no-special", [options](std::int64_t count) { options->add_special = count <= 0; },
-    "Do not add what the tokenizer puts around a text, such as BOS");
+    "Do not add the special tokens that the tokenizer puts around a text, such as BOS");
   app->add_flag("--keep-special", options->keep_special, "With --decode: show special tokens too");
   app->add_flag("--json", options->json, "Print one JSON object rather than lines")->group(output_group);
   add_model_option(*app, options->model);

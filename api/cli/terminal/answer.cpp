@@ -1,11 +1,15 @@
 #include "api/cli/terminal/answer.hpp"
 
 #include "api/cli/terminal/standard_streams.hpp"
+#include "api/cli/terminal/word_wrap.hpp"
 #include "runtime/support/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <iostream>
+
+#include <unistd.h>
 
 namespace troupe::cli {
 
@@ -20,19 +24,23 @@ const tokenizer& tokenizer_of(const model_info& model) {
 /// Prints the sequences of a request in order: the first unfinished one as it arrives, later ones buffered.
 class printer {
 public:
-  explicit printer(std::size_t sequences) : sequences_(sequences) { begin(); }
+  printer(std::size_t sequences, bool wrap) : sequences_(sequences), wrap_(wrap && columns() > 0) {
+    if (wrap_)
+      use_utf8_locale();
+    begin();
+  }
 
   void add(const token_event& e) {
     auto& its = sequences_[e.index];
     its.text += e.text;
     its.ended = its.ended || e.finish;
     if (e.index == now_)
-      print(e.text);
+      show(e.text);
     while (now_ < sequences_.size() && sequences_[now_].ended) {
       end();
       if (++now_ < sequences_.size()) {
         begin();
-        print(sequences_[now_].text);
+        show(sequences_[now_].text);
       }
     }
   }
@@ -57,22 +65,34 @@ private:
       print("[" + std::to_string(now_ + 1) + "]\n");
   }
 
+  void show(const std::string& text) { print(wrap_ ? lines_.add(text, columns()) : text); }
+
   void end() {
+    if (wrap_)
+      print(lines_.finish(columns()));
     if (!sequences_[now_].text.ends_with('\n'))
       print("\n");
   }
 
+  static std::size_t columns() { return columns_of(STDOUT_FILENO); }
+
   std::vector<sequence> sequences_;
   std::size_t now_ = 0;
+  bool wrap_;
+  word_wrap lines_;
 };
 
 } // namespace
 
+std::string no_chat_template(const std::string& model) {
+  return model +
+    " has no chat template: give one with --chat-template FILE, or continue a plain text with `troupe run --raw`";
+}
+
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages) {
   const auto& tokens = tokenizer_of(model);
   if (!model.chat)
-    throw failure(errc::unsupported,
-                  model.id + " has no chat template; `troupe run --raw` continues a text without one");
+    throw failure(errc::unsupported, no_chat_template(model.id));
   std::vector<jinja::value> list;
   for (const auto& m : messages) {
     jinja::dict fields;
@@ -93,16 +113,40 @@ std::string answer::timings() const {
   const auto later = done.completion_tokens - std::min<std::size_t>(done.completion_tokens, done.choices.size());
   std::array<char, 256> line;
   std::snprintf(line.data(), line.size(),
-                "%u tokens in (%u cached), %u out; waited %.1f ms, prefill %.1f ms (%.0f tokens/s), decode %.1f ms "
-                "(%.1f tokens/s)",
+                "%u tokens in (%u cached), %u out; waited %.1f ms, prefill %.1f ms for %u (%.0f tokens/s), decode %.1f "
+                "ms for %zu (%.1f tokens/s)",
                 done.prompt_tokens, done.cached_tokens, done.completion_tokens, done.queue_ms, done.prefill_ms,
-                rate(computed, done.prefill_ms), done.decode_ms, rate(static_cast<double>(later), done.decode_ms));
+                computed, rate(computed, done.prefill_ms), done.decode_ms, later,
+                rate(static_cast<double>(later), done.decode_ms));
   return line.data();
 }
 
-answer print_answer(const engine& from, console& terminal, generation request) {
-  printer out(static_cast<std::size_t>(request.sampling.n));
+std::string cut_note(const done_event& done, int max_tokens, int max_context) {
+  std::vector<std::string> by_tokens, by_context; // numbers of answers
+  for (const auto& choice : done.choices)
+    if (choice.reason == finish_reason::length)
+      (choice.tokens >= static_cast<std::uint32_t>(max_tokens) ? by_tokens : by_context)
+        .push_back("[" + std::to_string(choice.index + 1) + "]");
+  std::string note;
+  const auto add = [&](const std::vector<std::string>& numbers, const std::string& where) {
+    if (numbers.empty())
+      return;
+    note += note.empty() ? "(" : "; ";
+    if (done.choices.size() > 1)
+      for (const auto& number : numbers)
+        note += number + (&number == &numbers.back() ? " " : ", ");
+    note += "stopped at " + where;
+  };
+  add(by_tokens, "--max-tokens " + std::to_string(max_tokens));
+  add(by_context, "the end of the context, " + std::to_string(max_context) + " tokens");
+  return note.empty() ? note : note + ")";
+}
+
+answer print_answer(const engine& from, console& terminal, generation request, const answer_style& style) {
+  printer out(static_cast<std::size_t>(request.sampling.n), style.wrap);
   answer result;
+  int interrupts = 0;
+  auto note = style.note;
   terminal.catch_interrupts();
   const auto submitted = from.submit(std::move(request), [&](event e) { terminal.post(std::move(e)); });
   for (;;) {
@@ -110,8 +154,11 @@ answer print_answer(const engine& from, console& terminal, generation request) {
     if (!next) {
       result.interrupted = true;
       submitted.cancel();
-      terminal.let_interrupts_end_the_program();
+      if (++interrupts + 1 >= style.interrupts)
+        terminal.let_interrupts_end_the_program();
     } else if (const auto* tokens = std::get_if<token_event>(&*next)) {
+      if (!note.empty())
+        std::cerr << std::exchange(note, {}) << std::endl;
       out.add(*tokens);
     } else if (const auto* done = std::get_if<done_event>(&*next)) {
       result.done = *done;

@@ -14,6 +14,9 @@ struct message {
   std::string content;
 };
 
+/// The sentence about a model without one.
+std::string no_chat_template(const std::string& model);
+
 /// The prompt of a chat. Throws failure if the model has no chat template or no tokenizer, or if the template refuses
 /// the messages.
 std::vector<token_id> chat_prompt(const model_info& model, const std::vector<message>& messages);
@@ -26,13 +29,21 @@ struct answer {
   done_event done;
   bool interrupted = false;
 
-  /// "12 tokens (0 cached) in, 80 out; ..." with times and rates.
+  /// "12 tokens in (0 cached), 80 out; ..." with times and rates.
   std::string timings() const;
 };
 
+/// "(stopped at --max-tokens 512)": which answers were cut, and by what. Empty if none was.
+std::string cut_note(const done_event& done, int max_tokens, int max_context);
+
+struct answer_style {
+  bool wrap = false;     // between words, at the width of the terminal that stdout is
+  int interrupts = 2;    // so many Ctrl-C end the program; the first ends the answer
+  std::string note = {}; // for stderr, ahead of the text, once the request has been accepted
+};
+
 /// Submits a request and prints its text as it arrives; several sequences are printed in order, each under its number.
-/// Ctrl-C ends the request, a second one the program. Throws failure if the request fails, and output_failure at once
-/// if stdout cannot be written.
-answer print_answer(const engine& from, console& terminal, generation request);
+/// Throws failure if the request fails, and output_failure at once if stdout cannot be written.
+answer print_answer(const engine& from, console& terminal, generation request, const answer_style& style = {});
 
 } // namespace troupe::cli

@@ -1,11 +1,11 @@
 #include "api/cli/terminal/line_editor.hpp"
 
+#include "api/cli/terminal/word_wrap.hpp"
 #include "runtime/tokenizer/unicode.hpp"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -64,13 +64,6 @@ std::wstring to_wide(std::string_view text) {
   return wide;
 }
 
-/// libedit takes character widths from the locale, and shows unknown characters as numbers.
-void use_utf8_locale() {
-  std::setlocale(LC_CTYPE, "");
-  if (MB_CUR_MAX == 1)
-    std::setlocale(LC_CTYPE, "C.UTF-8");
-}
-
 bool understands_escapes() {
   const char* name = std::getenv("TERM");
   return name && *name && std::string_view(name) != "dumb";
@@ -104,7 +97,7 @@ struct line_editor::state {
   bool too_long = false; // the paste exceeds the limit
 
   state(console& from, const std::vector<std::string>& earlier) : terminal(from) {
-    use_utf8_locale();
+    use_utf8_locale(); // libedit takes character widths from it, and shows unknown characters as numbers
     line = el_init("troupe", stdin, stdout, stderr);
     history = history_winit();
     if (!line || !history) {

@@ -1,9 +1,11 @@
 #include "api/cli/terminal/progress.hpp"
 
 #include "api/cli/common_options.hpp"
+#include "api/cli/terminal/standard_streams.hpp"
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <unistd.h>
 
@@ -13,37 +15,44 @@ namespace {
 constexpr int bar_width = 30;
 }
 
-progress::progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO)) {}
+progress::progress(bool quiet, bool stages) : quiet_(quiet), stages_(stages), terminal_(isatty(STDERR_FILENO)) {}
+
+void progress::clear_bar() {
+  if (std::exchange(percent_, -1) >= 0)
+    std::fputs("\r\033[K", stderr);
+}
 
 void progress::show(const load_status& status) {
   using stage = load_status::stage;
-  if (quiet_ || status.now == stage::failed || status.now == stage::stopped)
+  if (quiet_)
+    return;
+  const bool loading = status.now == stage::loading;
+  if (!loading)
+    clear_bar();
+  if (status.now == stage::failed || status.now == stage::stopped)
     return; // the caller reports failures
-  if (status.line != line_ && !status.line.empty()) {
-    std::fprintf(stderr, "%s%s\n", terminal_ ? "\r\033[K" : "", status.line.c_str());
+  if (!status.line.empty() && status.line != line_) {
     line_ = status.line;
-    percent_ = -1;
+    if (stages_ || !loading) {
+      clear_bar();
+      std::fprintf(stderr, "%s%s\n", terminal_ && is_within_a_line() ? "\n" : "", line_.c_str());
+    }
   }
-  if (!terminal_)
+  if (!loading || !terminal_ || status.total_bytes == 0)
     return;
-  if (status.now == stage::ready) {
-    std::fputs("\r\033[K", stderr);
-    return;
-  }
-  if (status.total_bytes == 0)
-    return;
-  const int percent = static_cast<int>(100.0 * double(status.done_bytes) / double(status.total_bytes));
+  const int percent = std::clamp(static_cast<int>(100.0 * double(status.done_bytes) / double(status.total_bytes)), 0,
+                                 100);
   if (percent == percent_)
     return;
   percent_ = percent;
-  const auto done = static_cast<std::size_t>(std::clamp(percent, 0, 100) * bar_width / 100);
+  const auto done = static_cast<std::size_t>(percent * bar_width / 100);
   const auto bar = std::string(done, '#') + std::string(bar_width - done, ' ');
   std::fprintf(stderr, "\r[%s] %3d %%\033[K", bar.c_str(), percent);
 }
 
-engine start_engine(const engine_options& options, bool quiet) {
+engine start_engine(const engine_options& options, bool quiet, bool stages) {
   require_model(options.model);
-  const auto shown = std::make_shared<progress>(quiet);
+  const auto shown = std::make_shared<progress>(quiet, stages);
   auto started = engine::start(with_bundled_draft(options),
                                [shown](const load_status& status) { shown->show(status); });
   started.wait_until_ready();

@@ -1,5 +1,6 @@
-// Shows the progress of loading on stderr: a bar on a terminal, else one plain line per stage. Called by one thread at
-// a time.
+// Shows the progress of loading on stderr: a bar on a terminal, and a line for each stage if asked for. Erases no line
+// but the bar's own, because an answer may be on the screen by the time that an engine has news. Called by one thread
+// at a time.
 #pragma once
 
 #include "api/embed/engine.hpp"
@@ -11,18 +12,22 @@ namespace troupe::cli {
 
 class progress {
 public:
-  explicit progress(bool quiet = false);
+  /// `quiet`: shows nothing. `stages`: prints those of loading; what happens afterwards is always told.
+  explicit progress(bool quiet = false, bool stages = true);
 
   void show(const load_status& status);
 
 private:
+  void clear_bar();
+
   bool quiet_;
+  bool stages_;
   bool terminal_;
-  int percent_ = -1;
+  int percent_ = -1; // that the bar on the screen shows; -1: there is none
   std::string line_;
 };
 
 /// Starts an engine, shows its progress and waits until it is ready. Throws failure if loading fails.
-engine start_engine(const engine_options& options, bool quiet);
+engine start_engine(const engine_options& options, bool quiet, bool stages = true);
 
 } // namespace troupe::cli

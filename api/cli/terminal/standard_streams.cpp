@@ -3,6 +3,7 @@
 #include "runtime/support/file_reading.hpp"
 #include "runtime/support/utf8.hpp"
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <system_error>
@@ -11,6 +12,10 @@
 #include <unistd.h>
 
 namespace troupe::cli {
+
+namespace {
+std::atomic<bool> line_is_open = false;
+}
 
 output_failure::output_failure(int error)
   : error_(error),
@@ -39,7 +44,11 @@ void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
     throw output_failure(errno);
   flush_output();
+  if (!text.empty())
+    line_is_open = !text.ends_with('\n');
 }
+
+bool is_within_a_line() { return line_is_open && isatty(STDOUT_FILENO); }
 
 std::string printable(std::string_view piece) {
   const bool whole = is_utf8(piece);

@@ -141,7 +141,7 @@ TEST_CASE("A paste is one turn, with any number of lines and any length") {
   CHECK(turns[2] == repeated("abcdefghij", 900));
 }
 
-TEST_CASE("Ctrl-C at a terminal drops what is typed, then ends the chat; SIGTERM ends it at once") {
+TEST_CASE("Ctrl-C at a terminal drops what is typed and never ends the chat; SIGTERM ends it at once") {
   const temporary_folder home;
   {
     terminal chat(chat_with(), home);
@@ -151,8 +151,13 @@ TEST_CASE("Ctrl-C at a terminal drops what is typed, then ends the chat; SIGTERM
     chat.type("\003");
     REQUIRE(chat.shows("^C"));
     REQUIRE(chat.shows(prompt));
-    chat.type("\003");
-    CHECK(chat.wait() == 130);
+    for (int i = 0; i < 4; ++i) {
+      chat.type("\003");
+      REQUIRE(chat.shows("(Ctrl-D or /exit leaves)"));
+      REQUIRE(chat.shows(prompt));
+    }
+    chat.type("/bye\r");
+    CHECK(chat.wait() == 0);
   }
   terminal chat(chat_with(), home);
   REQUIRE(chat.shows(prompt));
@@ -160,7 +165,45 @@ TEST_CASE("Ctrl-C at a terminal drops what is typed, then ends the chat; SIGTERM
   REQUIRE(chat.shows("not this"));
   chat.signal(SIGTERM);
   CHECK(chat.wait() == 130);
-  CHECK(!fs::exists(home.path / "state" / "troupe" / "chat-history"));
+}
+
+TEST_CASE("Ctrl-C twice during an answer stops it and keeps the conversation; SIGTERM ends the chat") {
+  const temporary_folder home;
+  terminal chat(chat_with({"--max-tokens", "100000", "--kv-cache", "64MiB"}, "8192"), home);
+  REQUIRE(chat.shows(prompt));
+  chat.type("Tell me a story\r");
+  REQUIRE(chat.shows("\r\n"));
+  REQUIRE(chat.shows(" ")); // of the answer
+  chat.type("\003\003");
+  REQUIRE(chat.shows(answered));
+  REQUIRE(chat.shows(prompt));
+  chat.type("Who was in it?\r");
+  REQUIRE(chat.shows("\r\n"));
+  REQUIRE(chat.shows(" "));
+  chat.type("\003");
+  REQUIRE(chat.shows(answered));
+  const auto sizes = prompts(chat.screen());
+  REQUIRE(sizes.size() == 2);
+  CHECK(sizes[1] > sizes[0] + 8); // the first turn and what there was of its answer are part of the second prompt
+  REQUIRE(chat.shows(prompt));
+  chat.type("And then?\r");
+  REQUIRE(chat.shows("\r\n"));
+  REQUIRE(chat.shows(" "));
+  chat.signal(SIGTERM);
+  CHECK(chat.wait() == 130);
+}
+
+TEST_CASE("A turn that is too long by itself leaves the conversation as it is, and no note says otherwise") {
+  std::string lines;
+  for (int i = 0; i < 3; ++i)
+    lines += "Turn " + std::to_string(i) + ": the sun.\n";
+  const auto result = run_troupe(chat_with({}, "256"), lines + repeated("0123456789", 200) + "\nAnd the moon.\n");
+  CHECK(result.status == 1);
+  CHECK(result.err.find("the prompt has ") != std::string::npos);
+  CHECK(result.err.find("left out") == std::string::npos);
+  const auto sizes = prompts(result.err);
+  REQUIRE(sizes.size() == 4);
+  CHECK(sizes[3] > sizes[2]);
 }
 
 TEST_CASE("A conversation that the context cannot hold goes on without its oldest turns, with a note") {
@@ -169,7 +212,7 @@ TEST_CASE("A conversation that the context cannot hold goes on without its oldes
     lines += "Turn " + std::to_string(i) + ": the sun, the moon and all the stars of heaven.\n";
   const auto result = run_troupe(chat_with({}, "256"), lines);
   CHECK(result.status == 0);
-  CHECK(result.err.find("(the conversation has become too long for the model's 256 tokens; ") != std::string::npos);
+  CHECK(result.err.find("(the conversation has become too long for the context of 256 tokens; ") != std::string::npos);
   const auto sizes = prompts(result.err);
   CHECK(sizes.size() == 12); // each was answered
   CHECK(*std::max_element(sizes.begin(), sizes.end()) <= 254);
@@ -195,7 +238,7 @@ TEST_CASE("Lines of a pipe are turns up to the limit's length") {
   CHECK(result.status == 1);
   CHECK(result.err == "troupe: a line of stdin has more than the 16 MiB that a turn may have\n");
   const auto longer = run_troupe(chat_with({}, "1024"), repeated("0123456789", 500) + "\nHello\n");
-  CHECK(longer.status == 0);
+  CHECK(longer.status == 1); // as a turn failed
   CHECK(longer.err.find("the prompt has ") != std::string::npos);
   CHECK(prompts(longer.err).size() == 1);
 }

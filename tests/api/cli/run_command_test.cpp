@@ -1,4 +1,5 @@
 // `troupe run` and `troupe chat` as users run them, on the golden checkpoints.
+#include "api/cli/terminal/answer.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/api/cli/program.hpp"
 
@@ -60,7 +61,7 @@ TEST_CASE(
   const auto text = folder.write("text", "ROMEO: the sun, the moon and all the stars of heaven are not as bright.");
   for (const std::string dtype : {"f32", "bf16"})
     for (const auto& command :
-         {strings{"run", "ROMEO:", "--raw", "--seed", "3", "--max-tokens", "40", "--ignore-eos"} + small,
+         {strings{"run", "ROMEO:", "--raw", "--seed", "3", "--max-tokens", "40", "--ignore-eos", "--verbose"} + small,
           strings{"bench", "perplexity", "--text", text, "--json"}}) {
       const auto with = [&](const strings& more) {
         return run_troupe(command + strings{"--model", golden("llama-gqa"), "--quantize", "int8", "--dtype", dtype} +
@@ -138,7 +139,7 @@ TEST_CASE("run refuses options of beams that contradict each other, without load
   };
   for (const auto& [flags, field] : cases) {
     const auto result = run_troupe(strings{"run", "a", "--model", "/nowhere"} + flags);
-    CHECK(result.status == 1);
+    CHECK(result.status == 2);
     CHECK(only_line(result.err).starts_with("troupe: " + field));
   }
   CHECK(run_troupe({"run", "a", "--early-stopping", "maybe"}).status == 2);
@@ -172,12 +173,103 @@ TEST_CASE("A model file that is truncated while in use ends the program with a s
   CHECK(only_line(result.err) == "troupe: a file of the model was cut short or became unreadable while it was in use");
 }
 
-TEST_CASE("loading prints its stages and the memory it will take") {
-  const auto result = run_troupe(strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1"} +
-                                 small);
-  CHECK(result.status == 0);
-  CHECK(result.err.find("KV cache 4.0 MiB") != std::string::npos);
-  CHECK(result.err.find('\r') == std::string::npos); // no bar unless stderr is a terminal
+TEST_CASE("loading prints its stages and the memory it will take if asked for, and nothing otherwise") {
+  const auto ask = [](const strings& more) {
+    return run_troupe(
+      strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--max-tokens", "1", "--ignore-eos"} + small +
+      more);
+  };
+  const auto verbose = ask({"--verbose"});
+  CHECK(verbose.status == 0);
+  CHECK(verbose.err.find("KV cache 4.0 MiB") != std::string::npos);
+  CHECK(verbose.err.find('\r') == std::string::npos); // no bar unless stderr is a terminal
+  CHECK(ask({}).err == "(stopped at --max-tokens 1)\n");
+  CHECK(ask({"--quiet"}).err.empty());
+}
+
+TEST_CASE("an answer that was cut says by what") {
+  const auto told = [](const strings& more) {
+    const auto result = run_troupe(
+      strings{"run", "Once", "--raw", "--model", golden("llama-gqa"), "--ignore-eos", "--temperature", "0"} + small +
+      more);
+    CHECK(result.status == 0);
+    return result.err;
+  };
+  CHECK(told({"--max-tokens", "5"}) == "(stopped at --max-tokens 5)\n");
+  CHECK(told({}) == "(stopped at the end of the context, 256 tokens)\n");
+  CHECK(told({"--max-tokens", "3", "-n", "2"}) == "([1], [2] stopped at --max-tokens 3)\n");
+  CHECK(told({"--max-tokens", "9", "--choice", "a"}).empty());
+}
+
+TEST_CASE("cut answers are told apart") {
+  using troupe::cli::cut_note;
+  troupe::done_event done;
+  CHECK(cut_note(done, 8, 64).empty());
+  done.choices = {{.index = 0, .reason = troupe::finish_reason::length, .tokens = 8},
+                  {.index = 1, .reason = troupe::finish_reason::stop, .tokens = 8},
+                  {.index = 2, .reason = troupe::finish_reason::length, .tokens = 3},
+                  {.index = 3, .reason = troupe::finish_reason::cancelled, .tokens = 3}};
+  CHECK(cut_note(done, 8, 64) == "([1] stopped at --max-tokens 8; [3] stopped at the end of the context, 64 tokens)");
+}
+
+TEST_CASE("run reads its prompt from a pipe, and common habits work") {
+  const auto ask = [](const strings& flags, const std::string& typed) {
+    return run_troupe(strings{"run", "--quiet", "--max-tokens", "8", "--ignore-eos"} + small + flags, typed);
+  };
+  const auto named = ask({"Once", "--model", golden("llama-gqa"), "--temperature", "0"}, "");
+  CHECK(named.status == 0);
+  CHECK(ask({"-m", golden("llama-gqa"), "--temp", "0"}, "Once").out == named.out);
+  CHECK(ask({"-", "-m", golden("llama-gqa"), "--temp", "0"}, "Once").out == named.out);
+}
+
+TEST_CASE("A malformed guide is refused with file and line, without loading a model") {
+  const temporary_folder folder;
+  const auto told = [&](const std::string& flag, const std::string& text, int status = 2) {
+    const auto file = folder.write("guide", text);
+    const auto result = run_troupe({"run", "a", "--model", "/nowhere", flag, file});
+    CHECK(result.status == status);
+    const auto line = only_line(result.err);
+    CHECK(line.starts_with("troupe: " + file + ": "));
+    return line.substr(std::min(line.size(), ("troupe: " + file + ": ").size()));
+  };
+  CHECK(told("--json-schema", "{\n  \"type\": \"object\",\n  \"properties\": {},\n}")
+          .starts_with("line 4: not valid JSON"));
+  CHECK(told("--json-schema", "{\"type\": \"objekt\"}").starts_with("JSON Schema at `#/type`: "));
+  CHECK(told("--structural-tag", "{\n  oops\n}").starts_with("line 2: not valid JSON"));
+  CHECK(!told("--grammar", "root ::= \"a").empty());
+  CHECK(run_troupe({"run", "a", "--model", "/nowhere", "--regex", "("}).status == 2);
+  const auto missing = run_troupe({"run", "a", "--model", "/nowhere", "--json-schema", "/no/schema.json"});
+  CHECK(missing.status == 1);
+  CHECK(only_line(missing.err) == "troupe: /no/schema.json: no such file");
+}
+
+TEST_CASE("A chat template is taken from a file, and a model without one is refused before it is loaded") {
+  const temporary_folder folder;
+  const auto plain = folder.path / "plain";
+  std::filesystem::copy(golden("llama-gqa"), plain);
+  std::filesystem::remove(plain / "chat_template.jinja");
+  const auto ask = [&](const strings& flags, const std::string& typed) {
+    return run_troupe(strings{"chat", "--verbose", "--max-tokens", "2", "--temperature", "0", "--ignore-eos", "--model",
+                              plain.string()} +
+                        small + flags,
+                      typed);
+  };
+  const auto refused = ask({}, "Hello\n");
+  CHECK(refused.status == 1);
+  CHECK(only_line(refused.err) == // and no stage of loading
+        "troupe: " + plain.string() +
+          " has no chat template: give one with --chat-template FILE, or continue a plain text with `troupe run "
+          "--raw`");
+  const auto file = folder.write("chat.jinja", "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto taken = ask({"--chat-template", file}, "Hello\n");
+  CHECK(taken.status == 0);
+  const auto raw = run_troupe(strings{"run", "Hello", "--raw", "--quiet", "--max-tokens", "2", "--temperature", "0",
+                                      "--ignore-eos", "--model", plain.string()} +
+                              small);
+  CHECK(taken.out == raw.out);
+  const auto wrong = folder.write("wrong.jinja", "{% for m in messages %}");
+  CHECK(only_line(ask({"--chat-template", wrong}, "").err).starts_with("troupe: " + wrong + ": "));
+  CHECK(only_line(ask({"--chat-template", "/no/file"}, "").err) == "troupe: /no/file: no such file");
 }
 
 TEST_CASE("chat keeps the conversation and computes only what is new") {
@@ -205,9 +297,15 @@ TEST_CASE("chat keeps the conversation and computes only what is new") {
 }
 
 TEST_CASE("chat prints its help, refuses unknown commands and ends at /exit") {
-  const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
-                                 "/help\n\n/what\n/exit\nHello\n");
-  CHECK(result.status == 0);
-  CHECK(result.out.starts_with("/reset  forget the conversation\n"));
-  CHECK(only_line(result.err) == "troupe: unknown command `/what`; /help shows those there are");
+  for (const std::string end : {"/exit", "/bye", "/quit"}) {
+    const auto result = run_troupe(strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small,
+                                   "/help\n\n/what\n/rest\n/clear\n" + end + "\nHello\n");
+    CHECK(result.status == 0);
+    CHECK(result.out.starts_with("/reset  forget the conversation"));
+    CHECK(result.err ==
+          "troupe: unknown command `/what`; /help lists the commands\n"
+          "troupe: unknown command `/rest`; did you mean /reset?\n");
+  }
+  const strings chat = strings{"chat", "--quiet", "--model", golden("llama-mha-tied")} + small;
+  CHECK(run_troupe(chat, "/?\n").out == run_troupe(chat, "/help\n").out);
 }

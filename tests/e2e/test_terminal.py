@@ -1,0 +1,121 @@
+"""What is on the screen of a terminal is what the program says: `run` and `chat` on a pseudo-terminal, whose output goes
+through a terminal emulator (pyte), against the same in a pipe."""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+
+import pyte
+import pytest
+
+from server import STORYTELLER, binary
+
+COLUMNS, ROWS = 72, 400
+PROMPTS = ["Tell me a story about a fox", "Tell me a story about the sea", "Tell me a story about a brave owl"]
+FLAGS = ["--model", str(STORYTELLER), "--temperature", "0", "--max-tokens", "400", "--threads", "1", "--seed", "1"]
+
+pytestmark = pytest.mark.skipif(not (STORYTELLER / "config.json").is_file(), reason="the bundled storyteller is absent")
+
+
+class Terminal:
+    """A program on a pseudo-terminal, and its screen."""
+
+    def __init__(self, *arguments, home, columns=COLUMNS):
+        self.screen = pyte.Screen(columns, ROWS)
+        self._stream = pyte.ByteStream(self.screen)
+        pid, self._master = pty.fork()
+        if pid == 0:
+            os.environ.update(TERM="xterm", HOME=str(home), XDG_STATE_HOME=str(home), LC_ALL="C.UTF-8")
+            time.sleep(0.1)  # until the window has its size
+            os.execv(binary(), [binary(), *arguments])
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        self._pid = pid
+
+    def lines(self):
+        rows = [row.rstrip() for row in self.screen.display]
+        while rows and not rows[-1]:
+            rows.pop()
+        return rows
+
+    def read(self):
+        """Feeds what there is to the screen. False at the end."""
+        try:
+            got = os.read(self._master, 65536)
+        except OSError:
+            got = b""
+        self._stream.feed(got)
+        return bool(got)
+
+    def wait_until(self, condition, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "\n".join(self.lines())
+            if select.select([self._master], [], [], 0.1)[0]:
+                assert self.read(), "\n".join(self.lines())
+
+    def type(self, keys):
+        os.write(self._master, keys.encode())
+
+    def finish(self):
+        while self.read():
+            pass
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._master)
+        return os.waitstatus_to_exitcode(status)
+
+
+def in_pipes(*arguments, typed=None):
+    result = subprocess.run([binary(), *arguments], input=typed, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_the_screen_shows_the_whole_answer_of_run(prompt, tmp_path):
+    expected = in_pipes("run", prompt, *FLAGS)
+    terminal = Terminal("run", prompt, *FLAGS, home=tmp_path)
+    assert terminal.finish() == 0
+    # A word broken at the edge would be two here; what stderr has (that the answer was cut) comes last.
+    assert " ".join(terminal.lines()).split() == (expected.stdout + expected.stderr).split()
+
+
+def test_without_wrapping_the_screen_is_the_text_itself(tmp_path):
+    expected = in_pipes("run", PROMPTS[0], *FLAGS)
+    terminal = Terminal("run", PROMPTS[0], *FLAGS, "--no-wrap", home=tmp_path, columns=4000)
+    assert terminal.finish() == 0
+    assert terminal.lines() == [line.rstrip() for line in (expected.stdout + expected.stderr).rstrip("\n").split("\n")]
+
+
+def test_the_screen_shows_the_whole_answers_of_chat(tmp_path):
+    turns = PROMPTS[:2] + ["And then?"]
+    expected = in_pipes("chat", *FLAGS, typed="\n".join(turns) + "\n")
+    terminal = Terminal("chat", *FLAGS, home=tmp_path)
+    for number, turn in enumerate(turns):
+        terminal.wait_until(lambda: sum(line.startswith(">") for line in terminal.lines()) == number + 1
+                            and terminal.screen.cursor.x == 2)
+        terminal.type(turn + "\r")
+    terminal.wait_until(lambda: terminal.lines()[-1] == ">")
+    terminal.type("/bye\r")
+    assert terminal.finish() == 0
+    lines = terminal.lines()
+    assert lines[0] == "storyteller; /help shows what else can be typed"
+    assert [line[2:] for line in lines if line.startswith("> ")] == turns + ["/bye"]
+    shown = " ".join(line for line in lines[1:] if not line.startswith("> ") and not line.startswith("(stopped"))
+    assert shown.split() == expected.stdout.split()
+
+
+def test_the_bar_of_loading_leaves_nothing_behind(tmp_path):
+    terminal = Terminal("run", "Hello", *FLAGS, "--quiet", home=tmp_path)
+    assert terminal.finish() == 0
+    quiet = terminal.lines()
+    terminal = Terminal("run", "Hello", *FLAGS, home=tmp_path)
+    assert terminal.finish() == 0
+    assert [line for line in terminal.lines() if not line.startswith("(stopped")] == quiet
+    terminal = Terminal("run", "Hello", "--model", str(tmp_path / "none"), home=tmp_path)
+    assert terminal.finish() == 1
+    assert len(terminal.lines()) >= 1 and terminal.lines()[0].startswith("troupe: ")
