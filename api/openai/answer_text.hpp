@@ -28,6 +28,8 @@ public:
   }
   /// What was held back. Nothing follows.
   output_deltas finish() { return parser_ ? parser_->feed({}, true) : output_deltas(); }
+  /// Whether the text that came last is reasoning's.
+  bool reasons() const { return parser_ && parser_->reasons(); }
 
 private:
   std::optional<choice_parser> parser_; // none: all is content

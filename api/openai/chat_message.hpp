@@ -40,6 +40,8 @@ public:
   /// The deltas of this text; with `last`, also of what was held back. Nothing after that.
   output_deltas feed(std::string_view text, bool last);
   std::size_t calls() const { return parser_.calls(); }
+  /// Whether the text that came last is reasoning's.
+  bool reasons() const { return parser_.reasons(); }
 
 private:
   chat_output_parser parser_;

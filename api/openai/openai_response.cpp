@@ -70,8 +70,12 @@ std::string_view name_of(finish_reason reason, std::size_t calls) {
 unsigned status_of(errc code) { return kind_of(code).status; }
 
 std::string_view code_of(const error& what) {
-  // OpenAI's clients tell a missing model from other misses by this code.
-  return what.code == errc::not_found && what.param == "model" ? "model_not_found" : kind_of(what.code).code;
+  // OpenAI's clients tell these from other misses by their codes.
+  if (what.code == errc::not_found && what.param == "model")
+    return "model_not_found";
+  if (what.code == errc::not_found && what.param == "previous_response_id")
+    return "previous_response_not_found";
+  return kind_of(what.code).code;
 }
 
 std::string error_object(const error& what) {
@@ -97,8 +101,8 @@ void usage::add(const done_event& done) {
   prompt_tokens += done.prompt_tokens;
   completion_tokens += done.completion_tokens;
   cached_tokens += done.cached_tokens;
-  accepted_guesses += done.accepted_guesses;
-  rejected_guesses += done.rejected_guesses;
+  accepted_guesses += predicted ? done.accepted_guesses : 0;
+  rejected_guesses += predicted ? done.rejected_guesses : 0;
 }
 
 std::string usage::json() const {
@@ -106,7 +110,8 @@ std::string usage::json() const {
     ",\"completion_tokens\":" + std::to_string(completion_tokens) +
     ",\"total_tokens\":" + std::to_string(prompt_tokens + completion_tokens) +
     ",\"prompt_tokens_details\":{\"cached_tokens\":" + std::to_string(cached_tokens) +
-    "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":" + std::to_string(accepted_guesses) +
+    "},\"completion_tokens_details\":{\"reasoning_tokens\":" + std::to_string(reasoning_tokens) +
+    ",\"accepted_prediction_tokens\":" + std::to_string(accepted_guesses) +
     ",\"rejected_prediction_tokens\":" + std::to_string(rejected_guesses) + "}}";
 }
 
@@ -124,6 +129,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
     prompt_sizes_(sizes_of(request.prompts)),
     echoes_(request.echoes),
     scored_(request.prompts.size()) {
+  usage_.predicted = !request.prompts.front().prediction.empty();
   if (return_token_ids_)
     for (const auto& one : request.prompts)
       prompts_.push_back(one.prompt);
@@ -155,6 +161,7 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
   if (output_) {
     p.deltas = to.parser->feed(e.text, e.finish.has_value());
     p.calls = to.parser->calls();
+    usage_.reasoning_tokens += to.parser->reasons() ? e.token_ids.size() : 0;
   } else {
     p.text += e.text;
   }

@@ -103,8 +103,8 @@ std::string prompt_frame(std::string_view id, std::size_t position, const std::v
     ",\"logprobs\":" + chat_logprobs(tokens, model, position == 0) + '}';
 }
 
-std::string done_frame(std::string_view id, const done_event& done, bool ranked,
-                       const std::vector<std::size_t>& calls) {
+std::string done_frame(std::string_view id, const done_event& done, bool ranked, const std::vector<std::size_t>& calls,
+                       usage used) {
   auto result = start_of("done", id) + ",\"choices\":[";
   bool first = true;
   for (const auto& choice : done.choices) {
@@ -113,7 +113,6 @@ std::string done_frame(std::string_view id, const done_event& done, bool ranked,
       (ranked ? json_ranking(choice) : "") + '}';
     first = false;
   }
-  usage used;
   used.add(done);
   return result + "],\"usage\":" + used.json() + ",\"timings\":{\"queue_ms\":" + json_number(done.queue_ms) +
     ",\"prefill_ms\":" + json_number(done.prefill_ms) + ",\"decode_ms\":" + json_number(done.decode_ms) +

@@ -57,6 +57,7 @@ private:
     std::size_t scored = 0;                            // tokens of the prompt whose log-probabilities were sent
     std::shared_ptr<const chat_output> output = {};    // null: the text is content
     std::map<std::size_t, choice_parser> parsers = {}; // by choice, if `output`
+    usage used = {};                                   // but for what the end tells
 
     std::string frame_of(const token_event& e);
     std::vector<std::size_t> calls() const;
@@ -104,7 +105,9 @@ std::string websocket_session::submitted::frame_of(const token_event& e) {
   if (!output)
     return token_frame(id, e, *model);
   auto& parser = parsers.try_emplace(e.index, output).first->second;
-  return token_frame(id, e, parser.feed(e.text, e.finish.has_value()), *model);
+  const auto deltas = parser.feed(e.text, e.finish.has_value());
+  used.reasoning_tokens += parser.reasons() ? e.token_ids.size() : 0;
+  return token_frame(id, e, deltas, *model);
 }
 
 /// By choice.
@@ -318,7 +321,8 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   }
   auto& request = parsed.request.prompts.front();
   mine.record.parsed(request);
-  by_key_[key] = {frame.id, parsed.model, request.sampling.ranked(), 0, parsed.request.output, {}};
+  by_key_[key] = {frame.id, parsed.model, request.sampling.ranked(), 0, parsed.request.output, {}, {}};
+  by_key_[key].used.predicted = !request.prediction.empty();
   requests_->submit(key, std::move(request), std::move(quotas));
   if (mine.cancelled)
     requests_->cancel(key);
@@ -359,7 +363,8 @@ void websocket_session::add_frames(const request_set::item& item, std::deque<std
     return;
   }
   const auto* done = std::get_if<done_event>(&item.what);
-  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls()) : error_frame(id, std::get<error>(item.what)));
+  frames.push_back(done ? done_frame(id, *done, its.ranked, its.calls(), its.used)
+                        : error_frame(id, std::get<error>(item.what)));
   end(mine, done ? 200 : status_of(std::get<error>(item.what).code));
   forget(item.key, std::string(id));
 }

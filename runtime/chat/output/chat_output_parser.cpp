@@ -126,4 +126,6 @@ output_deltas chat_output_parser::finish() {
 
 std::size_t chat_output_parser::calls() const { return state_->sink.calls(); }
 
+bool chat_output_parser::reasons() const { return state_->now == state::in::reasoning; }
+
 } // namespace troupe

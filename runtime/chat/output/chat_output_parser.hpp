@@ -33,6 +33,8 @@ public:
 
   /// Calls that have begun. An answer with calls that ends by itself has the finish reason "tool_calls".
   std::size_t calls() const;
+  /// Whether what was fed last belongs to the reasoning, told or not.
+  bool reasons() const;
 
 private:
   struct state;

@@ -61,7 +61,8 @@ TEST_CASE("A streamed chat sends the role with its first piece, not before") {
         head +
           "],\"usage\":{\"prompt_tokens\":18,\"completion_tokens\":5,\"total_tokens\":23,"
           "\"prompt_tokens_details\":{\"cached_tokens\":1},\"completion_tokens_details\":"
-          "{\"accepted_prediction_tokens\":3,\"rejected_prediction_tokens\":2}}}\n\ndata: [DONE]\n\n");
+          "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}}\n\ndata: "
+          "[DONE]\n\n");
   CHECK(client.read_chunk().empty());
 }
 
@@ -270,5 +271,5 @@ TEST_CASE("Choices of several prompts and sequences are numbered consecutively")
         "\"token_ids\":[52],\"prompt_token_ids\":[98]}],"
         "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4,\"total_tokens\":7,"
         "\"prompt_tokens_details\":{\"cached_tokens\":2},\"completion_tokens_details\":"
-        "{\"accepted_prediction_tokens\":6,\"rejected_prediction_tokens\":4}}}");
+        "{\"reasoning_tokens\":0,\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}}");
 }
