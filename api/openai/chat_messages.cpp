@@ -184,16 +184,24 @@ std::optional<std::string_view> last_text(const chat_input& chat) {
 struct call_spelling {
   bool empty_content = false;  // rather than null
   bool text_arguments = false; // JSON rather than dicts
+  bool dict_arguments = false; // also of calls that were cut off, whose text is a member of one
 };
 
-jinja::value spelled_call(const jinja::value& call) {
+/// Nothing if that makes no difference.
+std::optional<jinja::value> spelled_call(const jinja::value& call, const call_spelling& how) {
   const auto* function = call.map().find("function");
   const auto* arguments = function ? function->map().find("arguments") : nullptr;
-  if (!arguments || arguments->is_string())
-    return call;
-  auto meter = jinja::meter::unlimited(); // they were bounded when they were read
+  if (!arguments || !(arguments->is_string() ? how.dict_arguments : how.text_arguments))
+    return std::nullopt;
   auto inner = function->map();
-  inner.set("arguments", jinja::value(jinja::to_json(meter, *arguments)));
+  if (arguments->is_string()) {
+    jinja::dict whole;
+    whole.set("arguments", *arguments);
+    inner.set("arguments", jinja::value(std::move(whole)));
+  } else {
+    auto meter = jinja::meter::unlimited(); // they were bounded when they were read
+    inner.set("arguments", jinja::value(jinja::to_json(meter, *arguments)));
+  }
   auto outer = call.map();
   outer.set("function", jinja::value(std::move(inner)));
   return jinja::value(std::move(outer));
@@ -215,13 +223,16 @@ std::optional<jinja::value> respelled(const jinja::value& messages, const call_s
       members.set("content", jinja::value(std::string()));
       differs = true;
     }
-    if (how.text_arguments) {
-      std::vector<jinja::value> spelled;
-      for (const auto& call : calls->seq().items)
-        spelled.push_back(spelled_call(call));
-      members.set("tool_calls", jinja::value::list(std::move(spelled)));
-      differs = true;
+    std::vector<jinja::value> spelled;
+    bool respells = false;
+    for (const auto& call : calls->seq().items) {
+      auto other = spelled_call(call, how);
+      respells = respells || other;
+      spelled.push_back(other ? *std::move(other) : call);
     }
+    if (respells)
+      members.set("tool_calls", jinja::value::list(std::move(spelled)));
+    differs = differs || respells;
     result.push_back(jinja::value(std::move(members)));
   }
   return differs ? std::optional(jinja::value::list(std::move(result))) : std::nullopt;
@@ -235,7 +246,9 @@ std::string rendered(const served_model& model, const chat_input& chat) {
   } catch (const failure& first) {
     if (first.what_failed().code != errc::bad_request)
       throw;
-    for (const auto& how : {call_spelling{false, true}, call_spelling{true, false}, call_spelling{true, true}}) {
+    for (const auto& how :
+         {call_spelling{false, true, false}, call_spelling{true, false, false}, call_spelling{true, true, false},
+          call_spelling{false, false, true}, call_spelling{true, false, true}}) {
       auto messages = respelled(chat.messages, how);
       if (!messages)
         continue;
@@ -262,20 +275,21 @@ std::string_view trimmed(std::string_view text) {
 
 jinja::value open_arguments(const field_reader& function, json::value given) {
   std::string_view text;
-  if (given.get(text))
+  if (given.get(text)) {
+    if (!given.is_object())
+      function.refuse("arguments", "a JSON object, as a string or as such", given);
     return to_template(function, "arguments", given);
+  }
   if (text.empty())
     return jinja::dict();
-  const auto parsed = [&] {
-    try {
-      return json::document::parse(text, "its text", errc::bad_request);
-    } catch (const failure& f) {
-      function.refuse("arguments", std::string("must be a JSON object, as a string or as such: ") + f.what());
-    }
-  }();
-  if (!parsed.root().is_object())
-    function.refuse("arguments", "must be a JSON object, as a string or as such");
-  return to_template(function, "arguments", parsed.root());
+  std::optional<json::document> parsed;
+  try {
+    parsed = json::document::parse(text, "its text", errc::bad_request);
+  } catch (const failure&) {
+    // The model wrote it, and no client can repair it: a call that was cut off stays part of the conversation.
+  }
+  const bool whole = parsed && parsed->root().is_object();
+  return to_template(function, "arguments", whole ? parsed->root() : given);
 }
 
 chat_input read_chat(const field_reader& body) {

@@ -229,7 +229,7 @@ const bad_field bad_chats[] = {
   {R"("messages":[{"role":"assistant","tool_calls":[1]}])", "messages[0].tool_calls[0]"},
   {R"("messages":[{"role":"assistant","tool_calls":[{"id":"a"}]}])", "messages[0].tool_calls[0].function"},
   {R"("messages":[{"role":"assistant","tool_calls":[{"function":{}}]}])", "messages[0].tool_calls[0].function.name"},
-  {R"("messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}])",
+  {R"("messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":["{"]}}]}])",
    "messages[0].tool_calls[0].function.arguments"},
 };
 

@@ -129,6 +129,26 @@ TEST_CASE("a whole answer has reasoning, content and calls apart") {
   CHECK(std::string_view(call["function"]["arguments"]) == R"({"a": 1})");
 }
 
+TEST_CASE("usage counts the tokens of reasoning, told or not, and the guesses only of those who brought a prediction") {
+  const auto used = [](const std::string& fields) {
+    response_writer writer(ask_for(fields), tool_model());
+    for (const auto* text : {"<think>", "Hm", ".", "</think>", "\n\nHello"})
+      writer.add(0, text_event(text));
+    writer.add(0, text_event("", finish_reason::stop));
+    done_event done;
+    done.choices.push_back({0, finish_reason::stop, 25});
+    done.prompt_tokens = 1, done.completion_tokens = 25, done.accepted_guesses = 3, done.rejected_guesses = 2;
+    writer.add(0, done);
+    const auto body = json::document::parse(writer.body(), "the answer", errc::bad_request);
+    return minified(body.root()["usage"]["completion_tokens_details"].value());
+  };
+  const std::string none = R"({"reasoning_tokens":10,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0})";
+  CHECK(used("") == none);
+  CHECK(used(R"(,"include_reasoning":false)") == none);
+  CHECK(used(R"(,"prediction":{"type":"content","content":"Hello"})") ==
+        R"({"reasoning_tokens":10,"accepted_prediction_tokens":3,"rejected_prediction_tokens":2})");
+}
+
 TEST_CASE("an answer that is calls alone has null content, one without is as ever") {
   const auto content_of = [](const std::string& text, finish_reason why) {
     response_writer writer(ask_for(two_tools), tool_model());
@@ -198,6 +218,42 @@ TEST_CASE("frames of a WebSocket carry the same") {
   done_event done;
   done.choices.push_back({0, finish_reason::stop, 3});
   CHECK(done_frame("a", done, false, {1}).find(R"("finish_reason":"tool_calls")") != std::string::npos);
+}
+
+TEST_CASE("a call that was cut off is replayed as it is, to templates of either kind") {
+  auto model = tool_model();
+  std::string seen;
+  bool wants_dicts = false;
+  model->render = [&](const chat_input& chat) {
+    auto meter = jinja::meter::unlimited();
+    std::string all;
+    for (const auto& call : chat.messages.seq().items.front().map().find("tool_calls")->seq().items) {
+      const auto* arguments = call.map().find("function")->map().find("arguments");
+      if (wants_dicts && arguments->is_string())
+        throw failure(errc::bad_request, "`messages`: str has no items()", "messages");
+      all += jinja::to_json(meter, *arguments) + ';';
+    }
+    seen = all;
+    return std::string("p");
+  };
+  const auto calls_with = [](const std::string& arguments) {
+    return R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"b\":1}"}},)"
+           R"({"function":{"name":"f","arguments":)" +
+      arguments + "}}]}]}";
+  };
+  const auto parse = [&](const std::string& text) {
+    const auto body = json::document::parse(text, "the body", errc::bad_request);
+    parse_generation(dialect::chat, field_reader(body.root()), *model);
+  };
+  for (const std::string cut : {R"("{\"a\": \"Par")", R"("{")", R"("[]")", R"("7")", R"("{\"k\":1,\"k\":2}")"}) {
+    CAPTURE(cut);
+    parse(calls_with(cut));
+    CHECK(seen == R"({"b": 1};)" + cut + ';');
+    wants_dicts = true;
+    parse(calls_with(cut));
+    CHECK(seen == R"({"b": 1};{"arguments": )" + cut + "};");
+    wants_dicts = false;
+  }
 }
 
 TEST_CASE("templates that fail on null content or on arguments as dicts get what they want") {
