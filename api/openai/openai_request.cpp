@@ -302,6 +302,17 @@ std::vector<token_id> parse_tokenize(const field_reader& body, const served_mode
   return encoded(body, "prompt", model, *text, body.boolean("add_special_tokens").value_or(true));
 }
 
+std::size_t count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
+                              std::size_t most) {
+  check(stop);
+  auto chat = read_chat(body);
+  chat.stop = stop;
+  const auto text = render_chat(model, chat);
+  if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > most)
+    return most + 1;
+  return encoded(body, "messages", model, text, body.boolean("add_special_tokens").value_or(false)).size();
+}
+
 std::string parse_detokenize(const field_reader& body, const served_model& model) {
   check_model_name(body, model);
   const auto ids = body.ids("tokens", 0, model.vocab_size - 1, most_detokenised);

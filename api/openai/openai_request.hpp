@@ -47,6 +47,10 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
 std::vector<token_id> parse_tokenize(const field_reader& body, const served_model& model,
                                      const std::stop_token& stop = {});
 
+/// The tokens of a chat's prompt, which need not fit into the context. More than `most` need not be counted.
+std::size_t count_chat_tokens(const field_reader& body, const served_model& model, const std::stop_token& stop,
+                              std::size_t most);
+
 /// Parses the body of POST /detokenize: `tokens`. Special tokens are written out unless `skip_special_tokens` is true,
 /// so that /detokenize inverts /tokenize.
 std::string parse_detokenize(const field_reader& body, const served_model& model);

@@ -64,4 +64,15 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
   }
 }
 
+std::size_t count_translated(const std::string& body, const served_model& model, std::span<const field_name> names,
+                             const std::stop_token& stop, std::size_t most) {
+  try {
+    const auto document = json::document::parse(body, "the body", errc::bad_request);
+    return count_chat_tokens(field_reader(document.root()), model, stop, most);
+  } catch (const failure& f) {
+    const auto own = in_own_names(f.what_failed(), names);
+    throw failure(own.code, own.message, own.param);
+  }
+}
+
 } // namespace troupe

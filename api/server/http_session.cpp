@@ -258,7 +258,8 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
   if (makes_jobs(to.to)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
   } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize || to.to == endpoint::load_adapter ||
-             to.to == endpoint::unload_adapter || to.to == endpoint::detect_watermark) {
+             to.to == endpoint::unload_adapter || to.to == endpoint::detect_watermark ||
+             to.to == endpoint::count_response) {
     reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
   } else {
     reusable = co_await send_answer(to, std::move(body), form);
@@ -273,6 +274,8 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
       check(stop); // it may have waited in the lane for long
       if (is_stored_response(to.to))
         return answer_stored(to, context_.responses, key_);
+      if (to.to == endpoint::count_response)
+        return answer_count(body.text, context_.engine, context_.responses, key_, stop);
       return answer(to, body.text, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
@@ -282,6 +285,7 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
   try {
     switch (to.to) {
       case endpoint::tokenize:
+      case endpoint::count_response:
       case endpoint::detokenize:
       case endpoint::detect_watermark:
       case endpoint::ollama_show: result = co_await context_.lane_for(body.text).run(make); break;

@@ -5,6 +5,8 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/openai/responses/input_page.hpp"
+#include "api/openai/responses/response_request.hpp"
 #include "api/openai/responses/response_store.hpp"
 #include "api/server/metrics.hpp"
 #include "runtime/adapters/adapter_library.hpp"
@@ -32,6 +34,8 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/v1/chat/completions", "POST", endpoint::chat},
   {"/v1/embeddings", "POST", endpoint::embeddings},
   {"/v1/responses", "POST", endpoint::responses},
+  {"/v1/responses/input_tokens", "POST", endpoint::count_response},
+  {"/v1/responses/compact", "POST", endpoint::compact_response},
   {"/v1/models", "GET", endpoint::models},
   {"/tokenize", "POST", endpoint::tokenize},
   {"/detokenize", "POST", endpoint::detokenize},
@@ -52,7 +56,7 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/v1/ws", "GET", endpoint::websocket},
 });
 constexpr std::string_view model_prefix = "/v1/models/", response_prefix = "/v1/responses/",
-                           input_suffix = "/input_items";
+                           input_suffix = "/input_items", cancel_suffix = "/cancel";
 
 std::string decoded(std::string_view text) {
   std::string result;
@@ -81,15 +85,18 @@ struct found_path {
 std::vector<found_path> look_up(std::string_view path) {
   for (const auto& known : known_paths)
     if (known.path == path)
-      return {{{known.to, {}}, known.method}};
+      return {{{known.to, {}, {}}, known.method}};
   if (path.starts_with(model_prefix) && path.size() > model_prefix.size())
-    return {{{endpoint::model, decoded(path.substr(model_prefix.size()))}, "GET"}};
+    return {{{endpoint::model, decoded(path.substr(model_prefix.size())), {}}, "GET"}};
   if (!path.starts_with(response_prefix) || path.size() == response_prefix.size())
     return {};
-  auto id = path.substr(response_prefix.size());
+  const auto id = path.substr(response_prefix.size());
+  const auto before = [&](std::string_view suffix) { return decoded(id.substr(0, id.size() - suffix.size())); };
   if (id.ends_with(input_suffix))
-    return {{{endpoint::response_input, decoded(id.substr(0, id.size() - input_suffix.size()))}, "GET"}};
-  return {{{endpoint::response, decoded(id)}, "GET"}, {{endpoint::delete_response, decoded(id)}, "DELETE"}};
+    return {{{endpoint::response_input, before(input_suffix), {}}, "GET"}};
+  if (id.ends_with(cancel_suffix))
+    return {{{endpoint::cancel_response, before(cancel_suffix), {}}, "POST"}};
+  return {{{endpoint::response, decoded(id), {}}, "GET"}, {{endpoint::delete_response, decoded(id), {}}, "DELETE"}};
 }
 
 /// The served model, or an adapter of it.
@@ -191,13 +198,16 @@ std::string allowed_methods(std::string_view target) {
 
 std::variant<route, reply> find_route(std::string_view method, std::string_view target) {
   const auto path = path_of(target);
-  const auto found = look_up(path);
+  auto found = look_up(path);
   if (found.empty())
     return reply::of({errc::not_found, "there is nothing at " + to_utf8(path), {}});
   std::string methods;
-  for (const auto& each : found) {
-    if (method == each.method || (method == "HEAD" && each.method == "GET"))
-      return each.to;
+  for (auto& each : found) {
+    if (method == each.method || (method == "HEAD" && each.method == "GET")) {
+      if (each.to.to == endpoint::response_input)
+        each.to.query = target.substr(path.size());
+      return std::move(each.to);
+    }
     methods += (methods.empty() ? "" : " or ") + std::string(each.method);
   }
   auto result = reply::of({errc::bad_request, to_utf8(path) + " takes " + methods + ", not " + to_utf8(method), {}});
@@ -207,7 +217,8 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
 }
 
 bool is_stored_response(endpoint to) {
-  return to == endpoint::response || to == endpoint::response_input || to == endpoint::delete_response;
+  return to == endpoint::response || to == endpoint::response_input || to == endpoint::delete_response ||
+    to == endpoint::cancel_response;
 }
 
 reply answer_stored(const route& to, response_store& stored, std::size_t owner) {
@@ -222,7 +233,20 @@ reply answer_stored(const route& to, response_store& stored, std::size_t owner) 
     throw missing;
   if (to.to == endpoint::response)
     return reply::json(found->body);
-  return reply::json(json_object().text("object", "list").raw("data", found->input).flag("has_more", false).str());
+  if (to.to == endpoint::cancel_response)
+    throw failure(errc::bad_request,
+                  "the response `" + to.argument +
+                    "` cannot be cancelled: only those in the background can, and this server has none",
+                  "id");
+  return reply::json(input_page(found->input, to.query));
+}
+
+reply answer_count(std::string_view body, const service& engine, response_store& stored, std::size_t owner,
+                   const std::stop_token& stop) {
+  const auto model = ready_model(engine);
+  const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+  const auto count = count_input_tokens(field_reader(parsed.root()), *model, stored, owner, stop);
+  return reply::json(json_object().text("object", "response.input_tokens").number("input_tokens", count).str());
 }
 
 error caught_error() {
@@ -254,6 +278,10 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     return {200, counted.text(), "text/plain; version=0.0.4; charset=utf-8", {}};
   if (to.to == endpoint::ollama_version)
     return reply::json(ollama_version());
+  if (to.to == endpoint::compact_response)
+    throw failure(errc::not_found,
+                  "conversations are not compacted by this server: ask the model for a summary, or send `truncation` "
+                  "\"auto\" to drop the oldest items");
   const auto model = ready_model(engine);
   switch (to.to) {
     case endpoint::models: return reply::json(model_list(*model));

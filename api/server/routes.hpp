@@ -40,6 +40,9 @@ enum class endpoint : std::uint8_t {
   response,
   response_input,
   delete_response,
+  cancel_response,
+  count_response,   // the tokens of its input
+  compact_response, // told to be missing
   models,
   model,
   tokenize,
@@ -64,9 +67,10 @@ enum class endpoint : std::uint8_t {
 struct route {
   endpoint to;
   std::string argument; // the id in /v1/models/{id}, /v1/responses/{id}
+  std::string query;    // of /v1/responses/{id}/input_items
 };
 
-/// The route, or a 404 or 405 (with Allow). HEAD is allowed wherever GET is; a query is ignored.
+/// The route, or a 404 or 405 (with Allow). HEAD is allowed wherever GET is; most queries are ignored.
 std::variant<route, reply> find_route(std::string_view method, std::string_view target);
 
 /// The value of Allow for a path; empty if there is no such path.
@@ -80,8 +84,12 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
 /// Whether the endpoint is about a response that was stored.
 bool is_stored_response(endpoint to);
 
-/// Tells or deletes a stored response of `owner`. Throws failure(not_found).
+/// Tells, deletes or refuses to cancel a stored response of `owner`. Throws failure.
 reply answer_stored(const route& to, response_store& stored, std::size_t owner);
+
+/// Answers POST /v1/responses/input_tokens. Throws failure, and failure(cancelled) soon after a stop request.
+reply answer_count(std::string_view body, const service& engine, response_store& stored, std::size_t owner,
+                   const std::stop_token& stop);
 
 /// The exception in flight as an error. For catch (...) at the edge of a worker.
 error caught_error();

@@ -58,10 +58,39 @@ std::vector<offered_tool> read_tools(const field_reader& body) {
   return result;
 }
 
-/// Reads `tool_choice`; leaves only a named tool.
+const offered_tool& chosen_tool(const field_reader& body, const field_reader& choice, const chat_output& from) {
+  check_function_type(choice);
+  const auto name = required_text(required_object(choice, "function"), "name");
+  const auto* tool = from.find(name);
+  if (!tool)
+    body.refuse("tool_choice", "names `" + std::string(name) + "`, which is none of the `tools`");
+  return *tool;
+}
+
+/// Leaves only the tools that are allowed; the template sees them all, so that prompts keep their common beginning.
+void read_allowed(const field_reader& body, const field_reader& allowed, chat_output& to) {
+  const auto mode = required_text(allowed, "mode");
+  if (mode != "auto" && mode != "required")
+    allowed.refuse("mode", "must be \"auto\" or \"required\", not \"" + std::string(mode) + '"');
+  const auto tools = allowed.list("tools", most_tools);
+  if (!tools || tools->size() == 0)
+    allowed.refuse("tools", "must name at least one of the `tools`");
+  std::vector<std::size_t> positions;
+  for (auto item : *tools) {
+    const auto name = "tools[" + std::to_string(positions.size()) + ']';
+    if (!item.is_object())
+      allowed.refuse(name, "an object", item);
+    positions.push_back(chosen_tool(body, field_reader(item, allowed.path(name)), to).position);
+  }
+  std::erase_if(
+    to.tools, [&](const offered_tool& tool) { return std::ranges::find(positions, tool.position) == positions.end(); });
+  to.choice = mode == "auto" ? call_choice::automatic : call_choice::required;
+}
+
+/// Reads `tool_choice`; leaves only a named tool, or those allowed.
 void read_choice(const field_reader& body, chat_output& to) {
-  constexpr auto wanted = "must be \"none\", \"auto\", \"required\", or a function as "
-                          "{\"type\": \"function\", \"function\": {\"name\": ...}}";
+  constexpr auto wanted = "must be \"none\", \"auto\", \"required\", a function as {\"type\": \"function\", "
+                          "\"function\": {\"name\": ...}}, or {\"type\": \"allowed_tools\", ...}";
   const auto found = body.find("tool_choice");
   if (!found)
     return;
@@ -77,13 +106,11 @@ void read_choice(const field_reader& body, chat_output& to) {
     if (!found->is_object())
       body.refuse("tool_choice", wanted);
     const auto choice = field_reader(*found, body.path("tool_choice"));
-    check_function_type(choice);
-    const auto name = required_text(required_object(choice, "function"), "name");
-    const auto* tool = to.find(name);
-    if (!tool)
-      body.refuse("tool_choice", "names `" + std::string(name) + "`, which is none of the `tools`");
+    if (choice.text("type") == "allowed_tools")
+      return read_allowed(body, required_object(choice, "allowed_tools"), to);
+    auto tool = chosen_tool(body, choice, to);
     to.choice = call_choice::named;
-    to.tools = {offered_tool(*tool)};
+    to.tools = {std::move(tool)};
   }
   if (to.tools.empty() && to.choice != call_choice::none && word != "auto")
     body.refuse("tool_choice", "needs `tools`");

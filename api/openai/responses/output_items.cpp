@@ -2,6 +2,7 @@
 
 #include "api/openai/json_object.hpp"
 #include "api/openai/object_id.hpp"
+#include "api/openai/responses/response_input.hpp"
 #include "api/openai/token_logprobs.hpp"
 
 #include <utility>
@@ -40,24 +41,29 @@ std::string output_items::item_json(std::string_view status, bool empty) const {
         .text("role", "assistant")
         .raw("content", content)
         .str();
-    case kind::reasoning:
-      return json_object()
-        .text("type", "reasoning")
+    case kind::reasoning: {
+      json_object item;
+      item.text("type", "reasoning")
         .text("id", id_)
         .text("status", status)
         .raw("summary", "[]")
-        .raw("content", content)
-        .str();
+        .raw("content", content);
+      if (style_.seals_reasoning && !empty)
+        item.text("encrypted_content", sealed_reasoning(text_));
+      return item.str();
+    }
     case kind::call: break;
   }
-  return json_object()
-    .text("type", "function_call")
-    .text("id", id_)
-    .text("call_id", call_id_)
-    .text("name", name_)
-    .text("arguments", empty ? "" : text_)
-    .text("status", status)
-    .str();
+  json_object item;
+  item.text("type", "function_call").text("id", id_).text("call_id", call_id_).text("name", called_name());
+  if (const auto* within = style_.namespaces->find(name_))
+    item.text("namespace", within->space);
+  return item.text("arguments", empty ? "" : text_).text("status", status).str();
+}
+
+const std::string& output_items::called_name() const {
+  const auto* within = style_.namespaces->find(name_);
+  return within ? within->name : name_;
 }
 
 std::string output_items::open(kind what, const output_delta& delta) {
@@ -70,7 +76,7 @@ std::string output_items::open(kind what, const output_delta& delta) {
     call_id_ = delta.id;
     name_ = delta.text;
   }
-  if (!stream_)
+  if (!style_.stream)
     return {};
   auto result = event("response.output_item.added",
                       json_object().number("output_index", items_.size()).raw("item", item_json("in_progress", true)));
@@ -84,7 +90,7 @@ std::string output_items::close(bool whole) {
     return {};
   auto json = item_json(whole ? "completed" : "incomplete", false);
   std::string result;
-  if (stream_) {
+  if (style_.stream) {
     switch (kind_) {
       case kind::message:
         result = event("response.output_text.done",
@@ -93,7 +99,7 @@ std::string output_items::close(bool whole) {
       case kind::reasoning: result = event("response.reasoning_text.done", about_item(true).text("text", text_)); break;
       case kind::call:
         result = event("response.function_call_arguments.done",
-                       about_item(false).text("name", name_).text("arguments", text_));
+                       about_item(false).text("name", called_name()).text("arguments", text_));
         break;
     }
     if (kind_ != kind::call)
@@ -119,7 +125,7 @@ std::string output_items::add(const output_delta& delta, const std::vector<sampl
   text_ += delta.text;
   if (what == kind::message)
     logprobs_.insert(logprobs_.end(), logprobs.begin(), logprobs.end());
-  if (!stream_)
+  if (!style_.stream)
     return result;
   switch (what) {
     case kind::message:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/openai/responses/conversation.hpp"
+#include "api/openai/responses/response_tools.hpp"
 #include "api/openai/service.hpp"
 #include "runtime/chat/output/output_delta.hpp"
 
@@ -16,17 +17,24 @@ namespace troupe {
 
 class json_object;
 
+/// How items are told.
+struct item_style {
+  bool stream = false;                               // by events
+  bool seals_reasoning = false;                      // it has `encrypted_content`, too
+  std::shared_ptr<const tool_namespaces> namespaces; // that called functions are in; never null
+};
+
 class output_items {
 public:
-  /// `stream`: whether events are wanted.
-  output_items(std::shared_ptr<const served_model> model, bool stream) : model_(std::move(model)), stream_(stream) {}
+  output_items(std::shared_ptr<const served_model> model, item_style style)
+    : model_(std::move(model)), style_(std::move(style)) {}
 
   /// Appends a piece, and returns its events. `logprobs`: of the tokens that brought it, if asked for.
   std::string add(const output_delta& delta, const std::vector<sampled_token>& logprobs);
   /// Ends the last item. `whole`: it was not cut off. An answer without items gets an empty message.
   std::string end(bool whole);
-
-  bool in_reasoning() const { return open_ && kind_ == kind::reasoning; }
+  /// Ends the last item if it is open, as the answer breaks off.
+  std::string break_off() { return close(false); }
 
   /// The items that have ended, as a JSON list.
   std::string json() const;
@@ -48,11 +56,13 @@ private:
   std::string close(bool whole);
   std::string item_json(std::string_view status, bool empty) const;
   std::string part_json(bool empty) const;
+  /// Of the open call, as the client knows it.
+  const std::string& called_name() const;
   /// The members that events of the open item begin with.
   json_object about_item(bool part) const;
 
   std::shared_ptr<const served_model> model_;
-  bool stream_;
+  item_style style_;
   std::vector<item> items_; // that have ended
   std::uint64_t events_ = 0;
   // The open item:

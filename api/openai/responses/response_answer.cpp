@@ -33,19 +33,19 @@ public:
       input_(std::move(request.input)),
       messages_(std::move(request.messages)),
       text_(request.asked),
-      items_(model, stream_) {}
+      items_(model, {stream_, request.seals_reasoning, std::move(request.namespaces)}) {}
 
   std::string take(std::size_t, const token_event& e) override {
     if (with_logprobs_)
       pending_.insert(pending_.end(), e.logprobs.begin(), e.logprobs.end());
-    auto result = add(text_.feed(e.text));
-    if (items_.in_reasoning())
-      reasoning_tokens_ += e.token_ids.size();
-    return result;
+    const auto deltas = text_.feed(e.text);
+    used_.reasoning_tokens += text_.reasons() ? e.token_ids.size() : 0;
+    return add(deltas);
   }
 
   std::string take(std::size_t, const done_event& e) override {
-    auto result = begin() + add(text_.finish());
+    auto result = begin();
+    result += add(text_.finish());
     const bool cut = !e.choices.empty() && e.choices.front().reason == finish_reason::length;
     result += items_.end(!cut);
     used_.add(e);
@@ -61,8 +61,11 @@ public:
   std::string end() override { return {}; }
 
   std::string fail(const error& why) override {
+    auto result = begin();
+    result += add(text_.finish());
+    result += items_.break_off();
     failed_ = why;
-    return begin() + items_.event("response.failed", json_object().raw("response", object("failed")));
+    return result + items_.event("response.failed", json_object().raw("response", object("failed")));
   }
 
   std::string body() override { return body_; }
@@ -97,16 +100,25 @@ private:
   std::string usage_json() const {
     return json_object()
       .number("input_tokens", used_.prompt_tokens)
-      .raw("input_tokens_details", json_object().number("cached_tokens", used_.cached_tokens).str())
+      .raw("input_tokens_details",
+           json_object()
+             .number("cached_tokens", used_.cached_tokens)
+             .number("cache_write_tokens", used_.prompt_tokens - used_.cached_tokens)
+             .str())
       .number("output_tokens", used_.completion_tokens)
-      .raw("output_tokens_details", json_object().number("reasoning_tokens", reasoning_tokens_).str())
+      .raw("output_tokens_details", json_object().number("reasoning_tokens", used_.reasoning_tokens).str())
       .number("total_tokens", used_.prompt_tokens + used_.completion_tokens)
       .str();
   }
 
   std::string object(std::string_view status) const {
     json_object result;
-    result.text("id", id_).text("object", "response").number("created_at", created_).text("status", status);
+    result.text("id", id_).text("object", "response").number("created_at", created_);
+    if (status == "completed")
+      result.number("completed_at", std::time(nullptr));
+    else
+      result.raw("completed_at", "null");
+    result.text("status", status);
     if (failed_)
       result.raw("error", json_object().text("code", "server_error").text("message", to_utf8(failed_->message)).str());
     else
@@ -133,7 +145,6 @@ private:
   answer_text text_;
   output_items items_;
   std::vector<sampled_token> pending_; // log-probabilities of tokens whose text has not come yet
-  std::uint64_t reasoning_tokens_ = 0;
   usage used_;
   std::optional<error> failed_;
   std::string body_;
@@ -147,6 +158,7 @@ generation_job response_job(const field_reader& body, std::shared_ptr<const serv
   generation_job job;
   job.stream = request.asked.stream;
   job.prompts = request.asked.prompts; // their lists are shared, not copied
+  job.notes = std::move(request.notes);
   job.writer = std::make_unique<response_answer>(std::move(request), model, stored, owner);
   return job;
 }

@@ -5,27 +5,35 @@
 #include "api/openai/fields/field_reader.hpp"
 #include "api/openai/openai_request.hpp"
 #include "api/openai/responses/response_store.hpp"
+#include "api/openai/responses/response_tools.hpp"
 #include "api/openai/service.hpp"
 
+#include <cstddef>
+#include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace troupe {
-
-/// Items of `input`.
-inline constexpr std::size_t most_input_items = 8192;
 
 struct response_request {
   generation_request asked; // one prompt
   bool store = true;
-  std::string repeated; // members of the response object that repeat the request: JSON, separated by commas
-  std::string input;    // the input items: a JSON list
-  std::string messages; // the conversation without instructions: messages of a chat, separated by commas
+  std::string repeated;         // members of the response object that repeat the request: JSON, separated by commas
+  std::string input;            // the input items: a JSON list
+  std::string messages;         // the conversation without instructions: messages of a chat, separated by commas
+  bool seals_reasoning = false; // it is told as `encrypted_content`, too
+  std::shared_ptr<const tool_namespaces> namespaces; // never null
+  std::vector<std::string> notes;                    // what is left out, for the log
 };
 
 /// Fields of chats that responses lack (sampling parameters, guides of vLLM's) are taken, too. What would change the
 /// answer but is not implemented is refused by name. Throws failure.
 response_request parse_response_request(const field_reader& body, const served_model& model, response_store& stored,
                                         std::size_t owner, const std::stop_token& stop);
+
+/// POST /v1/responses/input_tokens: how many tokens the input of such a request would have. Throws failure.
+std::size_t count_input_tokens(const field_reader& body, const served_model& model, response_store& stored,
+                               std::size_t owner, const std::stop_token& stop);
 
 } // namespace troupe

@@ -1,0 +1,36 @@
+// What readers of a response's fields share. Pure; any thread.
+#pragma once
+
+#include "api/openai/fields/field_reader.hpp"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace troupe {
+
+/// Throws failure(unsupported): "`path` <why>".
+[[noreturn]] inline void unsupported_value(const std::string& path, const std::string& why) {
+  throw failure(errc::unsupported, "`" + path + "` " + why, path);
+}
+
+/// "input[3]".
+inline std::string item_path(std::string_view list, std::size_t number) {
+  return std::string(list) + '[' + std::to_string(number) + ']';
+}
+
+/// Throws failure if there is no such text.
+inline std::string_view needed_text(const field_reader& of, std::string_view key) {
+  const auto text = of.text(key);
+  if (!text)
+    of.refuse(key, "is required");
+  return *text;
+}
+
+/// The member as JSON, or `fallback` if it is absent or null.
+inline std::string given_or(const field_reader& of, std::string_view key, std::string fallback) {
+  const auto found = of.find(key);
+  return found ? simdjson::minify(*found) : std::move(fallback);
+}
+
+} // namespace troupe
