@@ -75,7 +75,7 @@ def test_one_key_does_not_see_the_responses_of_another(launch):
 
 
 def test_what_is_not_supported_is_refused_by_name(client):
-    for field, value in (("background", True), ("truncation", "auto"), ("tools", [{"type": "web_search"}])):
+    for field, value in (("background", True), ("truncation", "newest"), ("tool_choice", {"type": "web_search"})):
         with pytest.raises(openai.BadRequestError) as caught:
             client.responses.create(input=USER, model=MODEL, **{field: value})
         assert caught.value.param.startswith(field)
