@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import pytest
 
 def installed(*packages, seconds=300):
     """The bin folder of an environment with these packages. Skips the test, with the reason, if they cannot be had."""
-    name = packages[0].split("=")[0] + "-" + hashlib.sha256("\n".join((sys.version, *packages)).encode()).hexdigest()[:12]
+    name = re.split(r"[\[=]", packages[0])[0] + "-" + hashlib.sha256("\n".join((sys.version, *packages)).encode()).hexdigest()[:12]
     root = pathlib.Path(os.environ.get("TROUPE_PROGRAMS", pathlib.Path(tempfile.gettempdir()) / f"troupe-{os.getuid()}"))
     place = root / name
     root.mkdir(parents=True, exist_ok=True)
