@@ -51,8 +51,11 @@ added_tokens::added_tokens(const json::reader& list, const vocabulary& model, co
   match_scratch scratch;
   scratch.growth = growth_budget(bytes);
   std::set<std::string> special; // once special, a token stays special
-  // `tokenizers` numbers tokens that the model lacks from the size of its vocabulary; it writes no file with other ids.
-  auto next_id = static_cast<token_id>(model.size());
+  // `tokenizers` numbers tokens that the model lacks itself, whatever a file that other programs wrote says.
+  const auto next_id = [&] {
+    const auto size = static_cast<token_id>(model.size());
+    return tokens_.empty() ? size : std::max(size, tokens_.rbegin()->first + 1);
+  };
   for (const auto& item : items) {
     added_token token;
     token.content = item.at("content").string();
@@ -67,10 +70,13 @@ added_tokens::added_tokens(const json::reader& list, const vocabulary& model, co
     auto known = id_of(token.content);
     if (!known)
       known = model.id_of(token.content);
-    const token_id id = known ? *known : next_id++;
-    if (!known && (id != declared || model.has(id)))
-      item.refuse("(`" + token.content + "`) has the id " + std::to_string(declared) + ", but the next free one is " +
-                  std::to_string(id));
+    const token_id id = known ? *known : next_id();
+    if (!known && model.has(id))
+      item.refuse("(`" + token.content + "`) has the id " + std::to_string(declared) + ", but the next free one, " +
+                  std::to_string(id) + ", is a token of the model");
+    if (id != declared && ++renumbered_ == 1)
+      first_renumbered_ = "`" + token.content + "`" + " is read as " + std::to_string(id) + ", not " +
+        std::to_string(declared);
     token.decoded = token.content;
     if (token.normalized) {
       section text{token.content, false, true};
@@ -99,6 +105,13 @@ added_tokens::added_tokens(const json::reader& list, const vocabulary& model, co
   }
 }
 
+std::string added_tokens::remark() const {
+  if (renumbered_ == 0)
+    return {};
+  return (renumbered_ == 1 ? "an added token has an id" : std::to_string(renumbered_) + " added tokens have ids") +
+    " other than the next after the vocabulary's: " + first_renumbered_ + (renumbered_ == 1 ? "" : ", and so on");
+}
+
 std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool normalized) const {
   const auto& tree = normalized ? normalized_ : raw_;
   std::vector<part> parts;
@@ -119,6 +132,7 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
       if (token.left_strip) {
         for (std::size_t pos = begin; pos > done && is_whitespace(previous_char(text, pos));)
           begin = pos;
+        begin = std::max(begin, done); // the token before may have taken the space that this one is
       }
       if (token.right_strip) {
         if (end >= space_end) {
@@ -128,6 +142,8 @@ std::vector<added_tokens::part> added_tokens::cut(std::string_view text, bool no
         }
         end = space_end;
       }
+      if (begin >= end)
+        continue;
       if (done < begin)
         parts.push_back({done, begin, -1});
       parts.push_back({begin, end, hit->id});

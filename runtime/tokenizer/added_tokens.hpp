@@ -51,7 +51,8 @@ struct added_token {
 class added_tokens {
 public:
   added_tokens() = default;
-  /// From the `added_tokens` of tokenizer.json. Throws failure if a token is malformed or its id contradicts the model.
+  /// From the `added_tokens` of tokenizer.json. Throws failure if a token is malformed or its id contradicts the model;
+  /// other ids than `tokenizers` gives become those.
   added_tokens(const json::reader& list, const vocabulary& model, const normalizer& normalizer);
 
   /// A part of a text: an added token (id >= 0) or the text between two.
@@ -65,6 +66,9 @@ public:
   /// The most bytes of text that one token covers; 0 if unbounded, because a token also covers the space around it.
   std::size_t most_bytes_per_token() const;
 
+  /// A sentence on the tokens that got other ids than the file says; empty if none did.
+  std::string remark() const;
+
   const added_token* find(token_id id) const;
   std::optional<token_id> id_of(std::string_view content) const;
   std::size_t longest_token() const; // bytes, as decoded
@@ -74,6 +78,8 @@ public:
 private:
   std::map<token_id, added_token> tokens_;
   std::unordered_map<std::string, token_id> ids_;
+  std::size_t renumbered_ = 0;
+  std::string first_renumbered_;
   prefix_tree raw_;
   prefix_tree normalized_;
 };

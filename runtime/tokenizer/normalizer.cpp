@@ -12,12 +12,29 @@ namespace troupe::tokenization {
 
 namespace {
 
+/// Changes characters, and counts those ahead of `start_until` anew.
+template <class Map>
+void map_text(section& s, const Map& map) {
+  const auto before = s.start_until > 0 ? map(s.text.substr(0, static_cast<std::size_t>(s.start_until))).size() : 0;
+  s.text = map(s.text);
+  if (s.start_until > 0)
+    s.start_until = static_cast<std::ptrdiff_t>(std::min(before, s.text.size()));
+}
+
+/// Where the last character of a text begins.
+std::size_t last_char(std::string_view text) {
+  auto pos = text.size();
+  if (pos > 0)
+    previous_char(text, pos);
+  return pos;
+}
+
 void to_form(section& s, normal_form form) {
   // No character below U+0300 composes with one before it or is changed by NFC.
   const auto below_marks = [](unsigned char c) { return c < 0xCC; };
   if (form == normal_form::nfc && std::all_of(s.text.begin(), s.text.end(), below_marks))
     return;
-  s.text = normalize(s.text, form);
+  map_text(s, [form](const std::string& text) { return normalize(text, form); });
 }
 
 void strip(section& s, bool left, bool right) {
@@ -32,7 +49,7 @@ void strip(section& s, bool left, bool right) {
       break;
     end = pos;
   }
-  s.at_start = s.at_start && begin == 0;
+  s.start_until = start_behind(s.start_until, begin);
   s.text.resize(end);
   s.text.erase(0, begin);
 }
@@ -42,16 +59,20 @@ void replace(section& s, const pattern& what, const std::string& content, match_
   const auto& parts = scratch.spans;
   if (std::none_of(parts.begin(), parts.end(), [](const span& p) { return p.match; }))
     return;
-  // A replacement is aligned with the last character that it replaces.
-  const auto& first = parts.front();
-  std::size_t one = 0;
-  if (first.match && first.end > 0)
-    next_char(s.text, one);
-  if (first.match && (content.empty() || first.end != one))
-    s.at_start = s.at_start && first.end == 0;
   std::size_t size = 0;
-  for (const auto& part : parts)
-    size += part.match ? content.size() : part.end - part.begin;
+  std::ptrdiff_t start_until = -1;
+  const auto starts = [&](std::size_t at) { return static_cast<std::ptrdiff_t>(at) <= s.start_until; };
+  for (const auto& part : parts) {
+    const auto text = std::string_view(s.text).substr(part.begin, part.end - part.begin);
+    const auto last = part.begin + last_char(text);
+    if (!part.match && starts(part.begin))
+      start_until = static_cast<std::ptrdiff_t>(size + (starts(last) ? last : static_cast<std::size_t>(s.start_until)) -
+                                                part.begin);
+    else if (part.match && !content.empty() && starts(last)) // aligned with the last character that it replaces
+      start_until = static_cast<std::ptrdiff_t>(size + last_char(content));
+    size += part.match ? content.size() : text.size();
+  }
+  s.start_until = start_until;
   scratch.growth.charge(s.text.size(), size);
   std::string out;
   out.reserve(size);
@@ -65,15 +86,18 @@ template <class Drops, class Map>
 void filter(section& s, const Drops& drops, const Map& map) {
   std::string out;
   out.reserve(s.text.size());
+  std::ptrdiff_t start_until = -1;
   for (std::size_t pos = 0; pos < s.text.size();) {
-    const bool first = pos == 0;
+    const bool starts = static_cast<std::ptrdiff_t>(pos) <= s.start_until;
     const char32_t c = next_char(s.text, pos);
-    if (!drops(c))
-      append_char(out, map(c));
-    else if (first)
-      s.at_start = false;
+    if (drops(c))
+      continue;
+    if (starts)
+      start_until = static_cast<std::ptrdiff_t>(out.size());
+    append_char(out, map(c));
   }
   s.text = std::move(out);
+  s.start_until = start_until;
 }
 
 char32_t itself(char32_t c) { return c; }
@@ -89,13 +113,17 @@ void clean(section& s) {
 void space_out_chinese(section& s, match_scratch& scratch) {
   std::string out;
   out.reserve(s.text.size());
+  auto start_until = s.start_until;
   for (std::size_t pos = 0; pos < s.text.size();) {
     const auto begin = pos;
     const bool apart = is_chinese(next_char(s.text, pos));
     out += apart ? " " : "";
+    if (static_cast<std::ptrdiff_t>(begin) <= s.start_until) // all three are where the character was
+      start_until = static_cast<std::ptrdiff_t>(out.size() + (apart ? pos - begin : 0));
     out.append(s.text, begin, pos - begin);
     out += apart ? " " : "";
   }
+  s.start_until = start_until;
   scratch.growth.charge(s.text.size(), out.size());
   s.text = std::move(out);
 }
@@ -158,9 +186,9 @@ void normalizer::add(const json::reader& description) {
   } else if (type == "Lowercase") {
     shrinks_ = shrinks_ < 1000 ? shrinks_ * of_characters : 0;
     steps_.push_back([](section& s, match_scratch& scratch) {
-      auto lower = lowercase(s.text);
-      scratch.growth.charge(s.text.size(), lower.size());
-      s.text = std::move(lower);
+      const auto before = s.text.size();
+      map_text(s, [](const std::string& text) { return lowercase(text); });
+      scratch.growth.charge(before, s.text.size());
     });
   } else if (type == "Strip") {
     shrinks_ = 0;
@@ -172,6 +200,8 @@ void normalizer::add(const json::reader& description) {
         return;
       scratch.growth.charge(0, what.size());
       s.text.insert(0, what);
+      if (s.start_until >= 0) // what is put before a character is where that character was
+        s.start_until += static_cast<std::ptrdiff_t>(what.size());
     });
   } else if (type == "Replace") {
     const auto what = pattern::parse(description.at("pattern"));
@@ -198,7 +228,7 @@ bool normalizer::add_of_sentencepiece(std::string_view type, const json::reader&
   } else if (type == "Precompiled") {
     steps_.push_back([map = std::make_shared<const charsmap>(map_of())](section& s, match_scratch& scratch) {
       if (!map->empty())
-        s.text = map_graphemes(*map, s.text, scratch.growth);
+        map_text(s, [&](const std::string& text) { return map_graphemes(*map, text, scratch.growth); });
     });
   } else if (type == "SentencePiece") {
     auto rules = std::make_shared<sentencepiece_rules>();
@@ -218,6 +248,7 @@ bool normalizer::add_of_sentencepiece(std::string_view type, const json::reader&
     rules->escape_spaces = description.boolean("escape_whitespaces", true);
     steps_.push_back([rules = std::shared_ptr<const sentencepiece_rules>(rules)](section& s, match_scratch& scratch) {
       s.text = prepare_sentencepiece(*rules, s.text, !s.is_token, scratch.growth);
+      s.start_until = std::min<std::ptrdiff_t>(s.start_until, 0);
     });
     if (rules->map.empty() && !rules->remove_extra_spaces)
       return true;
@@ -247,7 +278,7 @@ bool normalizer::add_of_bert(std::string_view type, const json::reader& descript
         filter(s, is_nonspacing, itself);
       }
       if (lower)
-        s.text = lowercase(s.text);
+        map_text(s, [](const std::string& text) { return lowercase(text); });
       scratch.growth.charge(before, s.text.size());
     });
   } else {

@@ -13,9 +13,16 @@ namespace troupe::tokenization {
 /// A text on its way through the tokenizer.
 struct section {
   std::string text;
-  bool at_start = false; // whether it begins the whole input, for Metaspace's `first`
+  /// A word that begins at this byte or before it begins the whole input, for Metaspace's `first`; -1: none does. More
+  /// than 0 behind what was put before the input.
+  std::ptrdiff_t start_until = -1;
   bool is_token = false; // the content of an added token: SentencePiece puts nothing around it
 };
+
+/// `start_until` of the rest behind `begin`.
+inline std::ptrdiff_t start_behind(std::ptrdiff_t start_until, std::size_t begin) {
+  return std::max<std::ptrdiff_t>(start_until - static_cast<std::ptrdiff_t>(begin), -1);
+}
 
 using normalizer_step = std::function<void(section&, match_scratch&)>;
 

@@ -89,7 +89,7 @@ void split_words(word_list& list, match_scratch& scratch, behavior how, bool inv
     settle(parts, how);
     for (const auto& part : parts)
       if (part.begin < part.end)
-        result.push_back({w.begin + part.begin, w.begin + part.end, w.at_start && part.begin == 0});
+        result.push_back({w.begin + part.begin, w.begin + part.end, start_behind(w.start_until, part.begin)});
   }
   list.words = std::move(result);
 }
@@ -135,14 +135,15 @@ void split_whitespace(word_list& list, match_scratch& scratch) {
   });
 }
 
-/// Rewrites the text word by word. `rewrite(word, at_start, out)` appends the new form, at most a few times as long.
+/// Rewrites the text word by word. `rewrite(word, start_until, out)` appends the new form, at most a few times as long, and
+/// moves `start_until` if it is not negative.
 template <class Rewrite>
 void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewrite) {
   std::string out;
   out.reserve(list.text.size() + list.text.size() / 4);
   for (auto& w : list.words) {
     const std::size_t begin = out.size();
-    rewrite(list.view(w), w.at_start, out);
+    rewrite(list.view(w), w.start_until, out);
     w.begin = begin;
     w.end = out.size();
   }
@@ -152,16 +153,23 @@ void rewrite_words(word_list& list, match_scratch& scratch, const Rewrite& rewri
 
 void to_byte_level(word_list& list, match_scratch& scratch) {
   const auto& alphabet = byte_level_alphabet();
-  rewrite_words(list, scratch, [&](std::string_view word, bool, std::string& out) {
-    for (unsigned char byte : word)
-      out += alphabet[byte];
+  rewrite_words(list, scratch, [&](std::string_view word, std::ptrdiff_t& start_until, std::string& out) {
+    const auto begin = out.size();
+    const auto before = start_until > 0 ? static_cast<std::size_t>(start_until) : 0;
+    for (std::size_t i = 0; i < word.size(); ++i) {
+      if (i == before && i > 0)
+        start_until = static_cast<std::ptrdiff_t>(out.size() - begin);
+      out += alphabet[static_cast<unsigned char>(word[i])];
+    }
   });
 }
 
 void add_prefix_spaces(word_list& list, match_scratch& scratch) {
-  rewrite_words(list, scratch, [](std::string_view word, bool, std::string& out) {
-    if (!word.starts_with(' '))
+  rewrite_words(list, scratch, [](std::string_view word, std::ptrdiff_t& start_until, std::string& out) {
+    if (!word.starts_with(' ')) {
       out += ' ';
+      start_until += start_until >= 0 ? 1 : 0;
+    }
     out += word;
   });
 }
@@ -191,15 +199,19 @@ pre_tokenizer_step metaspace(const json::reader& description) {
   }
   const bool split = description.boolean("split", true);
   return [=](word_list& list, match_scratch& scratch) {
-    rewrite_words(list, scratch, [&](std::string_view word, bool at_start, std::string& out) {
-      const bool wanted = scheme == prepend_scheme::always || (scheme == prepend_scheme::first && at_start);
+    rewrite_words(list, scratch, [&](std::string_view word, std::ptrdiff_t& start_until, std::string& out) {
+      const bool wanted = scheme == prepend_scheme::always || (scheme == prepend_scheme::first && start_until >= 0);
+      const auto begin = out.size();
+      const auto before = static_cast<std::size_t>(std::max<std::ptrdiff_t>(start_until, 0));
       if (wanted && !word.starts_with(' ') && !word.starts_with(mark))
         out += mark;
-      for (char c : word) {
-        if (c == ' ')
+      for (std::size_t i = 0; i < word.size(); ++i) {
+        if (i == before && start_until >= 0)
+          start_until = static_cast<std::ptrdiff_t>(out.size() - begin);
+        if (word[i] == ' ')
           out += mark;
         else
-          out += c;
+          out += word[i];
       }
     });
     if (split) {
@@ -239,7 +251,7 @@ int byte_of(char32_t c) {
 
 void pre_tokenizer::apply(const section& text, word_list& words, match_scratch& scratch) const {
   words.text = text.text;
-  words.words.assign(1, {0, text.text.size(), text.at_start});
+  words.words.assign(1, {0, text.text.size(), text.start_until});
   for (const auto& step : steps_)
     step(words, scratch);
 }

@@ -19,7 +19,7 @@ struct word_list {
   struct word {
     std::size_t begin = 0;
     std::size_t end = 0;
-    bool at_start = false; // see section::at_start
+    std::ptrdiff_t start_until = -1; // section::start_until, from `begin`
   };
   std::string text;
   std::vector<word> words;

@@ -84,23 +84,22 @@ std::shared_ptr<const tokenizer> tokenizer::load(const std::filesystem::path& fo
     result = std::make_unique<parts>(json::reader(document, json::tokenizer_wording));
     result->special = {older->bos, older->eos, older->unk};
   }
-  const auto config_file = folder / "tokenizer_config.json";
-  if (is_there(config_file)) {
-    const auto config_document = json::document::load(config_file);
-    const json::reader config(config_document, json::tokenizer_wording);
-    const auto named = [&](std::string_view key) -> std::optional<token_id> {
-      const auto found = config.child(key);
+  bool bos = false, eos = false, unk = false; // said so far
+  for (const auto* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (!is_there(folder / name))
+      continue;
+    const auto document = json::document::load(folder / name);
+    const json::reader config(document, json::tokenizer_wording);
+    const auto set = [&](std::optional<token_id>& id, std::string_view key, bool& said) {
+      const auto found = said ? std::nullopt : config.child(key);
       if (!found)
-        return std::nullopt;
-      return result->id_of(found->is_object() ? found->at("content").string() : found->string());
+        return;
+      said = true;
+      id = result->id_of(found->is_object() ? found->at("content").string() : found->string());
     };
-    const auto set = [&](std::optional<token_id>& id, std::string_view key) {
-      if (const auto found = named(key); found || config.child(key))
-        id = found;
-    };
-    set(result->special.bos, "bos_token");
-    set(result->special.eos, "eos_token");
-    set(result->special.unk, "unk_token");
+    set(result->special.bos, "bos_token", bos);
+    set(result->special.eos, "eos_token", eos);
+    set(result->special.unk, "unk_token", unk);
   }
   return std::make_shared<const tokenizer>(std::move(result));
 }
@@ -132,7 +131,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
       continue;
     }
     raw.text = text.substr(outer.begin, outer.end - outer.begin);
-    raw.at_start = outer.begin == 0;
+    raw.start_until = outer.begin == 0 ? 0 : -1;
     parts_->normalize.apply(raw, scratch);
     for (const auto& inner : parts_->added.cut(raw.text, true)) {
       if (inner.id >= 0) {
@@ -140,7 +139,7 @@ std::vector<token_id> tokenizer::encode(std::string_view text, bool add_special_
         continue;
       }
       part.text.assign(raw.text, inner.begin, inner.end - inner.begin);
-      part.at_start = raw.at_start && inner.begin == 0;
+      part.start_until = start_behind(raw.start_until, inner.begin);
       parts_->pre_tokenize.apply(part, words, scratch);
       for (const auto& word : words.words)
         parts_->model->encode(words.view(word), words_scratch, ids);
@@ -195,6 +194,7 @@ bool tokenizer::is_special(token_id id) const {
   return added && added->skipped;
 }
 
+std::string tokenizer::remark() const { return parts_->added.remark(); }
 std::optional<token_id> tokenizer::bos() const { return parts_->special.bos; }
 std::optional<token_id> tokenizer::eos() const { return parts_->special.eos; }
 std::optional<token_id> tokenizer::unk() const { return parts_->special.unk; }

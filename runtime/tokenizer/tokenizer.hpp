@@ -21,7 +21,7 @@ public:
   struct parts;
 
   /// Reads `<folder>/tokenizer.json`, or a SentencePiece model or a file of tiktoken if there is none, and the names of
-  /// the BOS, EOS and UNK tokens from `tokenizer_config.json` if present. Throws failure(not_found | bad_file |
+  /// the BOS, EOS and UNK tokens from `tokenizer_config.json`, then from `special_tokens_map.json`. Throws failure(not_found | bad_file |
   /// unsupported) naming the file and the part at fault.
   static std::shared_ptr<const tokenizer> load(const std::filesystem::path& folder);
 
@@ -59,6 +59,9 @@ public:
   std::string token_bytes(token_id id) const;
   /// Whether `skip_special_tokens` leaves it out.
   bool is_special(token_id id) const;
+
+  /// A sentence for the log on what of its file does not hold; empty if all does.
+  std::string remark() const;
 
   /// From tokenizer_config.json or `parse`; nothing if unnamed or not in the vocabulary.
   std::optional<token_id> bos() const;

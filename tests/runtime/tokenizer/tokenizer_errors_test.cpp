@@ -228,10 +228,7 @@ TEST_CASE("a text on which an expression takes exponential time is refused") {
 TEST_CASE("added tokens and templates that contradict the vocabulary are refused") {
   CHECK(with(R"("added_tokens":[{"id":3,"content":"<s>"}])") == "accepted");
   CHECK(with(R"("added_tokens":[{"id":0,"content":"a","special":true}])") == "accepted");
-  CHECK(with(R"("added_tokens":[{"id":9,"content":"<s>"}])") ==
-        "bad: tokenizer.json: `added_tokens[0]` (`<s>`) has the id 9, but the next free one is 3");
-  CHECK(with(R"("added_tokens":[{"id":3,"content":"<s>"},{"id":3,"content":"</s>"}])") ==
-        "bad: tokenizer.json: `added_tokens[1]` (`</s>`) has the id 3, but the next free one is 4");
+  CHECK(with(R"("added_tokens":[{"id":9,"content":"<s>"}])") == "accepted"); // under another id, with a remark
   CHECK(with(R"("added_tokens":[{"content":"<s>"}])") == "bad: tokenizer.json: `added_tokens[0].id` is missing");
   CHECK(with(R"("added_tokens":[{"id":3,"content":5}])") ==
         "bad: tokenizer.json: `added_tokens[0].content` must be a string, not `5`");

@@ -196,3 +196,110 @@ TEST_CASE("many threads may encode with one tokenizer") {
     thread.join();
   CHECK(same == 200);
 }
+
+TEST_CASE("added tokens that take space around them leave none of it to others, and are there once") {
+  // Flags of a token of white space and of another: lstrip, rstrip, lstrip, rstrip; ids as `tokenizers` gives them.
+  struct flags_case {
+    const char* flags;
+    std::vector<std::vector<token_id>> expected;
+  };
+  const std::vector<std::string> texts{"\n\n", "a\n \nb", "<x>\n<x> \n a", "\n <x> \n\n b \n"};
+  const flags_case cases[] = {
+    {"0000", {{1, 1}, {4, 1, 0, 1, 5}, {6, 1, 6, 0, 1, 0, 4}, {1, 0, 6, 0, 1, 1, 0, 5, 0, 1}}},
+    {"0001", {{1, 1}, {4, 1, 0, 1, 5}, {6, 1, 6, 1, 0, 4}, {1, 0, 6, 1, 1, 0, 5, 0, 1}}},
+    {"0010", {{1, 1}, {4, 1, 0, 1, 5}, {6, 1, 6, 0, 1, 0, 4}, {1, 6, 0, 1, 1, 0, 5, 0, 1}}},
+    {"0011", {{1, 1}, {4, 1, 0, 1, 5}, {6, 1, 6, 1, 0, 4}, {1, 6, 1, 1, 0, 5, 0, 1}}},
+    {"0100", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 0, 1, 4}, {1, 6, 0, 1, 1, 5, 0, 1}}},
+    {"0101", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 1, 4}, {1, 6, 1, 1, 5, 0, 1}}},
+    {"0110", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 0, 1, 4}, {1, 6, 0, 1, 1, 5, 0, 1}}},
+    {"0111", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 1, 4}, {1, 6, 1, 1, 5, 0, 1}}},
+    {"1000", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 1, 0, 4}, {1, 0, 6, 1, 1, 0, 5, 1}}},
+    {"1001", {{1, 1}, {4, 1, 1, 5}, {6, 6, 4}, {1, 0, 6, 5, 1}}}, // the last two are a crash there
+    {"1010", {{1, 1}, {4, 1, 1, 5}, {6, 1, 6, 1, 0, 4}, {1, 6, 1, 1, 0, 5, 1}}},
+    {"1011", {{1, 1}, {4, 1, 1, 5}, {6, 6, 4}, {1, 6, 5, 1}}}, // the last two are a crash there
+    {"1100", {{1}, {4, 1, 5}, {6, 1, 6, 1, 4}, {1, 6, 1, 5, 1}}},
+    {"1101", {{1}, {4, 1, 5}, {6, 6, 4}, {1, 6, 5, 1}}},
+    {"1110", {{1}, {4, 1, 5}, {6, 1, 6, 1, 4}, {1, 6, 1, 5, 1}}},
+    {"1111", {{1}, {4, 1, 5}, {6, 6, 4}, {1, 6, 5, 1}}},
+  };
+  for (const auto& one : cases) {
+    CAPTURE(std::string(one.flags));
+    const auto flag = [&](int at) { return one.flags[at] == '1' ? std::string("true") : std::string("false"); };
+    const auto tokens = tokenizer::parse(
+      R"({"added_tokens":[{"id":1,"content":"\n","special":true,"lstrip":)" + flag(0) + R"(,"rstrip":)" + flag(1) +
+        R"(},{"id":6,"content":"<x>","special":true,"lstrip":)" + flag(2) + R"(,"rstrip":)" + flag(3) +
+        R"(}],"model":{"type":"BPE","vocab":{" ":0,"\n":1,"_":2,"\u2581":3,"a":4,"b":5},"merges":[]}})",
+      "test");
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(texts[i]);
+      CHECK(tokens->encode(texts[i], false) == one.expected[i]);
+    }
+  }
+}
+
+TEST_CASE("what a normalizer puts before a text begins it, too, for Metaspace's first word") {
+  struct prepend_case {
+    const char *before, *added;                  // an added token of normalised text, if any
+    std::vector<std::vector<token_id>> expected; // as `tokenizers` gives them
+  };
+  const std::vector<std::string> texts{"ab", "_ab", "a b", " ab"};
+  const prepend_case cases[] = {
+    {"_", "", {{3, 2, 3, 4, 5}, {3, 2, 3, 2, 4, 5}, {3, 2, 3, 4, 3, 5}, {3, 2, 3, 4, 5}}},
+    {"_", "_", {{3, 2, 3, 4, 5}, {2, 4, 5}, {3, 2, 3, 4, 3, 5}, {3, 2, 3, 4, 5}}},
+    {"_", "a", {{4, 5}, {3, 2, 4, 5}, {4, 3, 5}, {3, 2, 3, 4, 5}}},
+    {"__", "", {{3, 2, 3, 2, 3, 4, 5}, {3, 2, 3, 2, 3, 2, 4, 5}, {3, 2, 3, 2, 3, 4, 3, 5}, {3, 2, 3, 2, 3, 4, 5}}},
+    {"__", "_", {{3, 2, 3, 2, 3, 4, 5}, {2, 4, 5}, {3, 2, 3, 2, 3, 4, 3, 5}, {3, 2, 3, 2, 3, 4, 5}}},
+    {"__", "a", {{4, 5}, {3, 2, 4, 5}, {4, 3, 5}, {3, 2, 3, 2, 3, 4, 5}}},
+    {"\u2581", "", {{3, 4, 5}, {3, 3, 2, 4, 5}, {3, 4, 3, 5}, {3, 3, 4, 5}}},
+    {"\u2581", "_", {{3, 4, 5}, {2, 4, 5}, {3, 4, 3, 5}, {3, 3, 4, 5}}},
+    {"\u2581", "a", {{4, 5}, {3, 3, 2, 4, 5}, {4, 3, 5}, {3, 3, 4, 5}}},
+    {" ", "", {{3, 4, 5}, {3, 3, 2, 4, 5}, {3, 4, 3, 5}, {3, 3, 4, 5}}},
+    {" ", "_", {{3, 4, 5}, {2, 4, 5}, {3, 4, 3, 5}, {3, 3, 4, 5}}},
+    {" ", "a", {{4, 5}, {3, 3, 2, 4, 5}, {4, 3, 5}, {3, 4, 5}}},
+    {"_a", "", {{3, 2, 3, 4, 4, 5}, {3, 2, 3, 4, 3, 2, 4, 5}, {3, 2, 3, 4, 4, 3, 5}, {3, 2, 3, 4, 3, 4, 5}}},
+    {"_a", "_", {{3, 2, 3, 4, 4, 5}, {2, 4, 5}, {3, 2, 3, 4, 4, 3, 5}, {3, 2, 3, 4, 3, 4, 5}}},
+    {"_a", "a", {{4, 5}, {3, 2, 3, 4, 3, 2, 4, 5}, {4, 3, 5}, {3, 2, 3, 4, 3, 4, 5}}},
+  };
+  for (const auto& one : cases) {
+    CAPTURE(std::string(one.before));
+    CAPTURE(std::string(one.added));
+    const std::string added = one.added;
+    const auto tokens = tokenizer::parse(
+      R"({"added_tokens":[)" +
+        (added.empty() ? ""
+                       : R"({"id":)" + std::string(added == "a" ? "4" : "2") + R"(,"content":")" + added +
+             R"(","normalized":true})") +
+        R"(],"normalizer":{"type":"Prepend","prepend":")" + one.before +
+        R"("},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"String":"_"},
+        "behavior":"Isolated","invert":false},{"type":"Metaspace","replacement":"\u2581","prepend_scheme":"first"}]},
+        "model":{"type":"BPE","vocab":{" ":0,"\n":1,"_":2,"\u2581":3,"a":4,"b":5},"merges":[]}})",
+      "test");
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(texts[i]);
+      CHECK(tokens->encode(texts[i], false) == one.expected[i]);
+    }
+  }
+}
+
+TEST_CASE("ids of added tokens follow the model's without gaps, as in the tokenizers package, and a remark says so") {
+  const auto parsed = [](const std::string& added) {
+    return tokenizer::parse(
+      R"({"added_tokens":[)" + added + R"(],"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}})", "test");
+  };
+  const auto gap = parsed(R"({"id":0,"content":"a"},{"id":9,"content":"<s>"},{"id":12,"content":"</s>"})");
+  CHECK(gap->encode("<s>b</s>a", false) == std::vector<token_id>{2, 1, 3, 0});
+  CHECK(gap->vocab_size() == 4);
+  CHECK(gap->remark() ==
+        "2 added tokens have ids other than the next after the vocabulary's: `<s>` is read as 2, not "
+        "9, and so on");
+  const auto twice = parsed(R"({"id":2,"content":"<s>"},{"id":2,"content":"</s>"})");
+  CHECK(twice->encode("<s>b</s>", false) == std::vector<token_id>{2, 1, 3});
+  CHECK(twice->remark() ==
+        "an added token has an id other than the next after the vocabulary's: `</s>` is read as 3, "
+        "not 2");
+  CHECK(parsed(R"({"id":2,"content":"<s>"},{"id":3,"content":"</s>"})")->remark().empty());
+  CHECK_THROWS_AS(tokenizer::parse(R"({"added_tokens":[{"id":9,"content":"<s>"}],
+    "model":{"type":"BPE","vocab":{"a":0,"b":2},"merges":[]}})",
+                                   "test"),
+                  failure); // 2 is taken
+}
