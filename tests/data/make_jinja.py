@@ -410,6 +410,27 @@ x | string
 s | upper
 s | lower
 'ß' | upper
+'İ' | lower
+'İI' | lower | length
+'ﬁ' | title
+'ﬁt ﬁt'.title()
+'ﬁt' | capitalize
+'ﬃ ŉ ΐ և ᾳ ῼ' | upper
+'ǆ ß ﬀ ᾳ'.title()
+'ß ﬁ Σ ǅ ⓐⒷ Ⅷ'.swapcase()
+'ΟΔΟΣ' | lower
+'ΣΑΣ. ΑΣ Σ Α.Σ.Α Σ' | lower
+'ΑΣ ΟΔΟΣ-ΑΣ' | title
+'ΑΣ ΟΔΟΣ'.title()
+'ΑΣΣ' | capitalize
+'你a ªa ⅰa 1a'.title()
+'one two_three  four-five' | wordcount
+'' | wordcount
+'  …  ' | wordcount
+'Grüße – 你好 你 x² नमस्ते' | wordcount
+42 | wordcount
+none | wordcount
+text | wordcount(1)
 'éà' | upper
 'hello world' | capitalize
 s | trim('Hd')

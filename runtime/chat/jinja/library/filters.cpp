@@ -278,6 +278,12 @@ value as_text(context& c, const value& v, const call_arguments& args) {
   return v.is_string() ? v : c.text(c.string(v));
 }
 
+value count_words(context& c, const value& v, const call_arguments& args) {
+  bind("wordcount", args, {});
+  std::string held;
+  return std::int64_t(text::count_words(c, text_of(c, v, held)));
+}
+
 constexpr named_filter table[] = {
   {"abs", absolute},
   {"attr", attribute},
@@ -301,6 +307,7 @@ constexpr named_filter table[] = {
   {"tojson", to_json_text},
   {"trim", trim},
   {"upper", mapped<text::upper>},
+  {"wordcount", count_words},
 };
 
 } // namespace

@@ -90,6 +90,17 @@ bool all(meter& m, std::string_view s, bool (*is)(char32_t)) {
   return holds;
 }
 
+std::size_t count_words(meter& m, std::string_view s) {
+  std::size_t words = 0;
+  bool inside = false;
+  walk(m, s, [&](char32_t c, auto, auto) {
+    const bool before = std::exchange(inside, c == '_' || is_alpha(c) || is_numeric(c));
+    words += inside && !before ? 1 : 0;
+    return true;
+  });
+  return words;
+}
+
 namespace {
 
 bool all_cased(meter& m, std::string_view s, bool (*wanted)(char32_t), bool (*unwanted)(char32_t)) {

@@ -38,8 +38,10 @@ bool all_upper(meter& m, std::string_view s);
 std::string lower(meter& m, std::string_view s);
 std::string upper(meter& m, std::string_view s);
 std::string capitalize(meter& m, std::string_view s);
-/// str.title(): upper case after a non-letter, lower case elsewhere.
+/// str.title(): upper case behind what has no case, lower case elsewhere.
 std::string title(meter& m, std::string_view s);
+/// Runs of letters, digits and underscores.
+std::size_t count_words(meter& m, std::string_view s);
 /// The filter `title`: only white space, brackets and hyphens start a word.
 std::string title_words(meter& m, std::string_view s);
 std::string swap_case(meter& m, std::string_view s);
