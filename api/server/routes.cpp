@@ -131,9 +131,11 @@ reply change_adapters(endpoint to, const field_reader& body, const served_model&
   };
   const auto name = wanted("lora_name");
   const bool loads = to == endpoint::load_adapter;
+  std::string remarks;
   if (loads)
     try {
-      model.adapters->load(name, wanted("lora_path"));
+      for (const auto& line : model.adapters->load(name, wanted("lora_path")))
+        remarks += ' ' + to_utf8(line) + '.';
     } catch (const failure& f) { // the client's file, not the server's
       const auto& why = f.what_failed();
       const bool of_file = why.code != errc::bad_request || why.param.empty(); // `param` may be a member of its JSON
@@ -143,7 +145,8 @@ reply change_adapters(endpoint to, const field_reader& body, const served_model&
   else
     model.adapters->unload(name);
   return {200,
-          "Success: LoRA adapter '" + to_utf8(name) + (loads ? "' added successfully." : "' removed successfully."),
+          "Success: LoRA adapter '" + to_utf8(name) + (loads ? "' added successfully." : "' removed successfully.") +
+            remarks,
           "text/plain; charset=utf-8",
           {}};
 }

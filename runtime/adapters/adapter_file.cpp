@@ -1,3 +1,5 @@
+#include "runtime/adapters/adapter_file.hpp"
+
 #include "runtime/adapters/adapter.hpp"
 #include "runtime/checkpoint/gguf_file.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -228,8 +230,13 @@ private:
   std::vector<entry> entries_;
 };
 
-/// Refuses what is more than a plain LoRA.
-void check_plain_lora(const json::reader& config) {
+bool is_set(const std::optional<json::value>& value) {
+  return value && !(value->is_array() && json::array(*value).size() == 0) &&
+    !(value->is_object() && json::object(*value).size() == 0);
+}
+
+/// Refuses what is more than a plain LoRA. Saved modules are tensors, which are refused by name where there are any.
+void check_plain_lora(const json::reader& config, std::vector<std::string>& remarks) {
   const auto unsupported = [&](const char* key, const std::string& found) {
     throw failure(errc::unsupported,
                   config.label(key) + " is " + found + ", which is not supported: adapters are plain LoRA");
@@ -241,15 +248,12 @@ void check_plain_lora(const json::reader& config) {
   for (const auto* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora", "use_bdlora"})
     if (const auto value = config.find(key); value && !(value->is_bool() && !bool(*value)))
       unsupported(key, std::string(simdjson::minify(*value)).substr(0, 40));
-  for (const auto* key : {"modules_to_save", "trainable_token_indices", "layer_replication", "alora_invocation_tokens",
-                          "target_parameters", "arrow_config"})
-    if (const auto value = config.find(key)) {
-      if (value->is_array() && json::array(*value).size() == 0)
-        continue;
-      if (value->is_object() && json::object(*value).size() == 0)
-        continue;
+  for (const auto* key :
+       {"trainable_token_indices", "layer_replication", "alora_invocation_tokens", "target_parameters", "arrow_config"})
+    if (is_set(config.find(key)))
       unsupported(key, "set");
-    }
+  if (is_set(config.find("modules_to_save")))
+    remarks.push_back(config.label("modules_to_save") + " is set, but no module is saved; it has no effect");
   if (const auto start = config.find("init_lora_weights"); start && start->is_string()) {
     const auto how = config.text("init_lora_weights").value_or("");
     for (const auto* changed : {"pissa", "olora", "corda", "loftq"}) // they change the base model's weights
@@ -258,11 +262,12 @@ void check_plain_lora(const json::reader& config) {
   }
 }
 
-adapter_weights read_peft(const std::filesystem::path& folder, const adapter_target& target) {
+adapter_weights read_peft(const std::filesystem::path& folder, const adapter_target& target,
+                          std::vector<std::string>& remarks) {
   const auto document = json::document::load(folder / "adapter_config.json");
   const json::reader config(document);
   config.object();
-  check_plain_lora(config);
+  check_plain_lora(config, remarks);
   constexpr double most_alpha = 1e6;
   const auto most_rank = static_cast<int>(most_adapter_rank);
   const int r = config.size("r", most_rank);
@@ -300,6 +305,8 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapt
   };
   require_text("general.type", "adapter");
   require_text("adapter.type", "lora");
+  if (constexpr auto invoked = "adapter.alora.invocation_tokens"; about.find(invoked))
+    throw failure(errc::unsupported, about.label(invoked) + " is set, which is not supported: adapters are plain LoRA");
   const auto alpha = about.number("adapter.lora.alpha", -1e6, 1e6);
   if (!alpha)
     throw failure(errc::bad_file, about.label("adapter.lora.alpha") + " is missing, expected a number");
@@ -318,9 +325,15 @@ adapter_weights read_gguf_adapter(const std::filesystem::path& path, const adapt
 } // namespace
 
 adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target) {
+  std::vector<std::string> ignored;
+  return read_adapter(path, target, ignored);
+}
+
+adapter_weights read_adapter(const std::filesystem::path& path, const adapter_target& target,
+                             std::vector<std::string>& remarks) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    return read_peft(path, target);
+    return read_peft(path, target, remarks);
   if (read_start(path, 4) == "GGUF")
     return read_gguf_adapter(path, target);
   throw failure(errc::bad_file,

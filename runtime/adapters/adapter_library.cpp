@@ -1,5 +1,6 @@
 #include "runtime/adapters/adapter_library.hpp"
 
+#include "runtime/adapters/adapter_file.hpp"
 #include "runtime/support/error.hpp"
 
 namespace troupe {
@@ -25,13 +26,14 @@ void adapter_library::check_room(const std::string& name, std::size_t bytes) con
                    std::to_string(limits_.most_bytes >> 20) + " MiB are possible");
 }
 
-void adapter_library::load(const std::string& name, const std::filesystem::path& path) {
+std::vector<std::string> adapter_library::load(const std::string& name, const std::filesystem::path& path) {
   if (name.empty() || name.size() > most_adapter_name_bytes)
     refuse_adapter("the name of an adapter must have 1 to " + std::to_string(most_adapter_name_bytes) + " bytes, not " +
                    std::to_string(name.size()));
   const std::lock_guard one(loading_);
   check_room(name, 0);
-  const auto weights = read_adapter(path, target_);
+  std::vector<std::string> remarks;
+  const auto weights = read_adapter(path, target_, remarks);
   const auto backend = open_();
   auto packed = std::make_shared<const packed_adapter>(
     pack_adapter(weights, target_, *backend, compute_, last_id_ + 1));
@@ -40,6 +42,7 @@ void adapter_library::load(const std::string& name, const std::filesystem::path&
   const std::lock_guard lock(mutex_);
   bytes_ += packed->bytes;
   adapters_.emplace(name, std::move(packed));
+  return remarks;
 }
 
 void adapter_library::unload(const std::string& name) {

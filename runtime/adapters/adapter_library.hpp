@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -26,9 +27,9 @@ public:
                   adapter_limits limits = {})
     : base_(std::move(base)), target_(std::move(target)), compute_(compute), open_(std::move(open)), limits_(limits) {}
 
-  /// Throws failure(bad_request) that names the field `lora_name` if the name is empty, too long or taken, or there are
+  /// Returns lines for the log. Throws failure(bad_request) that names the field `lora_name` if the name is empty, too long or taken, or there are
   /// too many adapters or bytes; and as read_adapter.
-  void load(const std::string& name, const std::filesystem::path& path);
+  std::vector<std::string> load(const std::string& name, const std::filesystem::path& path);
 
   /// Throws failure(not_found) if there is none of this name.
   void unload(const std::string& name);

@@ -1,5 +1,5 @@
 // Reading adapters of PEFT and llama.cpp, and refusing what is none.
-#include "runtime/adapters/adapter.hpp"
+#include "runtime/adapters/adapter_file.hpp"
 #include "runtime/checkpoint/gguf_writer.hpp"
 #include "tests/runtime/model/model_test_data.hpp"
 
@@ -72,8 +72,11 @@ std::string peft_complaint(const std::string& config, const peft_tensors& tensor
 std::string with_key(const std::string& more) { return R"({"peft_type":"LORA","r":2,)" + more + "}"; }
 
 void write_gguf_adapter(const std::filesystem::path& file, const std::string& architecture,
-                        const std::string& kind = "lora", const std::string& tensor = "blk.0.attn_q.weight") {
+                        const std::string& kind = "lora", const std::string& tensor = "blk.0.attn_q.weight",
+                        const std::vector<std::int32_t>& invoked_by = {}) {
   gguf_writer writer;
+  if (!invoked_by.empty())
+    writer.add("adapter.alora.invocation_tokens", invoked_by);
   writer.add("general.architecture", std::string_view(architecture));
   writer.add("general.type", std::string_view("adapter"));
   writer.add("adapter.type", std::string_view(kind));
@@ -159,6 +162,10 @@ TEST_CASE("GGUF adapters: alpha by rank, and the order of q that their architect
   CHECK(failure_of([&] {
           read_adapter(folder.path() / "c.gguf", small_target());
         }).ends_with("c.gguf: `adapter.type` is `other`, expected `lora`"));
+  write_gguf_adapter(folder.path() / "e.gguf", "qwen2", "lora", "blk.0.attn_q.weight", {1, 2});
+  CHECK(failure_of([&] {
+          read_adapter(folder.path() / "e.gguf", small_target());
+        }).ends_with("`adapter.alora.invocation_tokens` is set, which is not supported: adapters are plain LoRA"));
   write_gguf_adapter(folder.path() / "d.gguf", "qwen2", "lora", "token_embd.weight");
   CHECK(failure_of([&] { read_adapter(folder.path() / "d.gguf", small_target()); })
           .ends_with("is no low-rank matrix of a layer's attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, "
@@ -181,12 +188,35 @@ TEST_CASE("What is no plain LoRA is refused by name") {
   starts(with_key(R"("use_dora":"yes")"), "adapter_config.json: `use_dora` is \"yes\"");
   starts(with_key(R"("lora_bias":1)"), "adapter_config.json: `lora_bias` is 1");
   starts(with_key(R"("bias":"all")"), "adapter_config.json: `bias` is `all`");
-  starts(with_key(R"("modules_to_save":["lm_head"])"), "adapter_config.json: `modules_to_save` is set");
   starts(with_key(R"("fan_in_fan_out":true)"), "adapter_config.json: `fan_in_fan_out` is true");
   starts(with_key(R"("init_lora_weights":"pissa_niter_4")"), "adapter_config.json: `init_lora_weights` is");
   starts(with_key(R"("rank_pattern":{".*q":3})"), "adapter_config.json: `rank_pattern`");
   starts(with_key(R"("rank_pattern":{"q_proj":0})"), "adapter_config.json: `rank_pattern`");
   starts(with_key(R"("lora_alpha":"much")"), "adapter_config.json: `lora_alpha`");
+}
+
+TEST_CASE("Modules to save of which none is saved are a remark, and saved ones are refused") {
+  auto config = small_config;
+  config.insert(config.find('{') + 1, R"("modules_to_save":["lm_head","embed_tokens"],)");
+  const temp_folder folder;
+  write_peft(folder.path(), config, small_tensors());
+  std::vector<std::string> said;
+  const auto read = read_adapter(folder.path(), small_target(), said);
+  CHECK(said ==
+        std::vector{(folder.path() / "adapter_config.json").string() +
+                    ": `modules_to_save` is set, but no module is saved; it has no effect"});
+  CHECK(part_of(read, projection::q).rank == 2);
+  said.clear();
+  write_peft(folder.path(), small_config, small_tensors());
+  read_adapter(folder.path(), small_target(), said);
+  CHECK(said.empty());
+  for (const std::string saved :
+       {"base_model.model.lm_head.weight", "base_model.model.lm_head.modules_to_save.weight"}) {
+    auto tensors = small_tensors();
+    tensors[saved] = {{2, 6}, counted(12)};
+    CHECK(
+      peft_complaint(config, tensors).starts_with("adapter_model.safetensors: tensor `" + saved + "` is no low-rank"));
+  }
 }
 
 TEST_CASE("Tensors of other names, shapes or values are refused with what was expected") {
