@@ -247,8 +247,31 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   says("two.safetensors: lacks tensor `d`");
   map(R"("a": "two.safetensors", "b": "one.safetensors")");
   says("two.safetensors: lacks tensor `a`");
-  map(R"("b": "one.safetensors", "a": "again.safetensors")");
+  map(R"("b": "one.safetensors", "c": "two.safetensors")");
+  CHECK(open() == ""); // `a` is there once
+  write(folder.path() / "two.safetensors",
+        safetensors(header({entry("a", "[1]", "[0,4]"), entry("c", "[1]", "[4,8]")}), 8));
   says("tensor `a` is also in");
   std::filesystem::create_directory(folder.path() / "model.safetensors");
   says("model.safetensors: is a folder, not a regular file");
+}
+
+TEST_CASE("Of a tensor in two files, that in the file which the index names is meant") {
+  const temp_folder folder;
+  auto one = safetensors(two, 20), again = safetensors(header({entry("a", "[1]", "[0,4]")}), 4);
+  one.replace(one.size() - 20, 4, "1111");
+  again.replace(again.size() - 4, 4, "2222");
+  write(folder.path() / "one.safetensors", one);
+  write(folder.path() / "again.safetensors", again);
+  const auto a_of = [&](const std::string& file, const std::string& other) {
+    write(folder.path() / "model.safetensors.index.json",
+          R"({"weight_map": {"b": "one.safetensors", )" + other + R"("a": ")" + file + "\"}}");
+    const auto tensors = open_safetensors(folder.path());
+    CHECK(tensors->where("a") == (folder.path() / file).string());
+    return std::string(static_cast<const char*>(static_cast<const void*>(tensors->read("a").get())), 4);
+  };
+  CHECK(a_of("again.safetensors", "") == "2222");
+  write(folder.path() / "again.safetensors",
+        safetensors(header({entry("a", "[1]", "[0,4]"), entry("c", "[1]", "[4,8]")}), 4) + "3333");
+  CHECK(a_of("one.safetensors", R"("c": "again.safetensors", )") == "1111");
 }
