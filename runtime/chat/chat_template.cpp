@@ -133,9 +133,11 @@ std::optional<sources> find_sources(const fs::path& folder) {
 
 } // namespace
 
-std::optional<std::string> chat_template::source(const fs::path& folder) {
+std::optional<chat_template::template_sources> chat_template::source(const fs::path& folder) {
   auto found = find_sources(folder);
-  return found ? std::optional(std::move(found->standard)) : std::nullopt;
+  if (!found)
+    return std::nullopt;
+  return template_sources{std::move(found->standard), std::move(found->tool_use)};
 }
 
 std::optional<chat_template> chat_template::load(const fs::path& folder, const std::string& instead) {
@@ -155,12 +157,23 @@ std::optional<chat_template> chat_template::load(const fs::path& folder, const s
   return result;
 }
 
-chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
+chat_template chat_template::parse(std::string_view source, std::optional<std::string_view> tool_use,
+                                   jinja::dict special_tokens) {
   chat_template result(parse_bounded(source), std::string(source));
-  result.special_tokens_.set("bos_token", jinja::value(std::move(bos_token)));
-  result.special_tokens_.set("eos_token", jinja::value(std::move(eos_token)));
+  if (tool_use) {
+    result.tool_use_ = parse_named(*tool_use, "that for tools");
+    (result.text_ += '\n') += *tool_use;
+  }
+  result.special_tokens_ = std::move(special_tokens);
   result.parts_only_ = result.shows_parts_only();
   return result;
+}
+
+chat_template chat_template::parse(std::string_view source, std::string bos_token, std::string eos_token) {
+  jinja::dict tokens;
+  tokens.set("bos_token", jinja::value(std::move(bos_token)));
+  tokens.set("eos_token", jinja::value(std::move(eos_token)));
+  return parse(source, std::nullopt, std::move(tokens));
 }
 
 std::string chat_template::render(const arguments& args) const {
@@ -174,23 +187,41 @@ std::string chat_template::render(const arguments& args) const {
   }
 }
 
+std::string chat_template::render_probe(const std::vector<std::pair<std::string_view, jinja::value>>& messages) const {
+  std::vector<jinja::value> list;
+  for (const auto& [role, content] : messages) {
+    jinja::dict message;
+    message.set("role", jinja::value(std::string(role)));
+    message.set("content", content);
+    list.emplace_back(std::move(message));
+  }
+  try {
+    const auto all = names({.messages = jinja::value::list(std::move(list)), .add_generation_prompt = false});
+    return default_.render(jinja::value(all), {.steps = std::size_t{1} << 22, .bytes = std::size_t{1} << 22});
+  } catch (const failure&) {
+    return {};
+  } catch (const jinja::fault&) {
+    return {};
+  }
+}
+
+namespace {
+
+constexpr std::string_view probe = "7391502846"; // which no change of case alters
+
+} // namespace
+
 bool chat_template::shows_parts_only() const {
-  constexpr std::string_view probe = "7391502846"; // which no change of case alters
-  const auto shows = [&](jinja::value content) {
-    try {
-      jinja::dict message;
-      message.set("role", "user");
-      message.set("content", std::move(content));
-      const auto all = names({.messages = jinja::value::list({jinja::value(std::move(message))})});
-      const jinja::render_limits few{.steps = std::size_t{1} << 22, .bytes = std::size_t{1} << 22};
-      return default_.render(jinja::value(all), few).find(probe) != std::string::npos;
-    } catch (const failure&) {
-      return false;
-    } catch (const jinja::fault&) {
-      return false;
-    }
+  const auto shows = [&](const jinja::value& content) {
+    return render_probe({{"user", content}}).find(probe) != std::string::npos;
   };
   return !shows(probe) && shows(parts_of(probe));
+}
+
+std::string chat_template::behind_answer() const {
+  const auto text = render_probe({{"user", "?"}, {"assistant", probe}});
+  const auto at = text.rfind(probe);
+  return at == text.npos ? std::string() : text.substr(at + probe.size());
 }
 
 jinja::dict chat_template::names(const arguments& args) const {

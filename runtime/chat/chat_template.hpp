@@ -18,10 +18,17 @@ public:
   /// the folder. Throws failure(not_found | bad_file | unsupported) naming the file.
   static std::optional<chat_template> load(const std::filesystem::path& folder, const std::string& instead = {});
 
-  /// The source of the default template, for export to formats that hold only one. Throws as `load`.
-  static std::optional<std::string> source(const std::filesystem::path& folder);
+  /// The sources of a folder's templates, for export. Throws as `load`.
+  struct template_sources {
+    std::string standard;
+    std::optional<std::string> tool_use;
+  };
+  static std::optional<template_sources> source(const std::filesystem::path& folder);
 
-  /// Throws failure(bad_file | unsupported).
+  /// From a file of another format. `tool_use`: for requests with tools, if there is one; `special_tokens`: texts by the
+  /// names that templates use, "bos_token" and so on. Throws failure(bad_file | unsupported).
+  static chat_template parse(std::string_view source, std::optional<std::string_view> tool_use,
+                             jinja::dict special_tokens);
   static chat_template parse(std::string_view source, std::string bos_token, std::string eos_token);
 
   struct arguments {
@@ -37,6 +44,9 @@ public:
   /// too much work; failure(cancelled) soon after `stop` is requested.
   std::string render(const arguments& args) const;
 
+  /// What the template writes behind an answer that ends the conversation; empty if it does not show answers.
+  std::string behind_answer() const;
+
   /// The template's text, and that of the one for requests with tools behind it.
   const std::string& text() const { return text_; }
 
@@ -45,6 +55,8 @@ private:
   /// Whether the template shows messages whose content is a list of parts, but not those whose content is a text, as many
   /// of multimodal models do.
   bool shows_parts_only() const;
+  /// The rendering of a few short messages, each a role and its content; empty if the template refuses them.
+  std::string render_probe(const std::vector<std::pair<std::string_view, jinja::value>>& messages) const;
   /// The variables of the template. Throws jinja::fault if they nest too deeply or are too large.
   jinja::dict names(const arguments& args) const;
 

@@ -16,6 +16,7 @@ namespace troupe {
 class gguf_writer {
 public:
   void add(std::string_view key, std::uint32_t value) { add_scalar(key, gguf_type::u32, &value, sizeof value); }
+  void add(std::string_view key, std::int32_t value) { add_scalar(key, gguf_type::i32, &value, sizeof value); }
   void add(std::string_view key, float value) { add_scalar(key, gguf_type::f32, &value, sizeof value); }
   void add(std::string_view key, bool value) { add_scalar(key, gguf_type::boolean, &value, sizeof value); }
   void add(std::string_view key, std::string_view value);

@@ -7,6 +7,7 @@
 #include "runtime/execution/contrasting_runner.hpp"
 #include "runtime/execution/device.hpp"
 #include "runtime/guide/guide_cache.hpp"
+#include "runtime/import/answer_ends.hpp"
 #include "runtime/model/adapter_target.hpp"
 #include "runtime/model/packing.hpp"
 #include "runtime/model/tensor_names.hpp"
@@ -56,7 +57,7 @@ std::shared_ptr<const steering_library> load_steering(const engine_options& opti
 /// Null without any, unless clients may load some.
 std::shared_ptr<adapter_library> load_adapters(const engine_options& options, const std::string& base,
                                                const model_config& config, std::shared_ptr<const device> device,
-                                               kernels::dtype compute) {
+                                               kernels::dtype compute, const log_sink& log) {
   if (options.lora.empty() && !options.lora_endpoints)
     return nullptr;
   if (!device->capabilities().adapters)
@@ -65,7 +66,8 @@ std::shared_ptr<adapter_library> load_adapters(const engine_options& options, co
   auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), compute,
                                                     [device] { return device->open(); });
   for (const auto& [name, path] : options.lora)
-    adapters->load(name, path);
+    for (auto& line : adapters->load(name, path))
+      log(std::move(line));
   return adapters;
 }
 
@@ -154,6 +156,8 @@ draft_spec loaded_model::drafting() const {
 std::shared_ptr<const model_weights> load_weights(const model_source& source, const compute_options& options,
                                                   precision precision, kernels::backend& backend,
                                                   const progress_fn& progress, const log_sink& log) {
+  for (const auto& line : source.remarks)
+    log(line);
   for (auto& line : check_tensors(*source.tensors, source.config))
     log(std::move(line));
   if (auto line = unquantised_matrices(*source.tensors, source.config, precision); !line.empty())
@@ -186,10 +190,11 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     throw failure(errc::bad_request, "`itl_target` must not be negative", "itl_target");
   check_at_least(options.compute.threads, 0, "threads");
   load_status status;
-  const auto log = [&](std::string line) {
-    status.line = std::move(line);
+  const auto log = [&](std::string line) { // once: the line of `status` is that of the bar
+    auto said = status;
+    said.line = std::move(line);
     if (progress)
-      progress(status);
+      progress(said);
   };
   log("reading " + options.model);
   auto model = std::make_shared<loaded_model>();
@@ -208,22 +213,27 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   info.embeddings = source.embeddings;
   for (const auto& name : source.tensors->tensors())
     info.parameters += elements_of(*source.tensors->find(name));
-  for (const auto& line : info.defaults.remarks)
-    log(line);
   if (source.load_tokenizer)
     info.tokenizer = source.load_tokenizer();
   if (auto chat = source.load_chat_template ? source.load_chat_template(options.chat_template) : std::nullopt)
     info.chat = std::make_shared<const chat_template>(std::move(*chat));
   info.format = find_chat_format(info.chat ? info.chat->text() : std::string_view(), options.formats);
-  if (info.tokenizer)
+  if (info.tokenizer) {
     info.markers = special_markers(info.format, *info.tokenizer);
+    if (auto line = info.tokenizer->remark(); !line.empty())
+      log(std::move(line));
+    auto& ends = info.defaults;
+    ends.stops = answer_ends(std::move(ends.stops), *info.tokenizer, info.chat.get(), ends.remarks);
+  }
+  for (const auto& line : info.defaults.remarks)
+    log(line);
 
   const auto& device = *model->device;
   const auto capabilities = device.capabilities();
   info.steering = load_steering(options, source.config, device);
   const auto precision = precision_of(options.compute, *source.tensors, capabilities);
   info.dtype = kernels::to_string(precision.compute);
-  info.adapters = load_adapters(options, info.id, source.config, model->device, precision.compute);
+  info.adapters = load_adapters(options, info.id, source.config, model->device, precision.compute, log);
   info.lora_endpoints = options.lora_endpoints;
   model->precision = precision;
   info.weights = weights_kind(*source.tensors, precision.weights);

@@ -4,10 +4,8 @@
 #include "runtime/model/families/lineages.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace troupe {
 
@@ -195,27 +193,6 @@ model_config parse_gguf_config(const gguf_file& file) {
   if (architecture.describe)
     architecture.describe(keys, model);
   return model;
-}
-
-generation_defaults parse_gguf_generation(const gguf_file& file) {
-  constexpr int control = 3; // token type
-  constexpr std::array<std::string_view, 7> ends{"<|eot_id|>",    "<|im_end|>", "<|end|>",        "<end_of_turn>",
-                                                 "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>"};
-  const auto& metadata = file.metadata();
-  generation_defaults result;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
-    if (const auto id = metadata.integer(key, 0, std::numeric_limits<std::uint32_t>::max());
-        id && *id <= std::numeric_limits<token_id>::max()) // files spell "none" as the highest u32
-      result.stops.push_back(static_cast<token_id>(*id));
-  const auto tokens = metadata.strings("tokenizer.ggml.tokens").value_or(std::vector<std::string_view>{});
-  const auto types = metadata.integers("tokenizer.ggml.token_type").value_or(std::vector<std::int32_t>{});
-  for (std::size_t i = 0; i < std::min(tokens.size(), types.size()); ++i)
-    if (types[i] == control && std::ranges::find(ends, tokens[i]) != ends.end())
-      result.stops.push_back(static_cast<token_id>(i));
-  std::ranges::sort(result.stops);
-  const auto same = std::ranges::unique(result.stops);
-  result.stops.erase(same.begin(), same.end());
-  return result;
 }
 
 } // namespace troupe

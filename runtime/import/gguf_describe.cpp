@@ -1,5 +1,6 @@
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
+#include "runtime/sampling/sampling_table.hpp"
 #include "runtime/support/json.hpp"
 
 #include <algorithm>
@@ -193,12 +194,31 @@ void describe_special(gguf_writer& to, const tokenizer& tokens, const generation
   id("tokenizer.ggml.bos_token_id", tokens.bos());
   id("tokenizer.ggml.eos_token_id", eos);
   id("tokenizer.ggml.unknown_token_id", tokens.unk());
-  const auto other = std::ranges::find_if(stops, [&](token_id stop) { return stop != eos; });
-  if (other != stops.end())
-    to.add("tokenizer.ggml.eot_token_id", u32(*other));
+  std::vector<token_id> others;
+  std::ranges::copy_if(stops, std::back_inserter(others), [&](token_id stop) { return stop != eos; });
+  if (!others.empty())
+    to.add("tokenizer.ggml.eot_token_id", u32(others[0]));
+  if (others.size() > 1)
+    to.add("tokenizer.ggml.eom_token_id", u32(others[1]));
+  if (others.size() > 2)
+    to.add("tokenizer.ggml.eos_token_ids", std::vector<std::int32_t>(stops.begin(), stops.end()));
   const auto ids = tokens.encode("a", true);
   to.add("tokenizer.ggml.add_bos_token", !ids.empty() && tokens.bos() == ids.front());
   to.add("tokenizer.ggml.add_eos_token", !ids.empty() && tokens.eos() == ids.back());
+}
+
+/// The defaults that llama.cpp knows, where they are not those of every model.
+void describe_sampling(gguf_writer& to, const sampling_params& sampling) {
+  const sampling_params usual;
+  sampling_fields::for_each([&]<class T>(const sampling_field<T>& field) {
+    const auto key = gguf_sampling_key(field.name);
+    if (!key || sampling.*field.member == usual.*field.member)
+      return;
+    if constexpr (std::is_integral_v<T>)
+      to.add(*key, static_cast<std::int32_t>(sampling.*field.member));
+    else
+      to.add(*key, sampling.*field.member);
+  });
 }
 
 } // namespace
@@ -209,8 +229,14 @@ void describe_model(gguf_writer& to, const std::filesystem::path& folder, const 
   describe_config(to, config, name);
   tokenizer_file(folder / "tokenizer.json", tokens, config.vocab).describe(to);
   describe_special(to, tokens, generation);
-  if (const auto chat = chat_template::source(folder))
-    to.add("tokenizer.chat_template", *chat);
+  describe_sampling(to, generation.sampling);
+  const auto chat = chat_template::source(folder);
+  if (chat)
+    to.add("tokenizer.chat_template", chat->standard);
+  if (chat && chat->tool_use) {
+    to.add("tokenizer.chat_templates", std::vector<std::string>{"tool_use"});
+    to.add("tokenizer.chat_template.tool_use", *chat->tool_use);
+  }
 }
 
 } // namespace troupe

@@ -222,6 +222,9 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
     throw failure(errc::unsupported,
                   model + ": models of the family `" + family +
                     "` cannot be written as GGUF, supported are llama, mistral, qwen2 and qwen3");
+  for (const auto& line : source.remarks)
+    if (log)
+      log(line);
   for (auto& line : check_tensors(*source.tensors, source.config))
     if (log)
       log(std::move(line));

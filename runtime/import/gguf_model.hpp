@@ -22,9 +22,11 @@ using gguf_token_kind = tokenization::piece_kind;
 /// naming the file and the key or tensor.
 model_config parse_gguf_config(const gguf_file& file);
 
-/// The ids at which generation stops: end of sequence, turn or message as given by keys, and control tokens spelt like
-/// one. llama.cpp does the same, as many files name only one of several.
+/// The ends of answers that keys give, or names of tokens (answer_ends.hpp), and the defaults of sampling.
 generation_defaults parse_gguf_generation(const gguf_file& file);
+
+/// The key of a default in sampling_table.hpp; nothing for those that GGUF lacks.
+std::optional<std::string> gguf_sampling_key(std::string_view field);
 
 /// Tensors as stored, blocks included, under Hugging Face's names; `read` undoes the llama architecture's order of the
 /// rows of q and k. Tensors without a counterpart keep their names.

@@ -1,3 +1,4 @@
+#include "runtime/import/answer_ends.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/gguf_words.hpp"
 #include "runtime/support/file_reading.hpp"
@@ -26,7 +27,8 @@ constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "to
                            merges_key = "tokenizer.ggml.merges", scores_key = "tokenizer.ggml.scores",
                            pre_key = "tokenizer.ggml.pre", model_key = "tokenizer.ggml.model",
                            charsmap_key = "tokenizer.ggml.precompiled_charsmap",
-                           template_key = "tokenizer.chat_template";
+                           template_key = "tokenizer.chat_template",
+                           tools_template_key = "tokenizer.chat_template.tool_use";
 
 constexpr std::string_view mark = "\u2581";
 
@@ -54,6 +56,10 @@ public:
     expect_size(types_key, types.size());
     for (const auto type : types)
       pieces_.kinds.push_back(static_cast<piece_kind>(type));
+    // Some files call an end of answers an ordinary token; then prompts would have its letters in its place.
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      if (pieces_.kinds[i] == piece_kind::normal && is_end_by_name(pieces_.texts[i]))
+        pieces_.kinds[i] = piece_kind::control;
   }
 
   const piece_list& pieces() const { return pieces_; }
@@ -351,10 +357,23 @@ std::optional<chat_template> make_gguf_chat_template(const gguf_file& file, cons
     return std::nullopt;
   const auto source = own ? std::string(*own) : read_file(instead, files::chat_template);
   const gguf_vocabulary words(metadata);
-  const auto special = words.special();
-  const auto text = [&](std::optional<token_id> id) { return id ? std::string(words.text(*id)) : std::string(); };
+  jinja::dict tokens;
+  tokens.set("bos_token", jinja::value("")); // templates add them to texts
+  tokens.set("eos_token", jinja::value(""));
+  constexpr std::array<std::pair<const char*, const char*>, 7> names{
+    {{"bos_token", "tokenizer.ggml.bos_token_id"},
+     {"eos_token", "tokenizer.ggml.eos_token_id"},
+     {"unk_token", "tokenizer.ggml.unknown_token_id"},
+     {"sep_token", "tokenizer.ggml.seperator_token_id"}, // as files spell it
+     {"pad_token", "tokenizer.ggml.padding_token_id"},
+     {"cls_token", "tokenizer.ggml.cls_token_id"},
+     {"mask_token", "tokenizer.ggml.mask_token_id"}}};
+  for (const auto& [name, key] : names)
+    if (const auto id = words.id(key))
+      tokens.set(name, jinja::value(words.text(*id)));
+  const auto tool_use = own ? metadata.string(tools_template_key) : std::nullopt;
   try {
-    return chat_template::parse(source, text(special.bos), text(special.eos));
+    return chat_template::parse(source, tool_use, std::move(tokens));
   } catch (const failure& f) {
     throw failure(f.what_failed().code, (own ? metadata.label(template_key) : instead) + ": " + f.what());
   }

@@ -2,6 +2,7 @@
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/text_tensors.hpp"
+#include "runtime/checkpoint/weight_values.hpp"
 #include "runtime/import/gguf_model.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/pooling_config.hpp"
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstring>
 #include <system_error>
 
 namespace troupe {
@@ -29,6 +31,34 @@ bool begins_as_gguf(const fs::path& file) { return read_start(file, 4) == "GGUF"
 bool may_be_first(const fs::path& file) {
   const auto part = gguf_part_name::of(file);
   return (!part || part->number == 1) && !file.filename().string().starts_with("mmproj");
+}
+
+/// Whether a head is stored that is not the embeddings. Equal ones cost a look at all of both, once.
+bool has_other_head(const checkpoint& tensors) {
+  constexpr std::string_view head = "lm_head.weight", embeddings = "model.embed_tokens.weight";
+  const auto* one = tensors.find(head);
+  const auto* other = tensors.find(embeddings);
+  if (!one || !other)
+    return false; // what is missing is refused by name later
+  if (one->shape != other->shape)
+    return true;
+  if (one->type == other->type)
+    return std::memcmp(tensors.read(head).get(), tensors.read(embeddings).get(), one->bytes) != 0;
+  const auto format = weight_format_of(one->type), other_format = weight_format_of(other->type);
+  if (!format || !other_format || one->shape.size() != 2)
+    return true;
+  const auto rows = one->shape[0], cols = one->shape[1];
+  const auto values = tensors.read(head), other_values = tensors.read(embeddings);
+  std::vector<float> row(cols), other_row(cols);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto* from = static_cast<const std::byte*>(static_cast<const void*>(values.get()));
+    const auto* other_from = static_cast<const std::byte*>(static_cast<const void*>(other_values.get()));
+    to_floats(*format, from + one->bytes / rows * r, cols, row.data());
+    to_floats(*other_format, other_from + other->bytes / rows * r, cols, other_row.data());
+    if (row != other_row)
+      return true;
+  }
+  return false;
 }
 
 /// Also for "folder/" and ".".
@@ -115,6 +145,13 @@ model_source open_model(const std::string& name) {
   if (quantised)
     tensors = open_quantised(std::move(tensors), *quantised);
   tensors = arrange_tensors(std::move(tensors), config);
+  std::vector<std::string> remarks;
+  if (config.tied && has_other_head(*tensors)) {
+    config.tied = false;
+    remarks.push_back(tensors->name() +
+                      ": `tie_word_embeddings` is true, but `lm_head.weight` is there and differs from the "
+                      "embeddings; it is used");
+  }
   auto files = tensors->files();
   files.push_back(std::move(config_file));
   return {name_of(folder),
@@ -124,7 +161,8 @@ model_source open_model(const std::string& name) {
           [folder] { return tokenizer::load(folder); },
           [folder](const std::string& instead) { return chat_template::load(folder, instead); },
           std::move(files),
-          read_embedding_style(folder)};
+          read_embedding_style(folder),
+          std::move(remarks)};
 }
 
 std::shared_ptr<const tokenizer> open_tokenizer(const std::string& model) {

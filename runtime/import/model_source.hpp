@@ -33,6 +33,7 @@ struct model_source {
   /// All files that weights depend on: those of `tensors`, and the configuration. Empty for synthetic models.
   std::vector<file_state> files = {};
   embedding_style embeddings = {};
+  std::vector<std::string> remarks = {}; // lines for the log
 };
 
 /// Opens `model`: the path of a folder or of a GGUF file (recognised by its extension or its first bytes), the

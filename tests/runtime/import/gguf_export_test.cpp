@@ -94,6 +94,31 @@ TEST_CASE("A model written as GGUF reads as the same model: configuration, token
     }
 }
 
+TEST_CASE("An export keeps a folder's ends of answers, sampling and template for tools") {
+  kernels::thread_pool pool(1);
+  const temp_folder folder;
+  const auto from = folder.path() / "model", file = folder.path() / "m.gguf";
+  std::filesystem::copy(golden("llama-gqa"), from);
+  for (const char* name : {"chat_template.jinja", "generation_config.json"})
+    std::filesystem::remove(from / name);
+  write(
+    from / "generation_config.json",
+    R"({"eos_token_id": [4, 1, 9, 11], "temperature": 0.5, "top_k": 7, "top_p": 0.75, "repetition_penalty": 1.25})");
+  std::filesystem::create_directory(from / "additional_chat_templates");
+  write(from / "chat_template.jinja", "plain");
+  write(from / "additional_chat_templates/tool_use.jinja", "tools");
+  export_gguf(from.string(), tensor_type::q8_0, file, pool);
+  const auto original = open_model(from.string()), written = open_model(file.string());
+  CHECK(written.generation.stops == std::vector<token_id>{1, 4, 9, 11});
+  const auto &s = written.generation.sampling, &o = original.generation.sampling;
+  CHECK(std::tuple(o.temperature, o.top_k, o.top_p, o.repetition_penalty) == std::tuple(0.5f, 7, 0.75f, 1.25f));
+  CHECK(std::tuple(s.temperature, s.top_k, s.top_p, s.repetition_penalty) ==
+        std::tuple(o.temperature, o.top_k, o.top_p, o.repetition_penalty));
+  const auto chat = *written.load_chat_template("");
+  CHECK(chat.render({.messages = jinja::value::list({})}) == "plain");
+  CHECK(chat.render({.messages = jinja::value::list({}), .tools = jinja::value::list({jinja::value("f")})}) == "tools");
+}
+
 TEST_CASE("A quantised model is quantised again only on request") {
   kernels::thread_pool pool(1);
   const temp_folder folder;

@@ -221,6 +221,64 @@ TEST_CASE("GGUF chat templates render the reference conversations") {
   }
 }
 
+TEST_CASE("GGUF chat templates: that for tools and all special tokens are read as those of folders are") {
+  const auto with = [](const std::string& tools) {
+    return metadata_file([&](entries& e) {
+      e["tokenizer.chat_template"] = text("plain {{ bos_token }}{{ eos_token }}{{ pad_token }}{{ unk_token }}");
+      if (!tools.empty())
+        e["tokenizer.chat_template.tool_use"] = text(tools);
+      e["tokenizer.ggml.padding_token_id"] = number(1);
+      e["tokenizer.ggml.unknown_token_id"] = number(0);
+    });
+  };
+  const jinja::value some = jinja::value::list({jinja::value("f")});
+  const auto both = *make_gguf_chat_template(with("tools {{ tools[0] }}{{ eos_token }}").open());
+  CHECK(both.render({.messages = jinja::value::list({})}) == "plain abba");
+  CHECK(both.render({.messages = jinja::value::list({}), .tools = some}) == "tools fab");
+  CHECK(both.text().find("tools {{") != std::string::npos); // by which its format of calls is found
+  const temp_folder folder;
+  write(folder.path() / "other.jinja", "other");
+  const auto other = *make_gguf_chat_template(with("tools").open(), (folder.path() / "other.jinja").string());
+  CHECK(other.render({.messages = jinja::value::list({}), .tools = some}) == "other"); // it takes the place of both
+  const auto one = *make_gguf_chat_template(with("").open());
+  CHECK(one.render({.messages = jinja::value::list({}), .tools = some}) == "plain abba");
+  CHECK(failure_of([&] { make_gguf_chat_template(with("{{").open()); }).find("that for tools") != std::string::npos);
+}
+
+TEST_CASE("GGUF files say how to sample, as generation_config.json does") {
+  const auto of = [](const std::function<void(entries&)>& change) {
+    return parse_gguf_generation(metadata_file(change).open());
+  };
+  const auto integer = [](std::int32_t n) { return packed_type(gguf_type::i32) + packed(n); };
+  const auto plain = of([](entries&) {});
+  CHECK(!plain.sample);
+  const auto said = of([&](entries& e) {
+    e["general.sampling.temp"] = real(0.5f);
+    e["general.sampling.top_k"] = integer(20);
+    e["general.sampling.top_p"] = real(0.75f);
+    e["general.sampling.min_p"] = real(0.25f);
+    e["general.sampling.penalty_repeat"] = real(1.5f);
+    e["general.sampling.penalty_last_n"] = integer(64);
+    e["general.sampling.xtc_probability"] = real(0.125f);
+    e["general.sampling.xtc_threshold"] = real(0.0625f);
+  });
+  const auto& s = said.sampling;
+  CHECK(said.sample);
+  CHECK(std::tuple(s.temperature, s.top_k, s.top_p, s.min_p) == std::tuple(0.5f, 20, 0.75f, 0.25f));
+  CHECK(std::tuple(s.repetition_penalty, s.repetition_penalty_range) == std::tuple(1.5f, 64));
+  CHECK(std::tuple(s.xtc_probability, s.xtc_threshold) == std::tuple(0.125f, 0.0625f));
+  CHECK(said.remarks.empty());
+  const auto wild = of([&](entries& e) { e["general.sampling.temp"] = real(5); });
+  CHECK(wild.sampling.temperature == 2);
+  REQUIRE(wild.remarks.size() == 1);
+  CHECK(shortened(wild.remarks[0]) == "m.gguf: `general.sampling.temp` is 5, taken as 2: it must be from 0 to 2");
+  const auto none = of([&](entries& e) {
+    e["general.sampling.penalty_repeat"] = real(1.5f);
+    e["general.sampling.penalty_last_n"] = integer(0);
+  });
+  CHECK(none.sampling.repetition_penalty == 1);
+}
+
 TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and chat template") {
   const temp_folder folder;
   std::filesystem::copy(gguf("qwen2-bf16"), folder.path() / "one.gguf");

@@ -1,11 +1,14 @@
 // Common mistakes in naming a model, and models in the hub's cache.
 #include "tests/runtime/model/model_test_data.hpp"
 
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/engine/loader.hpp"
 #include "runtime/import/hub_cache.hpp"
 #include "runtime/import/model_source.hpp"
 
 #include <bit>
 #include <cstdlib>
+#include <fstream>
 #include <random>
 
 using namespace troupe;
@@ -166,4 +169,42 @@ TEST_CASE("A synthetic model with ReLU has as many zeros as its name says") {
           "synthetic:opt-1b:" + std::string(wrong) +
             ": what follows the colon must be the percentage of zeros behind ReLU, above 0 and at most 99.99");
   CHECK(open_error("synthetic:llama-135m:50").starts_with("synthetic:llama-135m:50: no such shape, there are "));
+}
+
+TEST_CASE(
+  "A head that differs from the embeddings is used where the configuration calls it tied, with a line that says so") {
+  const temp_folder folder;
+  fs::copy(data() / "golden/llama-gqa", folder.path());
+  auto config = content(folder.path() / "config.json");
+  const std::string untied = "\"tie_word_embeddings\": false";
+  config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  write(folder.path() / "config.json", config);
+  const auto source = open_model(folder.path().string());
+  CHECK(!source.config.tied);
+  const auto line = folder.path().string() +
+    ": `tie_word_embeddings` is true, but `lm_head.weight` is there and differs from the embeddings; it is used";
+  CHECK(source.remarks == std::vector{line});
+  engine_options options;
+  options.model = folder.path().string();
+  options.compute.device = "cpu";
+  std::vector<std::string> said;
+  const auto model = load_model(options, [&](const load_status& status) { said.push_back(status.line); });
+  CHECK(std::ranges::count(said, line) == 1);
+  CHECK(!model->info.tied);
+
+  // A copy of the embeddings needs no head of its own.
+  const auto file = folder.path() / "model.safetensors";
+  auto bytes = content(file);
+  const auto header = read_safetensors_header(std::as_bytes(std::span(bytes)), "m");
+  const auto head = header.at("lm_head.weight"), embeddings = header.at("model.embed_tokens.weight");
+  REQUIRE(head.info.bytes == embeddings.info.bytes);
+  bytes.replace(head.offset, head.info.bytes, bytes.substr(embeddings.offset, embeddings.info.bytes));
+  write(file, bytes);
+  const auto copied = open_model(folder.path().string());
+  CHECK(copied.config.tied);
+  CHECK(copied.remarks.empty());
+  // The last value counts as well.
+  bytes[head.offset + head.info.bytes - 1] ^= 1;
+  write(file, bytes);
+  CHECK(!open_model(folder.path().string()).config.tied);
 }
