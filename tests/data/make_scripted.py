@@ -98,6 +98,8 @@ class Model:
         made = {"wte.weight": zeros(len(self.vocabulary), hidden), "wpe.weight": 8 * np.eye(hidden, dtype=np.float32)}
         for norm in ("h.0.ln_1", "h.0.ln_2", "ln_f"):
             made[norm + ".weight"], made[norm + ".bias"] = ones(hidden), zeros(hidden)
+        # What the norm takes off the other positions would add up in EOS's row, which is that of most.
+        made["ln_f.bias"] += (hidden - 1) ** -0.5
         shapes = {"attn.c_attn": (hidden, 3 * hidden), "attn.c_proj": (hidden, hidden), "mlp.c_fc": (hidden, ffn),
                   "mlp.c_proj": (ffn, hidden)}
         for name, shape in shapes.items():
