@@ -80,8 +80,9 @@ def known(model):
 
 def events_of(text):
     """The events of a stream: each names its type twice, and they are numbered."""
-    events = []
-    for block in filter(None, text.split("\n\n")):
+    events, (*blocks, done, nothing) = [], text.split("\n\n")
+    assert (done, nothing) == ("data: [DONE]", "")
+    for block in blocks:
         head, data = block.split("\n", 1)
         body = json.loads(data.removeprefix("data: "))
         assert head == "event: " + body["type"]

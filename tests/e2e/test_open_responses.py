@@ -99,6 +99,16 @@ def test_a_response_is_what_the_file_and_the_clients_types_say(checker, scripted
         assert scripted.get("/v1/responses/" + continued.json()["id"]).json()["previous_response_id"] == whole["id"]
 
 
+@pytest.mark.parametrize("name", ["text", "log-probabilities", "call", "calls", "allowed", "reasoning", "echoes"])
+def test_the_strict_client_of_open_responses_takes_it(checker, scripted, name):
+    import openresponses # the checker has found it
+    client = openresponses.OpenResponses(base_url=scripted.url + "/v1", api_key="none")
+    whole = client.responses.create(REQUESTS[name])
+    with client.responses.create(REQUESTS[name] | {"stream": True}) as stream:
+        events = list(stream) # which must end with [DONE]
+    assert [item.type for item in events[-1].response.output] == [item.type for item in whole.output]
+
+
 def test_input_items_come_in_pages(scripted, checker):
     items = [{"role": "user", "content": str(number)} for number in range(25)]
     kept = scripted.post("/v1/responses", {"input": items}).json()["id"]

@@ -58,14 +58,15 @@ public:
       items_.event(cut ? "response.incomplete" : "response.completed", json_object().raw("response", body_));
   }
 
-  std::string end() override { return {}; }
+  // Open Responses asks for it; OpenAI's own clients do without.
+  std::string end() override { return sse("[DONE]"); }
 
   std::string fail(const error& why) override {
     auto result = begin();
     result += add(text_.finish());
     result += items_.break_off();
     failed_ = why;
-    return result + items_.event("response.failed", json_object().raw("response", object("failed")));
+    return result + items_.event("response.failed", json_object().raw("response", object("failed"))) + end();
   }
 
   std::string body() override { return body_; }

@@ -133,13 +133,13 @@ TEST_CASE("A server that may store nothing forgets its responses") {
   CHECK(fetch(live.port(), "GET", "/v1/responses/" + response_id(answer.body)).status == 404);
 }
 
-TEST_CASE("A streamed response ends with its last event") {
+TEST_CASE("A streamed response ends with its last event, and says so") {
   live_server live;
   const auto stream = generated(live, "/v1/responses", R"({"input":"x","stream":true})");
   CHECK(stream.headers.at("content-type") == "text/event-stream");
   CHECK(stream.body.starts_with("event: response.created\n"));
   CHECK(stream.body.find("event: response.completed\n") != std::string::npos);
-  CHECK(stream.body.find("[DONE]") == std::string::npos);
+  CHECK(stream.body.ends_with("\n\ndata: [DONE]\n\n"));
 }
 
 TEST_CASE("Inputs of embeddings run side by side and are answered in order") {

@@ -95,7 +95,7 @@ TEST_CASE("A streamed response is told by numbered events") {
   CHECK(job.writer->take(0, said("")).empty());
   all += job.writer->take(0, said("c"));
   all += job.writer->take(0, ended(18, 3));
-  CHECK(job.writer->end().empty());
+  CHECK(job.writer->end() == "data: [DONE]\n\n");
   int number = 0;
   std::string expected;
   const auto event = [&](const std::string& type, const std::string& members) {
@@ -138,6 +138,7 @@ TEST_CASE("A stream that fails ends with response.failed") {
         std::vector<std::string>{"response.output_text.done", "response.content_part.done", "response.output_item.done",
                                  "response.failed"});
   CHECK(end.find(R"("sequence_number":8)") != std::string::npos);
+  CHECK(end.ends_with("\n\ndata: [DONE]\n\n"));
   CHECK(end.find(R"("status":"failed","error":{"code":"server_error","message":"it broke"})") != std::string::npos);
   CHECK(without_response_ids(end).find(R"("output":[)" + message_item("incomplete", "ab") + ']') != std::string::npos);
   CHECK(store.bytes() == 0);
