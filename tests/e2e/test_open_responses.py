@@ -106,7 +106,7 @@ def test_the_strict_client_of_open_responses_takes_it(checker, scripted, name):
     whole = client.responses.create(REQUESTS[name])
     with client.responses.create(REQUESTS[name] | {"stream": True}) as stream:
         events = list(stream) # which must end with [DONE]
-    assert [item.type for item in events[-1].response.output] == [item.type for item in whole.output]
+    assert [item.root.type for item in events[-1].response.output] == [item.root.type for item in whole.output]
 
 
 def test_input_items_come_in_pages(scripted, checker):
