@@ -8,6 +8,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 
 namespace fs = std::filesystem;
 using namespace troupe;
@@ -192,12 +193,49 @@ TEST_CASE("chats of the reference checkpoints render as transformers renders the
   CHECK(cases > 6);
 }
 
-TEST_CASE("published templates render as transformers renders them") {
+namespace {
+
+/// The published templates beside the project, or nothing.
+fs::path published_templates() {
   const fs::path source = fs::path(test_data()).parent_path().parent_path();
-  fs::path folder;
-  for (const auto* up : {"../shared/templates", "../../shared/templates"})
+  for (const auto* up : {"../../shared/templates", "../shared/templates"})
     if (fs::exists(source / up / "expected.json"))
-      folder = source / up;
+      return source / up;
+  return {};
+}
+
+} // namespace
+
+TEST_CASE("what published templates write behind an answer begins with the token that ends it") {
+  const std::map<std::string, std::string> expected{
+    {"Qwen-Qwen2.5-7B-Instruct", "<|im_end|>\n"},
+    {"Qwen-Qwen3-0.6B", "<|im_end|>\n"},
+    {"Kimi-K2-Instruct", "<|im_end|>"},
+    {"ByteDance-Seed-OSS", "<seed:eos>"},
+    {"GLM-4.6", ""}, // the next message's role ends it
+    {"deepseek-ai-DeepSeek-V3.1", "<｜end▁of▁sentence｜>"},
+    {"google-gemma-2-2b-it", "<end_of_turn>\n"},
+    {"meta-llama-Llama-3.1-8B-Instruct", "<|eot_id|>"},
+    {"microsoft-Phi-3.5-mini-instruct", "<|end|>\n</s>"},
+    {"mistralai-Mistral-Nemo-Instruct-2407", "</s>"},
+  };
+  const auto folder = published_templates();
+  for (const auto& [name, behind] : expected) {
+    CAPTURE(name);
+    if (!folder.empty())
+      CHECK(chat_template::parse(read(folder / (name + ".jinja")), "<s>", "</s>").behind_answer() == behind);
+  }
+  const auto of = [](const char* source) { return chat_template::parse(source, "<s>", "</s>").behind_answer(); };
+  CHECK(of("{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}") == "</s>");
+  CHECK(of("{{ raise_exception('no') }}") == "");
+  CHECK(of("{% for m in messages if m.role == 'user' %}{{ m.content }}{{ eos_token }}{% endfor %}") == "");
+  CHECK(
+    of("{% for m in messages %}{% for p in m.content if p.type == 'text' %}{{ p.text }}{% endfor %}|{% endfor %}") ==
+    "|"); // of parts only
+}
+
+TEST_CASE("published templates render as transformers renders them") {
+  const auto folder = published_templates();
   if (folder.empty()) {
     MESSAGE(
       "skipped: published templates render as transformers renders them (no folder of templates beside the project)");
