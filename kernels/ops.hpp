@@ -99,6 +99,7 @@ struct sequence_rows {
   std::int32_t rows = 0;
   std::int32_t first_position = 0;
   std::int32_t first_block = 0;
+  std::int32_t length = 0; // tokens of the sequence, which rotations may depend on (rope_rows)
 };
 
 /// The sequences of a step. Both arrays are in host memory and stay valid until the step's last op has been called.
@@ -118,6 +119,20 @@ struct head_norm {
   const float* q = nullptr;
   const float* k = nullptr;
   float eps = 0;
+};
+
+/// Rotations by position, in device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
+struct rope_rows {
+  const float* angles = nullptr;
+  const float* longer = nullptr; // of all positions of sequences of more than `border` tokens; null: the same
+  std::int32_t border = 0;
+
+  rope_rows() = default;
+  rope_rows(const float* angles) : angles(angles) {}
+  rope_rows(const float* angles, const float* longer, std::int32_t border)
+    : angles(angles), longer(longer), border(border) {}
+
+  const float* of(const sequence_rows& s) const { return longer != nullptr && s.length > border ? longer : angles; }
 };
 
 /// How attention turns products of queries and keys into weights. Vectors are in device memory.
@@ -221,9 +236,9 @@ public:
 
   /// For each row of qkv (f32, [q heads | k heads | v heads] × head_dim): norms q and k per head if asked, rotates both
   /// by the row's position (halves convention: element i pairs with i + head_dim/2), leaves q in place and writes k and
-  /// v to the cache's `layer`. `rope`, device memory: per position head_dim/2 cosines, then head_dim/2 sines, f32.
-  virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache,
-                             int layer, const batch& step) = 0;
+  /// v to the cache's `layer`.
+  virtual void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
+                             kv_cache& cache, int layer, const batch& step) = 0;
 
   /// Causal attention of each row's q (f32, the first heads × head_dim columns of qkv) over its sequence's cached
   /// positions 0 to its own, or the last `window` of them (0: all). out [rows, heads * head_dim], f32 or bf16.

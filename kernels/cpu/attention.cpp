@@ -9,12 +9,11 @@ namespace troupe::kernels {
 cpu_attention::cpu_attention(const target& kernels, thread_pool& pool)
   : kernels_(kernels), pool_(pool), plan_(pool.size()), scratch_(pool.size()) {}
 
-void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope,
+void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
                                   const layer_cache& cache, const batch& step) {
   rope_op op;
   op.cache = cache;
   op.heads = heads;
-  op.rope = rope;
   op.q_norm = norm.q;
   op.k_norm = norm.k;
   op.eps = norm.eps;
@@ -24,9 +23,11 @@ void cpu_attention::rope_write_kv(const tensor& qkv, int heads, const head_norm&
       chunks_.push_back({&s, row, std::min<int>(s.rows, row + rows_per_chunk)});
   pool_.parallel_for(chunks_.size(), [&](std::size_t i, int) {
     const auto& [s, from, to] = chunks_[i];
+    auto own = op;
+    own.rope = rope.of(*s);
     for (int row = from; row < to; ++row) {
       const int position = s->first_position + row;
-      kernels_.rope_write_kv(op, row_of<float>(qkv, s->first_row + row), position,
+      kernels_.rope_write_kv(own, row_of<float>(qkv, s->first_row + row), position,
                              step.block_tables[s->first_block + position / block_tokens]);
     }
   });

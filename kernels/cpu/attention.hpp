@@ -18,8 +18,8 @@ public:
   cpu_attention(const target& kernels, thread_pool& pool);
 
   /// See backend::rope_write_kv.
-  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, const layer_cache& cache,
-                     const batch& step);
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope,
+                     const layer_cache& cache, const batch& step);
 
   /// See backend::shaped_attention.
   void run(const tensor& out, const tensor& qkv, int heads, const attention_scores& scores, const layer_cache& cache,

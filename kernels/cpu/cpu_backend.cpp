@@ -238,8 +238,8 @@ public:
     grouped_.sum(to, in, groups, how);
   }
 
-  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
-                     const batch& step) override {
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
+                     int layer, const batch& step) override {
     attention_.rope_write_kv(qkv, heads, norm, rope, dynamic_cast<const cpu_kv_cache&>(cache).layer(layer), step);
   }
 

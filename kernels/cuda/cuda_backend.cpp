@@ -148,8 +148,8 @@ public:
     linear_.run(out, in, weights, bias, store::set);
   }
 
-  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const float* rope, kv_cache& cache, int layer,
-                     const batch& rows) override {
+  void rope_write_kv(const tensor& qkv, int heads, const head_norm& norm, const rope_rows& rope, kv_cache& cache,
+                     int layer, const batch& rows) override {
     const auto& memory = dynamic_cast<const device_kv_cache&>(cache);
     step_.enter(stream_, rows);
     rope_params p;

@@ -10,7 +10,7 @@ namespace {
 
 bool same(const sequence_rows& a, const sequence_rows& b) {
   return a.first_row == b.first_row && a.rows == b.rows && a.first_position == b.first_position &&
-    a.first_block == b.first_block;
+    a.first_block == b.first_block && a.length == b.length;
 }
 
 bool same(std::span<const std::int32_t> a, std::span<const std::int32_t> b) { return std::ranges::equal(a, b); }
@@ -150,7 +150,7 @@ void step_memory::set_batch(const batch& rows) {
   host_places_.clear();
   for (const auto& s : sequences_)
     for (int i = 0; i < s.rows; ++i)
-      host_places_.push_back({s.first_position + i, s.first_block});
+      host_places_.push_back({s.first_position + i, s.first_block, s.length});
   row_count_ = host_places_.size();
 }
 

@@ -271,6 +271,9 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
   const auto plan = plan_memory(options, need, source.config.max_context, device.available_memory(), share);
   log(info.weights + " " + plan.line + (draft ? "; with the draft model " + info.draft : "") +
       (amateur ? "; with the amateur model " + amateur->name() : ""));
+  if (source.config.rope.type == rope_type::dynamic)
+    log("`rope_type` is dynamic: no more than the " + std::to_string(source.config.max_context) +
+        " tokens before scaling, as every further token would change the rotation of all others");
   info.max_context = plan.max_context;
   info.kv_cache_bytes = static_cast<std::size_t>(plan.blocks) * kv_block;
   model->blocks = plan.blocks;
@@ -279,6 +282,14 @@ std::shared_ptr<const loaded_model> load_model(const engine_options& options, co
     model->swap = device.measure_moves(kv_shape_of(source.config, precision, 8));
   model->limits = {step_tokens, options.max_sequences, options.max_queue};
   model->limits.measured_budget = options.step_tokens == 0;
+  const auto add_border = [&](const model_config& config) {
+    if (const int border = rope_border(config.rope, info.max_context); border > 0)
+      model->limits.rope_borders.push_back(border);
+  };
+  add_border(source.config);
+  if (amateur)
+    add_border(amateur->config());
+  std::ranges::sort(model->limits.rope_borders);
   model->limits.step_target_ms = std::chrono::duration<double, std::milli>(options.itl_target).count();
   model->prefix_cache = options.prefix_cache;
   model->request_timeout = options.request_timeout;

@@ -24,6 +24,7 @@ public:
                int context);
 
   const std::string& name() const { return source_.name; }
+  const model_config& config() const { return source_.config; }
 
   /// The memory of `others` and this. A block is one of each KV cache.
   memory_estimate with(memory_estimate others) const;

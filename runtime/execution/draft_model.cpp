@@ -1,6 +1,8 @@
 #include "runtime/execution/draft_model.hpp"
 
 #include "runtime/execution/device.hpp"
+#include "runtime/model/rope.hpp"
+#include "runtime/model/weights.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +24,9 @@ std::size_t blocks_for(std::size_t tokens) { return (tokens + kernels::block_tok
 
 } // namespace
 
-draft_model::draft_model(const device& on, draft_spec spec) : spec_(std::move(spec)) {
+draft_model::draft_model(const device& on, draft_spec spec)
+  : spec_(std::move(spec)),
+    border_(as_size(rope_border(spec_.runner.weights->config.rope, spec_.runner.sizes.context))) {
   runner_ = on.make_runner(spec_.runner);
   sampler_ = on.make_sampler(spec_.sampler, [this] {
     const std::lock_guard lock(mutex_);
@@ -59,6 +63,11 @@ void draft_model::take(const draft_demand& demand, sequence& s) const {
   s.valid = std::min(s.valid, demand.known);
   s.text.resize(std::min(s.text.size(), demand.known));
   s.text.insert(s.text.end(), demand.tokens.begin(), demand.tokens.end());
+  if (const bool longer = border_ > 0 && s.text.size() > border_; longer != s.longer) {
+    s.longer = longer;
+    s.computed.clear();
+    s.valid = 0;
+  }
   while (s.valid < s.computed.size() && s.valid < s.text.size() && s.computed[s.valid] == s.text[s.valid])
     ++s.valid;
   // The last token's row is computed again, if need be, for its logits.
@@ -142,6 +151,7 @@ step_result draft_model::run(std::span<const job> jobs) {
     rows.rows = static_cast<std::int32_t>(j.rows);
     rows.first_position = static_cast<std::int32_t>(guessed > 0 ? s.computed.size() : s.valid);
     rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
+    rows.length = static_cast<std::int32_t>(s.text.size());
     plan.sequences.push_back(rows);
     plan.block_tables.insert(plan.block_tables.end(), s.blocks.begin(), s.blocks.end());
     if (guessed > 0) {

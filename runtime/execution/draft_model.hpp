@@ -47,6 +47,7 @@ private:
     std::shared_ptr<const sampling_params> params; // the target's, as far as they concern guesses
     token_list prompt;
     bool foreign = false; // has tokens that this model does not know
+    bool longer = false;  // than the border of LongRoPE: so `computed` is rotated
   };
 
   /// A sequence of a request, while it is served.
@@ -68,6 +69,7 @@ private:
   void add_guesses(std::vector<job>& jobs, const step_result& drawn);
 
   draft_spec spec_;
+  std::size_t border_; // of LongRoPE (rope_border)
   // Samples that a device has reported. Its sampler may call until it is destroyed.
   std::mutex mutex_;
   std::condition_variable reported_changed_;

@@ -19,6 +19,8 @@ void describe_rope(gguf_writer& to, const std::string& prefix, const rope_config
     throw failure(errc::unsupported,
                   name + ": GGUF cannot say how its positions are scaled (" +
                     (rope.type == rope_type::dynamic ? "dynamic" : "yarn without `truncate`") + ")");
+  if (rope.type == rope_type::longrope)
+    throw failure(errc::unsupported, name + ": LongRoPE is not written to GGUF files");
   if (rope.type != rope_type::linear && rope.type != rope_type::yarn)
     return; // llama3's scaling is a tensor
   const bool yarn = rope.type == rope_type::yarn;

@@ -61,10 +61,12 @@ bool changes_branches(const model_config& config) {
   return config.norms != norm_place::before || config.residual_scale != 1 || config.experts.count > 0;
 }
 
-std::size_t rope_tables(const model_config& config) {
+std::size_t rope_tables(const model_config& config, int max_context) {
   if (config.positions != position_type::rotary)
     return 1;
-  return 1 + (config.local_rope ? 1 : 0) + (config.unrotated.empty() ? 0 : 1);
+  const auto tables = [&](const rope_config& rope) { return rope_border(rope, max_context) > 0 ? 2 : 1; };
+  return as_size(tables(config.rope) + (config.local_rope ? tables(*config.local_rope) : 0) +
+                 (config.unrotated.empty() ? 0 : 1));
 }
 
 } // namespace
@@ -77,7 +79,7 @@ activation_sizes activation_bytes(const model_config& config, dtype compute, int
   const auto ffn = std::max(
     {as_size(config.ffn), as_size(experts.chosen) * as_size(experts.ffn), as_size(experts.shared_ffn)});
   activation_sizes bytes;
-  bytes.rope = rope_tables(config) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
+  bytes.rope = rope_tables(config, max_context) * as_size(max_context) * as_size(config.head_dim) * sizeof(float);
   bytes.residual = rows * hidden * sizeof(float);
   bytes.normed = rows * hidden * element;
   bytes.qkv = rows * (q + 2 * kv) * sizeof(float);
@@ -105,15 +107,19 @@ decoder::decoder(std::shared_ptr<const model_weights> weights, kernels::backend&
   require(max_rows > 0 && max_context > 0, "needs at least one row and one position");
   const auto& config = weights_->config;
   const auto bytes = activation_bytes(config, weights_->compute, max_rows, max_context);
-  const auto table = [&](const rope_config& rope) {
-    return backend.upload(rope_table(rope, config.head_dim, max_context));
+  const auto rotation_of = [&](const rope_config& rope) {
+    rotation made{backend.upload(rope_table(rope, config.head_dim, max_context)), nullptr,
+                  rope_border(rope, max_context)};
+    if (made.border > 0)
+      made.longer = backend.upload(rope_table(rope, config.head_dim, max_context, max_context));
+    return made;
   };
   if (config.positions == position_type::rotary)
-    rope_ = table(config.rope);
+    rope_ = rotation_of(config.rope);
   if (config.local_rope)
-    local_rope_ = table(*config.local_rope);
+    local_rope_ = rotation_of(*config.local_rope);
   if (config.positions != position_type::rotary || !config.unrotated.empty())
-    unrotated_ = backend.upload(unrotated_table(config.head_dim, max_context));
+    unrotated_.rows = backend.upload(unrotated_table(config.head_dim, max_context));
   if (config.positions == position_type::learned)
     require(as_size(max_context) + config.position_offset <= config.position_rows, "more positions than learned ones");
   if (config.positions == position_type::alibi) {
@@ -223,8 +229,8 @@ void decoder::attend(int i, const tensor& normed, const tensor& attended, kernel
     backend_.rms_norm(keys, keys, norm.k, config.norm_eps);
     norm = {};
   }
-  const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && local_rope_ ? local_rope_ : rope_;
-  backend_.rope_write_kv(qkv, config.heads, norm, floats(rope), cache, i, who);
+  const auto& rope = config.is_unrotated(i) ? unrotated_ : window > 0 && config.local_rope ? local_rope_ : rope_;
+  backend_.rope_write_kv(qkv, config.heads, norm, rope.get(), cache, i, who);
   const float scale = config.attention_scale != 0 ? config.attention_scale
                                                   : 1 / std::sqrt(static_cast<float>(config.head_dim));
   backend_.shaped_attention(attended, qkv, config.heads,
@@ -279,7 +285,7 @@ void decoder::attend_latent(int i, const tensor& normed, const tensor& attended,
              value = as_size(config.latent.value);
   const auto qkv = view(qkv_, dtype::f32, rows, (heads + 2) * dim);
   make_latents(layer, normed);
-  backend_.rope_write_kv(qkv, config.heads, {}, floats(rope_), cache, i, who);
+  backend_.rope_write_kv(qkv, config.heads, {}, rope_.get(), cache, i, who);
   backend_.shaped_attention(view(attended_, compute, rows, heads * dim), qkv, config.heads,
                             {config.attention_scale, 0, 0, nullptr, nullptr}, cache, i, who);
   const auto seen = view(attended_, compute, rows * heads, dim),

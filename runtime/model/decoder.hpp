@@ -16,7 +16,7 @@ namespace troupe {
 
 /// Bytes of a decoder's buffers: both what it allocates and what memory estimates count.
 struct activation_sizes {
-  std::size_t rope = 0;     // [max_context, head_dim], f32, for each kind of layer
+  std::size_t rope = 0;     // [max_context, head_dim], f32, for each kind of layer and length (rope_border)
   std::size_t residual = 0; // [max_rows, hidden], f32
   std::size_t normed = 0;   // [max_rows, hidden], compute type
   std::size_t qkv = 0;      // [max_rows, (heads + 2 kv_heads) * head_dim], f32
@@ -69,6 +69,16 @@ public:
   int max_context() const { return max_context_; }
 
 private:
+  /// How the layers of a kind rotate.
+  struct rotation {
+    kernels::buffer rows, longer; // see kernels::rope_rows
+    int border = 0;
+
+    kernels::rope_rows get() const {
+      return {static_cast<const float*>(rows.get()), static_cast<const float*>(longer.get()), border};
+    }
+  };
+
   void normalise(const kernels::tensor& to, const kernels::tensor& from, const norm_weights& norm,
                  const std::int32_t* rows = nullptr);
 
@@ -113,7 +123,8 @@ private:
   int max_rows_;
   int max_context_;
   // See activation_sizes.
-  kernels::buffer rope_, local_rope_, unrotated_, residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
+  rotation rope_, local_rope_, unrotated_;
+  kernels::buffer residual_, normed_, qkv_, attended_, ffn_, branch_, router_;
   kernels::buffer latent_down_, latent_queries_, latents_, latent_inputs_;
   kernels::buffer slopes_;               // of ALiBi, [heads]
   adapter_products* adapters_ = nullptr; // of the step at hand, or null

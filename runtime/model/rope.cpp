@@ -109,15 +109,12 @@ std::vector<float> inverse_frequencies(const rope_config& c, int head_dim, int l
   return result;
 }
 
-std::vector<float> rope_table(const rope_config& c, int head_dim, int positions) {
+std::vector<float> rope_table(const rope_config& c, int head_dim, int positions, int length) {
   const auto half = static_cast<std::size_t>(head_dim / 2);
   std::vector<float> table(static_cast<std::size_t>(positions) * 2 * half);
-  auto frequencies = inverse_frequencies(c, head_dim, 1);
+  const auto frequencies = inverse_frequencies(c, head_dim, length);
   const auto scale = static_cast<float>(c.attention_factor);
-  const bool grows = c.type == rope_type::dynamic || c.type == rope_type::longrope;
   for (int p = 0; p < positions; ++p) {
-    if (grows && p + 1 > c.original_context && (p == c.original_context || c.type == rope_type::dynamic))
-      frequencies = inverse_frequencies(c, head_dim, p + 1);
     float* row = table.data() + static_cast<std::size_t>(p) * 2 * half;
     std::fill_n(row + frequencies.size(), half - frequencies.size(), 1.0f); // dimensions that are not rotated
     for (std::size_t i = 0; i < frequencies.size(); ++i) {
@@ -127,6 +124,10 @@ std::vector<float> rope_table(const rope_config& c, int head_dim, int positions)
     }
   }
   return table;
+}
+
+int rope_border(const rope_config& c, int context) {
+  return c.type == rope_type::longrope && c.original_context < context ? static_cast<int>(c.original_context) : 0;
 }
 
 std::vector<float> unrotated_table(int head_dim, int positions) {

@@ -42,11 +42,16 @@ std::vector<float> inverse_frequencies(const rope_config& config, int head_dim, 
 /// Heads that are rotated in part are rotated whole, with an angle of 0 for the other dimensions; `rotated_order` puts
 /// the elements of a pair where the kernels expect them.
 ///
-/// Dynamic NTK and LongRoPE change the frequencies while a sequence grows, so in transformers a token's rotation
-/// depends on how many tokens are computed together. Here position p always takes the frequencies of length p + 1 (at
-/// least the original context), which is transformers' result for tokens that come one at a time, and independent of
-/// the schedule.
-std::vector<float> rope_table(const rope_config& config, int head_dim, int positions);
+/// All positions of a sequence take the frequencies of its `length`, as in transformers: LongRoPE has short factors for
+/// sequences up to the original context, and long ones for all positions of those that are longer, so that what was
+/// cached is computed again where a sequence crosses this border (`rope_border`; the scheduler sees to it). Dynamic NTK
+/// would change the frequencies with every token beyond the original context, where transformers mixes keys of many
+/// lengths, depending on how many tokens are computed together. So models end there (families/config_reading.cpp).
+std::vector<float> rope_table(const rope_config& config, int head_dim, int positions, int length = 1);
+
+/// The most tokens of a sequence before all its positions take other frequencies; 0: there is no such border within
+/// `context` tokens.
+int rope_border(const rope_config& config, int context);
 
 /// The same for heads that are not rotated.
 std::vector<float> unrotated_table(int head_dim, int positions);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace troupe {
 
@@ -10,6 +11,13 @@ using prefix_salt = std::uint64_t;
 
 /// The number of contrasting_runner: whether an amateur has K and V, too. Beyond those of steering and adapters.
 inline constexpr std::uint64_t contrast_salt = std::uint64_t{1} << 62;
+
+/// Below the numbers of rotations other than the first one, by which sequences beyond a border of LongRoPE have K.
+inline constexpr std::uint64_t rotation_salt = std::uint64_t{1} << 61;
+
+/// The number of a client's own text that separates its prefixes from others' (vLLM's `cache_salt`); 0 for an empty one.
+/// Nobody can choose texts that have a certain number, as it depends on a secret of this process.
+std::uint64_t client_salt(std::string_view text);
 
 /// `salt`, and something else that has a number; its 0 changes nothing. Feed each kind of thing in a fixed order.
 /// Distinct from the ids of cached blocks, which count from 1.

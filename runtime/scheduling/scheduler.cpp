@@ -22,6 +22,17 @@ scheduler::sequence* scheduler::find(sequence_id id) {
   return found == sequences_.end() ? nullptr : &found->second;
 }
 
+// The number of borders that a sequence of so many tokens is beyond.
+std::int32_t scheduler::rotation_of(std::int32_t length) const {
+  return static_cast<std::int32_t>(std::ranges::count_if(limits_.rope_borders, [=](auto b) { return b < length; }));
+}
+
+// Rows ahead of what is known can be planned for positions below this.
+std::int32_t scheduler::next_border(const sequence& s) const {
+  const auto passed = static_cast<std::size_t>(s.rotation);
+  return passed < limits_.rope_borders.size() ? limits_.rope_borders[passed] : all;
+}
+
 std::int32_t scheduler::rows_wanted(const sequence& s) const {
   if (s.paused() || s.guesses > 0 || s.embedded())
     return 0;
@@ -36,7 +47,8 @@ std::int32_t scheduler::rows_wanted(const sequence& s) const {
   if (s.planned < end)
     return end - s.planned;
   // One row ahead of the known tokens, while its token is being sampled.
-  return s.planned == s.known() && s.samples_in_flight > 0 && !s.guide && s.planned < s.last_row ? 1 : 0;
+  const auto most = std::min(s.last_row, next_border(s));
+  return s.planned == s.known() && s.samples_in_flight > 0 && !s.guide && s.planned < most ? 1 : 0;
 }
 
 // Rows whose logits are all wanted are limited.
@@ -62,7 +74,7 @@ scheduler::decoding_step scheduler::decoding() {
       continue;
     found.in_flight = found.in_flight || s->samples_in_flight > 0;
     context_ += s->planned;
-    found.sequences.push_back({s->id, std::max(s->last_row - s->planned - 1, 0)});
+    found.sequences.push_back({s->id, std::max(std::min(s->last_row, next_border(*s)) - s->planned - 1, 0)});
   }
   found.step.rows = std::min(found.step.rows, limits_.step_tokens);
   found.step.sequences = decoding_ = static_cast<int>(found.sequences.size());
@@ -152,6 +164,7 @@ void scheduler::admit(sequence& s, std::int32_t cached) {
   }
   s.planned = cached;
   s.committed = cached;
+  s.rotation = rotation_of(s.known());
   s.sampler_knows = false;
   if (!std::exchange(s.announced, true)) {
     started_.push_back({s.id.request, cached});
@@ -236,9 +249,23 @@ scheduler::sequence* scheduler::victim() {
 void scheduler::preempt(sequence& s, block_request& request, bool fits) {
   if (s.grouped())
     return preempt_group(s.id.request, request, fits);
+  suspend(s, request);
+  ++counters_.preemptions;
+}
+
+// Back to the queue, to be computed again from the transcript.
+void scheduler::suspend(sequence& s, block_request& request) {
   leave(s, request);
   enqueue(s);
-  ++counters_.preemptions;
+}
+
+void scheduler::suspend(group& g, block_request& request) {
+  for (const auto id : g.members)
+    if (auto& s = sequences_.at(id); s.running())
+      suspend(s, request);
+  free_slots_.insert(free_slots_.end(), g.spare_slots.begin(), g.spare_slots.end());
+  g.spare_slots.clear();
+  reserve_slots(g);
 }
 
 // A group that is alone and still lacks blocks could never go on; nor the oldest one, if it loses its blocks again and
@@ -261,17 +288,9 @@ void scheduler::preempt_group(std::uint64_t id, block_request& request, bool fit
         sequences_.at(g.members.front()).params->paired() ? "max_tokens" : "num_beams"}});
     return cancel(id);
   }
-  for (const auto each : g.members) {
-    auto& s = sequences_.at(each);
-    if (!s.running())
-      continue;
-    leave(s, request);
-    enqueue(s);
-    ++counters_.preemptions;
-  }
-  free_slots_.insert(free_slots_.end(), g.spare_slots.begin(), g.spare_slots.end());
-  g.spare_slots.clear();
-  reserve_slots(g);
+  counters_.preemptions += static_cast<std::uint64_t>(
+    std::ranges::count_if(g.members, [this](auto each) { return sequences_.at(each).running(); }));
+  suspend(g, request);
 }
 
 // When a group is admitted again, its first member brings the slots of sequences that may be forked.
@@ -372,6 +391,8 @@ void scheduler::book(const step_result& result) {
       s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
+    else if (crosses(*s))
+      suspend(*s, later_);
   }
   for (auto& outcome : result.groups)
     book(outcome);
@@ -430,6 +451,8 @@ void scheduler::book(const group_outcome& outcome) {
     sequences_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
   counters_.generated_tokens += outcome.told ? 1 : outcome.children.size();
   reserve_slots(g);
+  if (std::ranges::any_of(g.members, [this](auto id) { return crosses(sequences_.at(id)); }))
+    suspend(g, later_);
 }
 
 // A sequence of a group that does not go on.

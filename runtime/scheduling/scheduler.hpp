@@ -37,6 +37,9 @@ struct scheduler_limits {
   std::int32_t steps_ahead = 2;  // plans in flight at once
   bool measured_budget = false;  // steps of fewer rows than step_tokens if those are efficient enough
   double step_target_ms = 0;     // that a step may take; 0: no target
+  // Lengths of a sequence beyond which all its positions are rotated otherwise, so that it is computed again
+  // (LongRoPE); ascending
+  std::vector<std::int32_t> rope_borders = {};
 };
 
 /// A sequence resumed after another scheduler has run it in part.
@@ -167,6 +170,7 @@ private:
     std::int32_t scored = all;
     pooling embed = pooling::none;                     // nothing is sampled
     std::int32_t slot = -1;                            // while running
+    std::int32_t rotation = 0;                         // while running: number of borders that it was beyond
     std::uint64_t paused_since = 0;                    // number of the pause() that paused it; 0: not paused
     bool announced = false;                            // its request was told that it started
     bool sampler_knows = false;                        // its sampling state was sent since its admission
@@ -223,6 +227,8 @@ private:
   std::int32_t equal_share() const;
   std::int32_t sibling_slots(const sequence& s) const;
   sequence* find(sequence_id id);
+  std::int32_t rotation_of(std::int32_t length) const;
+  std::int32_t next_border(const sequence& s) const;
   std::int32_t rows_wanted(const sequence& s) const;
   std::int32_t rows_allowed(const sequence& s, std::int32_t rows) const;
   static bool scoring(const sequence& s) { return s.scored < s.prompt_tokens() && !s.embeds(); }
@@ -273,6 +279,9 @@ private:
   /// `fits`: it is preempted for others, not because its blocks could not be had.
   void preempt(sequence& s, block_request& request, bool fits = false);
   void preempt_group(std::uint64_t id, block_request& request, bool fits);
+  void suspend(sequence& s, block_request& request);
+  void suspend(group& g, block_request& request);
+  bool crosses(const sequence& s) const { return s.running() && rotation_of(s.known()) != s.rotation; }
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);
   void book(const step_result& result);

@@ -285,7 +285,8 @@ void scheduler::demand(block_request& request, sequence& s, std::int32_t rows) {
     d.open = end == s.prompt_tokens()
       ? s.prompt
       : std::make_shared<const std::vector<token_id>>(s.tokens.begin(), s.tokens.begin() + end);
-    d.salt = s.salt;
+    const auto rotation = static_cast<std::uint64_t>(rotation_of(s.known()));
+    d.salt = salted(s.salt, rotation > 0 ? rotation_salt + rotation : 0);
     d.from = s.scored; // the rows of tokens to be scored must be computed
     // Leave a block per running sequence, so that the new one is not preempted again at once.
     d.watermark = static_cast<std::int32_t>(running_.size());
@@ -392,6 +393,7 @@ void scheduler::add_rows(sequence& s, const block_answer& answer, const block_gr
   rows.rows = answer.rows;
   rows.first_position = s.planned;
   rows.first_block = static_cast<std::int32_t>(plan.block_tables.size());
+  rows.length = std::max(s.known(), s.planned + answer.rows);
   if (s.params->contrasted())
     plan.contrasted.push_back(static_cast<std::int32_t>(plan.sequences.size()));
   plan.sequences.push_back(rows);

@@ -56,7 +56,8 @@ def old_spelling(config):
 
 
 def logits_of(model, ids):
-    """Returns the logits of each position. Runs token by token, so that dynamic scaling sees the sequence grow."""
+    """Returns the logits of each position. Runs token by token, so that dynamic scaling sees the sequence grow; what it
+    gives beyond the original context is not tested, as models end there."""
     rows, cache = [], None
     with torch.no_grad():
         for token in ids:

@@ -410,6 +410,36 @@ TEST_CASE("copy_blocks copies K and V of all layers, in order") {
   }
 }
 
+TEST_CASE("the rows of a sequence are rotated by its length, also between those of others") {
+  const shape s{1, 1, 16};
+  const int rows = 6, border = 8;
+  const std::size_t columns = s.columns();
+  generator random(5);
+  const auto shorter = random.normal(rows * s.head_dim), longer = random.normal(rows * s.head_dim),
+             values = random.normal(rows * columns);
+  for (const isa target : available_isas()) {
+    const auto device = make_cpu_backend({2, target});
+    const auto rotated = [&](const rope_rows& rope, std::int32_t first_length, std::int32_t last_length) {
+      const auto cache = device->make_kv_cache({1, s.kv_heads, s.head_dim, kv_type::f32, 2});
+      auto qkv = values;
+      const sequence_rows who[] = {{0, 4, 0, 0, first_length}, {4, 2, 1, 1, last_length}};
+      const std::int32_t blocks[] = {0, 1};
+      device->rope_write_kv({qkv.data(), dtype::f32, rows, columns, columns}, s.heads, {}, rope, *cache, 0,
+                            {who, blocks});
+      return qkv;
+    };
+    const auto of_short = rotated(shorter.data(), 0, 0), of_long = rotated(longer.data(), 0, 0);
+    const rope_rows both(shorter.data(), longer.data(), border);
+    CHECK(of_short != of_long);
+    CHECK(rotated(both, 8, 3) == of_short);
+    CHECK(rotated(both, 9, 40) == of_long);
+    auto mixed = of_short;
+    std::copy(of_long.begin() + 4 * std::ptrdiff_t(columns), of_long.end(),
+              mixed.begin() + 4 * std::ptrdiff_t(columns));
+    CHECK(rotated(both, 8, 9) == mixed);
+  }
+}
+
 TEST_CASE("a KV cache rejects shapes that its kernels cannot read") {
   const auto device = make_cpu_backend();
   CHECK_THROWS_AS(device->make_kv_cache({0, 1, 64, kv_type::f32, 1}), std::invalid_argument);

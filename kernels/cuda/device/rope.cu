@@ -60,7 +60,7 @@ struct rope_kernel {
     load(x + half, half, b);
     const bool is_q = head < p.heads, is_v = head >= p.heads + p.cache.kv_heads;
     if (!is_v)
-      rotate(a, b, is_q ? p.q_norm : p.k_norm, place.position);
+      rotate(a, b, is_q ? p.q_norm : p.k_norm, place);
     if (!is_q)
       return keep(a, b, place, head - p.heads - (is_v ? p.cache.kv_heads : 0), is_v);
 #pragma unroll
@@ -106,9 +106,10 @@ struct rope_kernel {
     }
   }
 
-  TROUPE_DEVICE void rotate(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm, int position) const {
+  TROUPE_DEVICE void rotate(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm, const row_place& place) const {
     const int dim = p.cache.head_dim, half = dim / 2;
-    const float* rope = p.rope + static_cast<std::size_t>(position) * dim;
+    const bool longer = p.rope.longer != nullptr && place.length > p.rope.border;
+    const float* rope = (longer ? p.rope.longer : p.rope.angles) + static_cast<std::size_t>(place.position) * dim;
     float scale = 1;
     if (norm != nullptr) {
       float squares = 0;

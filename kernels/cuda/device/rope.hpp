@@ -10,6 +10,7 @@ namespace troupe::kernels::cuda {
 struct row_place {
   std::int32_t position = 0;
   std::int32_t first_block = 0; // start of its sequence's block table in the step's tables
+  std::int32_t length = 0;      // of its sequence, as in sequence_rows
 };
 
 struct rope_params {
@@ -19,7 +20,7 @@ struct rope_params {
   const float* q_norm = nullptr; // [head_dim], or null
   const float* k_norm = nullptr;
   float eps = 0;
-  const float* rope = nullptr; // [positions][cosines | sines]
+  rope_rows rope; // [positions][cosines | sines]
   layer_cache cache;
   const row_place* places = nullptr;    // [rows], device memory
   const std::int32_t* tables = nullptr; // device memory

@@ -169,12 +169,12 @@ rope_config read_rope(const reader& config, const std::optional<reader>& given, 
   return rope;
 }
 
-/// Linear and dynamic scaling leave `max_position_embeddings` at the original length, YaRN does so in some checkpoints,
-/// llama3 and longrope never.
+/// Linear scaling leaves `max_position_embeddings` at the original length, YaRN does so in some checkpoints, llama3 and
+/// longrope never. Dynamic scaling does, too, but begins only beyond it (see rope_table).
 void set_context(model_config& model, int positions) {
   const auto& rope = model.rope;
   double scaled = positions;
-  if (rope.type == rope_type::linear || rope.type == rope_type::dynamic)
+  if (rope.type == rope_type::linear)
     scaled = positions * rope.factor;
   else if (rope.type == rope_type::yarn)
     scaled = std::max(scaled, rope.original_context * rope.factor);

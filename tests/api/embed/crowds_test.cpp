@@ -285,6 +285,23 @@ TEST_CASE("crowds of a mixture of experts give every request the same bits as al
   }
 }
 
+TEST_CASE("crowds of sequences that cross borders of LongRoPE give every request the same bits as alone") {
+  const auto model = [](const char* name) { return test_data() + "/families/" + name; };
+  for (const auto& types : {numbers{"f32", "none", "auto"}, numbers{"bf16", "int8", "int8"}}) {
+    CAPTURE(types.quantize);
+    auto alone = without_guesses(model("phi3-longrope"), types, devices().back());
+    alone.amateur = model("phi4-longrope"); // which has another border
+    auto crowded = alone;
+    crowded.draft = model("phi4-longrope");
+    const auto taken = check_crowds(alone, crowded, 4);
+    CHECK(taken.preemptions > 0);
+    CHECK(taken.cached_tokens > 0);
+    CHECK(taken.drafts > 0);
+    CHECK(taken.pairs > 0);
+    CHECK(taken.contrasts > 0);
+  }
+}
+
 TEST_CASE("crowds of a model whose MLPs' small inputs count as zero give every request the same bits as alone") {
   for (const char* dtype : {"f32", "bf16"}) {
     CAPTURE(dtype);

@@ -139,4 +139,30 @@ TEST_CASE("CUDA: the error for a missing device names its number") {
   CHECK_THROWS_AS(troupe::kernels::cuda::make_cuda_backend({.device = 99}), device_error);
 }
 
+TEST_CASE("CUDA: the rows of a sequence are rotated by its length, also between those of others") {
+  const auto device = make_device();
+  const int dim = 16, rows = 6, border = 8;
+  const std::size_t columns = 3 * dim;
+  generator random;
+  const auto shorter = random.normal(rows * dim), longer = random.normal(rows * dim),
+             values = random.normal(rows * columns);
+  const device_tensor short_table(*device, wide(shorter), 1), long_table(*device, wide(longer), 1);
+  const auto rotated = [&](const rope_rows& rope, std::int32_t first_length, std::int32_t last_length) {
+    const auto cache = device->make_kv_cache({1, 1, dim, kv_type::f32, 2});
+    const device_tensor qkv(*device, wide(values), rows);
+    const sequence_rows who[] = {{0, 4, 0, 0, first_length}, {4, 2, 1, 1, last_length}};
+    const std::int32_t table[] = {0, 1};
+    device->rope_write_kv(qkv.view, 1, {}, rope, *cache, 0, {who, table});
+    return qkv.read().wide;
+  };
+  const auto of_short = rotated(short_table.floats(), 0, 0), of_long = rotated(long_table.floats(), 0, 0);
+  const rope_rows both(short_table.floats(), long_table.floats(), border);
+  CHECK(of_short != of_long);
+  CHECK(rotated(both, 8, 3) == of_short);
+  CHECK(rotated(both, 9, 40) == of_long);
+  auto mixed = of_short;
+  std::copy(of_long.begin() + 4 * columns, of_long.end(), mixed.begin() + 4 * columns);
+  CHECK(rotated(both, 8, 9) == mixed);
+}
+
 TEST_SUITE_END();

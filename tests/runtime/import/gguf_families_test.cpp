@@ -54,6 +54,8 @@ const architecture_case architecture_cases[] = {
   {"olmo2", "tiny_families/olmo3"},
   {"phi2", "tiny_families/phi", false, true},
   {"phi3", "families/phi3", false, true, true},
+  {"phi3", "families/phi3-longrope", false, true, true},
+  {"phi3", "families/phi4-longrope", false, true, true},
   {"phi3", "tiny_families/phi3-longrope", false, true, true},
   {"qwen2moe", "tiny_families/qwen2-moe"},
   {.architecture = "qwen2vl", .model = "tiny_families/qwen2-vl", .axes = true},
@@ -430,16 +432,20 @@ TEST_CASE("GGUF files of every architecture give the bits of the checkpoints tha
       original.config.attention_scale = written.config.attention_scale;
     if (c.architecture == std::string("smollm3"))
       original.config.unrotated = written.config.unrotated;
+    const int border = rope_border(original.config.rope, original.config.max_context);
+    CHECK(rope_border(written.config.rope, written.config.max_context) == border);
     std::mt19937 random(3);
-    const auto ids = random_tokens(random, 50, original.config.vocab);
-    const auto steps = [&](const model_source& source) {
-      engine e(source, targets().back(), 1, dtype::f32);
-      return e.step({{ids, 0, first_blocks(ids.size())}});
-    };
-    double worst = 0;
-    const auto expected = steps(original), got = steps(written);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      worst = std::max(worst, largest_difference(got[i], expected[i]));
-    CHECK(worst < 2e-5); // scales that are stored as f32 round once more
+    for (const int length : border > 0 ? std::vector{border, border + 20} : std::vector{50}) {
+      const auto ids = random_tokens(random, as_size(length), original.config.vocab);
+      const auto steps = [&](const model_source& source) {
+        engine e(source, targets().back(), 1, dtype::f32);
+        return e.step({{ids, 0, first_blocks(ids.size())}});
+      };
+      double worst = 0;
+      const auto expected = steps(original), got = steps(written);
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        worst = std::max(worst, largest_difference(got[i], expected[i]));
+      CHECK(worst < 2e-5); // scales that are stored as f32 round once more
+    }
   }
 }

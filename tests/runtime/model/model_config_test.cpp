@@ -121,7 +121,7 @@ TEST_CASE("Scaled rope extends the context where max_position_embeddings does no
     return parse(with(R"("max_position_embeddings": 1000, "rope_scaling": )" + rope)).max_context;
   };
   CHECK(context(R"({"type": "linear", "factor": 2.5})") == 2500);
-  CHECK(context(R"({"rope_type": "dynamic", "factor": 2})") == 2000);
+  CHECK(context(R"({"rope_type": "dynamic", "factor": 2})") == 1000); // see rope_table
   CHECK(context(R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1000})") == 4000);
   CHECK(context(R"({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 250})") == 1000);
   CHECK(context(R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,

@@ -63,16 +63,36 @@ TEST_CASE("The rope table holds cosines, then sines, of each position times the 
     }
 }
 
-TEST_CASE("A dynamically scaled position takes the frequencies of the length that it completes") {
-  const rope_config config{.type = rope_type::dynamic, .theta = 10000, .factor = 2, .original_context = 16};
-  const auto table = rope_table(config, 8, 64);
-  const auto shorter = rope_table(config, 8, 20);
-  CHECK(std::equal(shorter.begin(), shorter.end(), table.begin())); // and so not on the table's own length
-  for (int p : {3, 15, 16, 40, 63}) {
-    const auto frequencies = inverse_frequencies(config, 8, p + 1);
-    for (int i = 0; i < 4; ++i)
-      CHECK(table[p * 8 + i] == doctest::Approx(std::cos(p * frequencies[i])).epsilon(1e-5));
+TEST_CASE("LongRoPE rotates all positions of a sequence by its length, with the border at the original context") {
+  rope_config config{.type = rope_type::longrope, .theta = 10000, .factor = 4, .original_context = 16};
+  config.short_divisors = {1, 1.5, 2, 3};
+  config.long_divisors = {4, 8, 16, 32};
+  CHECK(rope_border(config, 64) == 16);
+  CHECK(rope_border(config, 17) == 16);
+  CHECK(rope_border(config, 16) == 0); // no sequence gets there
+  CHECK(rope_table(config, 8, 64, 16) == rope_table(config, 8, 64, 1));
+  for (const int length : {1, 16, 17, 64}) {
+    CAPTURE(length);
+    const auto table = rope_table(config, 8, 64, length);
+    const auto& divisors = length > 16 ? config.long_divisors : config.short_divisors;
+    for (int p : {1, 15, 16, 63})
+      for (int i = 0; i < 4; ++i) {
+        CAPTURE(p);
+        const double angle = p * std::pow(10000.0, -i / 4.0) / divisors[static_cast<std::size_t>(i)];
+        CHECK(table[static_cast<std::size_t>(p * 8 + i)] == doctest::Approx(std::cos(angle)).epsilon(1e-4));
+        CHECK(table[static_cast<std::size_t>(p * 8 + 4 + i)] == doctest::Approx(std::sin(angle)).epsilon(1e-4));
+      }
   }
-  CHECK(inverse_frequencies(config, 8, 16) == inverse_frequencies(config, 8, 1));
+}
+
+TEST_CASE("Only LongRoPE has a border: other rotations are the same for all lengths that a model serves") {
+  rope_config config{.type = rope_type::dynamic, .theta = 10000, .factor = 2, .original_context = 16};
+  CHECK(rope_border(config, 64) == 0);
+  CHECK(inverse_frequencies(config, 8, 16) == inverse_frequencies(config, 8, 1)); // and models end there
   CHECK(inverse_frequencies(config, 8, 17) != inverse_frequencies(config, 8, 16));
+  for (const auto type : {rope_type::plain, rope_type::linear, rope_type::yarn, rope_type::llama3}) {
+    config.type = type;
+    CHECK(rope_border(config, 64) == 0);
+    CHECK(rope_table(config, 8, 32, 32) == rope_table(config, 8, 32, 1));
+  }
 }

@@ -60,21 +60,51 @@ inline void steer_by(admission& a, std::uint64_t by) {
   a.salt = salted(0, by);
 }
 
-inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
+/// Lengths beyond which all positions of a sequence are rotated otherwise; of all machines of a test.
+inline std::vector<std::int32_t> rope_borders;
+
+struct restored_borders {
+  ~restored_borders() { rope_borders.clear(); }
+};
+
+/// What all entries of a sequence of so many tokens depend on.
+inline std::uint64_t rotation_of(int length) {
+  return 1000 * static_cast<std::uint64_t>(std::ranges::count_if(rope_borders, [=](int b) { return b < length; }));
+}
+
+/// `length`: of the sequence that these tokens begin; 0: they are all of it.
+inline std::uint64_t history_of(std::span<const token_id> tokens, std::uint64_t steered_by = 0,
+                                std::size_t length = 0) {
+  const auto by = steered_by + rotation_of(static_cast<int>(std::max(length, tokens.size())));
   std::uint64_t h = 0, seen = 0;
-  int position = 0;
-  const auto compute = [&](token_id t) {
-    h = mix(seen + a.params->seed, static_cast<std::uint64_t>(t));
-    seen += attended(h, position++);
+  for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
+    h = mix(seen + by, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
+    seen += attended(h, p);
+  }
+  return h;
+}
+
+inline std::vector<token_id> solo(const admission& a, std::uint32_t index) {
+  std::uint64_t h = 0, seen = 0, rotation = 0;
+  auto all = *a.prompt;
+  std::size_t computed = 0;
+  const auto compute = [&] {
+    if (const auto now = rotation_of(static_cast<int>(all.size())); computed == 0 || now != rotation) {
+      rotation = now;
+      computed = seen = 0;
+    }
+    for (; computed < all.size(); ++computed) {
+      h = mix(seen + a.params->seed + rotation, static_cast<std::uint64_t>(all[computed]));
+      seen += attended(h, static_cast<int>(computed));
+    }
   };
-  for (auto t : *a.prompt)
-    compute(t);
   std::vector<token_id> out;
   for (int i = 0; i < a.params->max_tokens; ++i) {
+    compute();
     out.push_back(choose(h, index, out, a.params->ignore_eos));
     if (out.back() < 10)
       break; // ids below 10 act as EOS
-    compute(out.back());
+    all.push_back(out.back());
   }
   return out;
 }
@@ -113,15 +143,6 @@ private:
   std::uint64_t width_;
   int length_;
 };
-
-inline std::uint64_t history_of(std::span<const token_id> tokens, std::uint64_t steered_by = 0) {
-  std::uint64_t h = 0, seen = 0;
-  for (int p = 0; p < static_cast<int>(tokens.size()); ++p) {
-    h = mix(seen + steered_by, static_cast<std::uint64_t>(tokens[static_cast<std::size_t>(p)]));
-    seen += attended(h, p);
-  }
-  return h;
-}
 
 inline std::vector<std::vector<token_id>> solo_group(const admission& a) {
   test_group g(a.params->width(), a.params->max_tokens);
@@ -286,7 +307,8 @@ public:
         std::uint64_t seen = 0;
         for (int before = 0; before < p; ++before)
           seen += attended(at(*plan, s, before), before);
-        at(*plan, s, p) = rows[r] = mix(seen + steered_by[r], static_cast<std::uint64_t>(token));
+        at(*plan, s, p) = rows[r] = mix(seen + steered_by[r] + rotation_of(s.length),
+                                        static_cast<std::uint64_t>(token));
       }
     step_result result;
     result.step = plan->step;

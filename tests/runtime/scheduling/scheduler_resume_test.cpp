@@ -7,11 +7,14 @@ using namespace troupe::testing;
 
 TEST_CASE("requests begun by one scheduler finish on another with the same tokens") {
   std::uint64_t resumed = 0, restarted = 0;
+  const restored_borders restore;
   for (int seed = 0; seed < rounds(300); ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(static_cast<unsigned>(seed));
     auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-    const scheduler_limits limits{pick(1, 100), pick(4, 12), 1000, pick(1, 3)};
+    scheduler_limits limits{pick(1, 100), pick(4, 12), 1000, pick(1, 3)};
+    rope_borders.assign(static_cast<std::size_t>(pick(0, 1)), pick(1, 140));
+    limits.rope_borders = rope_borders;
     const int blocks = 10 + pick(0, 30);
     machine first(blocks, true, limits, 10), second(blocks, pick(0, 1) == 1, limits);
     std::vector<admission> all;

@@ -25,6 +25,7 @@ std::vector<std::uint64_t> starts(const std::vector<admission>& all) {
 TEST_CASE("random workloads sample the same tokens as each sequence alone, and leave no block in use") {
   int swapped_out = 0, swapped_in = 0;
   int accepted = 0, rejected = 0, groups = 0, groups_failed = 0;
+  const restored_borders restore;
   for (int seed = 0; seed < rounds(1000); ++seed) {
     CAPTURE(seed);
     std::mt19937 rng(static_cast<unsigned>(seed));
@@ -32,6 +33,10 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
     scheduler_limits limits{pick(0, 4) == 0 ? 1 : pick(1, 100), pick(0, 4) == 0 ? 1 : pick(1, 12), 1000, pick(1, 3)};
     const auto guesses = pick(0, 1) ? std::make_shared<test_proposer>(static_cast<unsigned>(seed), 0.25 * pick(0, 4))
                                     : nullptr;
+    rope_borders.clear();
+    for (int i = pick(0, 2), from = 0; i > 0 && from < 140; --i)
+      rope_borders.push_back(from = pick(from + 1, 140));
+    limits.rope_borders = rope_borders;
     limits.measured_budget = pick(0, 1);
     limits.step_target_ms = pick(0, 2) * 10.0;
     const int longest = 150; // the pool holds at least one such sequence, and may hold no more
@@ -153,7 +158,7 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
       if (a.params->prompt_logprobs >= 0 && !cancelled.contains(a.request))
         for (std::size_t p = 1; p < a.prompt->size(); ++p)
           CHECK(m.scores[a.request].at(static_cast<std::int32_t>(p)) ==
-                history_of(std::span(*a.prompt).first(p), a.params->seed));
+                history_of(std::span(*a.prompt).first(p), a.params->seed, a.prompt->size()));
     groups += static_cast<int>(m.group_results.size());
     if (guesses) {
       CHECK(guesses->sequences() == 0);
