@@ -99,10 +99,8 @@ private:
     a.embed = what_->embed;
     a.steering = steering_;
     a.negative = negative_;
-    a.salt = salted(a.salt, steering_ ? steering_->id : 0);
     a.adapter = adapter_;
-    a.salt = salted(a.salt, adapter_ ? adapter_->id : 0);
-    a.salt = salted(a.salt, params_->contrasted() ? contrast_salt : 0);
+    a.salt = salt_;
     a.again = std::exchange(admitted_, true);
     a.resumed = unfinished();
     self_->send(*scheduler_, submit_atom::value, std::make_shared<const admission>(std::move(a)), self_handle_);
@@ -123,6 +121,7 @@ private:
       steering_ = checked.steering;
       negative_ = checked.negative;
       adapter_ = checked.adapter;
+      salt_ = checked.salt;
     } catch (const failure& f) {
       return fail(f.what_failed());
     }
@@ -378,7 +377,8 @@ private:
   std::shared_ptr<const steering> steering_;      // null: none
   std::shared_ptr<const packed_adapter> adapter_; // null: none
   token_list negative_;                           // the prompt of its twin; null: none
-  std::vector<transcript> sequences_;             // empty until validated
+  prefix_salt salt_ = 0;
+  std::vector<transcript> sequences_; // empty until validated
   bool admitted_ = false;
   bool paused_ = false;
   bool cancelled_ = false; // before validation

@@ -161,6 +161,8 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   generation_job job;
   read_inputs(body, *model, stop,
               [&](std::vector<token_id> ids) { job.prompts.push_back(embedding_of(std::move(ids), *model, "input")); });
+  for (auto& one : job.prompts)
+    one.cache_salt = read_cache_salt(body);
   job.writer = std::make_unique<embedding_answer>(model->id, job.prompts.size(), form, encoding == "base64");
   return job;
 }

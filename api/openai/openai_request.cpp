@@ -32,6 +32,8 @@ const char* width_field(const sampling_params& sampling) {
   return sampling.paired() ? "guidance_scale" : sampling.grouped() ? "num_beams" : sampling.ranked() ? "best_of" : "n";
 }
 
+constexpr std::size_t most_salt_bytes = 1024;
+
 const char* source_of(dialect speaks) { return speaks == dialect::chat ? "messages" : "prompt"; }
 
 /// `answered`: something is generated.
@@ -205,6 +207,7 @@ generation read_shared(dialect speaks, const field_reader& body, const served_mo
   // In vLLM's API, lower values run sooner.
   result.priority = -static_cast<int>(body.integer("priority", -1'000'000, 1'000'000).value_or(0));
   result.skip_special_tokens = body.boolean("skip_special_tokens").value_or(true);
+  result.cache_salt = read_cache_salt(body);
   const auto seconds = body.number("timeout", {0, 86'400, true});
   if (seconds)
     result.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(*seconds * 1000)));
@@ -244,6 +247,13 @@ std::string read_adapter_name(const field_reader& body, const served_model& mode
   return std::string(*name);
 }
 
+std::string read_cache_salt(const field_reader& body) {
+  const auto salt = body.text("cache_salt");
+  if (salt && (salt->empty() || salt->size() > most_salt_bytes))
+    body.refuse("cache_salt", "must have 1 to " + std::to_string(most_salt_bytes) + " bytes");
+  return std::string(salt.value_or(""));
+}
+
 generation_request parse_generation(dialect speaks, const field_reader& body, const served_model& model,
                                     const std::stop_token& stop) {
   check_model_name(body, model);
@@ -280,6 +290,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   }
   auto chat = read_chat(body);
   chat.stop = stop;
+  shared.begins_text = !chat.continue_final_message;
   auto output = read_output(body, model);
   const auto text = render_chat(model, chat);
   result.output = follow_output(std::move(output), text, chat.continue_final_message, model, shared);

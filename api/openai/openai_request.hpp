@@ -62,6 +62,9 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
 /// The adapter that `model` names, or nothing if it is the served model or absent. Throws failure(not_found).
 std::string read_adapter_name(const field_reader& body, const served_model& model);
 
+/// vLLM's `cache_salt`, by which cached prefixes are kept apart; empty if absent.
+std::string read_cache_salt(const field_reader& body);
+
 /// Throws failure(not_found) if `model` names neither the served model nor an adapter.
 void check_model_name(const field_reader& body, const served_model& model);
 

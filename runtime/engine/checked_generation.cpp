@@ -120,9 +120,17 @@ checked_generation check(const generation& asked, const generation_limits& limit
       asked.negative_prompt.empty() ? std::vector{asked.prompt.back()} : asked.negative_prompt);
     sampling.max_tokens = std::min(sampling.max_tokens, limits.max_context - static_cast<int>(std::ssize(*negative)));
   }
+  auto salt = salted(0, steered ? steered->id : 0);
+  salt = salted(salt, adapter ? adapter->id : 0);
+  salt = salted(salt, sampling.contrasted() ? contrast_salt : 0);
+  salt = salted(salt, client_salt(asked.cache_salt));
   const auto timeout = timeout_of(asked.timeout, limits.timeout);
-  return {std::make_shared<const sampling_params>(std::move(sampling)), timeout, std::move(steered),
-          std::move(negative), std::move(adapter)};
+  return {std::make_shared<const sampling_params>(std::move(sampling)),
+          timeout,
+          std::move(steered),
+          std::move(negative),
+          std::move(adapter),
+          salt};
 }
 
 } // namespace troupe

@@ -35,6 +35,8 @@ struct generation {
   std::vector<steering_choice> steering = {};             // vectors of engine_options::steer to be added to its layers
   std::vector<token_id> negative_prompt = {};             // with a guidance_scale; empty: the prompt's last token
   std::string client = {};                                // who asks: those who wait are served in turn by it
+  bool begins_text = false; // the answer is a text of its own, as a chat's message is; else it continues the prompt's
+  std::string cache_salt = {}; // only requests of the same one share cached prefixes
 };
 
 /// The time a request may take, from what it asks for (0: nothing) and the engine's limit (0: none). Throws

@@ -1,16 +1,50 @@
 #include "runtime/engine/transcript.hpp"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace troupe {
+
+namespace {
+
+/// Whether a guide says every byte of the answer, spaces at its start included.
+bool exact(const guides::guide_source* guide) {
+  using kind = guides::guide_source::kind;
+  return guide && guide->after.empty() && guide->preface_begin.empty() &&
+    (guide->what == kind::regex || guide->what == kind::choice || guide->what == kind::grammar);
+}
+
+} // namespace
 
 transcript::transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what)
   : index_(index),
     stop_strings_(what.sampling.stop),
     stops_(stop_strings_),
+    min_tokens_(static_cast<std::size_t>(what.sampling.min_tokens)),
     with_logprobs_(what.sampling.logprobs >= 0) {
   if (words)
-    decoder_.emplace(std::move(words), what.skip_special_tokens, what.shown_tokens);
+    begin_text(std::move(words), what);
+}
+
+// What decoders make of a token depends on the text before it: at its start, some drop a space. The last tokens of the
+// prompt suffice once they have text of their own; runs of bytes, which have none before their end, may be longer.
+void transcript::begin_text(std::shared_ptr<const tokenizer> words, const generation& what) {
+  const bool anew = what.begins_text && !exact(what.guide.get());
+  const auto prompt = anew ? std::span<const token_id>() : std::span(what.prompt);
+  for (std::size_t count = 64;; count *= 2) {
+    const auto last = prompt.last(std::min(count, prompt.size()));
+    stream_decoder whole(words, what.skip_special_tokens, what.shown_tokens);
+    decoder_.emplace(words, what.skip_special_tokens, what.shown_tokens);
+    bool has_text = false;
+    for (const auto id : last) {
+      whole.push(id);
+      has_text = !decoder_->push(id).empty() || has_text;
+    }
+    of_prompt_ = last.empty() ? std::string() : whole.finish();
+    if (has_text || last.size() == prompt.size())
+      return;
+  }
 }
 
 std::optional<token_event> transcript::push(const sampled_token& token) {
@@ -43,8 +77,15 @@ token_event transcript::cut(finish_reason why) {
   return flush();
 }
 
-void transcript::add(const std::string& piece) {
-  auto match = stops_.push(piece);
+void transcript::add(std::string piece) {
+  if (!of_prompt_.empty() && !piece.empty()) {
+    // The next tokens may change it only if the prompt ends within a character.
+    const auto common = std::min(piece.size(), of_prompt_.size());
+    const bool same = piece.compare(0, common, of_prompt_, 0, common) == 0;
+    piece.erase(0, same ? common : 0);
+    of_prompt_.erase(0, same ? common : of_prompt_.size());
+  }
+  auto match = stops_.push(piece, ids_.size() > min_tokens_);
   pending_.text += match.text;
   if (match.stopped && !finished_) {
     pending_.stop = stop_strings_[match.which];

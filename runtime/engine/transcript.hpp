@@ -15,7 +15,8 @@ namespace troupe {
 
 class transcript {
 public:
-  /// With a null `words` there is no text, and every token is an event.
+  /// The text continues that of `what.prompt`, so that both together are the text of all ids, unless it begins anew
+  /// (what.begins_text). With a null `words` there is no text, and every token is an event.
   transcript(std::uint32_t index, std::shared_ptr<const tokenizer> words, const generation& what);
 
   /// Appends a token. Returns nothing while text is held back: part of a character, or a possible start of a stop
@@ -42,13 +43,16 @@ public:
   choice_summary summary() const;
 
 private:
-  void add(const std::string& piece);
+  void begin_text(std::shared_ptr<const tokenizer> words, const generation& what);
+  void add(std::string piece);
   token_event flush();
 
   std::uint32_t index_;
   std::optional<stream_decoder> decoder_;
+  std::string of_prompt_; // text of the prompt that the decoder still holds back
   stop_strings stop_strings_;
   stop_matcher stops_;
+  std::size_t min_tokens_;
   bool with_logprobs_;
   token_event pending_; // tokens whose text is held back
   std::vector<token_id> ids_;

@@ -66,7 +66,7 @@ struct sampling_params {
   std::shared_ptr<const watermarks::options> watermark = {};
   std::uint64_t seed = 0;
   int max_tokens = 16; // 0: the prompt is scored, and nothing generated
-  int min_tokens = 0;  // until then neither an EOS id nor a stop id can be chosen
+  int min_tokens = 0;  // until then neither EOS nor stop ids can be chosen, nor do stop strings end the answer
   bool ignore_eos = false;
   stop_id_set stop_token_ids = {};
   stop_strings stop = {}; // matched on text by the request, not by the sampler

@@ -13,7 +13,7 @@ namespace troupe {
 /// The text ends before the match that completes first; of several that complete with the same byte, before the one
 /// that starts earliest (the longest). So "aaab" pushed against {"aab", "b"} emits "a". Until a match, exactly the
 /// longest suffix that is a proper prefix of a stop string is held back. If pieces and stop strings are whole UTF-8
-/// characters, so is the output.
+/// characters, so is the output. A match may begin, but not be completed, in text that is pushed without `stopping`.
 class stop_matcher {
 public:
   explicit stop_matcher(stop_strings stops) : stops_(std::move(stops)) {}
@@ -24,7 +24,7 @@ public:
     std::size_t which = 0; // index of that stop string (the first of equal ones)
   };
 
-  result push(std::string_view piece);
+  result push(std::string_view piece, bool stopping = true);
 
   /// The text held back, for a generation that ends without a match; empty after one.
   std::string finish();

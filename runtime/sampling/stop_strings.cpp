@@ -90,6 +90,12 @@ stop_strings::state stop_strings::contents::next(state from, unsigned char byte)
   }
 }
 
+stop_strings::state stop_strings::open(state of) const {
+  while (of != 0 && all_->nodes[of].first_child == all_->nodes[of + 1u].first_child)
+    of = all_->nodes[of].suffix;
+  return of;
+}
+
 stop_strings::state stop_strings::next(state from, unsigned char byte) const { return all_->next(from, byte); }
 
 } // namespace troupe

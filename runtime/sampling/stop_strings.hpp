@@ -36,6 +36,8 @@ public:
   std::size_t depth(state of) const { return all_->nodes[of].depth; }
   /// The longest stop string that the prefix ends with (the first of equal ones), or none.
   std::size_t match(state of) const { return all_->nodes[of].match; }
+  /// The longest suffix of the prefix that is a proper prefix of a stop string.
+  state open(state of) const;
 
 private:
   struct node {

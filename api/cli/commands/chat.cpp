@@ -163,6 +163,7 @@ private:
       answer_style style{.wrap = options_.wrap, .interrupts = turns_.typed() ? impatient : 2};
       auto messages = fitting(*model, text, most, style.note);
       request.prompt = chat_prompt(*model, messages);
+      request.begins_text = true;
       auto answer = print_answer(engine_, terminal_, std::move(request), style);
       messages.push_back({"assistant", std::move(answer.texts.front())});
       messages_ = std::move(messages);

@@ -63,6 +63,7 @@ int run(const run_options& options) {
     if (!options.system.empty())
       messages.insert(messages.begin(), {"system", options.system});
     request.prompt = chat_prompt(*model, messages);
+    request.begins_text = true;
   }
   request.sampling = options.sampling.over(model->defaults.sampling, options.answers);
   request.guide = guide;

@@ -44,6 +44,26 @@ TEST_CASE("Every sampling field arrives") {
   CHECK(request.return_token_ids);
 }
 
+TEST_CASE("`cache_salt` arrives, and is a text of at least a byte") {
+  CHECK(completion(R"({"prompt":["a","b"],"cache_salt":"mine"})").prompts.at(1).cache_salt == "mine");
+  CHECK(completion(R"({"prompt":"a","cache_salt":null})").prompts.at(0).cache_salt.empty());
+  for (const auto& salt : {std::string("\"\""), '"' + std::string(1025, 'x') + '"'}) {
+    const auto fault = fault_of([&] { completion(R"({"prompt":"a","cache_salt":)" + salt + "}"); });
+    CHECK(fault.message == "`cache_salt` must have 1 to 1024 bytes");
+    CHECK(fault.param == "cache_salt");
+  }
+}
+
+TEST_CASE(
+  "The text of a chat's answer begins anew, unless a message is continued; completions continue their prompts") {
+  CHECK_FALSE(completion(R"({"prompt":"a"})").prompts.at(0).begins_text);
+  CHECK(chat(R"({"messages":[{"role":"user","content":"a"}]})").prompts.at(0).begins_text);
+  CHECK_FALSE(chat(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],
+                       "continue_final_message":true})")
+                .prompts.at(0)
+                .begins_text);
+}
+
 TEST_CASE("Prompts come as text, ids, or a list of either") {
   CHECK(text_of(completion(R"({"prompt":"ab"})").prompts.at(0).prompt) == "<s>ab");
   CHECK(text_of(completion(R"({"prompt":"ab","add_special_tokens":false})").prompts.at(0).prompt) == "ab");

@@ -39,6 +39,24 @@ TEST_CASE("A valid generation keeps its parameters, and its answer fits the cont
   CHECK(check(ask(std::vector<token_id>(19, 0)), limits).sampling->max_tokens == 1);
 }
 
+TEST_CASE("Cached prefixes are shared by requests of the same salt alone") {
+  const auto salt = [](const char* text, float beta = 0) {
+    auto asked = ask({1, 2, 3});
+    asked.cache_salt = text;
+    asked.sampling.contrastive_beta = beta;
+    auto with_amateur = limits;
+    with_amateur.amateur_context = 20;
+    with_amateur.amateur_vocab = 50;
+    return check(asked, with_amateur).salt;
+  };
+  CHECK(salt("") == 0);
+  CHECK(salt("one") == salt("one"));
+  CHECK(salt("one") != salt("other"));
+  CHECK(salt("one") != 0);
+  CHECK(salt("one", 0.5f) != salt("one"));
+  CHECK(salt("", 0.5f) != 0);
+}
+
 TEST_CASE("A prompt is refused when it is empty, too long or has unknown ids") {
   CHECK(refusal(ask({})).message == "the prompt must have at least one token");
   CHECK(refusal(ask(std::vector<token_id>(20, 0))).message ==

@@ -118,13 +118,15 @@ TEST_CASE("forced tokens are appended at once, unless their log-probabilities ar
     CHECK(jump.sampled[i].more == (i + 1 < jump.sampled.size()));
 }
 
-TEST_CASE("a limit of tokens and min_tokens hold; where only an end may follow, it follows") {
+TEST_CASE("a limit of tokens and min_tokens hold; where only an end may follow, it follows, even if EOS is ignored") {
   CHECK(run_alone("a{50}", {.temperature = 0, .max_tokens = 3}, 1).size() == 3);
   sampling_params patient{.temperature = 0, .max_tokens = 30};
   patient.min_tokens = 20;
   const auto filled = run_alone("[a-z ]*", patient, 1);
   CHECK(filled.size() >= 20);
   CHECK(run_alone("[0-9]", patient, 1).size() == 2); // a digit and the end
+  patient.ignore_eos = true;
+  CHECK(run_alone("[0-9]", patient, 1).size() == 2);
 }
 
 TEST_CASE("guesses are judged under the masks of their rows") {

@@ -8,15 +8,16 @@ using namespace troupe;
 
 namespace {
 
-// The output that the matcher must have emitted after `text`, found by trying every prefix.
+// The output that the matcher must have emitted after `text`, of which `passed` bytes came without stopping, found by
+// trying every prefix.
 struct outcome {
   std::string emitted = {};
   bool stopped = false;
   std::size_t which = 0;
 };
 
-outcome naive(const std::vector<std::string>& stops, const std::string& text) {
-  for (std::size_t end = 1; end <= text.size(); ++end) {
+outcome naive(const std::vector<std::string>& stops, const std::string& text, std::size_t passed) {
+  for (std::size_t end = passed + 1; end <= text.size(); ++end) {
     const auto prefix = text.substr(0, end);
     std::size_t best = stops.size();
     for (std::size_t i = 0; i < stops.size(); ++i)
@@ -99,11 +100,15 @@ TEST_CASE("after every piece the matcher has emitted what a naive search allows"
     const auto text = word(40);
     std::string emitted;
     outcome expected;
+    const auto stops_from = round % 3 == 0 ? random() % 20 : 0;
+    std::size_t passed = 0;
     for (std::size_t at = 0, size; at < text.size() && !expected.stopped; at += size) {
       size = random() % 6;
-      const auto result = matcher.push(std::string_view(text).substr(at, size));
+      const bool stopping = at >= stops_from;
+      const auto result = matcher.push(std::string_view(text).substr(at, size), stopping);
       emitted += result.text;
-      expected = naive(stops, text.substr(0, at + size));
+      passed = stopping ? passed : std::min(at + size, text.size());
+      expected = naive(stops, text.substr(0, at + size), passed);
       REQUIRE(emitted == expected.emitted);
       REQUIRE(result.stopped == expected.stopped);
       if (expected.stopped)
