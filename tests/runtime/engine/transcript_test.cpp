@@ -131,7 +131,7 @@ TEST_CASE("prompt and answer together are the text of all ids, wherever they are
   for (int i = 0; i < 60; ++i)
     long_text += " my lord, and you";
   for (const auto& words : {words(), stripping_words()})
-    for (const std::string text :
+    for (const std::string& text :
          {std::string("Good my lord, I am here."), std::string("two  spaces   and\n\nlines \n end "), long_text,
           std::string(" \u00e9\u00e8 \xf0\x9f\xa6\x8a\xf0\x9f\xa6\x8a"), std::string(200, '\n') + "x"}) {
       CAPTURE(text);
