@@ -34,7 +34,7 @@ std::int32_t scheduler::next_border(const sequence& s) const {
 }
 
 std::int32_t scheduler::rows_wanted(const sequence& s) const {
-  if (s.paused() || s.guesses > 0 || s.embedded())
+  if (s.paused() || s.guesses > 0 || s.embedded() || crosses(s))
     return 0;
   auto end = std::min(s.known(), s.last_row);
   if (s.grouped()) {
@@ -59,7 +59,7 @@ std::int32_t scheduler::rows_allowed(const sequence& s, std::int32_t rows) const
 bool scheduler::ready(const group& g) const {
   return std::ranges::all_of(g.members, [this](sequence_id id) {
     const auto& s = sequences_.at(id);
-    return s.running() && !s.paused() && s.planned == s.known() - 1;
+    return s.running() && !s.paused() && s.planned == s.known() - 1 && !crosses(s);
   });
 }
 
@@ -130,7 +130,7 @@ bool scheduler::can_plan() {
   if (held_back())
     return false;
   for (auto& [_, s] : running_)
-    if (rows_wanted(*s) > 0)
+    if (rows_wanted(*s) > 0 || crosses(*s))
       return true;
   for (auto& [_, places] : waiting_.by_client())
     for (auto& at : places)
@@ -257,6 +257,19 @@ void scheduler::preempt(sequence& s, block_request& request, bool fits) {
 void scheduler::suspend(sequence& s, block_request& request) {
   leave(s, request);
   enqueue(s);
+}
+
+// Those that have grown beyond a border. Their blocks go back with this request, ahead of what it demands.
+void scheduler::suspend_crossing(block_request& request) {
+  std::vector<sequence*> all;
+  for (auto& [_, s] : running_)
+    if (crosses(*s))
+      all.push_back(s);
+  for (auto* s : all)
+    if (s->grouped())
+      suspend(groups_.at(s->id.request), request);
+    else
+      suspend(*s, request);
 }
 
 void scheduler::suspend(group& g, block_request& request) {
@@ -391,8 +404,6 @@ void scheduler::book(const step_result& result) {
       s->planned = s->known() - 1; // what was computed for wrong guesses will be overwritten
     if (sampled.token.finish != sampled_token::finish::none)
       end(sampled.sequence);
-    else if (crosses(*s))
-      suspend(*s, later_);
   }
   for (auto& outcome : result.groups)
     book(outcome);
@@ -451,8 +462,6 @@ void scheduler::book(const group_outcome& outcome) {
     sequences_.at(g.members[i]).tokens.push_back(outcome.children[i].token);
   counters_.generated_tokens += outcome.told ? 1 : outcome.children.size();
   reserve_slots(g);
-  if (std::ranges::any_of(g.members, [this](auto id) { return crosses(sequences_.at(id)); }))
-    suspend(g, later_);
 }
 
 // A sequence of a group that does not go on.

@@ -281,6 +281,7 @@ private:
   void preempt_group(std::uint64_t id, block_request& request, bool fits);
   void suspend(sequence& s, block_request& request);
   void suspend(group& g, block_request& request);
+  void suspend_crossing(block_request& request);
   bool crosses(const sequence& s) const { return s.running() && rotation_of(s.known()) != s.rotation; }
   void reserve_slots(group& g);
   void drop(sequence& s, group& g);

@@ -42,6 +42,7 @@ block_request scheduler::begin_step() {
     budget_ = limits_.step_tokens;
     step_budget_.begin(cost_);
     extra_logits_ = extra_logit_rows;
+    suspend_crossing(request);
     preempt_for_waiting(request);
     starved_ = false;
     ask_for_guesses();

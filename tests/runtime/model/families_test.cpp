@@ -138,9 +138,9 @@ TEST_CASE("Families: computed in bf16, logits stay within what rounding explains
       const auto expected = list<float>(c["last_logits"]);
       const auto got = e.step({{ids, 0, first_blocks(ids.size())}}, true).back();
       const double worst = largest_difference(got, expected);
-      // Where two experts are nearly as good, rounding may swap them; random weights amplify roundings.
-      const bool larger = source.config.experts.count > 0 || source.config.rope.type == rope_type::longrope;
-      CHECK(worst < bf16_bound(source.config, expected) * (larger ? 4 : 1));
+      // Where two experts are nearly as good, rounding may swap them. Weights that were not trained amplify roundings.
+      const bool trained = source.config.rope.type != rope_type::longrope;
+      CHECK(worst < bf16_bound(source.config, expected) * (source.config.experts.count > 0 ? 4 : trained ? 1 : 10));
       CHECK(worst > 2e-4); // else it was not computed in bf16
     }
   }

@@ -86,7 +86,11 @@ TEST_CASE("random workloads sample the same tokens as each sequence alone, and l
         default: break;
       }
     };
-    m.on_round = client;
+    m.on_round = [&] {
+      client();
+      if (pick(0, 3) == 0) // results come in between, too
+        m.execute(), m.book();
+    };
     for (int i = 0, n = pick(1, 25); i < n; ++i) {
       std::vector<token_id> prompt(static_cast<std::size_t>(pick(1, 100)));
       auto family = pick(0, 2);
