@@ -106,7 +106,8 @@ struct rope_kernel {
     }
   }
 
-  TROUPE_DEVICE void rotate(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm, const row_place& place) const {
+  TROUPE_DEVICE void rotate(float (&a)[most_pairs], float (&b)[most_pairs], const float* norm,
+                            const row_place& place) const {
     const int dim = p.cache.head_dim, half = dim / 2;
     const bool longer = p.rope.longer != nullptr && place.length > p.rope.border;
     const float* rope = (longer ? p.rope.longer : p.rope.angles) + static_cast<std::size_t>(place.position) * dim;
