@@ -1,104 +1,206 @@
 #include "actors/guide_compiler.hpp"
 
+#include "actors/faults.hpp"
 #include "actors/spawn.hpp"
 #include "runtime/engine/loader.hpp"
+#include "runtime/guide/compile_queue.hpp"
 #include "runtime/guide/guide_cache.hpp"
 #include "runtime/support/threads.hpp"
 
-#include <atomic>
+#include <map>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
 namespace {
 
-using waiting_count = std::shared_ptr<std::atomic<int>>; // guides that the patient one has
-
-class compiling_state {
+class guide_worker_state {
 public:
-  compiling_state(guide_compiler_actor::pointer self, loaded_model_ptr model)
+  static constexpr const char* name = "guide_worker";
+
+  guide_worker_state(guide_worker_actor::pointer self, loaded_model_ptr model)
     : self_(self), self_handle_(self), model_(std::move(model)) {
     give_way();
   }
 
-protected:
-  using guide_ptr = std::shared_ptr<const guides::answer_guide>;
-  using compile_fn = guide_ptr (guides::guide_cache::*)(const guides::guide_source&, bool);
-
-  /// Answers the client; false if the guide was not compiled, which is no failure.
-  bool answer(const generation& what, std::uint64_t number, const request_actor& client, compile_fn compile) {
-    try {
-      auto guide = (*model_->guides.*compile)(*what.guide, !what.sampling.stop_token_ids.empty());
-      if (!guide)
-        return false;
-      self_->send(client, number, std::move(guide));
-    } catch (const failure& f) {
-      self_->send(client, number, f.what_failed());
-    } catch (const std::bad_alloc&) {
-      self_->send(client, number, error{errc::out_of_memory, "there is not enough memory to compile the guide", {}});
-    }
-    return true;
+  guide_worker_actor::behavior_type make_behavior() {
+    return {
+      [this](const guide_order_ptr& order, const guide_compiler_actor& compiler) {
+        self_->send(compiler, std::make_shared<const guide_outcome>(compile(*order)));
+      },
+    };
   }
 
-  guide_compiler_actor::pointer self_;
-
 private:
+  guide_outcome compile(const guide_order& order) const {
+    guide_outcome result{order.ticket};
+    try {
+      const auto& source = *order.what->guide;
+      const bool stops = !order.what->sampling.stop_token_ids.empty();
+      result.guide = order.is_brief ? model_->guides->get_soon(source, stops, order.stop)
+                                    : model_->guides->get(source, stops, order.stop);
+      result.takes_long = !result.guide;
+    } catch (const failure& f) {
+      result.why = f.what_failed();
+    } catch (const std::bad_alloc&) {
+      result.why = {errc::out_of_memory, "there is not enough memory to compile the guide", {}};
+    } catch (...) {
+      result.why = error_of(std::current_exception());
+    }
+    return result;
+  }
+
+  guide_worker_actor::pointer self_;
   // Only an exit message may end the actor, on its own thread.
-  guide_compiler_actor self_handle_;
+  guide_worker_actor self_handle_;
   loaded_model_ptr model_;
 };
 
-class patient_compiler_state : compiling_state {
-public:
-  static constexpr const char* name = "patient_guide_compiler";
-
-  patient_compiler_state(guide_compiler_actor::pointer self, loaded_model_ptr model, waiting_count waiting)
-    : compiling_state(self, std::move(model)), waiting_(std::move(waiting)) {}
-
-  guide_compiler_actor::behavior_type make_behavior() {
-    return {
-      [this](const generation_ptr& what, std::uint64_t number, const request_actor& client) {
-        answer(*what, number, client, &guides::guide_cache::get);
-        --*waiting_;
-      },
-    };
-  }
-
-private:
-  waiting_count waiting_;
-};
-
-class guide_compiler_state : compiling_state {
+class guide_compiler_state {
 public:
   static constexpr const char* name = "guide_compiler";
 
-  guide_compiler_state(guide_compiler_actor::pointer self, loaded_model_ptr model)
-    : compiling_state(self, model),
-      waiting_(std::make_shared<std::atomic<int>>(0)),
-      patient_(spawn_state<guide_compiler_actor, patient_compiler_state, caf::detached>(self->system(),
-                                                                                        std::move(model), waiting_)) {
-    self->link_to(patient_);
+  guide_compiler_state(guide_compiler_actor::pointer self, const loaded_model_ptr& model) : self_(self) {
+    self_->set_down_handler([this](caf::down_msg& down) { give_up(down.source); });
+    const auto add = [&] {
+      auto worker = spawn_state<guide_worker_actor, guide_worker_state, caf::detached>(self_->system(), model);
+      self_->link_to(worker);
+      return worker;
+    };
+    brief_.push_back(add());
+    for (int i = 0; i < 2; ++i)
+      patient_.push_back(add());
+  }
+
+  // The workers end with what they compile, which is no longer wanted.
+  ~guide_compiler_state() {
+    for (auto& [_, one] : orders_)
+      one.stop.request_stop();
   }
 
   guide_compiler_actor::behavior_type make_behavior() {
     return {
       [this](const generation_ptr& what, std::uint64_t number, const request_actor& client) {
-        if (*waiting_ > 0 && answer(*what, number, client, &guides::guide_cache::get_soon))
-          return;
-        ++*waiting_;
-        self_->send(patient_, what, number, client);
+        take(what, number, client);
       },
+      [this](const guide_outcome_ptr& outcome) { finish(*outcome); },
     };
   }
 
 private:
-  waiting_count waiting_;
-  guide_compiler_actor patient_;
+  /// One guide, for the requests that want it: those of one body share theirs.
+  struct open_order {
+    generation_ptr what; // of the first
+    std::map<caf::actor_addr, std::pair<std::uint64_t, request_actor>> clients = {};
+    std::stop_source stop = {};
+    std::vector<guide_worker_actor>* lane = nullptr; // of its worker; null: it waits
+    guide_worker_actor worker = {};
+  };
+  using guide_key = std::pair<const guides::guide_source*, bool>; // with token ids of its own that end an answer
+  static guide_key key_of(const generation& what) { return {what.guide.get(), !what.sampling.stop_token_ids.empty()}; }
+
+  void take(const generation_ptr& what, std::uint64_t number, const request_actor& client) {
+    try {
+      auto known = by_guide_.find(key_of(*what));
+      if (known == by_guide_.end()) {
+        const auto ticket = ++last_ticket_;
+        queue_.add(ticket, what->client, guides::size_of(*what->guide));
+        orders_.emplace(ticket, open_order{what});
+        known = by_guide_.emplace(key_of(*what), ticket).first;
+      }
+      orders_.at(known->second).clients[client.address()] = {number, client};
+      tickets_[client.address()] = known->second;
+      self_->monitor(client);
+      hand_out();
+    } catch (const failure& f) {
+      self_->send(client, number, f.what_failed());
+    } catch (const std::bad_alloc&) {
+      self_->send(client, number, error_of(std::current_exception()));
+    }
+  }
+
+  /// Gives what comes next to workers that have nothing to do.
+  void hand_out() {
+    while (!brief_.empty() && hand_out(brief_, queue_.next_brief()))
+      ;
+    while (!patient_.empty() && hand_out(patient_, queue_.next_patient()))
+      ;
+  }
+
+  bool hand_out(std::vector<guide_worker_actor>& lane, std::optional<std::uint64_t> ticket) {
+    if (!ticket)
+      return false;
+    auto& one = orders_.at(*ticket);
+    one.lane = &lane;
+    one.worker = lane.back();
+    lane.pop_back();
+    self_->send(
+      one.worker,
+      std::make_shared<const guide_order>(guide_order{*ticket, one.what, &lane == &brief_, one.stop.get_token()}),
+      self_);
+    return true;
+  }
+
+  void finish(const guide_outcome& outcome) {
+    auto& one = orders_.at(outcome.ticket);
+    std::exchange(one.lane, nullptr)->push_back(std::exchange(one.worker, {}));
+    if (outcome.takes_long && !one.clients.empty()) {
+      queue_.put_back(outcome.ticket);
+    } else {
+      for (const auto& [address, client] : one.clients) {
+        if (outcome.guide)
+          self_->send(client.second, client.first, outcome.guide);
+        else
+          self_->send(client.second, client.first, outcome.why);
+        self_->demonitor(address);
+        tickets_.erase(address);
+      }
+      forget(outcome.ticket);
+    }
+    hand_out();
+  }
+
+  /// The request has ended. What nobody else wants is given up; while it is being compiled, it stays until that stops.
+  void give_up(const caf::actor_addr& client) {
+    const auto its = tickets_.find(client);
+    if (its == tickets_.end())
+      return;
+    const auto ticket = its->second;
+    tickets_.erase(its);
+    auto& one = orders_.at(ticket);
+    one.clients.erase(client);
+    if (!one.clients.empty())
+      return;
+    one.stop.request_stop();
+    by_guide_.erase(key_of(*one.what)); // nobody may join it
+    if (!one.lane)
+      forget(ticket);
+  }
+
+  void forget(std::uint64_t ticket) {
+    queue_.remove(ticket);
+    const auto known = orders_.find(ticket);
+    if (const auto its = by_guide_.find(key_of(*known->second.what)); its != by_guide_.end() && its->second == ticket)
+      by_guide_.erase(its);
+    orders_.erase(known);
+  }
+
+  guide_compiler_actor::pointer self_;
+  std::vector<guide_worker_actor> brief_, patient_; // that have nothing to do
+  guides::compile_queue queue_;
+  std::map<std::uint64_t, open_order> orders_; // by ticket
+  std::map<guide_key, std::uint64_t> by_guide_;
+  std::map<caf::actor_addr, std::uint64_t> tickets_; // by request
+  std::uint64_t last_ticket_ = 0;
 };
 
 } // namespace
 
 guide_compiler_actor spawn_guide_compiler(caf::actor_system& system, loaded_model_ptr model) {
-  return spawn_state<guide_compiler_actor, guide_compiler_state, caf::detached>(system, std::move(model));
+  return spawn_state<guide_compiler_actor, guide_compiler_state>(system, std::move(model));
 }
 
 } // namespace troupe

@@ -1,6 +1,6 @@
-// The guide compiler actor: compiles the guides of requests (runtime/guide/guide_cache, which the model owns). A hostile
-// guide takes long, at most what its limits allow. So there are two threads, which yield to those that compute: guides go
-// to the patient one while it has nothing to do; else the other compiles those that do not take long, and the rest wait.
+// The guide compiler actor: compiles the guides of requests (runtime/guide/guide_cache, which the model owns). Who comes
+// next is decided by runtime/guide/compile_queue; the work is done by a few threads of its own, which yield to those that
+// compute. A request that ends takes its guide with it, also while it is being compiled.
 #pragma once
 
 #include "actors/messages.hpp"

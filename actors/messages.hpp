@@ -39,11 +39,14 @@
 #include <caf/typed_actor.hpp>
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 namespace troupe {
 
 struct admit_reply;
+struct guide_order;
+struct guide_outcome;
 struct loaded_model; // runtime/engine/loader.hpp
 
 /// A step's logits, lent by the executor to the sampler.
@@ -68,6 +71,8 @@ using draft_request_ptr = std::shared_ptr<const draft_request>;
 using draft_reply_ptr = std::shared_ptr<const draft_reply>;
 using loaded_model_ptr = std::shared_ptr<const loaded_model>;
 using admit_reply_ptr = std::shared_ptr<const admit_reply>;
+using guide_order_ptr = std::shared_ptr<const guide_order>;
+using guide_outcome_ptr = std::shared_ptr<const guide_outcome>;
 using answer_guide_ptr = std::shared_ptr<const guides::answer_guide>;
 
 using submit_atom = caf::atom_constant<caf::atom("submit")>;
@@ -156,9 +161,30 @@ using drafter_actor = caf::typed_actor<
 // -- guide_compiler: compiles the guides of requests -------------------------------------------------------------------
 
 using guide_compiler_actor = caf::typed_actor<
-  caf::reacts_to<generation_ptr, std::uint64_t, request_actor>>; // request: its guide, or an error, follows by this number
+  caf::reacts_to<generation_ptr, std::uint64_t, request_actor>, // request: its guide, or an error, follows by this number
+  caf::reacts_to<guide_outcome_ptr>>;                           // guide_worker: answers each guide_order
+
+// -- guide_worker: one thread of the guide compiler ----------------------------------------------------------------------
+
+using guide_worker_actor = caf::typed_actor<
+  caf::reacts_to<guide_order_ptr, guide_compiler_actor>>;       // guide_compiler: compile this
 
 // -- engine: supervisor of all above ----------------------------------------------------------------------------------
+
+/// A guide to be compiled.
+struct guide_order {
+  std::uint64_t ticket = 0;       // of the order
+  generation_ptr what;
+  bool is_brief = false;          // to be given up where it takes long
+  std::stop_token stop;           // no longer wanted
+};
+
+struct guide_outcome {
+  std::uint64_t ticket = 0;
+  answer_guide_ptr guide = {};    // null: why not
+  error why = {};
+  bool takes_long = false;        // neither: the order was brief
+};
 
 /// The engine's answer to admit.
 struct admit_reply {
@@ -206,4 +232,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_request_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::draft_reply_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::loaded_model_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::admit_reply_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_order_ptr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::guide_outcome_ptr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::answer_guide_ptr)

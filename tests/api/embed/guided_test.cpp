@@ -278,3 +278,46 @@ TEST_CASE("a guide that compiles quickly does not wait for those that take long"
     CHECK(p.result().done);
   }
 }
+
+TEST_CASE("a guide is given up with its request, and requests that share one are compiled together") {
+  const auto e = engine::start(guided_engine());
+  e.wait_until_ready();
+  int last = 0;
+  const auto hard = [&] { // refused once it has taken what it may
+    std::string patterns;
+    for (int i = 1; i < 250; ++i)
+      patterns += R"({"pattern":"a.{)" + std::to_string(i) + R"(}b"},)";
+    return guide_of(guide_source::kind::json_schema,
+                    R"({"type":"string","allOf":[)" + patterns + R"({}],"title":")" + std::to_string(++last) + "\"}");
+  };
+  const auto refused_after = [&] {
+    const auto begun = std::chrono::steady_clock::now();
+    const auto why = answer_of(e, guided_request(hard(), 2)).failed;
+    REQUIRE(why.has_value());
+    CHECK(why->message.find("too complex") != std::string::npos);
+    return std::chrono::steady_clock::now() - begun;
+  };
+  const auto alone = refused_after();
+  std::vector<listener> left(8);
+  for (auto& one : left)
+    e.submit(guided_request(hard(), 2), one.sink()).cancel();
+  CHECK(refused_after() < 4 * alone);
+
+  std::vector<listener> crowd(600); // more than one client's guides may wait
+  const auto shared = hard();
+  for (auto& one : crowd)
+    e.submit(guided_request(shared, 2), one.sink());
+  for (auto& one : crowd) {
+    REQUIRE(one.wait());
+    CHECK(one.result().failed->message.find("too complex") != std::string::npos);
+  }
+  const auto begun = std::chrono::steady_clock::now();
+  {
+    const auto ends = engine::start(guided_engine());
+    ends.wait_until_ready();
+    for (auto& one : left)
+      ends.submit(guided_request(hard(), 2), one.sink());
+    std::this_thread::sleep_for(alone / 4);
+  }
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20)); // not as long as all of them take
+}
