@@ -14,7 +14,7 @@ constexpr std::size_t forced_window = 64; // bytes of forced text that decide it
 constexpr std::size_t longest_run = 256;  // bytes of forced text that decide how what follows is cut
 
 std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_ptr<const guide_vocabulary> vocabulary,
-                                      const guide_limits& limits) {
+                                      const guide_limits& limits, std::shared_ptr<guide_pool> pool) {
   const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (source.after.size() > answer_guide::longest_after)
     throw failure(errc::bad_request,
@@ -22,7 +22,7 @@ std::shared_ptr<const guide> compiled(const guide_source& source, std::shared_pt
                     std::to_string(answer_guide::longest_after) + " bytes",
                   field);
   try {
-    return compile_guide(source, std::move(vocabulary), limits);
+    return compile_guide(source, std::move(vocabulary), limits, std::move(pool));
   } catch (const failure& f) {
     blame(f, field);
   }
@@ -46,8 +46,11 @@ std::string whole_characters(std::string text) {
 } // namespace
 
 answer_guide::answer_guide(const guide_source& source, std::shared_ptr<const tokenizer> tokens,
-                           std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits)
-  : guide_(compiled(source, std::move(vocabulary), limits)), tokens_(std::move(tokens)), after_(source.after) {
+                           std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits,
+                           std::shared_ptr<guide_pool> pool)
+  : guide_(compiled(source, std::move(vocabulary), limits, std::move(pool))),
+    tokens_(std::move(tokens)),
+    after_(source.after) {
   if (after_.empty())
     return;
   border_.assign(after_.size() + 1, 0);

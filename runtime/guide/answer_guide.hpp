@@ -22,10 +22,11 @@ class answer_guide {
 public:
   /// Compiles. `tokens` are those of `vocabulary`. Throws failure(bad_request) whose param is the source's field.
   answer_guide(const guide_source& source, std::shared_ptr<const tokenizer> tokens,
-               std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits);
+               std::shared_ptr<const guide_vocabulary> vocabulary, const guide_limits& limits,
+               std::shared_ptr<guide_pool> pool = nullptr);
 
   const guide_vocabulary& vocabulary() const { return guide_->vocabulary(); }
-  std::size_t memory() const { return guide_->memory(); } // bytes, about
+  std::size_t memory() const { return guide_->memory(); } // bytes
 
   static constexpr std::size_t longest_after = 1024; // bytes of guide_source::after
 

@@ -41,17 +41,23 @@ void add_preface(grammar& g, const guide_source& source) {
 }
 
 void check_size(const guide_source& source, const guide_limits& limits) {
-  auto size = source.text.size();
-  for (const auto& c : source.choices)
-    size += c.size();
-  if (size > limits.source)
+  if (size_of(source) > limits.source)
     throw failure(errc::bad_request, "the guide is larger than " + std::to_string(limits.source) + " bytes");
+}
+
+/// What all kinds of guides have in common, once their own rules are there.
+void complete(grammar& g, const guide_source& source) {
+  if (!source.preface_begin.empty())
+    add_preface(g, source);
+  g.finish();
 }
 
 } // namespace
 
 grammar compile_grammar(const guide_source& source, const guide_limits& limits) {
   check_size(source, limits);
+  if (source.what == guide_source::kind::structural_tag)
+    return compile_structural_tag(source, limits, complete);
   grammar g(limits);
   switch (source.what) {
     case guide_source::kind::regex: set_terminal(g, whole_pattern(g.regex(), source.text)); break;
@@ -64,15 +70,14 @@ grammar compile_grammar(const guide_source& source, const guide_limits& limits) 
     case guide_source::kind::json_object:
     case guide_source::kind::json_schema: {
       const bool any = source.what == guide_source::kind::json_object;
-      g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, {source.any_order, source.compact}, limits));
+      const json_style style{source.any_order, source.compact, source.closed};
+      g.set_root(add_schema(g, any ? R"({"type":"object"})" : source.text, style, limits));
       break;
     }
     case guide_source::kind::grammar: g.set_root(add_grammar(g, source.text)); break;
-    case guide_source::kind::structural_tag: g.set_root(add_structural_tag(g, source.text)); break;
+    case guide_source::kind::structural_tag: break;
   }
-  if (!source.preface_begin.empty())
-    add_preface(g, source);
-  g.finish();
+  complete(g, source);
   return g;
 }
 

@@ -12,20 +12,51 @@ namespace troupe::guides {
 
 struct guide::parts {
   const grammar rules;
+  const std::size_t rules_memory; // bytes
   const std::shared_ptr<const guide_vocabulary> vocabulary;
 
   std::mutex lock; // of what follows
+  meter used;      // of the automaton and its masks
   std::optional<automaton> states;
   std::optional<token_masks> masks;
   std::uint64_t generation = 0;
 
-  std::atomic<std::size_t> memory = 0; // bytes
+  const std::shared_ptr<guide_pool> pool; // may be null
+  std::atomic<std::size_t> memory = 0;    // bytes
 
-  void renew() {
+  parts(grammar g, std::size_t bytes, std::shared_ptr<const guide_vocabulary> v, std::shared_ptr<guide_pool> p)
+    : rules(std::move(g)),
+      rules_memory(bytes),
+      vocabulary(std::move(v)),
+      used({rules.limits().memory, rules.limits().following}),
+      pool(std::move(p)) {
+    if (pool)
+      pool->enter();
+    count();
+  }
+  ~parts() {
+    if (pool)
+      pool->leave(memory);
+  }
+
+  void count() {
+    const auto now = rules_memory + used.bytes();
+    const auto before = memory.exchange(now);
+    if (pool)
+      pool->change(before, now);
+  }
+  void drop() {
     masks.reset();
     states.reset();
-    states.emplace(rules);
-    masks.emplace(*states, *vocabulary);
+    used.reset();
+    count();
+  }
+  void renew() {
+    drop();
+    within(used, [&] {
+      states.emplace(rules);
+      masks.emplace(*states, *vocabulary);
+    });
     ++generation;
   }
 };
@@ -37,50 +68,47 @@ std::size_t guide::memory() const { return parts_->memory; }
 
 std::shared_ptr<const guide> compile_guide(const guide_source& source,
                                            std::shared_ptr<const guide_vocabulary> vocabulary,
-                                           const guide_limits& limits) {
-  auto parts = std::unique_ptr<guide::parts>(
-    new guide::parts{compile_grammar(source, limits), std::move(vocabulary), {}, {}, {}, 0, 0});
-  parts->memory = parts->rules.memory();
-  return std::make_shared<guide>(std::move(parts));
+                                           const guide_limits& limits, std::shared_ptr<guide_pool> pool) {
+  meter cost({limits.compiling, limits.work});
+  auto rules = within(cost, [&] { return compile_grammar(source, limits); });
+  return std::make_shared<guide>(
+    std::make_unique<guide::parts>(std::move(rules), cost.bytes(), std::move(vocabulary), std::move(pool)));
 }
 
 guide_state::guide_state(std::shared_ptr<const guide> g) : guide_(std::move(g)) {}
 
+// What `use` returns, and all else that outlives it, must not take memory: that would be the guide's for ever.
 template <class F>
 auto guide_state::with_automaton(F use) {
   auto& parts = *guide_->parts_;
   const std::scoped_lock hold(parts.lock);
   const auto run = [&] {
-    if (generation_ != parts.generation) { // follow the text from its start
-      auto s = parts.states->start();
-      for (const unsigned char b : text_)
-        s = parts.states->next(s, b);
-      state_ = s;
-      generation_ = parts.generation;
-    }
-    const auto result = use(*parts.states, *parts.masks);
-    parts.memory = parts.states->memory() + parts.masks->memory();
+    const auto result = within(parts.used, [&] {
+      if (generation_ != parts.generation) { // follow the text from its start
+        auto s = parts.states->start();
+        for (const unsigned char b : text_)
+          s = parts.states->next(s, b);
+        state_ = s;
+        generation_ = parts.generation;
+      }
+      return use(*parts.states, *parts.masks);
+    });
+    parts.count();
+    if (parts.pool && parts.pool->is_full() && parts.used.bytes() > parts.pool->share())
+      parts.drop();
     return result;
   };
-  bool empty = false;
-  if (!parts.states || parts.masks->memory() > parts.rules.limits().memory) {
+  try {
+    if (parts.states)
+      try {
+        return run();
+      } catch (const failure&) {
+        // The automaton is full, maybe because of other texts: only what fails in an empty one is at fault itself.
+      }
     parts.renew();
-    empty = true;
-  }
-  try {
     return run();
-  } catch (const failure&) {
-    // The automaton is full, maybe because of other texts: only what fails in an empty one is at fault itself.
-    if (empty) {
-      parts.states.reset();
-      throw;
-    }
-  }
-  parts.renew();
-  try {
-    return run();
-  } catch (const failure&) {
-    parts.states.reset();
+  } catch (...) {
+    parts.drop();
     throw;
   }
 }
@@ -99,22 +127,21 @@ bool guide_state::advance(token_id token) {
 bool guide_state::advance(std::string_view bytes, std::size_t* taken) {
   if (ended_)
     return false;
-  return with_automaton([&](automaton& states, token_masks&) {
-    auto s = state_;
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      s = states.next(s, static_cast<unsigned char>(bytes[i]));
-      if (s == dead_state) {
-        if (taken)
-          *taken = i;
-        return false;
-      }
-    }
-    if (taken)
-      *taken = bytes.size();
-    text_ += bytes;
-    state_ = s;
-    return true;
+  auto after = dead_state;
+  const auto allowed = with_automaton([&](automaton& states, token_masks&) {
+    after = state_;
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      if ((after = states.next(after, static_cast<unsigned char>(bytes[i]))) == dead_state)
+        return i;
+    return bytes.size();
   });
+  if (taken)
+    *taken = allowed;
+  if (allowed < bytes.size())
+    return false;
+  text_ += bytes;
+  state_ = after;
+  return true;
 }
 
 bool guide_state::can_end() {
@@ -142,8 +169,10 @@ void guide_state::mask(std::span<std::uint64_t> out) {
 std::string guide_state::forced(std::size_t most) {
   if (ended_)
     return {};
-  return with_automaton([&](automaton& states, token_masks&) {
-    std::string result;
+  std::string result;
+  result.reserve(most);
+  with_automaton([&](automaton& states, token_masks&) {
+    result.clear();
     for (auto s = state_; result.size() < most && !states.can_end(s);) {
       const auto& live = states.live(s);
       if (live.count() != 1)
@@ -151,8 +180,9 @@ std::string guide_state::forced(std::size_t most) {
       result += static_cast<char>(live.first());
       s = states.next(s, static_cast<unsigned char>(result.back()));
     }
-    return result;
+    return true;
   });
+  return result;
 }
 
 } // namespace troupe::guides

@@ -7,6 +7,7 @@
 // already holds.
 #pragma once
 
+#include "runtime/guide/guide_pool.hpp"
 #include "runtime/guide/guide_source.hpp"
 #include "runtime/guide/limits.hpp"
 #include "runtime/guide/matching/vocabulary.hpp"
@@ -26,7 +27,7 @@ public:
   ~guide();
 
   const guide_vocabulary& vocabulary() const;
-  /// Bytes, about, of grammar, automaton and masks, when a state was last asked for anything.
+  /// Bytes of grammar, automaton and masks, when a state was last asked for anything.
   std::size_t memory() const;
 
 private:
@@ -34,10 +35,11 @@ private:
   std::unique_ptr<parts> parts_;
 };
 
-/// Throws failure(bad_request) with one sentence: what is malformed, not supported, or too large.
+/// Throws failure(bad_request) with one sentence: what is malformed, not supported, or too large. `pool`, if given,
+/// counts its memory.
 std::shared_ptr<const guide> compile_guide(const guide_source& source,
                                            std::shared_ptr<const guide_vocabulary> vocabulary,
-                                           const guide_limits& limits = {});
+                                           const guide_limits& limits = {}, std::shared_ptr<guide_pool> pool = nullptr);
 
 /// One text that follows a guide. A plain value: a copy is a fork. Its size is that of the text.
 ///

@@ -17,6 +17,7 @@ std::string key_of(const guide_source& s) {
   key += static_cast<char>('a' + static_cast<int>(s.what));
   key += s.any_order ? 'o' : '-';
   key += s.compact ? 'c' : '-';
+  key += s.closed ? 'n' : '-';
   add(s.text);
   for (const auto& c : s.choices)
     add(c);
@@ -31,17 +32,31 @@ std::string key_of(const guide_source& s) {
 
 guide_cache::guide_cache(std::shared_ptr<const tokenizer> tokens, std::vector<token_id> ends, const limits& l,
                          std::vector<token_id> markers)
-  : tokens_(std::move(tokens)), ends_(std::move(ends)), markers_(std::move(markers)), limits_(l) {}
+  : tokens_(std::move(tokens)),
+    ends_(std::move(ends)),
+    markers_(std::move(markers)),
+    limits_(l),
+    pool_(std::make_shared<guide_pool>(l.all_bytes)) {}
 
-std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops) {
-  return get(source, stops, false);
+std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops,
+                                                     const std::stop_token& stop) {
+  meter all({limits_.guide.compiling, limits_.guide.work}, stop);
+  return get(source, stops, all);
 }
 
-std::shared_ptr<const answer_guide> guide_cache::get_soon(const guide_source& source, bool stops) {
-  return get(source, stops, true);
+std::shared_ptr<const answer_guide> guide_cache::get_soon(const guide_source& source, bool stops,
+                                                          const std::stop_token& stop) {
+  meter little(limits_.little, stop);
+  try {
+    return get(source, stops, little);
+  } catch (const too_complex&) {
+    if (little.spent() == meter::reason::none)
+      throw; // it will not do better with more
+    return nullptr;
+  }
 }
 
-std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops, bool soon) {
+std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source, bool stops, meter& most) {
   const auto field = source.field.empty() ? std::string("guide") : source.field;
   if (!tokens_)
     throw failure(errc::bad_request, "`" + field + "` needs a tokenizer, and this model has none", field);
@@ -65,32 +80,26 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
       vocabulary_ = guide_vocabulary::of(*tokens_, ends_, markers_);
     make_room(field);
   }
-  if (soon) // what passes these limits takes as little with the others
+  const auto made = [&] {
     try {
-      compile(source, field, limits_.little);
-    } catch (const too_complex&) {
-      return nullptr;
+      return within(most, [&] { return compile(source); });
+    } catch (const failure& f) {
+      blame(f, field);
     }
-  const auto made = compile(source, field, limits_.guide);
+  }();
   const std::scoped_lock hold(lock_);
   if (auto guide = known()) // another thread was faster
     return guide;
-  all_.push_back(made);
   entries_.push_front({std::move(key), made});
   return made;
 }
 
 // With the first mask, which every answer needs.
-std::shared_ptr<const answer_guide> guide_cache::compile(const guide_source& source, const std::string& field,
-                                                         const guide_limits& within) const {
-  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, within);
-  try {
-    answer_state first(made);
-    std::vector<std::uint64_t> mask(vocabulary_->words());
-    first.mask(mask);
-  } catch (const failure& f) {
-    blame(f, field);
-  }
+std::shared_ptr<const answer_guide> guide_cache::compile(const guide_source& source) const {
+  const auto made = std::make_shared<const answer_guide>(source, tokens_, vocabulary_, limits_.guide, pool_);
+  answer_state first(made);
+  std::vector<std::uint64_t> mask(vocabulary_->words());
+  first.mask(mask);
   return made;
 }
 
@@ -101,19 +110,13 @@ void guide_cache::make_room(const std::string& field) {
       ++e;
       continue;
     }
-    unused_bytes += e->guide->memory();
-    if (++unused >= limits_.kept || unused_bytes > limits_.kept_bytes)
+    unused_bytes += e->guide->memory() + e->key.size();
+    if (++unused >= limits_.kept || unused_bytes > limits_.kept_bytes || pool_->is_full())
       e = entries_.erase(e);
     else
       ++e;
   }
-  std::size_t bytes = 0;
-  std::erase_if(all_, [&](const auto& one) {
-    const auto alive = one.lock();
-    bytes += alive ? alive->memory() : 0;
-    return !alive;
-  });
-  if (bytes > limits_.all_bytes)
+  if (pool_->is_full())
     throw failure(errc::overloaded,
                   "`" + field + "`: the guides of running requests take too much memory; try again later", field);
 }

@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -18,15 +19,10 @@ class guide_cache {
 public:
   struct limits {
     guide_limits guide = {.memory = 64u << 20};
-    guide_limits little = {.expressions = 20'000,
-                           .rules = 5'000,
-                           .states = 5'000,
-                           .items = 200'000,
-                           .memory = 8u << 20,
-                           .alternatives = 500}; // some ten milliseconds
-    std::size_t kept = 64;                       // guides that no request uses
-    std::size_t kept_bytes = 256u << 20;         // of those
-    std::size_t all_bytes = 1u << 30;            // of all guides, beyond which further ones are refused
+    meter::limits little = {.bytes = 32u << 20, .steps = 10'000'000}; // some ten milliseconds
+    std::size_t kept = 64;                                            // guides that no request uses
+    std::size_t kept_bytes = 128u << 20;                              // of those, and of what they were compiled from
+    std::size_t all_bytes = 320u << 20; // of all guides, beyond which further ones are refused
   };
 
   /// `ends`: tokens that end an answer. `markers`: special tokens that are text to guides, sorted. `tokens` may be null:
@@ -37,30 +33,33 @@ public:
 
   /// `stops`: the request has token ids of its own that end an answer. Throws failure, naming the source's field:
   /// bad_request if the guide is malformed, unsupported or too complex, or the model cannot follow guides; overloaded if
-  /// the guides in use take too much memory.
-  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops);
+  /// the guides in use take too much memory; cancelled soon after a stop request.
+  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, const std::stop_token& stop = {});
 
-  /// The same, or null if compiling it would take long. A guide is what `get` makes of it.
-  std::shared_ptr<const answer_guide> get_soon(const guide_source& source, bool stops);
+  /// The same, or null if compiling it takes long. A guide is what `get` makes of it.
+  std::shared_ptr<const answer_guide> get_soon(const guide_source& source, bool stops,
+                                               const std::stop_token& stop = {});
+
+  /// Of all guides, in use or kept.
+  std::size_t memory() const { return pool_->bytes(); }
 
 private:
   struct entry {
     std::string key;
     std::shared_ptr<const answer_guide> guide;
   };
-  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, bool soon);
-  std::shared_ptr<const answer_guide> compile(const guide_source& source, const std::string& field,
-                                              const guide_limits& within) const;
+  std::shared_ptr<const answer_guide> get(const guide_source& source, bool stops, meter& most);
+  std::shared_ptr<const answer_guide> compile(const guide_source& source) const;
   void make_room(const std::string& field);
 
   const std::shared_ptr<const tokenizer> tokens_;
   const std::vector<token_id> ends_, markers_;
   const limits limits_;
+  const std::shared_ptr<guide_pool> pool_;
 
   std::mutex lock_; // of what follows
   std::shared_ptr<const guide_vocabulary> vocabulary_;
   std::list<entry> entries_; // last used first
-  std::vector<std::weak_ptr<const answer_guide>> all_;
 };
 
 } // namespace troupe::guides

@@ -1,6 +1,7 @@
 // What a guide is compiled from: a plain value that requests carry.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,8 +33,21 @@ struct guide_source {
   // model's reasoning that it may leave out), which is free. A little white space may follow. Both empty: it does not.
   std::string preface_begin = {}, preface_end = {};
 
+  // Of JSON: objects that name members (`properties`) have no others, unless their schema speaks of others.
+  bool closed = false;
+
   // What the request calls it, for errors; empty: "guide".
   std::string field = {};
+  // The same of the parts of a structural tag that are `enforced`, by their number.
+  std::vector<std::string> parts = {};
 };
+
+/// Bytes of its texts.
+inline std::size_t size_of(const guide_source& s) {
+  auto size = s.text.size();
+  for (const auto& c : s.choices)
+    size += c.size();
+  return size;
+}
 
 } // namespace troupe::guides

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace troupe::guides {
 
@@ -16,7 +19,9 @@ using json::reader;
 
 class tag_builder {
 public:
-  explicit tag_builder(grammar& g) : g_(g), regex_(g.regex()), any_(any_characters(g.regex(), text_encoding::utf8)) {}
+  /// `replaced`: the enforced parts that are so, by number.
+  tag_builder(grammar& g, const std::vector<bool>& replaced)
+    : g_(g), regex_(g.regex()), any_(any_characters(g.regex(), text_encoding::utf8)), replaced_(replaced) {}
 
   rule_id build(const reader& tag) {
     const auto rule = g_.add_rule();
@@ -27,6 +32,16 @@ public:
       format(tag.at("format"), from, to);
     else
       structures(tag, from, to);
+    return rule;
+  }
+
+  /// Of one format alone.
+  rule_id build_format(const reader& f) {
+    const auto rule = g_.add_rule();
+    const auto from = g_.add_state(), to = g_.add_state();
+    g_.set_start(rule, from);
+    g_.edges(to).ends = true;
+    format(f, from, to);
     return rule;
   }
 
@@ -56,8 +71,16 @@ private:
     return all;
   }
 
-  void json_content(const reader& schema, rule_state from, rule_state to) {
-    g_.edges(from).calls.push_back({add_schema(g_, simdjson::minify(schema.get()), {}, g_.limits()), to});
+  void json_content(const reader& schema, bool closed, rule_state from, rule_state to) {
+    const auto rule = add_schema(g_, simdjson::minify(schema.get()), {.closed = closed}, g_.limits());
+    g_.edges(from).calls.push_back({rule, to});
+  }
+
+  void enforced(const reader& f, rule_state from, rule_state to) {
+    const auto part = static_cast<std::size_t>(f.at("part").integer(0, 1 << 20));
+    if (part >= replaced_.size())
+      f.at("type").refuse("names a format that is not supported");
+    format(f.at(replaced_[part] ? "otherwise" : "content"), from, to);
   }
 
   // vLLM's form: {structures: [{begin, schema, end}], triggers}
@@ -66,7 +89,7 @@ private:
     for (const auto& s : tag.at("structures").items())
       branches.push_back({std::string(s.at("begin").string()), [this, s](rule_state a, rule_state b) {
                             const auto end = g_.add_state();
-                            json_content(s.at("schema"), a, end);
+                            json_content(s.at("schema"), false, a, end);
                             scan(end, regex_.literal(s.at("end").string()), b);
                           }});
     triggered(tag, strings(tag.at("triggers")), branches, false, false, from, to);
@@ -84,6 +107,7 @@ private:
     const auto behind = only_one ? to : g_.add_state(); // a tag
     std::vector<bool> used(branches.size());
     for (const auto& trigger : triggers) {
+      meter::charge(1 + 2 * branches.size());
       const auto inside = g_.add_state();
       const auto first = regex_.difference(regex_.concat(any_, regex_.literal(trigger)), second);
       scan(from, first, inside);
@@ -134,7 +158,9 @@ private:
     if (type == "const_string")
       scan(from, regex_.literal(f.at("value").string()), to);
     else if (type == "json_schema")
-      json_content(f.at("json_schema"), from, to);
+      json_content(f.at("json_schema"), f.boolean("closed", false), from, to);
+    else if (type == "enforced")
+      enforced(f, from, to);
     else if (type == "regex")
       scan(from, whole_pattern(regex_, f.at("pattern").string()), to);
     else if (type == "grammar")
@@ -189,19 +215,104 @@ private:
   grammar& g_;
   expressions& regex_;
   expression any_;
+  const std::vector<bool>& replaced_;
   int depth_ = 0;
 };
 
+/// Finds the enforced parts of a format.
+void find_parts(const reader& f, std::vector<std::optional<reader>>& parts, int depth = 0) {
+  if (depth > 100)
+    return; // which is refused where it is built
+  const auto all = [&](const char* key) {
+    if (f.has(key) && f.at(key).get().is_array())
+      for (const auto& one : f.at(key).items())
+        if (one.get().is_object())
+          find_parts(one, parts, depth + 1);
+  };
+  if (f.has("part") && f.has("content")) {
+    if (const auto part = f.at("part").integer(0, 1 << 20); static_cast<std::size_t>(part) < parts.size())
+      parts[static_cast<std::size_t>(part)] = f;
+    return;
+  }
+  all("elements");
+  all("tags");
+  if (f.has("content") && f.at("content").get().is_object())
+    find_parts(f.at("content"), parts, depth + 1);
+}
+
 } // namespace
 
-rule_id add_structural_tag(grammar& g, std::string_view text) {
-  const auto parsed = json::document::parse(text, "the structural tag", errc::bad_request);
+grammar compile_structural_tag(const guide_source& source, const guide_limits& limits,
+                               void (*finish)(grammar&, const guide_source&)) {
+  const auto parsed = json::document::parse(source.text, "the structural tag", errc::bad_request);
   static const json::wording wording = [] {
     auto w = json::body_wording;
     w.names_param = false;
     return w;
   }();
-  return tag_builder(g).build(reader(parsed, wording));
+  const reader tag(parsed, wording);
+  const auto count = source.parts.size();
+  std::vector<bool> replaced(count);
+  const auto whole = [&](grammar& g) {
+    g.set_root(tag_builder(g, replaced).build(tag));
+    finish(g, source);
+  };
+  if (count == 0) {
+    grammar g(limits);
+    whole(g);
+    return g;
+  }
+  // Four times: all parts, each by itself, those that can be compiled, and none. Each may take a quarter of the work.
+  auto share = limits;
+  share.work = limits.work / 4;
+  std::optional<grammar> made;
+  const auto fault_of = [&](const guide_limits& most, auto build) -> std::optional<std::string> {
+    meter cost({most.compiling, most.work});
+    try {
+      within(cost, [&] {
+        made.emplace(most);
+        build(*made);
+      });
+      return std::nullopt;
+    } catch (const failure& f) {
+      made.reset();
+      if (const auto* outer = meter::current(); outer && outer->is_spent())
+        throw; // which says nothing about the part
+      return f.what();
+    }
+  };
+  if (!fault_of(share, whole))
+    return *std::move(made);
+  std::vector<std::optional<reader>> parts(count);
+  if (tag.has("format"))
+    find_parts(tag.at("format"), parts);
+  const auto replace = [&](std::size_t i, const std::string& why) {
+    if (!parts[i] || replaced[i])
+      return;
+    if (!parts[i]->has("otherwise"))
+      throw failure(errc::bad_request, '`' + source.parts[i] + "` cannot be enforced: " + why, source.parts[i]);
+    replaced[i] = true;
+  };
+  auto one = share;
+  one.work = std::max<std::uint64_t>(share.work / count, 200'000);
+  one.expressions = std::max<std::size_t>(limits.expressions / count, 4000);
+  one.rules = std::max<std::size_t>(limits.rules / count, 400);
+  for (std::size_t i = 0; i < count; ++i)
+    if (parts[i])
+      if (const auto why = fault_of(one, [&](grammar& g) {
+            const auto part = parts[i]->at("content");
+            g.set_root(tag_builder(g, replaced).build_format(part));
+            g.finish();
+          }))
+        replace(i, *why);
+  const auto why = fault_of(share, whole);
+  if (!why)
+    return *std::move(made);
+  for (std::size_t i = 0; i < count; ++i) // together they are too complex
+    replace(i, *why);
+  grammar g(limits);
+  whole(g);
+  return g;
 }
 
 } // namespace troupe::guides

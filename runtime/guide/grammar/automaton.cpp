@@ -11,15 +11,11 @@ automaton::automaton(const grammar& g) : grammar_(g) {
   start_ = intern();
 }
 
-std::size_t automaton::memory() const {
-  return grammar_.memory() + sets_.capacity() * (sizeof(set) + 32) + scans_.capacity() * sizeof(scan) +
-    waiters_.capacity() * sizeof(waiter) + rows_.capacity() * sizeof(automaton_state);
-}
-
 // -- closure --------------------------------------------------------------------
 
 /// Adds a position, once.
 void automaton::reach(rule_state at, origin back) {
+  meter::charge(1);
   const auto hash = hash_mix(hash_mix(at, back.set), back.rule);
   if (positions_.size() * 2 >= position_table_.size()) {
     position_table_.assign(std::max<std::size_t>(64, position_table_.size() * 2), unknown);
@@ -68,6 +64,7 @@ void automaton::visit(const position& p) {
       continue;
     }
     const origin here{itself, call.rule};
+    meter::charge(2 + ended_.size() / 4);
     new_waiters_.push_back({call.rule, call.to, p.back});
     if (std::ranges::find(ended_, here) != ended_.end()) // matched nothing already
       reach(call.to, p.back);
@@ -82,10 +79,12 @@ void automaton::end_rule(origin back) {
     new_can_end_ = true;
     return;
   }
+  meter::charge(1 + ended_.size() / 4);
   if (std::ranges::find(ended_, back) != ended_.end())
     return;
   ended_.push_back(back);
   if (back.set == itself) {
+    meter::charge(new_waiters_.size() / 4);
     for (std::size_t i = 0; i < new_waiters_.size(); ++i)
       if (new_waiters_[i].rule == back.rule)
         reach(new_waiters_[i].to, new_waiters_[i].back);
@@ -100,6 +99,7 @@ void automaton::end_rule(origin back) {
 
 /// The id of the set that has been made; clears the scratch.
 automaton_state automaton::intern() {
+  meter::charge(8 + 4 * (new_scans_.size() + new_waiters_.size()));
   std::ranges::sort(new_scans_);
   new_scans_.erase(std::ranges::unique(new_scans_).begin(), new_scans_.end());
   std::ranges::sort(new_waiters_);
@@ -150,10 +150,9 @@ automaton_state automaton::intern() {
 
 void automaton::open(automaton_state s) {
   byte_set live;
+  meter::charge(sets_[s].scan_count);
   for (std::uint32_t i = 0; i < sets_[s].scan_count; ++i)
     live |= grammar_.lexer().live(scans_[sets_[s].scans + i].in);
-  if (memory() > grammar_.limits().memory)
-    too_large("bytes of memory", grammar_.limits().memory);
   sets_[s].live = live;
   sets_[s].row = static_cast<std::uint32_t>(rows_.size());
   rows_.resize(rows_.size() + 256, dead_state);
@@ -167,6 +166,7 @@ automaton_state automaton::compute(automaton_state s, unsigned char byte) {
       return rows_[sets_[s].row + byte];
   }
   const auto [first, count] = std::pair(sets_[s].scans, sets_[s].scan_count);
+  meter::charge(2 + 2 * count);
   auto& lex = grammar_.lexer();
   auto alike = byte_set::all(); // bytes that lead to the same state
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -196,6 +196,7 @@ automaton_state automaton::after(automaton_state s, alphabet a) {
   if (sets_[s].after[k] != not_asked)
     return sets_[s].after[k];
   bool uniform = true;
+  meter::charge(sets_[s].scan_count);
   for (std::uint32_t i = 0; i < sets_[s].scan_count && uniform; ++i)
     uniform = grammar_.lexer().after(scans_[sets_[s].scans + i].in, a) != lexer::not_uniform;
   const auto result = uniform ? next(s, 'a') : not_uniform;
@@ -205,6 +206,7 @@ automaton_state automaton::after(automaton_state s, alphabet a) {
 
 std::uint32_t automaton::characters(automaton_state s, alphabet a, std::uint32_t most) {
   std::uint32_t result = 0;
+  meter::charge(sets_[s].scan_count);
   for (std::uint32_t i = 0; i < sets_[s].scan_count; ++i) {
     const auto n = grammar_.lexer().characters(scans_[sets_[s].scans + i].in, a, most);
     if (n == lexer::not_uniform)

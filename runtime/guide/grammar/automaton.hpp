@@ -47,7 +47,6 @@ public:
   std::uint32_t characters(automaton_state s, alphabet a, std::uint32_t most);
 
   std::size_t size() const { return sets_.size(); }
-  std::size_t memory() const;
 
 private:
   static constexpr std::uint32_t no_row = 0xFFFFFFFF, unknown = 0xFFFFFFFF, not_asked = 0xFFFFFFFE;

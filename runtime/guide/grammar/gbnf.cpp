@@ -127,7 +127,7 @@ private:
   node characters() {
     at_.take("[");
     const bool inverted = at_.take("^");
-    code_points set;
+    std::vector<code_points::range> ranges;
     while (!at_.take("]")) {
       const auto low = character();
       auto high = low;
@@ -137,8 +137,10 @@ private:
       }
       if (high < low)
         at_.refuse("has a range whose limits are out of order");
-      set.add(low, high);
+      ranges.push_back({low, high});
     }
+    code_points set;
+    set.add(std::move(ranges));
     return tree_.terminal(encoded(tree_.target().regex(), inverted ? set.complement() : set, text_encoding::utf8));
   }
 

@@ -60,6 +60,7 @@ void grammar::make(rule_state s) {
 }
 
 void grammar::define(rule_state s, const rule_edges& edges) {
+  meter::charge(2 + edges.scans.size() + edges.calls.size() + edges.skips.size());
   std::vector<tagged_expression> scans;
   for (std::size_t i = 0; i < edges.scans.size(); ++i)
     scans.push_back({static_cast<std::uint32_t>(i), edges.scans[i].match});
@@ -116,6 +117,7 @@ std::vector<bool> grammar::productive() const {
   while (!fresh.empty()) {
     const auto s = fresh.back();
     fresh.pop_back();
+    meter::charge(1 + by_state[s].size());
     for (const auto& w : by_state[s])
       if (w.rule == none || rule_good[w.rule])
         mark(w.from);
@@ -123,6 +125,7 @@ std::vector<bool> grammar::productive() const {
       if (rule_good[r])
         continue;
       rule_good[r] = true;
+      meter::charge(1 + by_rule[r].size());
       for (const auto& w : by_rule[r])
         if (good[w.to])
           mark(w.from);
@@ -132,8 +135,10 @@ std::vector<bool> grammar::productive() const {
 }
 
 void grammar::finish() {
-  for (auto& e : open_)
+  for (auto& e : open_) {
+    meter::charge(1 + e.scans.size());
     std::erase_if(e.scans, [&](const auto& s) { return !regex().alive(s.match); });
+  }
   const auto good = productive();
   if (rules_.empty() || rules_[root_] == none || !good[rules_[root_]])
     throw failure(errc::bad_request, "the guide allows no text at all");
@@ -141,6 +146,7 @@ void grammar::finish() {
     if (states_[s].source != none)
       continue;
     auto& e = open_[s];
+    meter::charge(1 + e.scans.size() + e.skips.size() + e.calls.size());
     std::erase_if(e.scans, [&](const auto& x) { return !good[x.to]; });
     std::erase_if(e.skips, [&](auto to) { return !good[to]; });
     std::erase_if(e.calls,
@@ -149,11 +155,6 @@ void grammar::finish() {
   }
   open_.clear();
   finished_ = true;
-}
-
-std::size_t grammar::memory() const {
-  return lexer_.memory() + states_.capacity() * (sizeof(state) + 32) + (targets_.capacity() + skips_.capacity()) * 4 +
-    calls_.capacity() * sizeof(call_edge) + keys_.capacity() * 4;
 }
 
 } // namespace troupe::guides

@@ -51,7 +51,10 @@ public:
 
   rule_id add_rule();
   rule_state add_state();
-  rule_edges& edges(rule_state s) { return open_[s]; }
+  rule_edges& edges(rule_state s) {
+    meter::charge(1);
+    return open_[s];
+  }
   void set_start(rule_id rule, rule_state s) { rules_[rule] = s; }
   rule_state start(rule_id rule) const { return rules_[rule]; }
   void set_root(rule_id rule) { root_ = rule; }
@@ -88,7 +91,6 @@ public:
   std::span<const rule_state> skips(const state& s) const { return {skips_.data() + s.skips, s.skip_count}; }
 
   std::size_t size() const { return states_.size(); }
-  std::size_t memory() const;
 
 private:
   static constexpr std::uint32_t none = 0xFFFFFFFF;

@@ -94,8 +94,8 @@ private:
         at_.refuse("must have the name of a rule or terminal here");
       if (at_.peek() == '{')
         at_.refuse("has a template, which is not supported");
-      if (at_.peek() == '[')
-        at_.refuse("has attributes of a rule, which are not supported");
+      if (at_.take("["))
+        attributes();
       if (at_.take(".")) // a priority: all readings are allowed here
         at_.number();
       at_.skip_space("//", false);
@@ -109,6 +109,26 @@ private:
     at_.skip_space("//", false);
     if (!at_.at_end() && at_.peek() != '\n' && at_.peek() != '\r')
       at_.refuse("has an unexpected `" + std::string(1, at_.peek()) + "`");
+  }
+
+  /// Of a rule, as llguidance has them. What is captured matters to those who parse the answer.
+  void attributes() {
+    do {
+      at_.skip_space("//", true);
+      const auto name = at_.name();
+      if (name != "capture")
+        at_.refuse("has an attribute of a rule that is not supported: `" + name + "`");
+      at_.skip_space("//", true);
+      if (at_.take("=")) {
+        at_.skip_space("//", true);
+        if (at_.peek() != '"')
+          at_.refuse("has a malformed attribute");
+        quoted();
+        at_.skip_space("//", true);
+      }
+    } while (at_.take(","));
+    if (!at_.take("]"))
+      at_.refuse("has a malformed attribute");
   }
 
   void import() {

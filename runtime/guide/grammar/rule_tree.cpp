@@ -67,39 +67,60 @@ bool rule_tree::rule_is_regular(const std::string& name, int depth) {
 bool rule_tree::is_regular(node_id n, int depth) {
   if (depth > deepest)
     refuse("is nested deeper than " + std::to_string(deepest));
-  const auto& at = nodes_[n];
+  meter::charge(2);
+  auto& at = nodes_[n]; // nodes do not move while rules are looked at
   if (at.what == kind::reference)
-    return rule_is_regular(std::string(at.rule), depth);
+    return rule_is_regular(at.rule, depth);
   if (at.what == kind::call)
     return false;
-  bool all = true; // visits all parts, so that all rules are known afterwards
-  for (const auto p : std::vector(at.parts))
-    all = is_regular(p, depth + 1) && all;
-  return all;
+  if (at.is == regularity::unknown) {
+    bool all = true; // visits all parts, so that all rules are known afterwards
+    for (const auto p : at.parts)
+      all = is_regular(p, depth + 1) && all;
+    at.is = all ? regularity::regular : regularity::recursive;
+  }
+  return at.is == regularity::regular;
 }
 
 expression rule_tree::expression_of(node_id n) {
+  meter::charge(2);
+  auto& at = nodes_[n];
+  if (at.what == kind::reference)
+    return rules_[at.rule].match;
+  if (at.match == unknown)
+    at.match = made_of(at);
+  return at.match;
+}
+
+expression rule_tree::made_of(const node& n) {
   auto& regex = g_.regex();
-  const auto& at = nodes_[n];
-  switch (at.what) {
-    case kind::terminal: return at.match;
-    case kind::reference: return rules_[at.rule].match;
-    case kind::call: return no_text;
+  switch (n.what) {
     case kind::sequence: {
       auto result = empty_text;
-      for (auto i = at.parts.size(); i-- > 0;)
-        result = regex.concat(expression_of(at.parts[i]), result);
+      for (auto i = n.parts.size(); i-- > 0;)
+        result = regex.concat(expression_of(n.parts[i]), result);
       return result;
     }
     case kind::choice: {
       std::vector<expression> parts;
-      for (const auto p : at.parts)
+      for (const auto p : n.parts)
         parts.push_back(expression_of(p));
       return regex.alternation(std::move(parts));
     }
-    case kind::repeat: return regex.repeat(expression_of(at.parts.front()), at.least, at.most);
+    case kind::repeat: return regex.repeat(expression_of(n.parts.front()), n.least, n.most);
+    default: return no_text;
   }
-  return no_text;
+}
+
+/// Of a choice: joins the ways that are regular, and finds the rest.
+void rule_tree::divide(node& choice) {
+  std::vector<expression> ways;
+  for (const auto p : choice.parts)
+    if (is_regular(p, 0))
+      ways.push_back(expression_of(p));
+    else
+      choice.rest.push_back(p);
+  choice.match = g_.regex().alternation(std::move(ways));
 }
 
 expression rule_tree::regular(const std::string& name) {
@@ -139,7 +160,8 @@ rule_id rule_tree::emit(const std::string& root) {
 void rule_tree::emit(node_id n, rule_state from, rule_state to) {
   if (++depth_ > deepest)
     refuse("is nested deeper than " + std::to_string(deepest));
-  const auto at = nodes_[n];
+  meter::charge(4);
+  auto& at = nodes_[n];
   if (is_regular(n, 0))
     g_.edges(from).scans.push_back({expression_of(n), to});
   else
@@ -155,7 +177,11 @@ void rule_tree::emit(node_id n, rule_state from, rule_state to) {
         }
         break;
       case kind::choice:
-        for (const auto p : at.parts)
+        if (at.match == unknown)
+          divide(at);
+        if (at.match != no_text)
+          g_.edges(from).scans.push_back({at.match, to});
+        for (const auto p : at.rest)
           emit(p, from, to);
         break;
       case kind::repeat: {

@@ -41,16 +41,19 @@ public:
 
 private:
   static constexpr node_id none = 0xFFFFFFFF;
+  static constexpr expression unknown = 0xFFFFFFFF;
   enum class kind : std::uint8_t { terminal, reference, call, sequence, choice, repeat };
+  enum class regularity : std::uint8_t { unknown, under_way, regular, recursive };
   struct node {
     kind what;
-    expression match = no_text;      // terminal
+    expression match = unknown;      // terminal; once asked for, of whatever is regular
     std::string rule = {};           // reference
     rule_id called = 0;              // call
     std::vector<node_id> parts = {}; // of the others
     std::uint32_t least = 0, most = 0;
+    regularity is = regularity::unknown; // under_way: not used
+    std::vector<node_id> rest = {}; // of a choice that is not regular: the ways that are not, once `match` is known
   };
-  enum class regularity : std::uint8_t { unknown, under_way, regular, recursive };
   struct rule {
     node_id body = none;
     regularity is = regularity::unknown;
@@ -62,6 +65,8 @@ private:
   bool is_regular(node_id n, int depth);
   bool rule_is_regular(const std::string& name, int depth);
   expression expression_of(node_id n);
+  expression made_of(const node& n);
+  void divide(node& choice);
   void emit(node_id n, rule_state from, rule_state to);
   rule_id emitted(const std::string& name);
 

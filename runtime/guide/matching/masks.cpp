@@ -32,9 +32,7 @@ void token_masks::write(automaton_state s, std::span<std::uint64_t> out) {
 const token_masks::stored& token_masks::find(automaton_state s) {
   if (const auto known = masks_.find(s); known != masks_.end())
     return known->second;
-  auto made = make(s);
-  memory_ += 64 + made.dense.capacity() * 8 + made.sparse.capacity() * sizeof(token_id);
-  return masks_.emplace(s, std::move(made)).first->second;
+  return masks_.emplace(s, make(s)).first->second;
 }
 
 /// The tokens found, and those of `base`, which may be empty.
@@ -79,6 +77,7 @@ void token_masks::add(const token_tree& tree, automaton_state s) {
   frames_.clear();
   frames_.push_back({nodes[0].children, nodes[0].children + nodes[0].count, s, 0, states_.live(s)});
   while (!frames_.empty()) {
+    meter::charge(1);
     auto& f = frames_.back();
     while (f.at < f.end && !f.live.has(bytes[f.at]))
       ++f.at;
@@ -111,6 +110,7 @@ void token_masks::correct(automaton_state s, automaton_state assumed, mask& out)
   frames_.clear();
   enter(nodes[0], s, assumed);
   while (!frames_.empty()) {
+    meter::charge(1);
     auto& f = frames_.back();
     while (f.at < f.end && !f.live.has(bytes[f.at]))
       ++f.at;

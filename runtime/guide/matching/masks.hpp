@@ -26,8 +26,6 @@ public:
   /// Throws failure(bad_request) beyond the automaton's limits.
   void write(automaton_state s, std::span<std::uint64_t> out);
 
-  std::size_t memory() const { return memory_; }
-
 private:
   using mask = std::vector<std::uint64_t>;
   struct stored {
@@ -52,7 +50,6 @@ private:
   automaton& states_;
   const guide_vocabulary& vocabulary_;
   std::unordered_map<automaton_state, stored> masks_;
-  std::size_t memory_ = 0;
 
   // Scratch:
   std::vector<token_id> found_;

@@ -12,6 +12,7 @@ namespace troupe::guides {
 // -- sets ---------------------------------------------------------------------
 
 void code_points::tidy() {
+  meter::charge(4 * ranges_.size());
   std::ranges::sort(ranges_, {}, &range::low);
   std::size_t kept = 0;
   for (const auto& r : ranges_)
@@ -37,7 +38,8 @@ code_points code_points::complement() const {
 
 code_points code_points::both_cases() const {
   auto result = *this;
-  for (const auto& r : ranges_)
+  for (const auto& r : ranges_) {
+    meter::charge(2 * (r.high - r.low + 1));
     for (auto c = r.low; c <= r.high; ++c) {
       const auto lower = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
       const auto upper = static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
@@ -46,11 +48,13 @@ code_points code_points::both_cases() const {
       if (upper != c)
         result.ranges_.push_back({upper, upper});
     }
+  }
   result.tidy();
   return result;
 }
 
 code_points code_points::category(std::string_view name) {
+  meter::charge(3 * 0x110000);
   code_points result;
   for (utf8proc_int32_t c = 0; c <= 0x10FFFF; ++c)
     if (std::string_view(utf8proc_category_string(c)).starts_with(name)) {
@@ -66,6 +70,10 @@ code_points code_points::category(std::string_view name) {
 // -- UTF-8 ----------------------------------------------------------------------
 
 namespace {
+
+// Inside JSON's strings.
+const code_points raw{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
+const code_points escapable{{0, 0x1F}, {'"', '"'}, {'/', '/'}, {'\\', '\\'}};
 
 expression range_of(expressions& regex, unsigned low, unsigned high) { return regex.bytes(byte_set::range(low, high)); }
 
@@ -144,8 +152,6 @@ expression escaped(expressions& regex, char32_t c) {
 expression encoded(expressions& regex, const code_points& set, text_encoding how) {
   if (how == text_encoding::utf8)
     return utf8_of(regex, set);
-  static const code_points raw{{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x10FFFF}};
-  static const code_points escapable{{0, 0x1F}, {'"', '"'}, {'/', '/'}, {'\\', '\\'}};
   std::vector<expression> parts{utf8_of(regex, set.intersection(raw))};
   const auto special = set.intersection(escapable);
   for (const auto& r : special.ranges())

@@ -26,6 +26,10 @@ public:
     ranges_.push_back({low, high});
     tidy();
   }
+  void add(std::vector<range> more) {
+    ranges_.insert(ranges_.end(), more.begin(), more.end());
+    tidy();
+  }
   void add(const code_points& other) {
     ranges_.insert(ranges_.end(), other.ranges_.begin(), other.ranges_.end());
     tidy();

@@ -19,6 +19,7 @@ void overlay(std::vector<cell>& cells, std::span<const expressions::part> parts)
   for (const auto& p : parts) {
     auto rest = p.when;
     const auto existing = cells.size();
+    meter::charge(1 + existing / 2);
     for (std::size_t i = 0; i < existing && !rest.empty(); ++i) {
       const auto both = cells[i].when & rest;
       if (both.empty())
@@ -129,7 +130,8 @@ void expressions::derive_all_of(const std::vector<expression>& all, std::vector<
   std::vector<cell> cells{{byte_set::all(), {}}};
   for (const auto e : all) {
     std::vector<cell> next;
-    for (const auto& p : derivatives(e))
+    for (const auto& p : derivatives(e)) {
+      meter::charge(1 + cells.size() / 2);
       for (const auto& c : cells) {
         const auto both = c.when & p.when;
         if (both.empty())
@@ -137,6 +139,7 @@ void expressions::derive_all_of(const std::vector<expression>& all, std::vector<
         next.push_back({both, c.then});
         next.back().then.push_back(p.then);
       }
+    }
     cells = std::move(next);
   }
   for (auto& c : cells)

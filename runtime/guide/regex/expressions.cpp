@@ -27,6 +27,7 @@ std::uint16_t expressions::depth_over(std::size_t below) const {
 
 expression expressions::intern(const node& n, std::span<const expression> children) {
   const bool listed = n.what == kind::alternation || n.what == kind::intersection;
+  meter::charge(3 + children.size());
   auto hash = hash_mix(static_cast<std::uint64_t>(n.what), n.c);
   hash = hash_mix(hash, n.d);
   if (listed)
@@ -63,11 +64,6 @@ expression expressions::intern(const node& n, std::span<const expression> childr
       life_.push_back(0);
       return static_cast<expression>(nodes_.size() - 1);
     });
-}
-
-std::size_t expressions::memory() const {
-  return nodes_.capacity() * (sizeof(node) + sizeof(slice) + 1 + 48) + children_.capacity() * sizeof(expression) +
-    sets_.capacity() * sizeof(byte_set) + parts_.capacity() * sizeof(part);
 }
 
 // -- construction ---------------------------------------------------------------
@@ -169,6 +165,7 @@ std::vector<expression> expressions::flattened(kind what, std::span<const expres
       all.insert(all.end(), children(nodes_[p]).begin(), children(nodes_[p]).end());
     else
       all.push_back(p);
+  meter::charge(4 * all.size());
   std::ranges::sort(all);
   all.erase(std::ranges::unique(all).begin(), all.end());
   return all;
@@ -236,7 +233,7 @@ expression expressions::intersection(std::vector<expression> parts) {
   std::uint16_t depth = 0;
   for (const auto e : rest) {
     depth = std::max(depth, nodes_[e].depth);
-    if (std::ranges::any_of(rest, [&](auto f) { return nodes_[f].what == kind::complement && nodes_[f].a == e; }))
+    if (nodes_[e].what == kind::complement && std::ranges::binary_search(rest, nodes_[e].a))
       return no_text;
   }
   return intern({.what = kind::intersection, .nullable = nullable, .searches = true, .depth = depth_over(depth)}, rest);
@@ -282,6 +279,7 @@ expression expressions::repeat(expression a, std::uint32_t least, std::uint32_t 
 
 bool expressions::matches(expression a, std::string_view text) {
   for (const unsigned char c : text) {
+    meter::charge(3);
     auto next = no_text;
     for (const auto& p : derivatives(a))
       if (p.when.has(c))
@@ -323,6 +321,7 @@ bool expressions::search(expression a) {
       const auto i = static_cast<std::uint32_t>(next_visit++);
       derivatives(visits[i].at);
       const auto [begin, count] = derived_[visits[i].at];
+      meter::charge(2 + count);
       for (std::uint32_t k = 0; k < count; ++k) {
         const auto next = parts_[begin + k].then;
         const auto& n = nodes_[next];

@@ -73,7 +73,6 @@ public:
   std::span<const part> derivatives(expression a);
 
   std::size_t size() const { return nodes_.size(); }
-  std::size_t memory() const; // bytes, about
 
 private:
   enum class kind : std::uint8_t {

@@ -9,6 +9,7 @@ lexer_state lexer::start(std::span<const tagged_expression> alternatives) {
 }
 
 lexer_state lexer::intern(std::vector<tagged_expression> entries) {
+  meter::charge(2 + 2 * entries.size());
   std::erase_if(entries, [&](const auto& e) { return !expressions_.alive(e.match); });
   if (entries.empty())
     return dead_lexer;
@@ -55,6 +56,7 @@ void lexer::expand(lexer_state s) {
       for (const auto& p : expressions_.derivatives(entry.match)) {
         auto rest = p.when;
         const auto existing = cells.size();
+        meter::charge(1 + existing / 2);
         for (std::size_t k = 0; k < existing && !rest.empty(); ++k) {
           const auto both = cells[k].when & rest;
           if (both.empty())
@@ -107,12 +109,6 @@ byte_set lexer::alike(lexer_state s, unsigned char byte) {
   for (unsigned b = 0; b < 256; ++b)
     words[b >> 6] |= std::uint64_t(classes[b] == classes[byte]) << (b & 63);
   return byte_set(words);
-}
-
-std::size_t lexer::memory() const {
-  return expressions_.memory() + states_.capacity() * (sizeof(state) + 48) +
-    entries_.capacity() * sizeof(tagged_expression) + accepts_.capacity() * 4 + classes_.capacity() * 256 +
-    targets_.capacity() * 4;
 }
 
 /// The one state that all of these bytes lead to, or not_uniform.
@@ -176,6 +172,7 @@ bool lexer::characters_lead(lexer_state s, lexer_state to) {
 
 std::uint32_t lexer::characters(lexer_state s, alphabet a, std::uint32_t most) {
   for (std::uint32_t n = 0; n < most; ++n) {
+    meter::charge(1);
     const auto next = after(s, a);
     if (next == not_uniform || !accepts(next).empty())
       return not_uniform;

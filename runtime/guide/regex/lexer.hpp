@@ -79,7 +79,6 @@ public:
   std::uint32_t characters(lexer_state s, alphabet a, std::uint32_t most);
 
   std::size_t size() const { return states_.size(); }
-  std::size_t memory() const;
 
 private:
   static constexpr std::uint32_t unknown = 0xFFFFFFFD;

@@ -3,7 +3,12 @@
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
 
 namespace troupe::guides {
 
@@ -170,6 +175,7 @@ private:
   pattern_node group() {
     ++pos_;
     auto what = kind::sequence;
+    const auto outside = std::pair(any_case_, dot_all_);
     if (take("?")) {
       if (take("="))
         what = kind::ahead;
@@ -182,10 +188,11 @@ private:
         if (close == text_.npos)
           refuse("has a group whose name does not end");
         pos_ = close + 1;
-      } else if (!take(":"))
+      } else if (!scoped_flags())
         refuse("has a group of an unknown kind");
     }
     auto inner = choice();
+    std::tie(any_case_, dot_all_) = outside;
     if (!take(")"))
       refuse("has an unmatched `(`");
     if (what == kind::sequence)
@@ -193,6 +200,22 @@ private:
     pattern_node result{.what = what, .pure = false};
     result.parts.push_back(std::move(inner));
     return result;
+  }
+
+  /// "i:", "s-i:" or ":" alone.
+  bool scoped_flags() {
+    for (bool on = true; !at_end(); ++pos_)
+      if (take(":"))
+        return true;
+      else if (peek() == '-' && on)
+        on = false;
+      else if (peek() == 'i')
+        any_case_ = on;
+      else if (peek() == 's')
+        dot_all_ = on;
+      else if (peek() != 'u')
+        return false;
+    return false;
   }
 
   char32_t hex(int digits) {
@@ -263,7 +286,10 @@ private:
           name = "N";
         else if (name == "Punctuation")
           name = "P";
-        auto set = name.empty() || name.size() > 2 ? code_points() : code_points::category(name);
+        const auto known = categories_.find(name);
+        auto set = known != categories_.end() ? known->second
+          : name.empty() || name.size() > 2   ? code_points()
+                                              : categories_[std::string(name)] = code_points::category(name);
         if (set.empty())
           refuse("names a property of characters that is not supported: `" + std::string(name) + "`");
         return inverted ? set.complement() : set;
@@ -345,9 +371,7 @@ private:
       }
       ranges.push_back({*low, high});
     }
-    code_points all;
-    for (const auto& r : ranges)
-      set.add(r.low, r.high);
+    set.add(std::move(ranges));
     if (any_case_)
       set = set.both_cases();
     return inverted ? set.complement() : set;
@@ -377,6 +401,7 @@ private:
   int depth_ = 0;
   int chain_ = 0;
   bool any_case_ = false, dot_all_ = false;
+  std::map<std::string, code_points, std::less<>> categories_; // that the pattern names
 };
 
 } // namespace

@@ -25,6 +25,9 @@ object_states::object_states(object_plan plan, const std::vector<rule_id>& value
     rules_.push_back(values[m.value]);
   for (const auto& e : plan_.extras)
     rules_.push_back(values[e.value]);
+  required_.resize(plan_.members.size() + 1);
+  for (auto m = plan_.members.size(); m-- > 0;)
+    required_[m] = required_[m + 1] + plan_.members[m].required;
   counts_ = plan_.least > 0 || plan_.most != no_bound;
 }
 
@@ -50,31 +53,36 @@ bool object_states::used(const progress& p, std::size_t member) const {
   return any_order_ ? (p.used[member / 32] >> (member % 32) & 1) != 0 : member < p.next;
 }
 
+/// Members that have not been written.
+object_states::counts object_states::left(const progress& p) const {
+  if (!any_order_)
+    return {required_[p.next], plan_.members.size() - p.next};
+  meter::charge(plan_.members.size());
+  counts result;
+  for (std::size_t m = 0; m < plan_.members.size(); ++m)
+    if (!used(p, m)) {
+      result.required += plan_.members[m].required;
+      ++result.all;
+    }
+  return result;
+}
+
 /// Whether the object can be completed from here: what is required still fits, and enough can come.
 bool object_states::may_go_on(const progress& p) const {
   if (!counts_)
     return true;
-  std::uint64_t required = 0, possible = 0;
-  for (std::size_t m = 0; m < plan_.members.size(); ++m)
-    if (!used(p, m)) {
-      required += plan_.members[m].required;
-      ++possible;
-    }
+  const auto [required, possible] = left(p);
   return p.count + required <= plan_.most && (!plan_.extras.empty() || p.count + possible >= plan_.least);
 }
 
 bool object_states::may_close(const progress& p) const {
-  if (counts_ && p.count < plan_.least)
-    return false;
-  for (std::size_t m = any_order_ ? 0 : p.next; m < plan_.members.size(); ++m)
-    if (plan_.members[m].required && !used(p, m))
-      return false;
-  return true;
+  return !(counts_ && p.count < plan_.least) && left(p).required == 0;
 }
 
 void object_states::keys(grammar& g, const progress& p, rule_edges& out) const {
   const auto most = static_cast<std::uint32_t>(plan_.members.size());
   const auto counted = [&](std::uint32_t n) { return counts_ ? n + 1 : 0; };
+  meter::charge(most);
   bool owed = false; // a required member comes first
   for (std::uint32_t m = 0; m < most && !owed; ++m) {
     if (used(p, m))

@@ -38,6 +38,10 @@ private:
   rule_state state(grammar& g, role r, const progress& p, std::uint32_t value = 0) const;
   void keys(grammar& g, const progress& p, rule_edges& out) const;
   bool used(const progress& p, std::size_t member) const;
+  struct counts {
+    std::size_t required = 0, all = 0;
+  };
+  counts left(const progress& p) const;
   bool may_go_on(const progress& p) const;
   bool may_close(const progress& p) const;
 
@@ -45,6 +49,7 @@ private:
   std::vector<rule_id> rules_;   // of the values of members, then of extras
   std::vector<expression> keys_; // with the colon
   json_marks marks_;
+  std::vector<std::uint32_t> required_; // in order: members from this one on that are
   bool any_order_, counts_;
   std::uint32_t self_ = 0;
 };

@@ -7,8 +7,19 @@ namespace troupe::guides {
 
 using json_kind = schema_node::kind;
 
-schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits)
-  : doc_(doc), regex_(regex), limits_(limits), scalars_(doc, regex), shapes_(doc, scalars_, limits) {}
+namespace {
+
+constexpr std::size_t most_overlaps = 64;
+
+[[noreturn]] void overlapping() {
+  throw failure(errc::bad_request,
+                "JSON Schema: `patternProperties` overlap in more than " + std::to_string(most_overlaps) + " ways");
+}
+
+} // namespace
+
+schema_planner::schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, bool closed)
+  : doc_(doc), regex_(regex), limits_(limits), closed_(closed), scalars_(doc, regex), shapes_(doc, scalars_, limits) {}
 
 std::vector<value_plan> schema_planner::plan() {
   value_of({{doc_.root()}});
@@ -76,7 +87,7 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
   std::vector<std::string> names;
   std::set<std::string> known;
   for (const auto& f : s.objects)
-    for (const auto& [name, d] : f.names)
+    for (const auto& [name, d] : f->names)
       if (known.insert(name).second)
         names.push_back(name);
   for (const auto& name : s.required)
@@ -107,6 +118,17 @@ std::optional<object_plan> schema_planner::plan_object(const shape& s) {
   return plan;
 }
 
+/// Whether names that no schema speaks of are left out. `names`: of those that one does.
+bool schema_planner::is_closed(const shape& s, std::size_t names) const {
+  bool declares = false;
+  for (const auto& f : s.objects) {
+    if (f->rest)
+      return false;
+    declares |= f->declares;
+  }
+  return closed_ && declares && s.name_demands.empty() && names >= s.least;
+}
+
 /// The names that no schema names, by what is demanded of their values.
 std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, const std::vector<std::string>& names) {
   struct part {
@@ -126,7 +148,7 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
     std::vector<part> next;
     for (auto& p : parts) {
       std::vector<part> split{{p.key, {}}};
-      for (const auto& [pattern, d] : f.patterns) {
+      for (const auto& [pattern, d] : f->patterns) {
         const auto quoted = scalars_.inside(pattern);
         for (std::size_t i = 0, n = split.size(); i < n; ++i) {
           const auto inside = regex_.intersection(split[i].key, quoted);
@@ -138,18 +160,20 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
           split[i].key = regex_.difference(split[i].key, quoted);
           split.push_back(std::move(with));
         }
+        if (split.size() > most_overlaps)
+          overlapping();
       }
       for (auto& q : split) {
         if (!regex_.alive(q.key))
           continue;
-        if (q.demands.empty() && f.rest)
-          q.demands.push_back(*f.rest);
+        if (q.demands.empty() && f->rest)
+          q.demands.push_back(*f->rest);
         q.demands.insert(q.demands.end(), p.demands.begin(), p.demands.end());
         next.push_back(std::move(q));
       }
     }
-    if (next.size() > 64)
-      throw failure(errc::bad_request, "JSON Schema: `patternProperties` overlap in more than 64 ways");
+    if (next.size() > most_overlaps)
+      overlapping();
     parts = std::move(next);
   }
   std::vector<object_plan::extra> extras;
@@ -160,7 +184,7 @@ std::vector<object_plan::extra> schema_planner::plan_extras(const shape& s, cons
       const auto& n = doc_.at(d.schema);
       return n.what == json_kind::boolean && n.truth == d.negated;
     });
-    if (!forbidden)
+    if (!forbidden && !(p.demands.empty() && is_closed(s, names.size())))
       extras.push_back({p.key, value_of(std::move(p.demands))});
   }
   return extras;
@@ -253,6 +277,7 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
   const auto exists = [&](value_id v) { return bool(possible[v]); };
   const auto any = [&](const array_plan::item& i) { return std::ranges::any_of(i, exists); };
   const auto object_exists = [&](const object_plan& o) {
+    meter::charge(1 + o.members.size() + o.extras.size());
     std::uint32_t required = 0, members = 0;
     for (const auto& m : o.members) {
       if (m.required && !exists(m.value))
@@ -264,6 +289,7 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
     return required <= o.most && (members >= o.least || (extra && o.most >= o.least));
   };
   const auto items_exist = [&](const array_plan& a) { // as many as there can be
+    meter::charge(1 + a.first.size());
     std::uint32_t n = 0;
     while (n < a.first.size() && any(a.first[n]))
       ++n;
@@ -271,7 +297,8 @@ void schema_planner::drop_impossible(std::vector<value_plan>& plans) const {
   };
   for (bool changed = true; changed;) {
     changed = false;
-    for (value_id v = 0; v < plans.size(); ++v) {
+    meter::charge(1 + plans.size());
+    for (auto v = plans.size(); v-- > 0;) { // values come before those inside of them
       if (possible[v])
         continue;
       const auto& p = plans[v];

@@ -48,7 +48,8 @@ struct value_plan {
 
 class schema_planner {
 public:
-  schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits);
+  /// `closed`: as guide_source::closed.
+  schema_planner(schema_document& doc, expressions& regex, const guide_limits& limits, bool closed);
 
   /// The plans of the schema and of all values inside it, the schema's first; values and members that cannot occur are
   /// left out. Throws failure(bad_request).
@@ -60,6 +61,7 @@ private:
   value_plan plan_value(const std::vector<demand>& all);
   std::optional<object_plan> plan_object(const shape& s);
   std::vector<object_plan::extra> plan_extras(const shape& s, const std::vector<std::string>& names);
+  bool is_closed(const shape& s, std::size_t names) const;
   std::optional<array_plan> plan_array(const shape& s);
   void plan_distinct(const shape& s, const std::vector<demand>& item, array_plan& plan);
   void drop_impossible(std::vector<value_plan>& plans) const;
@@ -67,6 +69,7 @@ private:
   schema_document& doc_;
   expressions& regex_;
   guide_limits limits_;
+  bool closed_;
   scalar_schemas scalars_;
   schema_shapes shapes_;
   std::map<std::vector<demand>, value_id> values_;

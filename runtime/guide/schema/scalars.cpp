@@ -38,6 +38,7 @@ bool type_allows(const schema_document& doc, schema_id schema, json_type type) {
   }
   if (n.what != json_kind::array)
     doc.refuse(value, "`type` must be the name of a type, or a list of them");
+  meter::charge(4 * n.items.size());
   std::ranges::for_each(n.items, check);
   return std::ranges::any_of(n.items, allows);
 }
@@ -95,11 +96,11 @@ expression scalar_schemas::both(expression a, expression b) {
   return full(a) ? b : regex_.intersection(a, b);
 }
 
-expression scalar_schemas::either(expression a, expression b) {
+expression scalar_schemas::either(std::vector<expression> parts) {
   for (const auto full : {strings_, numbers_})
-    if (a == full || b == full)
+    if (std::ranges::find(parts, full) != parts.end())
       return full;
-  return regex_.alternation(a, b);
+  return regex_.alternation(std::move(parts));
 }
 
 expression scalar_schemas::all_of_type(json_type type) const {
@@ -140,19 +141,21 @@ expression scalar_schemas::compute(const demand& d, json_type type) {
     return n.truth != d.negated ? all_of_type(type) : no_text;
   if (n.what != json_kind::object)
     doc_.refuse(d.schema, "a schema must be an object or a boolean");
-  auto result = d.negated ? no_text : all_of_type(type);
+  auto result = all_of_type(type);
+  std::vector<expression> ways; // if negated
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
-  for (const auto& [key, value] : std::vector(n.members)) {
+  for (const auto& [key, value] : n.members) {
     if ((lone && key != "$ref") || !doc_.knows(key))
       continue;
     const auto e = keyword(key, d.schema, value, d.negated, type);
     if (e == any_text)
       continue; // says nothing of this type
-    result = d.negated ? either(result, e) : both(result, e);
-    if (!d.negated && !regex_.alive(result))
+    if (d.negated)
+      ways.push_back(e);
+    else if (result = both(result, e); !regex_.alive(result))
       return no_text;
   }
-  return result;
+  return d.negated ? either(std::move(ways)) : result;
 }
 
 /// The values that meet one keyword, or with `negated` do not; any_text if it has no say on this type.
@@ -337,47 +340,46 @@ expression scalar_schemas::combined(const std::string& key, schema_id schema, sc
     return of({value, !negated}, type);
   if (key == "allOf" || key == "anyOf") {
     const bool meet = (key == "allOf") != negated;
-    auto result = meet ? all_of_type(type) : no_text;
+    auto result = all_of_type(type);
+    std::vector<expression> ways;
     for (const auto s : list())
-      result = meet ? both(result, of({s, negated}, type)) : either(result, of({s, negated}, type));
-    return result;
+      if (meet)
+        result = both(result, of({s, negated}, type));
+      else
+        ways.push_back(of({s, negated}, type));
+    return meet ? result : either(std::move(ways));
   }
   if (key == "oneOf") {
     const auto branches = list();
-    std::vector<expression> yes, no;
-    bool overlap = false;
-    auto pairs = no_text, none = all_of_type(type);
+    std::vector<expression> yes, no, pairs;
+    auto none = all_of_type(type);
     for (const auto s : branches) {
       yes.push_back(of({s, false}, type));
       for (std::size_t j = 0; j + 1 < yes.size(); ++j) {
         const auto shared = both(yes[j], yes.back());
-        if (regex_.alive(shared)) {
-          overlap = true;
-          pairs = either(pairs, shared);
-        }
+        if (regex_.alive(shared))
+          pairs.push_back(shared);
       }
     }
-    if (!negated && !overlap) {
-      auto result = no_text;
-      for (const auto e : yes)
-        result = either(result, e);
-      return result;
-    }
+    if (!negated && pairs.empty())
+      return either(std::move(yes));
     for (const auto s : branches) {
       no.push_back(of({s, true}, type));
       none = both(none, no.back());
     }
-    if (negated)
-      return either(none, pairs);
-    auto result = no_text;
+    if (negated) {
+      pairs.push_back(none);
+      return either(std::move(pairs));
+    }
+    std::vector<expression> ways;
     for (std::size_t i = 0; i < yes.size(); ++i) {
       auto only = yes[i];
       for (std::size_t j = 0; j < no.size(); ++j)
         if (j != i)
           only = both(only, no[j]);
-      result = either(result, only);
+      ways.push_back(only);
     }
-    return result;
+    return either(std::move(ways));
   }
   if (key == "if") {
     const auto yes = of({value, false}, type), no = of({value, true}, type);

@@ -45,7 +45,8 @@ public:
 
   expressions& regex() { return regex_; }
   expression both(expression a, expression b);
-  expression either(expression a, expression b);
+  expression either(std::vector<expression> parts);
+  expression either(expression a, expression b) { return either(std::vector{a, b}); }
 
 private:
   expression all_of_type(json_type type) const;

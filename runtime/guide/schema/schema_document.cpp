@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 
 namespace troupe::guides {
 
@@ -82,16 +83,16 @@ std::pair<decimal, bool> decimal_of(std::string_view text) {
   return {d, minus && !(d.whole == "0" && d.fraction.empty())};
 }
 
-schema_document::schema_document(std::string_view text, const guide_limits& limits) {
+schema_document::schema_document(std::string_view text) {
   const auto parsed = json::document::parse(text, "the JSON Schema", errc::bad_request);
-  read(parsed.root(), "#", 0);
+  read(parsed.root(), no_schema, 0, 0);
   const auto truth = [&](bool t) {
     schema_node n{.what = schema_node::kind::boolean, .truth = t};
     return add(std::move(n));
   };
   true_ = truth(true);
   false_ = truth(false);
-  resolve(limits);
+  resolve();
 }
 
 schema_id schema_document::add(schema_node n) {
@@ -99,19 +100,28 @@ schema_id schema_document::add(schema_node n) {
   return static_cast<schema_id>(nodes_.size() - 1);
 }
 
+std::string schema_document::path(schema_id s) const {
+  const auto parent = nodes_[s].parent;
+  if (parent == no_schema)
+    return s == root() ? "#" : "";
+  const auto& in = nodes_[parent];
+  const auto place = nodes_[s].place;
+  return path(parent) + "/" +
+    (in.what == schema_node::kind::array ? std::to_string(place) : escaped_key(in.members[place].first));
+}
+
 void schema_document::refuse(schema_id where, std::string_view what) const {
-  const auto& path = nodes_[where].path;
-  throw failure(errc::bad_request,
-                "JSON Schema" + (path.empty() ? "" : " at `" + path + "`") + ": " + std::string(what));
+  const auto at = path(where);
+  throw failure(errc::bad_request, "JSON Schema" + (at.empty() ? "" : " at `" + at + "`") + ": " + std::string(what));
 }
 
 template <class Element>
-schema_id schema_document::read(const Element& e, std::string path, std::size_t depth) {
+schema_id schema_document::read(const Element& e, schema_id parent, std::size_t place, std::size_t depth) {
   using type = simdjson::dom::element_type;
   using kind = schema_node::kind;
   if (depth > deepest)
     throw failure(errc::bad_request, "the JSON Schema is nested deeper than " + std::to_string(deepest));
-  const auto id = add({.path = path});
+  const auto id = add({.parent = parent, .place = static_cast<std::uint32_t>(place)});
   switch (e.type()) {
     case type::NULL_VALUE: break;
     case type::BOOL:
@@ -141,18 +151,15 @@ schema_id schema_document::read(const Element& e, std::string path, std::size_t 
       break;
     case type::ARRAY: {
       nodes_[id].what = kind::array;
-      std::size_t i = 0;
-      for (const auto item : simdjson::dom::array(e)) {
-        const auto child = read(item, path + "/" + std::to_string(i++), depth + 1);
-        nodes_[id].items.push_back(child);
-      }
+      for (const auto item : simdjson::dom::array(e))
+        nodes_[id].items.push_back(read(item, id, nodes_[id].items.size(), depth + 1));
       break;
     }
     case type::OBJECT:
       nodes_[id].what = kind::object;
       for (const auto member : simdjson::dom::object(e)) {
-        const auto child = read(member.value, path + "/" + escaped_key(member.key), depth + 1);
-        nodes_[id].members.emplace_back(member.key, child);
+        nodes_[id].members.emplace_back(member.key, no_schema); // first, as its path may be asked for
+        nodes_[id].members.back().second = read(member.value, id, nodes_[id].members.size() - 1, depth + 1);
       }
       break;
   }
@@ -160,6 +167,7 @@ schema_id schema_document::read(const Element& e, std::string path, std::size_t 
 }
 
 schema_id schema_document::find(schema_id object, std::string_view key) const {
+  meter::charge(1 + nodes_[object].members.size() / 2);
   for (const auto& [name, value] : nodes_[object].members)
     if (name == key)
       return value;
@@ -184,6 +192,7 @@ bool schema_document::knows(std::string_view keyword) const {
 }
 
 bool schema_document::equal(schema_id a, schema_id b) const {
+  meter::charge(4);
   const auto& x = nodes_[a];
   const auto& y = nodes_[b];
   if (x.what != y.what || x.truth != y.truth || x.items.size() != y.items.size() ||
@@ -208,21 +217,29 @@ bool schema_document::equal(schema_id a, schema_id b) const {
 
 // -- references -----------------------------------------------------------------
 
-void schema_document::resolve(const guide_limits&) {
+void schema_document::resolve() {
   if (const auto dialect = find(root(), "$schema"); dialect != no_schema) {
     for (const auto* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
       lone_references_ |= nodes_[dialect].text.find(old) != std::string::npos;
     for (const auto* old : {"draft-03", "draft-04"})
       draft_4_ |= nodes_[dialect].text.find(old) != std::string::npos;
   }
-  names_[""] = root();
-  collect(root(), "", true, 0);
+  names_[{add_base({}), {}}] = root();
+  collect(root(), 0, true, 0);
   for (const auto& [from, base] : references_)
     targets_[from] = look_up(from, base, nodes_[find(from, "$ref")].text);
 }
 
+schema_document::base_id schema_document::add_base(std::string name) {
+  meter::charge(name.size() / 16);
+  const auto [known, fresh] = base_ids_.try_emplace(name, static_cast<base_id>(bases_.size()));
+  if (fresh)
+    bases_.push_back(std::move(name));
+  return known->second;
+}
+
 /// Visits every value, since references may point anywhere, and notes names and references of schemas.
-void schema_document::collect(schema_id s, const std::string& outer, bool is_schema, std::size_t depth) {
+void schema_document::collect(schema_id s, base_id outer, bool is_schema, std::size_t depth) {
   const auto& n = nodes_[s];
   auto base = outer;
   const auto text_of = [&](std::string_view key) -> const std::string* {
@@ -234,14 +251,14 @@ void schema_document::collect(schema_id s, const std::string& outer, bool is_sch
       if (const auto* id = text_of(key)) {
         const auto hash = id->find('#');
         if (const auto name = id->substr(0, hash); !name.empty())
-          base = resolved(outer, name);
-        names_.emplace(base, s);
+          base = add_base(resolved(bases_[outer], name));
+        names_.try_emplace({base, {}}, s);
         if (hash != id->npos && hash + 1 < id->size())
-          names_.emplace(base + id->substr(hash), s);
+          names_.try_emplace({base, id->substr(hash + 1)}, s);
       }
     for (const auto* key : {"$anchor", "$dynamicAnchor"})
       if (const auto* anchor = text_of(key))
-        names_.emplace(base + "#" + *anchor, s);
+        names_.try_emplace({base, *anchor}, s);
     if (text_of("$ref"))
       references_.emplace_back(s, base);
   }
@@ -261,16 +278,20 @@ void schema_document::collect(schema_id s, const std::string& outer, bool is_sch
   }
 }
 
-schema_id schema_document::look_up(schema_id from, const std::string& base, const std::string& reference) const {
+schema_id schema_document::look_up(schema_id from, base_id base, const std::string& reference) const {
   const auto hash = reference.find('#');
-  const auto file = resolved(base, reference.substr(0, hash));
   const auto fragment = hash == reference.npos ? std::string() : percent_decoded(reference.substr(hash + 1));
-  if (!fragment.empty() && fragment.front() != '/') {
-    if (const auto named = names_.find(file + "#" + fragment); named != names_.end())
-      return named->second;
-  } else if (const auto named = names_.find(file); named != names_.end())
-    return fragment.empty() ? named->second : follow(named->second, fragment);
-  else if (file == base) // an identifier that no schema carries
+  std::optional<base_id> file = base;
+  if (hash != 0) {
+    meter::charge(bases_[base].size() / 16);
+    const auto known = base_ids_.find(resolved(bases_[base], reference.substr(0, hash)));
+    file = known == base_ids_.end() ? std::nullopt : std::optional(known->second);
+  }
+  const bool is_anchor = !fragment.empty() && fragment.front() != '/';
+  const auto named = file ? names_.find({*file, is_anchor ? fragment : std::string()}) : names_.end();
+  if (named != names_.end())
+    return is_anchor || fragment.empty() ? named->second : follow(named->second, fragment);
+  if (!is_anchor && file == base) // an identifier that no schema carries
     return fragment.empty() ? root() : follow(root(), fragment);
   refuse(from, "`$ref` leads to `" + reference + "`, which is not in the schema");
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -26,16 +27,20 @@ struct schema_node {
   double number = 0;                 // number
   std::vector<schema_id> items = {}; // array
   std::vector<std::pair<std::string, schema_id>> members = {}; // object, in order
-  std::string path = {};                                       // "#/properties/a", for messages
+  // Where it stands in the text, for messages: among the items or members of another one. Invented nodes stand nowhere.
+  schema_id parent = no_schema;
+  std::uint32_t place = 0;
 };
 
 class schema_document {
 public:
   /// Throws failure(bad_request) if it is not JSON, nested too deeply, or has a reference to nowhere.
-  schema_document(std::string_view text, const guide_limits& limits);
+  explicit schema_document(std::string_view text);
 
   schema_id root() const { return 0; }
   const schema_node& at(schema_id s) const { return nodes_[s]; }
+  /// Whether it stands in the text, and was not invented.
+  bool is_written(schema_id s) const { return s == root() || nodes_[s].parent != no_schema; }
   /// The value of a keyword, or no_schema.
   schema_id find(schema_id object, std::string_view key) const;
   /// What the `$ref` of this object refers to.
@@ -54,16 +59,22 @@ public:
   [[noreturn]] void refuse(schema_id where, std::string_view what) const;
 
 private:
+  using base_id = std::uint32_t;
+
   template <class Element>
-  schema_id read(const Element& e, std::string path, std::size_t depth);
-  void resolve(const guide_limits& limits);
-  void collect(schema_id s, const std::string& base, bool is_schema, std::size_t depth);
-  schema_id look_up(schema_id from, const std::string& base, const std::string& reference) const;
+  schema_id read(const Element& e, schema_id parent, std::size_t place, std::size_t depth);
+  std::string path(schema_id s) const; // "#/properties/a"
+  void resolve();
+  base_id add_base(std::string name);
+  void collect(schema_id s, base_id outer, bool is_schema, std::size_t depth);
+  schema_id look_up(schema_id from, base_id base, const std::string& reference) const;
   schema_id follow(schema_id from, std::string_view pointer) const;
 
-  std::deque<schema_node> nodes_;                             // references stay valid
-  std::map<std::string, schema_id> names_;                    // absolute names: identifiers and anchors
-  std::vector<std::pair<schema_id, std::string>> references_; // objects with `$ref`, and the base there
+  std::deque<schema_node> nodes_;                              // references stay valid
+  std::vector<std::string> bases_;                             // absolute identifiers, "" first
+  std::map<std::string, base_id, std::less<>> base_ids_;       // by name
+  std::map<std::pair<base_id, std::string>, schema_id> names_; // identifiers, with and without an anchor
+  std::vector<std::pair<schema_id, base_id>> references_;      // objects with `$ref`, and the base there
   std::map<schema_id, schema_id> targets_;
   schema_id true_ = 0, false_ = 0;
   bool lone_references_ = false;

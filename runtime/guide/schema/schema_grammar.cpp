@@ -131,8 +131,8 @@ private:
 } // namespace
 
 rule_id add_schema(grammar& g, std::string_view schema, const json_style& style, const guide_limits& limits) {
-  schema_document doc(schema, limits);
-  schema_planner planner(doc, g.regex(), limits);
+  schema_document doc(schema);
+  schema_planner planner(doc, g.regex(), limits, style.closed);
   return emitter(g, style).emit(planner.plan());
 }
 

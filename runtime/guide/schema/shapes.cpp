@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <string_view>
 
 namespace troupe::guides {
 
@@ -28,6 +30,7 @@ std::vector<shape> schema_shapes::of(const std::vector<demand>& all, json_type t
 }
 
 void schema_shapes::expand(progress p, std::vector<shape>& out) {
+  meter::charge(4 + p.ways.size());
   if (++steps_ > limits_.rules)
     too_large("alternatives in the JSON Schema", limits_.rules);
   while (!p.open.empty()) {
@@ -65,7 +68,7 @@ bool schema_shapes::apply(const demand& d, progress& p) {
   if (d.negated)
     return refute(d.schema, p);
   const bool lone = doc_.lone_references() && doc_.find(d.schema, "$ref") != no_schema;
-  for (const auto& [key, value] : std::vector(n.members))
+  for (const auto& [key, value] : n.members)
     if ((!lone || key == "$ref") && doc_.knows(key) && !apply_keyword(key, d.schema, value, p))
       return false;
   if (lone)
@@ -75,18 +78,23 @@ bool schema_shapes::apply(const demand& d, progress& p) {
     if (const auto names = doc_.find(d.schema, "properties"); names != no_schema) {
       if (doc_.at(names).what != json_kind::object)
         doc_.refuse(names, "`properties` must be an object");
+      facet.declares = doc_.is_written(d.schema);
       for (const auto& [name, s] : doc_.at(names).members)
         facet.names.emplace_back(name, demand{s});
     }
     if (const auto patterns = doc_.find(d.schema, "patternProperties"); patterns != no_schema)
-      for (const auto& [pattern, s] : std::vector(doc_.at(patterns).members))
+      for (const auto& [pattern, s] : doc_.at(patterns).members)
         facet.patterns.emplace_back(scalars_.pattern(s, pattern), demand{s});
     if (const auto rest = doc_.find(d.schema, "additionalProperties"); rest != no_schema)
       facet.rest = demand{rest};
     else if (const auto other = doc_.find(d.schema, "unevaluatedProperties"); other != no_schema)
       facet.rest = demand{other};
-    if (!facet.names.empty() || !facet.patterns.empty() || facet.rest)
-      p.made.objects.push_back(std::move(facet));
+    facet.by_name.resize(facet.names.size());
+    std::iota(facet.by_name.begin(), facet.by_name.end(), 0u);
+    meter::charge(16 * facet.names.size());
+    std::ranges::sort(facet.by_name, {}, [&](auto i) { return std::pair(std::string_view(facet.names[i].first), i); });
+    if (!facet.names.empty() || !facet.patterns.empty() || facet.rest || facet.declares)
+      p.made.objects.push_back(std::make_shared<const object_facet>(std::move(facet)));
   } else {
     array_facet facet;
     auto items = doc_.find(d.schema, "items");
@@ -182,7 +190,7 @@ void schema_shapes::object_keyword(const std::string& key, schema_id, schema_id 
   else if (key == "propertyNames")
     p.made.name_demands.push_back({value});
   else if (key == "dependencies" || key == "dependentRequired" || key == "dependentSchemas") {
-    for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
+    for (const auto& [name, then] : doc_.at(value).members) {
       const auto absent = object_schema({{"properties", object_schema({{name, doc_.boolean(false)}})}});
       std::vector<schema_id> needed{text(name)};
       auto way = std::vector<demand>{};
@@ -242,7 +250,7 @@ bool schema_shapes::refute(schema_id schema, progress& p) {
   if (fresh) {
     std::vector<std::vector<demand>> ways;
     const bool lone = doc_.lone_references() && doc_.find(schema, "$ref") != no_schema;
-    for (const auto& [key, value] : std::vector(doc_.at(schema).members))
+    for (const auto& [key, value] : doc_.at(schema).members)
       if ((!lone || key == "$ref") && doc_.knows(key) && refute_keyword(key, schema, value, ways, p.type)) {
         ways = {{{doc_.boolean(true)}}};
         break;
@@ -299,7 +307,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
     for (const auto name : doc_.at(value).items)
       add({{"properties", object_schema({{doc_.at(name).text, doc_.boolean(false)}})}});
   } else if (object && key == "properties") {
-    for (const auto& [name, s] : std::vector(doc_.at(value).members))
+    for (const auto& [name, s] : doc_.at(value).members)
       if (!(doc_.at(s).what == json_kind::boolean && doc_.at(s).truth))
         add({{"required", list_of({text(name)})}, {"properties", object_schema({{name, negation_of(s)}})}});
   } else if ((object && key == "minProperties") || (array && key == "minItems")) {
@@ -323,7 +331,7 @@ bool schema_shapes::refute_keyword(const std::string& key, schema_id schema, sch
              doc_.find(schema, "maxContains") == no_schema)
     add({{"items", negation_of(value)}});
   else if (object && (key == "dependentRequired" || key == "dependencies" || key == "dependentSchemas")) {
-    for (const auto& [name, then] : std::vector(doc_.at(value).members)) {
+    for (const auto& [name, then] : doc_.at(value).members) {
       const demand present{object_schema({{"required", list_of({text(name)})}})};
       const auto needed = doc_.at(then).what == json_kind::array ? object_schema({{"required", then}}) : then;
       ways.push_back({present, {needed, true}});
@@ -398,19 +406,18 @@ std::vector<demand> demands_of_name(const shape& s, const std::string& name, exp
   std::string inside = json_text(name);
   inside = inside.substr(1, inside.size() - 2);
   for (const auto& f : s.objects) {
-    bool named = false;
-    for (const auto& [n, d] : f.names)
-      if (n == name) {
-        all.push_back(d);
-        named = true;
-      }
-    for (const auto& [pattern, d] : f.patterns)
+    const auto same = std::ranges::equal_range(f->by_name, std::string_view(name), {},
+                                               [&](auto i) { return std::string_view(f->names[i].first); });
+    for (const auto i : same)
+      all.push_back(f->names[i].second);
+    bool named = !same.empty();
+    for (const auto& [pattern, d] : f->patterns)
       if (regex.matches(pattern, inside)) {
         all.push_back(d);
         named = true;
       }
-    if (!named && f.rest)
-      all.push_back(*f.rest);
+    if (!named && f->rest)
+      all.push_back(*f->rest);
   }
   std::ranges::sort(all);
   all.erase(std::ranges::unique(all).begin(), all.end());

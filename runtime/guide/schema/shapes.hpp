@@ -4,7 +4,7 @@
 
 #include "runtime/guide/schema/scalars.hpp"
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,8 +18,10 @@ inline constexpr std::uint32_t no_bound = 0xFFFFFFFF;
 /// match none to `rest`.
 struct object_facet {
   std::vector<std::pair<std::string, demand>> names;
+  std::vector<std::uint32_t> by_name;                  // indices of names, sorted by name
   std::vector<std::pair<expression, demand>> patterns; // of the inside of the name's JSON string
   std::optional<demand> rest;
+  bool declares = false; // the schema has `properties`, be they none
 };
 
 struct array_facet {
@@ -34,7 +36,7 @@ struct contained {
 
 /// One alternative.
 struct shape {
-  std::vector<object_facet> objects;
+  std::vector<std::shared_ptr<const object_facet>> objects;
   std::vector<demand> name_demands; // propertyNames
   std::set<std::string> required;
   std::vector<array_facet> arrays;

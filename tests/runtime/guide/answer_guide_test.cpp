@@ -179,6 +179,19 @@ TEST_CASE("a cache compiles a guide once, keeps few, and says which field is at 
   CHECK(refusal_of(endless, digits, true).message.empty());
   guide_cache mute(nullptr, {end_of_text});
   CHECK(refusal_of(mute, digits).message.find("tokenizer") != std::string::npos);
+  guide_cache few(golden_tokens(), {end_of_text}, {.kept_bytes = 1 << 20}); // of guides and of their sources
+  const auto described = [&](char c) {
+    return few.get({.what = guide_source::kind::json_schema,
+                    .text = R"({"type":"null","description":")" + std::string(600'000, c) + "\"}"},
+                   false);
+  };
+  const std::weak_ptr<const answer_guide> oldest = described('a');
+  CHECK_FALSE(oldest.expired());
+  described('b');
+  described('c');
+  CHECK(oldest.expired());
+  CHECK(few.memory() < 1 << 20);
+
   guide_cache small(golden_tokens(), {end_of_text}, {.all_bytes = 0});
   const auto held = small.get(digits, false);
   other.text = "b";

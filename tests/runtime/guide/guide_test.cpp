@@ -199,6 +199,12 @@ TEST_CASE("a guide of each kind accepts what it describes and nothing else") {
   const auto lark = made_guide(grammar_of(sums));
   CHECK(accepts(lark, "1 + 2*(x - 34) * Y"));
   CHECK(!accepts(lark, "1 + * 2"));
+  const auto captured = made_guide(
+    grammar_of("%llguidance {}\n\nstart: number word\nnumber[capture]: NUMBER\n"
+               "NUMBER: /[0-9]{2}/\nword[capture=\"__LIST_APPEND:w\"]: /(?i:ab)(?s:.)/\n"));
+  CHECK(accepts(captured, "12aB\n"));
+  CHECK(!accepts(captured, "12cB\n"));
+  CHECK_THROWS_WITH(made_guide(grammar_of("start[max_tokens=3]: /a/\n")), doctest::Contains("`max_tokens`"));
   const auto tagged = made_guide(tag(tool_tag));
   CHECK(accepts(tagged, "no call, though < and <t occur"));
   CHECK(accepts(tagged, R"(first <tool>{"x": 1}</tool> then <tool>{"x":2}</tool>)"));

@@ -60,6 +60,11 @@ TEST_CASE("a regular expression matches what it says, as a whole") {
   CHECK(!whole_match("[^é]", "é"));
   CHECK(whole_match("^\\d+\\.\\d{2}$", "12.50"));
   CHECK(whole_match("(?i)stra\\u00dfe", "STRAßE"));
+  CHECK(whole_match("(?i:a(?-i:b))c", "Abc"));
+  CHECK(!whole_match("(?i:a(?-i:b))c", "ABc"));
+  CHECK(!whole_match("(?i:a(?-i:b))c", "AbC"));
+  CHECK(whole_match("(?s:.)(?:.)", "\nb"));
+  CHECK(!whole_match("(?s:.)(?:.)", "b\n"));
   CHECK(whole_match("\\p{Lu}\\p{Ll}+", "Ärger"));
   CHECK(!whole_match("\\p{Lu}\\p{Ll}+", "ärger"));
   CHECK(whole_match("(?=.*\\d)(?!.*x)[a-z\\d]+", "ab1"));

@@ -24,11 +24,11 @@ struct schema_case {
   std::vector<const char*> valid, invalid;
 };
 
-void check_schema(const schema_case& c, bool any_order = false) {
+void check_schema(const schema_case& c, bool any_order = false, bool closed = false) {
   static const auto vocabulary = byte_vocabulary();
   INFO(c.schema);
-  const auto g = compile_guide({.what = guide_source::kind::json_schema, .text = c.schema, .any_order = any_order},
-                               vocabulary);
+  const auto g = compile_guide(
+    {.what = guide_source::kind::json_schema, .text = c.schema, .any_order = any_order, .closed = closed}, vocabulary);
   const auto accepts = [&](std::string_view document) {
     guide_state state(g);
     return state.advance(document) && state.can_end();
@@ -237,4 +237,43 @@ TEST_CASE("what cannot be enforced exactly is refused by name") {
     INFO(told);
     CHECK(told.find(name) != std::string::npos);
   }
+}
+
+TEST_CASE("closed objects have no members but those that they name, unless their schema speaks of others") {
+  const auto closed = [](const schema_case& c) { check_schema(c, false, true); };
+  const auto* const extra = R"({"a":1,"b":2})";
+  for (const auto* schema :
+       {R"({"type":"object","properties":{"a":{"type":"integer"}}})",
+        R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})",
+        R"({"$ref":"#/$defs/x","$defs":{"x":{"type":"object","properties":{"a":{"type":"integer"}}}}})",
+        R"({"anyOf":[{"type":"null"},{"type":"object","properties":{"a":{"type":"integer"}}}]})",
+        R"({"type":"object","properties":{"a":{"type":"integer"}},"patternProperties":{"^x":{"type":"null"}}})"}) {
+    closed({schema, {R"({"a":1})"}, {extra, R"({"a":1,"":null})"}});
+    check_schema({schema, {R"({"a":1})", extra}, {}}); // as the standard says
+  }
+  closed({R"({"type":"object","properties":{"a":{"type":"integer"}},"patternProperties":{"^x":{"type":"null"}}})",
+          {R"({"a":1,"xy":null})", R"({"x":null})"},
+          {R"({"x":1})"}});
+  closed({R"({"type":"object","properties":{"a":{"properties":{"b":{"type":"null"}},"type":"object"}}})",
+          {R"({"a":{"b":null}})", R"({"a":{}})"},
+          {R"({"a":{"c":1}})"}});
+  closed({R"({"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"}}}})",
+          {R"([{"a":1},{}])"},
+          {R"([{"b":1}])"}});
+  closed({R"({"type":"object","properties":{}})", {"{}"}, {extra}});
+  closed({R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}}},
+              {"properties":{"b":{"type":"integer"}},"required":["b"]}]})",
+          {extra, R"({"b":2})"},
+          {R"({"a":1,"b":2,"c":3})"}});
+  closed({R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["z"]})",
+          {R"({"a":1,"z":null})"},
+          {R"({"a":1,"z":null,"y":1})"}});
+  // It speaks of others, or names none.
+  for (const auto* schema : {R"({"type":"object","properties":{"a":{}},"additionalProperties":true})",
+                             R"({"type":"object","properties":{"a":{}},"additionalProperties":{"type":"integer"}})",
+                             R"({"type":"object","properties":{"a":{}},"propertyNames":{"maxLength":1}})",
+                             R"({"type":"object","properties":{"a":{}},"required":["a"],"minProperties":2})",
+                             R"({"type":"object","oneOf":[{"required":["a"]},{"required":["z"]}]})",
+                             R"({"type":"object","required":["a"]})", R"({"type":"object"})", "true"})
+    closed({schema, {extra}, {}});
 }

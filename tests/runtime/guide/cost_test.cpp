@@ -1,0 +1,140 @@
+// What compiling a guide costs: sources that once took gigabytes or minutes stay within the limits, whatever they do.
+#include "runtime/guide/guide.hpp"
+#include "runtime/support/meter.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+
+using namespace troupe;
+using namespace troupe::guides;
+
+namespace {
+
+using kind = guide_source::kind;
+
+std::string repeated(const std::function<std::string(int)>& part, int count, const char* separator = ",") {
+  std::string result;
+  for (int i = 0; i < count; ++i)
+    result += (i > 0 ? separator : "") + part(i);
+  return result;
+}
+
+std::string patterns(int count) {
+  return repeated([](int i) { return R"({"pattern":"a.{)" + std::to_string(i + 1) + R"(}b"})"; }, count);
+}
+
+std::shared_ptr<const guide_vocabulary> bytes_only() {
+  static const auto made = [] {
+    std::vector<guide_vocabulary::entry> entries;
+    for (int b = 0; b < 256; ++b)
+      entries.push_back({b, std::string(1, static_cast<char>(b))});
+    return std::make_shared<const guide_vocabulary>(std::move(entries), std::vector<token_id>{256}, 257);
+  }();
+  return made;
+}
+
+/// Compiles it, with the first mask; the error, if there is one.
+std::optional<error> compile(const guide_source& source, const guide_limits& limits, meter& all) {
+  try {
+    within(all, [&] {
+      guide_state state(compile_guide(source, bytes_only(), limits));
+      std::vector<std::uint64_t> mask(bytes_only()->words());
+      state.mask(mask);
+    });
+    return std::nullopt;
+  } catch (const failure& f) {
+    return f.what_failed();
+  }
+}
+
+} // namespace
+
+TEST_CASE("sources made to cost are compiled or refused within the limits") {
+  const std::string long_key(50'000, 'k');
+  const std::pair<std::string, guide_source> sources[] = {
+    {"paths",
+     {.what = kind::json_schema, .text = "{\"" + long_key + "\":[" + repeated([](int) { return "0"; }, 50'000) + "]}"}},
+    {"anchors",
+     {.what = kind::json_schema,
+      .text = R"({"$id":"http://a/)" + std::string(100'000, 'x') + R"(","$defs":{)" +
+        repeated([](int i) { return "\"d" + std::to_string(i) + R"(":{"$anchor":"a)" + std::to_string(i) + "\"}"; },
+                 12'000) +
+        "}}"}},
+    {"a repeated choice",
+     {.what = kind::grammar,
+      .text = "root ::= (" + repeated([](int) { return "\"a\""; }, 5000, "|") + "| root){90000}"}},
+    {"constants",
+     {.what = kind::json_schema,
+      .text = R"({"anyOf":[)" + repeated([](int i) { return R"({"const":"c)" + std::to_string(i) + "\"}"; }, 45'000) +
+        "]}"}},
+    {"14 patterns", {.what = kind::json_schema, .text = R"({"type":"string","allOf":[)" + patterns(14) + "]}"}},
+    {"250 patterns", {.what = kind::json_schema, .text = R"({"type":"string","allOf":[)" + patterns(250) + "]}"}},
+    {"patterns of names",
+     {.what = kind::json_schema,
+      .text = R"({"type":"object","patternProperties":{)" +
+        repeated([](int i) { return "\"a.{" + std::to_string(i) + R"(}b":{"type":"integer"})"; }, 40) + "}}"}},
+    {"any case", {.what = kind::regex, .text = "(?i)" + repeated([](int) { return "[^a]"; }, 100'000, "")}},
+    {"letters", {.what = kind::regex, .text = repeated([](int) { return "\\p{L}"; }, 60'000, "")}},
+    {"a bracket", {.what = kind::regex, .text = "[" + repeated([](int) { return "az"; }, 200'000, "") + "]"}},
+    {"names, some",
+     {.what = kind::json_schema,
+      .text = R"({"type":"object","maxProperties":9000,"properties":{)" +
+        repeated([](int i) { return "\"p" + std::to_string(i) + "\":{}"; }, 20'000) + "}}"}},
+    {"a chain of references",
+     {.what = kind::json_schema,
+      .text = R"({"$ref":"#/$defs/d0","$defs":{)" +
+        repeated(
+                [](int i) {
+                  return "\"d" + std::to_string(i) + R"(":{"type":"array","prefixItems":[{"$ref":"#/$defs/d)" +
+                    std::to_string(i + 1) + R"("}],"minItems":1})";
+                },
+                10'000) +
+        R"(,"d10000":{"type":"null"}}})"}},
+  };
+  const guide_limits limits{.memory = 64u << 20};
+  for (const auto& [name, source] : sources) {
+    CAPTURE(name);
+    meter all({});
+    const auto begun = std::chrono::steady_clock::now();
+    const auto why = compile(source, limits, all);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+    MESSAGE(name, ": ", took.count(), " s, ", all.steps() / 1'000'000, " million steps, ", all.peak_bytes() >> 20,
+            " MiB: ", why ? why->message.substr(0, 100) : "compiled");
+    CHECK((!why || why->code == errc::bad_request));
+    CHECK(all.peak_bytes() < limits.compiling + limits.memory + (8u << 20));
+    CHECK(all.steps() < limits.work + limits.following + 1'000'000);
+  }
+}
+
+TEST_CASE("work is refused at the same place whatever else runs, and a guide that is no longer wanted is given up") {
+  const guide_source hard{.what = kind::json_schema, .text = R"({"type":"string","allOf":[)" + patterns(30) + "]}"};
+  guide_limits few;
+  few.work = 1'000'000;
+  bytes_only();
+  std::uint64_t steps = 0;
+  for (int round = 0; round < 2; ++round) {
+    meter all({});
+    const auto why = compile(hard, few, all);
+    REQUIRE(why.has_value());
+    CHECK(why->message.find("steps of work") != std::string::npos);
+    if (round > 0)
+      CHECK(all.steps() == steps);
+    steps = all.steps();
+  }
+  std::stop_source stop;
+  std::jthread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    stop.request_stop();
+  });
+  meter all({}, stop.get_token());
+  const auto begun = std::chrono::steady_clock::now();
+  const auto why = compile(hard, {.expressions = SIZE_MAX, .work = UINT64_MAX / 2, .compiling = SIZE_MAX}, all);
+  REQUIRE(why.has_value());
+  CHECK(why->code == errc::cancelled);
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5));
+}
