@@ -55,6 +55,8 @@ generation_request parse_translated(dialect speaks, const std::string& body, con
       if (one.guide) { // compiled later, and then its field is named
         auto guide = *one.guide;
         guide.field = in_own_names({{}, {}, guide.field}, names).param;
+        for (auto& part : guide.parts)
+          part = in_own_names({{}, {}, part}, names).param;
         one.guide = std::make_shared<const guides::guide_source>(std::move(guide));
       }
     return result;

@@ -71,7 +71,7 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint 
   parsed_request result;
   const auto work = [&, stop = scope.token()] { return parse(context, to, scope.key(), body, stop); };
   try {
-    result = co_await context.lane_for(body).run(work);
+    result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
       result.quota = context.keys.acquire(scope.key(), count_sequences(result.job.prompts));
   } catch (const failure& full) {

@@ -288,7 +288,7 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
       case endpoint::count_response:
       case endpoint::detokenize:
       case endpoint::detect_watermark:
-      case endpoint::ollama_show: result = co_await context_.lane_for(body.text).run(make); break;
+      case endpoint::ollama_show: result = co_await context_.lane_for(body.text.size()).run(make); break;
       case endpoint::load_adapter:
       case endpoint::unload_adapter: result = co_await context_.arduous.run(make); break;
       case endpoint::metrics: result = co_await context_.reports.run(make); break;

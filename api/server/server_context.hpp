@@ -52,16 +52,13 @@ struct server_context {
   tcp::acceptor acceptor;
   asio::steady_timer grace;
   worker_lane brief, lengthy; // parse short and long requests
-  worker_lane arduous;        // what may take seconds: schemas of tools, which are compiled, and adapters' files
+  worker_lane arduous;        // what may take seconds: adapters' files
   worker_lane reports;        // asks the engine for statistics, and returns free memory
   std::uint16_t port = 0;
   known_hosts hosts;
 
-  /// The lane that parses a text: short requests do not wait behind long ones, nor any other behind those with tools.
-  worker_lane& lane_for(std::string_view text) { return lane_for(text.size(), may_have_tools(text)); }
-  worker_lane& lane_for(std::size_t bytes, bool with_tools) {
-    return with_tools ? arduous : bytes <= options.brief_bytes ? brief : lengthy;
-  }
+  /// The lane that parses a text: short requests do not wait behind long ones.
+  worker_lane& lane_for(std::size_t bytes) { return bytes <= options.brief_bytes ? brief : lengthy; }
 
   /// Who asks, for what is shared out among clients: the API key, or without keys the address.
   std::string client_of(std::size_t key, const std::string& peer) const;

@@ -49,7 +49,6 @@ client_frame parse_frame(std::string_view text) {
   if (!given_type || given_type->get(type) || (type != "generate" && type != "cancel"))
     throw bad(result.id, "`type` must be \"generate\" or \"cancel\"", "type");
   result.type = type == "generate" ? client_frame::kind::generate : client_frame::kind::cancel;
-  result.has_tools = json::find(root, "tools").has_value();
   return result;
 }
 

@@ -16,7 +16,6 @@ struct client_frame {
   enum class kind : std::uint8_t { generate, cancel } type = kind::generate;
   std::string id;
   std::size_t bytes = 0;                      // size of the frame
-  bool has_tools = false;                     // `generate` with schemas, which may take long
   std::shared_ptr<const json::document> body; // the fields of `generate`
 };
 

@@ -215,7 +215,7 @@ asio::awaitable<void> websocket_session::handle_frame(held_text message) {
     parsed = parse();
   } else {
     try {
-      parsed = co_await context_.lane_for(text.size(), false).run(parse);
+      parsed = co_await context_.lane_for(text.size()).run(parse);
     } catch (const failure& full) {
       parsed = bad_frame{{}, full.what_failed()};
     }
@@ -305,7 +305,7 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   outcome parsed;
   std::shared_ptr<const void> quotas;
   try {
-    parsed = co_await context_.lane_for(frame.bytes, frame.has_tools).run(parse);
+    parsed = co_await context_.lane_for(frame.bytes).run(parse);
     if (!parsed.wrong)
       quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));
   } catch (const failure& full) {

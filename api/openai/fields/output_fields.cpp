@@ -5,7 +5,6 @@
 #include "runtime/chat/output/reasoning_format.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace troupe {
@@ -117,13 +116,6 @@ void read_choice(const field_reader& body, chat_output& to) {
 }
 
 } // namespace
-
-bool may_have_tools(std::string_view body) {
-  const auto has = [body](std::string_view part) {
-    return memmem(body.data(), body.size(), part.data(), part.size()) != nullptr;
-  };
-  return has("\"tools\"") || has("\\u006") || has("\\u007"); // its letters may be escaped
-}
 
 void check_function_type(const field_reader& of) {
   const auto type = of.text("type").value_or("function");

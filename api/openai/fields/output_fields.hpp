@@ -19,9 +19,6 @@ inline constexpr std::size_t most_tools = 1024;
 /// Whether a function may have this name: letters, digits and _-.:/
 bool is_tool_name(std::string_view name);
 
-/// Whether the text of a body may have `tools`, whose schemas take long to look at. Fast.
-bool may_have_tools(std::string_view body);
-
 /// Throws failure unless `type` of a tool or of a choice is absent or "function".
 void check_function_type(const field_reader& of);
 
@@ -31,7 +28,7 @@ chat_output read_output(const field_reader& body, const served_model& model);
 /// Completes `what` by the prompt, which may open or close the model's reasoning, and lets `to` follow it: sets the
 /// guide (over `to.guide`, which is for the content) and what is shown of special tokens. Returns null, and changes
 /// nothing, if the answer's text is its content. `continued`: the answer goes on within a message of the prompt.
-/// Throws failure naming the tool whose schema must be enforced and cannot be.
+/// Throws failure as output_guide does.
 std::shared_ptr<const chat_output> follow_output(chat_output what, std::string_view prompt, bool continued,
                                                  const served_model& model, generation& to);
 

@@ -10,29 +10,17 @@ namespace troupe {
 
 namespace {
 
-/// The schema, of an object, and without parameters that it does not name, unless it says more about them: models make
-/// them up otherwise.
-std::string closed_schema(const std::string& parameters) {
+/// The schema, which is of an object even where it does not say so.
+std::string object_schema(const std::string& parameters) {
   if (parameters.empty())
     return R"({"type":"object"})";
   const auto document = json::document::parse(parameters, "the schema", errc::bad_request);
   const auto root = document.root();
   auto text = std::string(simdjson::minify(root));
-  if (!root.is_object())
-    return text;
-  const auto has = [&](std::initializer_list<const char*> keys) {
-    return std::ranges::any_of(keys, [&](const char* key) { return json::find(root, key).has_value(); });
-  };
-  std::string added;
-  if (!has({"type", "$ref", "allOf", "anyOf", "oneOf"}))
-    added = R"("type":"object",)";
-  if (has({"properties"}) &&
-      !has({"additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "allOf", "anyOf", "oneOf",
-            "not", "if", "propertyNames", "minProperties"}))
-    added += R"("additionalProperties":false,)";
-  if (!added.empty() && text == "{}")
-    added.pop_back();
-  return text.insert(1, added);
+  const bool is_typed = std::ranges::any_of(
+    std::array{"type", "$ref", "allOf", "anyOf", "oneOf"},
+    [&](const char* key) { return !root.is_object() || json::find(root, key).has_value(); });
+  return is_typed ? text : text.insert(1, text == "{}" ? R"("type":"object")" : R"("type":"object",)");
 }
 
 } // namespace
@@ -42,7 +30,7 @@ std::string call_format::call_id(std::string_view entropy, std::string_view, std
 }
 
 std::string json_arguments(const offered_tool& tool) {
-  return R"({"type":"json_schema","json_schema":)" + closed_schema(tool.parameters) + '}';
+  return R"({"type":"json_schema","closed":true,"json_schema":)" + object_schema(tool.parameters) + '}';
 }
 
 std::span<const call_format* const> call_formats() {

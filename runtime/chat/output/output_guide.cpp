@@ -2,7 +2,7 @@
 
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
-#include "runtime/guide/compile.hpp"
+#include "runtime/support/error.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -42,48 +42,16 @@ guide_source structural(const std::string& format) {
   return {.what = guide_source::kind::structural_tag, .text = "{\"format\":" + format + '}'};
 }
 
-/// Why the format cannot be compiled, if so.
-std::optional<error> fault_of(const guide_source& source, const guides::guide_limits& limits) {
-  try {
-    guides::compile_grammar(source, limits);
-    return std::nullopt;
-  } catch (const failure& f) {
-    return f.what_failed();
-  }
-}
-
-/// What one of so many tools may cost, so that looking at each does not cost more than all together may.
-guides::guide_limits share_of(guides::guide_limits limits, std::size_t tools) {
-  limits.expressions = std::max<std::size_t>(limits.expressions / tools, 4000);
-  limits.rules = std::max<std::size_t>(limits.rules / tools, 400);
-  return limits;
-}
-
 /// The formats of calls, and of answers with them.
 class call_formats_of {
 public:
-  call_formats_of(const chat_output& what, const guides::guide_limits& limits)
+  explicit call_formats_of(const chat_output& what)
     : what_(what),
       format_(*what.format.calls),
       layout_(format_.layout()),
-      single_(what.choice == call_choice::named || !what.parallel || layout_.one_only),
-      limits_(limits) {
-    for (std::size_t i = 0; i < what.tools.size(); ++i)
-      add(i);
-    const auto all = fault_of(structural(section()), limits_);
-    if (!all)
-      return;
-    if (what.tools.size() == 1) {
-      replace(0, all->message);
-      return;
-    }
-    const auto share = share_of(limits_, what.tools.size());
-    for (std::size_t i = 0; i < what.tools.size(); ++i)
-      if (const auto fault = fault_of(structural(tags_[i]), share))
-        replace(i, fault->message);
-    if (const auto fault = fault_of(structural(section()), limits_)) // together they are too complex
-      for (std::size_t i = 0; i < what.tools.size(); ++i)
-        replace(i, fault->message);
+      single_(what.choice == call_choice::named || !what.parallel || layout_.one_only) {
+    for (const auto& tool : what.tools)
+      add(tool);
   }
 
   /// One or more calls, and nothing else.
@@ -108,39 +76,38 @@ public:
                        ",\"stop_after_first\":" + (single_ || has_section() ? "true" : "false"));
   }
 
+  const std::vector<std::string>& fields() const { return fields_; }
+
 private:
   bool has_section() const { return !layout_.section_begin.empty(); }
 
-  void add(std::size_t i) {
+  /// A schema that cannot be enforced makes way for any object, where that will do; whether it can be is found out when
+  /// the guide is compiled.
+  void add(const offered_tool& tool) {
+    const auto any = format_.tag(offered_tool(tool.name, {}));
+    const bool must = tool.strict || what_.choice != call_choice::automatic;
+    const auto field = "tools[" + std::to_string(tool.position) + "].function.parameters";
+    auto content = any.content;
     try {
-      const auto tag = format_.tag(what_.tools[i]);
-      begins_.push_back(tag.begin);
-      tags_.push_back(tag_of(tag.begin, tag.content, tag.end));
+      const auto own = format_.tag(tool).content;
+      content = object_of("enforced",
+                          "\"part\":" + std::to_string(fields_.size()) + ",\"content\":" + own +
+                            (must ? "" : ",\"otherwise\":" + any.content));
+      fields_.push_back(field);
     } catch (const failure& f) {
-      begins_.emplace_back();
-      tags_.emplace_back();
-      replace(i, f.what());
+      if (must)
+        throw failure(errc::bad_request, '`' + field + "` cannot be enforced: " + to_utf8(f.what()), field);
     }
-  }
-
-  /// Instead of a schema that cannot be enforced: any object, where that will do.
-  void replace(std::size_t i, const std::string& why) {
-    const auto& tool = what_.tools[i];
-    if (tool.strict || what_.choice != call_choice::automatic) {
-      const auto field = "tools[" + std::to_string(tool.position) + "].function.parameters";
-      throw failure(errc::bad_request, '`' + field + "` cannot be enforced: " + to_utf8(why), field);
-    }
-    const auto tag = format_.tag(offered_tool(tool.name, {}));
-    begins_[i] = tag.begin;
-    tags_[i] = tag_of(tag.begin, tag.content, tag.end);
+    begins_.push_back(any.begin);
+    tags_.push_back(tag_of(any.begin, content, any.end));
   }
 
   const chat_output& what_;
   const call_format& format_;
   const call_layout layout_;
   const bool single_;
-  const guides::guide_limits& limits_;
   std::vector<std::string> begins_, tags_; // by tool
+  std::vector<std::string> fields_;        // of the parts that are enforced
 };
 
 /// What content follows, as a format of structural tags.
@@ -153,7 +120,9 @@ std::string content_format(const guide_source& content) {
                   "tools");
   switch (content.what) {
     case kind::json_object: return R"({"type":"json_schema","json_schema":{"type":"object"}})";
-    case kind::json_schema: return object_of("json_schema", "\"json_schema\":" + content.text);
+    case kind::json_schema:
+      return object_of("json_schema",
+                       "\"json_schema\":" + content.text + ",\"closed\":" + (content.closed ? "true" : "false"));
     case kind::regex: return object_of("regex", "\"pattern\":" + json_text(content.text));
     case kind::grammar: return object_of("grammar", "\"grammar\":" + json_text(content.text));
     default: break;
@@ -181,8 +150,7 @@ void add_reasoning(guide_source& guide, const chat_output& what, bool has_calls,
 
 } // namespace
 
-std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::shared_ptr<const guide_source> content,
-                                                 const guides::guide_limits& limits) {
+std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::shared_ptr<const guide_source> content) {
   const bool has_calls = what.reads_calls();
   const bool is_forced = has_calls && what.choice != call_choice::automatic;
   if (!has_calls && !content)
@@ -191,7 +159,7 @@ std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::s
   if (!has_calls) {
     result = *content;
   } else {
-    const call_formats_of calls(what, limits);
+    const call_formats_of calls(what);
     if (content && !is_forced && what.format.calls->channels())
       throw failure(errc::unsupported, "`tools` beside `response_format` are not supported by this model's format",
                     "tools");
@@ -202,6 +170,7 @@ std::shared_ptr<const guide_source> output_guide(const chat_output& what, std::s
                             : calls.section());
     else
       result = structural(content ? either({content_format(*content), calls.section()}) : calls.free_or_calls());
+    result.parts = calls.fields();
   }
   if (content)
     result.field = content->field;

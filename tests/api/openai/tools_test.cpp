@@ -323,11 +323,3 @@ TEST_CASE("a turn with a call and its result renders with published templates") 
       CHECK(prompt.find("Rome", prompt.find("Rome?") + 1) != prompt.npos); // in the call
   }
 }
-
-TEST_CASE("Bodies that may have tools are known before they are parsed") {
-  for (const auto* body :
-       {R"({"tools":[]})", R"({"a": 1, "tools" : [1]})", R"({"\u0074ools":[]})", R"({"t\u006Fols":[]})"})
-    CHECK(may_have_tools(body));
-  for (const auto* body : {"", "{}", R"({"prompt":"two tools"})", R"({"prompt":"say \"tools\"","x":"\u00e9\n"})"})
-    CHECK_FALSE(may_have_tools(body));
-}

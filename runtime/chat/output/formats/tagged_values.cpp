@@ -179,7 +179,7 @@ std::string value_content(const json::reader& schema, const value_tags& tags, bo
     return R"({"type":"tag","begin":)" + padding + R"(,"content":)" + content + R"(,"end":)" + end + '}';
   };
   if (!is_string)
-    return between(R"({"type":"json_schema","json_schema":)" + simdjson::minify(schema.get()) + '}');
+    return between(R"({"type":"json_schema","closed":true,"json_schema":)" + simdjson::minify(schema.get()) + '}');
   if (schema.is_object()) {
     std::string values;
     const auto add = [&](const json::reader& value) {

@@ -238,7 +238,7 @@ TEST_CASE("a schema that cannot be enforced is refused by its tool, or any objec
   CHECK_FALSE(follows(guide, forced_calls[0].wrong));
   const auto param_of = [&] {
     try {
-      output_guide(*what, nullptr);
+      guides::compile_guide(*output_guide(*what, nullptr), vocabulary_of_bytes());
     } catch (const failure& f) {
       CHECK(f.what_failed().code == errc::bad_request);
       return f.what_failed().param;
