@@ -13,7 +13,7 @@ namespace {
 
 using kind = guides::guide_source::kind;
 
-/// Collects what the fields say; at most one may name a guide.
+/// Collects what the fields say: one guide, which several may spell, as guidance's client for vLLM does.
 class guide_reading {
 public:
   explicit guide_reading(const field_reader& body) : body_(body) {}
@@ -25,6 +25,7 @@ public:
 
 private:
   void take(const field_reader& at, std::string_view key, kind what, std::string text = {});
+  void add(const field_reader& at, std::string_view key, guides::guide_source source);
   void take_json(const field_reader& at, std::string_view key, kind what);
   void take_text(const field_reader& at, std::string_view key, kind what);
   void take_choices(const field_reader& at, std::string_view key);
@@ -37,12 +38,15 @@ private:
 };
 
 void guide_reading::take(const field_reader& at, std::string_view key, kind what, std::string text) {
-  if (source_)
-    at.refuse(key, "and `" + source_->field + "` cannot both be given");
-  source_.emplace();
-  source_->what = what;
-  source_->text = std::move(text);
-  source_->field = at.path(key);
+  add(at, key, {.what = what, .text = std::move(text)});
+}
+
+void guide_reading::add(const field_reader& at, std::string_view key, guides::guide_source source) {
+  if (!source_) {
+    source_ = std::move(source);
+    source_->field = at.path(key);
+  } else if (source.what != source_->what || source.text != source_->text || source.choices != source_->choices)
+    at.refuse(key, "and `" + source_->field + "` cannot both be given, as they differ");
 }
 
 /// An object, or its text.
@@ -76,8 +80,7 @@ void guide_reading::take_choices(const field_reader& at, std::string_view key) {
   }
   if (choices.empty())
     at.refuse(key, "must not be empty");
-  take(at, key, kind::choice);
-  source_->choices = std::move(choices);
+  add(at, key, {.what = kind::choice, .choices = std::move(choices)});
 }
 
 /// The order of members and white space, beside whatever makes the answer JSON.
@@ -118,10 +121,11 @@ void guide_reading::read_response_format() {
     format->refuse("json_schema", "is required");
   static_cast<void>(named->text("name"));
   static_cast<void>(named->text("description"));
-  static_cast<void>(named->boolean("strict")); // a schema is always enforced
+  const bool strict = named->boolean("strict").value_or(false); // a schema is always enforced; this says how it is read
   if (!named->has("schema"))
     named->refuse("schema", "is required");
   take_json(*named, "schema", kind::json_schema);
+  source_->closed = strict;
 }
 
 void guide_reading::read_structured_outputs() {

@@ -41,6 +41,8 @@ TEST_CASE("each field that asks for a guide yields its source") {
   CHECK(strict->text == R"({"type":"object","properties":{"b":{"const":1},"a":{"enum":["x",null]}}})");
   CHECK(strict->field == "response_format.json_schema.schema");
   CHECK_FALSE(strict->compact);
+  CHECK(strict->closed);
+  CHECK_FALSE(guide_in(R"({"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{}}}})")->closed);
   const auto tag = guide_in(R"({"response_format":{"type":"structural_tag","structures":[],"triggers":["<f"]}})");
   CHECK(tag->what == guide_kind::structural_tag);
   CHECK(tag->text.find("triggers") != std::string::npos);
@@ -65,6 +67,17 @@ TEST_CASE("each field that asks for a guide yields its source") {
     "structured_outputs":{"disable_any_whitespace":true,"any_order":true}})");
   CHECK(styled->compact);
   CHECK(styled->any_order);
+}
+
+TEST_CASE("a guide that several fields spell alike is one") {
+  const auto both = guide_in(R"({"guided_grammar":"start: /a/","structured_outputs":{"grammar":"start: /a/"}})");
+  CHECK(both->text == "start: /a/");
+  CHECK(both->field == "structured_outputs.grammar");
+  CHECK(guide_in(R"({"guided_choice":["a","b"],"structured_outputs":{"choice":["a","b"]}})")->choices.size() == 2);
+  CHECK(guide_in(R"({"guided_json":{"a": 1},"structured_outputs":{"json":{"a":1}}})")->text == R"({"a":1})");
+  for (const auto* body : {R"({"guided_choice":["a"],"structured_outputs":{"choice":["a","b"]}})",
+                           R"({"guided_regex":"a","structured_outputs":{"grammar":"a"}})"})
+    CHECK_THROWS_WITH(guide_in(body), doctest::Contains("cannot both be given, as they differ"));
 }
 
 TEST_CASE("wrong shapes and contradictions are refused by name") {
