@@ -1,0 +1,200 @@
+"""What a guide may cost: memory and time of its own request, and what others notice. The bounds are those of
+runtime/guide/README.md. TROUPE_GUIDE_COSTS=SECONDS lets the generator of costly guides run longer."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import socket
+import threading
+import time
+import urllib.parse
+
+import httpx
+import pytest
+
+from costly_guides import LISTED, VARIANTS, Generator, overlapping, schema, tools
+from server import STORYTELLER, Server, wait_until
+
+MEMORY = 800 << 20  # bytes above rest
+LONGEST = 12        # seconds for the costly request
+OTHERS = 2          # seconds for those of others
+SECONDS = float(os.environ.get("TROUPE_GUIDE_COSTS", "10"))
+SEED = int(os.environ.get("TROUPE_GUIDE_SEED", "1"))
+
+STORY = [{"role": "user", "content": "A fox"}]
+MINE, OTHER = {"Authorization": "Bearer mine"}, {"Authorization": "Bearer other"}
+
+
+@pytest.fixture(scope="module")
+def costs_server():
+    server = Server(STORYTELLER, "--api-key", "mine", "--api-key", "other", "--tool-parser", "hermes")
+    yield server
+    assert server.stop() == 0, "".join(server.err)
+
+
+def resident(server, field="VmRSS"):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split(field + ":")[1].split()[0]) << 10
+
+
+class Peak:
+    """The most memory that the server has while this is open, above what it had before."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def __enter__(self):
+        self.before = resident(self.server)
+        pathlib.Path(f"/proc/{self.server.process.pid}/clear_refs").write_text("5")  # resets VmHWM
+        return self
+
+    def __exit__(self, *_):
+        self.bytes = resident(self.server, "VmHWM") - self.before
+
+
+def body_of(request):
+    path, fields = request
+    prompt = {"prompt": "A fox"} if path == "/v1/completions" else {"messages": STORY}
+    more = {"options": {"num_predict": 2}, "model": "model", "stream": False} if path.startswith("/api") else \
+        {"max_tokens": 2, "seed": 1}
+    return path, {**prompt, **more, **fields}
+
+
+def send(server, request, headers=MINE):
+    """The answer and its seconds."""
+    path, body = body_of(request)
+    begun = time.monotonic()
+    answer = server.post(path, body, headers=headers)
+    return answer, time.monotonic() - begun
+
+
+def send_and_leave(server, request, after=0.2):
+    path, body = body_of(request)
+    text = json.dumps(body).encode()
+    url = urllib.parse.urlparse(server.url)
+    with socket.create_connection((url.hostname, url.port)) as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer mine\r\n"
+                  f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text)
+        time.sleep(after)
+
+
+class Others:
+    """Another client's guided requests and those with tools, one after the other, each a guide that is new."""
+
+    def __init__(self, server):
+        self.server, self.slowest, self.done = server, 0, False
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        count = 0
+        while not self.done:
+            count += 1
+            name = f"{id(self)}_{count}"
+            for request in (
+                    ("/v1/completions", {"guided_choice": [f"{name} {i}" for i in range(3000)]}),
+                    tools({"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]})):
+                answer, took = send(self.server, request, OTHER)
+                assert answer.status_code == 200, answer.text
+                self.slowest = max(self.slowest, took)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done = True
+        self.thread.join()
+
+
+def check_costs(server, request, name):
+    """Measured up to three times where a limit on time is passed, as the machine may be busy."""
+    for attempt in range(3):
+        with Peak(server) as peak, Others(server) as others:
+            answer, took = send(server, request)
+        print(f"{name}: {answer.status_code}, {took:.2f} s, {peak.bytes >> 20} MiB, others {others.slowest:.2f} s")
+        assert answer.status_code in (200, 400), answer.text
+        assert peak.bytes < MEMORY
+        if took < LONGEST and others.slowest < OTHERS:
+            return took
+    raise AssertionError(f"{name}: {took:.1f} s, others {others.slowest:.1f} s")
+
+
+@pytest.mark.parametrize("name", [*LISTED, *VARIANTS])
+def test_a_costly_guide_costs_its_own_request_little_and_others_next_to_nothing(costs_server, name):
+    check_costs(costs_server, {**LISTED, **VARIANTS}[name], name)
+
+
+def test_guides_whose_clients_have_left_are_given_up(costs_server):
+    hard = [schema({"type": "string", "allOf": overlapping(40), "title": f"{i}"}) for i in range(4)] + \
+        [tools({"type": "object", "properties": {"a": {"allOf": overlapping(300)}, f"t{i}": {}}}) for i in range(2)]
+    with Peak(costs_server) as peak:
+        with concurrent.futures.ThreadPoolExecutor(len(hard)) as pool:
+            list(pool.map(lambda one: send_and_leave(costs_server, one), hard))
+        slowest = []
+        for _ in range(3):
+            for request in (("/v1/completions", {"guided_choice": [f"word {i}" for i in range(3000)]}),
+                            tools({"type": "object"})):
+                answer, took = send(costs_server, request, OTHER)
+                assert answer.status_code == 200
+                slowest.append(took)
+    assert max(slowest) < OTHERS
+    assert peak.bytes < MEMORY
+    busy = lambda: sum(map(int, pathlib.Path(f"/proc/{costs_server.process.pid}/stat").read_text().split()[13:15]))
+    wait_until(costs_server_is_idle(busy), "the processor to be free", 10)
+
+
+def costs_server_is_idle(busy):
+    """Less than a tenth of a second of processor time within half a second."""
+    def check():
+        before = busy()
+        time.sleep(0.5)
+        return busy() - before < os.sysconf("SC_CLK_TCK") / 10
+    return check
+
+
+def test_many_clients_requests_are_compiled_in_turn(costs_server):
+    with Peak(costs_server) as peak, Others(costs_server) as others, \
+            concurrent.futures.ThreadPoolExecutor(24) as pool:
+        crowd = [schema({"type": "string", "allOf": overlapping(15 + i), "title": f"{i}"}) for i in range(24)]
+        leaving = [pool.submit(send_and_leave, costs_server, one, 4) for one in crowd]
+        concurrent.futures.wait(leaving)
+    print(f"others {others.slowest:.2f} s, {peak.bytes >> 20} MiB")
+    assert others.slowest < OTHERS
+    assert peak.bytes < MEMORY
+
+
+def test_sigterm_ends_a_server_that_compiles(launch):
+    server = launch("--stop-grace", "1", model=STORYTELLER)
+    hard = [schema({"type": "string", "allOf": overlapping(100), "title": f"{i}"}) for i in range(6)]
+    for one in hard:
+        threading.Thread(target=lambda one=one: ignoring(send_and_leave, server, one, 20), daemon=True).start()
+    time.sleep(0.5)
+    server.process.terminate()
+    begun = time.monotonic()
+    assert server.process.wait(25) == 0
+    assert time.monotonic() - begun < 6
+
+
+def ignoring(f, *arguments):
+    try:
+        f(*arguments)
+    except OSError:
+        pass
+
+
+def test_a_generator_of_costly_guides_finds_none_beyond_the_bounds(costs_server):
+    generator = Generator(SEED)
+    end = time.monotonic() + SECONDS
+    with Peak(costs_server) as peak, Others(costs_server) as others:
+        while time.monotonic() < end:
+            source = generator.next()
+            answer, took = send(costs_server, generator.request(source))
+            assert answer.status_code in (200, 400), answer.text
+            generator.report(took, source)
+            assert took < LONGEST, source
+    print(f"seed {SEED}: {generator.tried} guides, {peak.bytes >> 20} MiB, others {others.slowest:.2f} s")
+    for cost, source in generator.best[:3]:
+        print(f"{cost:.2f} s: {json.dumps(source)[:400]}")
+    assert peak.bytes < MEMORY
+    assert others.slowest < OTHERS
