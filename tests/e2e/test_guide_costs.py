@@ -55,7 +55,7 @@ class Peak:
 def body_of(request):
     path, fields = request
     prompt = {"prompt": "A fox"} if path == "/v1/completions" else {"messages": STORY}
-    more = {"options": {"num_predict": 2}, "model": "model", "stream": False} if path.startswith("/api") else \
+    more = {"options": {"num_predict": 2}, "model": "storyteller", "stream": False} if path.startswith("/api") else \
         {"max_tokens": 2, "seed": 1}
     return path, {**prompt, **more, **fields}
 
