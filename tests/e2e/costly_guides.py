@@ -62,8 +62,7 @@ VARIANTS = {
     "relative identifiers": schema({"$id": "http://a/" + "x/" * 40_000, "$defs": {
         f"d{i}": {"$id": f"r{i}", "type": "null"} for i in range(8_000)}}),
     "references to a long base": schema({"$id": "http://a/" + "x" * 100_000, "$defs": {"a": {"type": "null"}},
-                                         "anyOf": [{"$ref": "http:#/$defs/a" if i % 2 else "#/$defs/a"}
-                                                   for i in range(20_000)]}),
+                                         "anyOf": [{"$ref": "#/$defs/a"}] * 20_000}),
     "45,000 constant objects": schema({"anyOf": [{"const": {"a": i}} for i in range(40_000)]}),
     "one of 3,000 patterns": schema({"oneOf": [{"pattern": f"^a{{{i}}}b"} for i in range(3_000)]}),
     "20,000 names": schema({"type": "object", "properties": {f"property{i}": {"type": "integer"}
@@ -93,10 +92,10 @@ VARIANTS = {
     "optional repetitions": grammar("root ::= " + " ".join(f"(x{i}){{0,3000}}" for i in range(30)) + "\n" +
                                     "\n".join(f'x{i} ::= "a" (x{i} "b")?' for i in range(30))),
     "16,000 choices": ("/v1/completions", {"guided_choice": ["c" * (i % 50) + f"{i * 7919}" for i in range(16_000)]}),
-    "1,000 hard tools": tools(*({"type": "object", "properties": {"a": {"allOf": overlapping(9, i)}}}
-                                for i in range(1_000))),
+    "hard tools": tools(*({"type": "object", "properties": {"a": {"allOf": overlapping(9, i)}}}
+                                for i in range(20))),
     "hard tools that must be called": tools(*({"type": "object", "properties": {"a": {"allOf": overlapping(12, i)}}}
-                                              for i in range(50)), tool_choice="required"),
+                                              for i in range(20)), tool_choice="required"),
     "nested triggers": ("/v1/chat/completions", {"response_format": {"type": "structural_tag", "structures": [
         {"begin": "<" * 60 + f"{i}", "schema": {"type": "object"}, "end": "/"} for i in range(300)],
         "triggers": ["<" * i for i in range(1, 60)]}}),
