@@ -13,6 +13,7 @@ foreach(header IN LISTS public_headers)
   install(FILES ${public_include}/troupe/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder})
 endforeach()
 install(FILES ${public_include}/troupe/engine.hpp ${public_include}/troupe/engine_caf.hpp
+  ${public_include}/troupe/version.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe)
 
 if(TROUPE_PROGRAM)

@@ -1,4 +1,4 @@
-# The public headers: <troupe/engine.hpp>, <troupe/engine_caf.hpp> and the headers they include, below troupe/. They are
+# The public headers: <troupe/engine.hpp>, <troupe/engine_caf.hpp>, <troupe/version.hpp> and the headers they include, below troupe/. They are
 # copies whose includes begin with troupe/, so that other projects get one include folder and names such as runtime/ and
 # api/ stay theirs.
 set(public_include ${PROJECT_BINARY_DIR}/include)
@@ -24,6 +24,16 @@ foreach(header engine engine_caf)
   file(CONFIGURE OUTPUT ${public_include}/troupe/${header}.hpp
     CONTENT "#pragma once\n\n#include \"troupe/api/embed/${header}.hpp\"\n")
 endforeach()
+
+file(CONFIGURE OUTPUT ${public_include}/troupe/version.hpp @ONLY CONTENT [[
+// The version of this library. Until 1.0, a minor version may change what programs are compiled against.
+#pragma once
+
+#define TROUPE_VERSION_MAJOR @PROJECT_VERSION_MAJOR@
+#define TROUPE_VERSION_MINOR @PROJECT_VERSION_MINOR@
+#define TROUPE_VERSION_PATCH @PROJECT_VERSION_PATCH@
+#define TROUPE_VERSION_STRING "@PROJECT_VERSION@"
+]])
 
 target_include_directories(troupe_engine INTERFACE
   $<BUILD_INTERFACE:${public_include}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -1,7 +1,9 @@
 #include "api/embed/engine_caf.hpp"
 
 #include "actors/engine.hpp"
+#include "actors/faults.hpp"
 #include "actors/request.hpp"
+#include "api/embed/callbacks.hpp"
 #include "api/embed/gpu.hpp"
 #include "runtime/engine/loader.hpp"
 #include "runtime/support/threads.hpp"
@@ -11,8 +13,14 @@
 #include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace troupe {
 
@@ -24,12 +32,42 @@ struct shared_status {
   std::condition_variable changed;
   load_status status;
   loaded_model_ptr model;
+  std::chrono::steady_clock::time_point told_of_blocking{};
+};
+
+/// Between two lines about functions of the program that block.
+constexpr auto between_complaints = std::chrono::seconds(10);
+
+/// Waiting for the engine on one of its threads would wait for ever.
+void refuse_in_callback(const char* what) {
+  if (is_in_callback())
+    throw failure(errc::bad_request,
+                  std::string(what) +
+                    " waits for the engine, so it cannot be called from a sink or a progress function");
+}
+
+/// Destroying an actor system waits for its threads, so none of them may do it.
+struct destroy_elsewhere {
+  template <class T>
+  void operator()(T* all) const noexcept {
+    if (!is_in_callback()) {
+      delete all;
+      return;
+    }
+    all->engine.stop(); // does not wait
+    try {
+      std::thread([all] { delete all; }).detach();
+    } catch (const std::system_error&) { // no thread is left: its memory is lost
+    }
+  }
 };
 
 class own_system_config : public caf::actor_system_config {
 public:
   own_system_config() {
     engine::configure(*this);
+    // The event-based actors do little work; more workers would only compete with the executor for cores.
+    set("scheduler.max-threads", std::size_t(2));
     expect_threads(4); // two workers, the clock and the printer
   }
 };
@@ -47,8 +85,10 @@ public:
 
 struct engine::impl {
   impl(caf::actor_system& in, engine_options options, progress_sink progress) : system(in) {
-    auto listener = [status = status, progress = std::move(progress)](const load_status& s,
-                                                                      const loaded_model_ptr& model) {
+    std::optional<callback<const load_status&>> told;
+    if (progress)
+      told.emplace(std::move(progress));
+    auto listener = [status = status, told](const load_status& s, const loaded_model_ptr& model) {
       {
         std::lock_guard lock(status->mutex);
         // The loader may still report after the stop. News leave the reason of the last restart in place.
@@ -58,8 +98,8 @@ struct engine::impl {
           status->model = model;
       }
       status->changed.notify_all();
-      if (progress)
-        progress(s);
+      if (told)
+        (*told)(s);
     };
     if (!options.open_gpu)
       options.open_gpu = built_in_gpus();
@@ -68,10 +108,13 @@ struct engine::impl {
 
   ~impl() { stop(); }
 
+  /// On a thread of an engine, the actors end behind it; else this waits for them.
   void stop() {
-    std::lock_guard once(stopping);
-    if (!actor)
+    if (is_in_callback()) {
+      caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
       return;
+    }
+    std::lock_guard once(stopping);
     caf::scoped_actor self{system};
     self->monitor(actor);
     self->send_exit(actor, caf::exit_reason::user_shutdown);
@@ -94,17 +137,43 @@ struct engine::impl {
     }
   }
 
+  request_handle submit(generation request, event_sink&& sink) {
+    std::optional<callback<event>> guarded;
+    try {
+      guarded.emplace(std::move(sink), [status = status, actor = actor](std::chrono::milliseconds took) {
+        complain(*status, actor, took);
+      });
+      return submit(std::move(request), client_line(event_sink(*guarded)));
+    } catch (const std::bad_alloc&) {
+      const auto why = error_of(std::current_exception());
+      try {
+        guarded ? (*guarded)(why) : sink(why);
+      } catch (...) { // there is no one left to tell
+      }
+      return {};
+    }
+  }
+
+  static void complain(shared_status& status, const engine_actor& actor, std::chrono::milliseconds took) {
+    const auto now = std::chrono::steady_clock::now();
+    {
+      const std::lock_guard lock(status.mutex);
+      if (now - status.told_of_blocking < between_complaints)
+        return;
+      status.told_of_blocking = now;
+    }
+    caf::anon_send(actor, news_atom::value,
+                   "a sink of this program took " + std::to_string(took.count()) +
+                     " ms: sinks run on the engine's threads, where other requests waited for it");
+  }
+
   caf::actor_system& system;
   std::shared_ptr<shared_status> status = std::make_shared<shared_status>();
   engine_actor actor;
   std::mutex stopping;
 };
 
-void engine::configure(caf::actor_system_config& config) {
-  config.set("scheduler.policy", caf::atom("sharing"));
-  // The event-based actors do little work; more workers would only compete with the executor for cores.
-  config.set("scheduler.max-threads", std::size_t(2));
-}
+void engine::configure(caf::actor_system_config& config) { config.set("scheduler.policy", caf::atom("sharing")); }
 
 engine engine::start(caf::actor_system& system, engine_options options, progress_sink progress) {
   engine e;
@@ -120,7 +189,7 @@ engine engine::start(engine_options options, progress_sink progress) {
     with_system(engine_options options, progress_sink progress)
       : engine(system, std::move(options), std::move(progress)) {}
   };
-  auto all = std::make_shared<with_system>(std::move(options), std::move(progress));
+  const std::shared_ptr<with_system> all(new with_system(std::move(options), std::move(progress)), destroy_elsewhere());
   engine e;
   e.impl_ = std::shared_ptr<impl>(all, &all->engine);
   return e;
@@ -139,6 +208,8 @@ std::shared_ptr<const model_info> engine::model() const {
 
 std::shared_ptr<const model_info> engine::wait_until_ready() const {
   auto& shared = *impl_->status;
+  if (status().now == load_status::stage::loading)
+    refuse_in_callback("wait_until_ready()");
   std::unique_lock lock(shared.mutex);
   shared.changed.wait(lock, [&] { return shared.status.now != load_status::stage::loading; });
   if (shared.status.now == load_status::stage::failed)
@@ -149,7 +220,7 @@ std::shared_ptr<const model_info> engine::wait_until_ready() const {
 }
 
 request_handle engine::submit(generation request, event_sink sink) const {
-  return impl_->submit(std::move(request), client_line(std::move(sink)));
+  return impl_->submit(std::move(request), std::move(sink));
 }
 
 engine_stats engine::stats() const {
@@ -160,6 +231,45 @@ engine_stats engine::stats() const {
   if (!stats)
     throw failure(errc::unavailable, "the engine has no model at the moment");
   return *stats;
+}
+
+full_answer engine::generate(const question& asked, const std::function<void(std::string_view)>& on_text) const {
+  refuse_in_callback("generate()");
+  const auto prepared = prepare(*wait_until_ready(), asked);
+  struct outcome {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<event> events;
+  };
+  // Events wait for this thread, so that on_text may take its time.
+  const auto heard = std::make_shared<outcome>();
+  const auto request = submit(prepared.request, [heard](event e) {
+    const std::lock_guard lock(heard->mutex);
+    heard->events.push_back(std::move(e));
+    heard->changed.notify_one();
+  });
+  struct cancelled_at_end { // if on_text throws
+    const request_handle& request;
+    ~cancelled_at_end() { request.cancel(); }
+  } const at_end{request};
+  answer_reader reader(prepared);
+  for (;;) {
+    std::vector<event> events;
+    {
+      std::unique_lock lock(heard->mutex);
+      heard->changed.wait(lock, [&] { return !heard->events.empty(); });
+      events.swap(heard->events);
+    }
+    for (const auto& e : events) {
+      if (const auto* why = std::get_if<error>(&e))
+        throw failure(why->code, why->message, why->param);
+      if (const auto* done = std::get_if<done_event>(&e))
+        return std::move(reader).finish(*done);
+      const auto text = reader.add(std::get<token_event>(e));
+      if (on_text && !text.empty())
+        on_text(text);
+    }
+  }
 }
 
 void engine::stop() const { impl_->stop(); }

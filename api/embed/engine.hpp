@@ -3,12 +3,14 @@
 // be called from any thread. engine_caf.hpp adds the same for actors: handles, and tokens as messages.
 #pragma once
 
+#include "api/embed/conversation.hpp"
 #include "runtime/engine/engine_options.hpp"
 #include "runtime/engine/generation.hpp"
 #include "runtime/engine/request_handle.hpp"
 
 #include <functional>
 #include <memory>
+#include <string_view>
 
 namespace caf {
 class actor_system;
@@ -23,14 +25,14 @@ public:
   using event_sink = troupe::event_sink;
 
   /// Tunes the configuration of an actor_system for engines: work sharing instead of stealing, which wakes workers in
-  /// 10 µs instead of 100. Optional; call it before making the actor_system.
+  /// 10 µs instead of 100. Changes nothing else. Optional; call it before making the actor_system.
   static void configure(caf::actor_system_config& config);
 
   /// Returns at once; the model loads in the background and `progress` is called on the loader's thread. `system` must
-  /// outlive the engine.
+  /// outlive the engine, whose actors share its workers: actors of the program that block must be detached.
   static engine start(caf::actor_system& system, engine_options options, progress_sink progress = {});
 
-  /// The same with an actor system of its own.
+  /// The same with an actor system and workers of its own.
   static engine start(engine_options options, progress_sink progress = {});
 
   load_status status() const;
@@ -41,14 +43,19 @@ public:
   /// Null until ready.
   std::shared_ptr<const model_info> model() const;
 
-  /// Never throws: every refusal (still loading, queue full, a bad parameter) arrives as an `error` event.
+  /// Answers a question, and waits for the answer. `on_text` gets its content as it comes, on the calling thread.
+  /// Throws failure if the model cannot be loaded or the request is refused. Not to be called from a sink.
+  full_answer generate(const question& asked, const std::function<void(std::string_view)>& on_text = {}) const;
+
+  /// Sinks run on the engine's threads: one that blocks holds up other requests, and after 100 ms `progress` is told of
+  /// it (load_status::news). Never throws: every refusal (still loading, queue full, a bad parameter) arrives as an `error` event.
   request_handle submit(generation request, event_sink sink) const;
 
   /// Throws failure(unavailable) while loading or after stop.
   engine_stats stats() const;
 
-  /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Must not
-  /// be called from a sink.
+  /// Cancels all requests, ends the actors and waits for them. The destructor of the last copy does the same. Within a
+  /// sink or a progress function both return at once, and the actors end in the background.
   void stop() const;
 
   struct impl;

@@ -1,7 +1,8 @@
-// Embeds two engines in a program's own caf::actor_system. One request delivers its tokens to a callback, one sends
-// them as messages to an actor, and one is cancelled.
+// Embeds two engines in a program's own caf::actor_system. One question is answered, one request delivers its tokens to a
+// callback, one sends them as messages to an actor, and one is cancelled.
 //   troupe_embed MODEL [OTHER_MODEL]
 #include <troupe/engine_caf.hpp>
+#include <troupe/version.hpp>
 
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
@@ -12,11 +13,19 @@
 
 namespace {
 
+/// The ordinary case: asks, and waits for the answer.
+void ask(const troupe::engine& engine) {
+  troupe::question asked{.text = "Once upon a time", .max_tokens = 24};
+  if (engine.model()->chat)
+    asked.messages = {{"user", "Tell me a story about a fox"}};
+  const auto answer = engine.generate(asked, [](std::string_view text) { std::cout << text << std::flush; });
+  std::cout << "\n[question: " << answer.done.completion_tokens << " tokens]\n";
+}
+
+/// A request whose events the program takes itself. Greedy, so that every run is the same.
 troupe::generation make_request(const troupe::engine& engine, const std::string& text, int max_tokens) {
-  troupe::generation request;
-  request.prompt = engine.model()->tokenizer->encode(text, true);
+  auto request = prepare(*engine.model(), {.text = text, .max_tokens = max_tokens}).request;
   request.sampling.temperature = 0;
-  request.sampling.max_tokens = max_tokens;
   return request;
 }
 
@@ -29,7 +38,7 @@ std::string summary(const troupe::event& last) {
   return "failed: " + std::get<troupe::error>(last).message;
 }
 
-/// Prints tokens from a callback, which runs on the engine's threads, and waits for the last event.
+/// Prints tokens from a callback, which runs on the engine's threads and should not block, and waits for the last event.
 void generate_with_callback(const troupe::engine& engine) {
   std::promise<std::string> ended;
   engine.submit(make_request(engine, "Once upon a time", 24), [&](troupe::event e) {
@@ -93,6 +102,8 @@ int main(int count, char** arguments) try {
   engine.wait_until_ready();
   other.wait_until_ready();
 
+  std::cout << "[Troupe " TROUPE_VERSION_STRING "]\n";
+  ask(engine);
   generate_with_callback(engine);
   generate_with_messages(other, system);
   cancel_request(engine);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
@@ -11,6 +12,7 @@ from server import GOLDEN, ROOT, STORYTELLER
 
 BUILD = ROOT / "build" / "release"
 EMBED = ROOT / "examples" / "embed"
+SCRIPTED = ROOT / "tests" / "data" / "scripted"
 
 
 def run(*command, **more):
@@ -34,7 +36,9 @@ def check_embed(program, command):
     own_folders = [part for part in command.split() if part.startswith(("-I", str(ROOT)))
                    and not part.endswith(("/include", "main.cpp"))]
     assert own_folders == [], "a dependent must see only the folder that contains troupe/"
-    assert "[callback: 24 tokens]" in run(program, GOLDEN)
+    output = run(program, GOLDEN)
+    assert "[callback: 24 tokens]" in output
+    assert re.search(r"\[question: \d+ tokens\]", output)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,28 @@ def prefix(tmp_path_factory):
 
 def test_find_package_finds_an_installed_engine(prefix, tmp_path):
     check_embed(*build_embed(tmp_path / "build", "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={prefix}"))
+
+
+def test_the_programs_of_the_documentation_compile_and_run(prefix, tmp_path):
+    """The snippet of the README: it answers to the end, and says what is wrong with a wrong path."""
+    text = (ROOT / "README.md").read_text()
+    program = re.search(r"```cpp\n(.*?)```", text, re.DOTALL).group(1)
+    assert '"models/Qwen3-0.6B"' in program
+    (tmp_path / "main.cpp").write_text(program.replace('"models/Qwen3-0.6B"', "std::getenv(\"MODEL\")", 1))
+    (tmp_path / "CMakeLists.txt").write_text("""
+cmake_minimum_required(VERSION 3.25)
+project(my_program LANGUAGES CXX)
+find_package(Troupe REQUIRED)
+add_executable(my_program main.cpp)
+target_link_libraries(my_program PRIVATE Troupe::engine)
+""")
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", tmp_path / "build")
+    assert run(tmp_path / "build" / "my_program", env={"MODEL": str(SCRIPTED)}) == "Hello, world!\n"
+    wrong = subprocess.run([tmp_path / "build" / "my_program"], env={"MODEL": "/nowhere"}, capture_output=True,
+                           text=True, timeout=60)
+    assert wrong.returncode == 1
+    assert "/nowhere" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
 
 
 def test_the_sources_work_as_a_subdirectory_of_another_project(tmp_path):

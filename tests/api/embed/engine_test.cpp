@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 #include <thread>
 
 using namespace troupe;
@@ -271,4 +272,139 @@ TEST_CASE("a busy engine tells what its steps cost, and a fixed budget has nothi
     e.stop();
     CHECK((lines > 0) == (step_tokens == 0));
   }
+}
+
+namespace {
+
+/// A request that runs until it is cancelled.
+generation endless() {
+  auto g = ask({0, 54, 51}, 400);
+  g.sampling.ignore_eos = true;
+  return g;
+}
+
+bool comes(std::future<void> what) { return what.wait_for(std::chrono::minutes(1)) == std::future_status::ready; }
+
+} // namespace
+
+TEST_CASE("a request ends with the actor that submitted it") {
+  caf::actor_system_config config;
+  engine::configure(config);
+  caf::actor_system system{config};
+  auto e = engine::start(system, small());
+  e.wait_until_ready();
+  auto client = system.spawn([](client_actor::pointer self) -> client_actor::behavior_type {
+    return {[self](std::uint64_t, const event_ptr&) { self->quit(); }}; // at its first token
+  });
+  SUBCASE("by a call") { submit(e, endless(), 1, client); }
+  SUBCASE("by a message") {
+    caf::anon_send(handle_of(e), submit_atom::value, std::uint64_t(1), std::make_shared<const generation>(endless()),
+                   client);
+  }
+  CHECK(idle(e));
+  client = nullptr;
+}
+
+TEST_CASE("an engine may be stopped within its own sink and progress function") {
+  std::promise<void> returned;
+  SUBCASE("a sink") {
+    auto e = engine::start(small());
+    e.wait_until_ready();
+    listener other;
+    e.submit(endless(), other.sink());
+    e.submit(endless(), [&, first = true](event) mutable {
+      if (!std::exchange(first, false))
+        return;
+      e.stop();
+      CHECK_THROWS_AS(e.generate({.text = "x"}), failure);
+      returned.set_value();
+    });
+    REQUIRE(comes(returned.get_future()));
+    REQUIRE(other.wait());
+    e.stop(); // waits
+    CHECK(e.status().now == load_status::stage::stopped);
+  }
+  SUBCASE("a progress function") {
+    std::promise<engine> made;
+    auto started = made.get_future().share();
+    auto e = engine::start(small(), [&, started, first = std::make_shared<bool>(true)](const load_status& s) {
+      if (s.now != load_status::stage::loading || !std::exchange(*first, false))
+        return;
+      const auto itself = started.get();
+      CHECK_THROWS_AS(itself.wait_until_ready(), failure);
+      itself.stop();
+      returned.set_value();
+    });
+    made.set_value(e);
+    REQUIRE(comes(returned.get_future()));
+    CHECK_THROWS_AS(e.wait_until_ready(), failure);
+    e.stop();
+    made = {};
+  }
+}
+
+TEST_CASE("the last copy of an engine may be destroyed within its own sink, or with it") {
+  caf::actor_system_config config;
+  engine::configure(config);
+  caf::actor_system system{config};
+  for (const bool own_system : {false, true})
+    for (const bool by_sink : {true, false}) {
+      CAPTURE(own_system);
+      CAPTURE(by_sink);
+      std::promise<void> stopped;
+      const auto tell = [&](const load_status& s) {
+        if (s.now == load_status::stage::stopped)
+          stopped.set_value();
+      };
+      auto last = std::make_shared<std::optional<engine>>(own_system ? engine::start(small(), tell)
+                                                                     : engine::start(system, small(), tell));
+      (*last)->wait_until_ready();
+      auto g = by_sink ? endless() : ask({0, 54, 51}, 4);
+      const auto& e = **last;
+      std::promise<void> submitted;
+      e.submit(g, [last, by_sink, may_go = submitted.get_future().share()](event) {
+        may_go.wait();
+        if (by_sink)
+          last->reset();
+      });
+      if (!by_sink)
+        last = nullptr; // the sink holds it until the request has ended
+      submitted.set_value();
+      CHECK(comes(stopped.get_future()));
+    }
+}
+
+TEST_CASE("a sink that blocks is told of") {
+  std::promise<std::string> told;
+  std::atomic<bool> first = true;
+  auto e = engine::start(small(), [&](const load_status& s) {
+    if (s.news.find("sink") != std::string::npos && first.exchange(false))
+      told.set_value(s.news);
+  });
+  e.wait_until_ready();
+  listener l;
+  e.submit(ask({0, 54, 51}, 3), [sink = l.sink()](event what) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    sink(std::move(what));
+  });
+  REQUIRE(l.wait());
+  auto line = told.get_future();
+  REQUIRE(line.wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  CHECK(line.get().find(" ms: sinks run on the engine's threads, where other requests waited for it") !=
+        std::string::npos);
+}
+
+TEST_CASE("configure leaves the number of the application's workers alone") {
+  caf::actor_system_config before, after, unset, untouched;
+  before.set("scheduler.max-threads", std::size_t(8));
+  engine::configure(before);
+  engine::configure(after);
+  after.set("scheduler.max-threads", std::size_t(8));
+  engine::configure(unset);
+  const auto workers = [](const caf::actor_system_config& of) {
+    return caf::get_or(of, "scheduler.max-threads", std::size_t(0));
+  };
+  CHECK(workers(before) == 8);
+  CHECK(workers(after) == 8);
+  CHECK(workers(unset) == workers(untouched));
 }

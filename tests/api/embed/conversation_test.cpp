@@ -1,0 +1,97 @@
+// Questions in words, and their answers, through the engine.
+#include "api/embed/conversation.hpp"
+#include "tests/api/embed/small_engine.hpp"
+
+using namespace troupe;
+using namespace troupe::testing;
+
+namespace {
+
+/// A model whose answers are written down (tests/data/scripted).
+engine_options scripted(const std::string& file = "") {
+  engine_options o;
+  o.model = test_data() + "/scripted" + file;
+  o.kv_cache_bytes = 16 << 20;
+  o.compute.threads = 1;
+  return o;
+}
+
+question asking(std::string text) { return {.messages = {{"user", std::move(text)}}}; }
+
+const tool_offer weather{"get_weather", "The weather of a city",
+                         R"({"type":"object","properties":{"city":{"type":"string"}},"required":["city"]})"};
+
+} // namespace
+
+TEST_CASE("generate answers a text or a conversation, with as many tokens as the context holds") {
+  for (const auto* file : {"", "/scripted.gguf"}) {
+    const auto e = engine::start(scripted(file));
+    std::string streamed;
+    const auto answer = e.generate(asking("Good morning"), [&](std::string_view text) { streamed += text; });
+    CHECK(answer.text == "Hello, world!");
+    CHECK(streamed == answer.text);
+    CHECK(answer.finish == finish_reason::stop);
+    CHECK(answer.calls.empty());
+    CHECK(answer.done.completion_tokens > 0);
+    const auto counted = e.generate(asking("count"));
+    auto brief = asking("count");
+    brief.max_tokens = 3;
+    const auto cut = e.generate(brief);
+    CHECK(cut.finish == finish_reason::length);
+    CHECK(cut.done.completion_tokens == 3);
+    CHECK(counted.text.starts_with(cut.text));
+    CHECK(e.generate({.text = "Good morning"}).done.prompt_tokens > 0);
+    CHECK(idle(e));
+  }
+}
+
+TEST_CASE("an answer is as long as the context allows, unless it ends or is asked to") {
+  const auto e = engine::start(small());
+  question asked{.text = "a", .sampling = sampling_params{.temperature = 0, .ignore_eos = true}};
+  const auto whole = e.generate(asked);
+  CHECK(whole.done.prompt_tokens + whole.done.completion_tokens == 512);
+  CHECK(whole.finish == finish_reason::length);
+  asked.max_tokens = 5;
+  CHECK(e.generate(asked).done.completion_tokens == 5);
+}
+
+TEST_CASE("generate takes reasoning and calls apart, and a conversation goes on behind them") {
+  const auto e = engine::start(scripted());
+  const auto thought = e.generate(asking("think"));
+  CHECK_FALSE(thought.reasoning.empty());
+  CHECK_FALSE(thought.text.empty());
+  CHECK(thought.text.find("think>") == std::string::npos);
+  auto asked = asking("the weather, please");
+  asked.tools = {weather};
+  const auto answer = e.generate(asked);
+  REQUIRE(answer.calls.size() == 1);
+  CHECK(answer.calls[0].name == "get_weather");
+  CHECK(answer.calls[0].arguments.starts_with("{\"city\""));
+  CHECK(answer.text.empty());
+  asked.messages.push_back({"assistant", answer.text, answer.calls});
+  asked.messages.push_back({.role = "tool", .content = "sunny", .call_id = answer.calls[0].id});
+  const auto told = e.generate(asked);
+  CHECK(told.calls.empty());
+  CHECK_FALSE(told.text.empty());
+  auto both = asking("two calls");
+  both.tools = {weather};
+  CHECK(e.generate(both).calls.size() == 2);
+}
+
+TEST_CASE("what generate cannot do is a failure with a sentence") {
+  const auto e = engine::start(scripted());
+  auto wrong = asking("weather");
+  wrong.tools = {{"f", "", "{"}};
+  CHECK_THROWS_AS(e.generate(wrong), failure);
+  auto hot = asking("Good morning");
+  hot.sampling = sampling_params{.temperature = -1};
+  CHECK_THROWS_AS(e.generate(hot), failure);
+  struct enough {};
+  CHECK_THROWS_AS(e.generate(asking("count"), [](std::string_view) { throw enough(); }), enough);
+  CHECK(idle(e));
+  auto nowhere = scripted();
+  nowhere.model = golden("no-such-model");
+  CHECK_THROWS_AS(engine::start(nowhere).generate(asking("Good morning")), failure);
+  e.stop();
+  CHECK_THROWS_AS(e.generate(asking("Good morning")), failure);
+}
