@@ -99,7 +99,7 @@ e2e() {
 }
 
 wanted=("${build_packages[@]}")
-[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv)
+[[ " ${parts[*]} " == *" e2e "* ]] && wanted+=(python3-venv prometheus) # for promtool
 [[ " ${parts[*]} " == *" format "* ]] && wanted+=(clang-format)
 install_packages "${wanted[@]}"
 for part in "${parts[@]}"; do

@@ -13,7 +13,9 @@ template <class Handle>
 class watch {
 public:
   watch() = default;
-  watch(caf::local_actor* self, Handle watched) : self_(self), watched_(std::move(watched)) { self_->monitor(watched_); }
+  watch(caf::local_actor* self, Handle watched) : self_(self), watched_(std::move(watched)) {
+    self_->monitor(watched_);
+  }
   watch(watch&& other) noexcept
     : self_(std::exchange(other.self_, nullptr)), watched_(std::exchange(other.watched_, Handle())) {}
   watch& operator=(watch&& other) noexcept {

@@ -42,19 +42,13 @@ bool same_in_constant_time(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, std::string_view authorization) {
-  if (keys.empty())
-    return 0;
+std::optional<std::string_view> bearer_token(std::string_view authorization) {
   constexpr std::string_view scheme = "bearer ";
   if (!equal_ignoring_case(authorization.substr(0, scheme.size()), scheme))
     return std::nullopt;
-  auto given = authorization.substr(scheme.size());
-  given.remove_prefix(std::min(given.find_first_not_of(' '), given.size()));
-  std::optional<std::size_t> found;
-  for (std::size_t i = 0; i < keys.size(); ++i)
-    if (same_in_constant_time(given, keys[i]))
-      found = i;
-  return found;
+  auto token = authorization.substr(scheme.size());
+  token.remove_prefix(std::min(token.find_first_not_of(' '), token.size()));
+  return token;
 }
 
 std::optional<std::string> allowed_origin(const std::vector<std::string>& origins, std::string_view origin) {

@@ -1,4 +1,4 @@
-// Access control: API keys, browser origins and the hosts that requests name. Pure functions over configured lists; any
+// Access control: bearer tokens, browser origins and the hosts that requests name. Pure functions over configured lists; any
 // thread.
 #pragma once
 
@@ -15,9 +15,8 @@ namespace troupe {
 /// Compares in a time that depends only on the lengths.
 bool same_in_constant_time(std::string_view a, std::string_view b);
 
-/// The index of the key that an `Authorization` header carries as its bearer token, if any. 0 if no keys are
-/// configured.
-std::optional<std::size_t> authorized_key(const std::vector<std::string>& keys, std::string_view authorization);
+/// The token of an `Authorization: Bearer` header, if it is one.
+std::optional<std::string_view> bearer_token(std::string_view authorization);
 
 /// The value of Access-Control-Allow-Origin, or nothing if the origin is not allowed. "*" in the list allows all.
 std::optional<std::string> allowed_origin(const std::vector<std::string>& origins, std::string_view origin);

@@ -2,21 +2,48 @@
 
 #include <boost/asio/ip/network_v6.hpp>
 
+#include <cerrno>
+
+#include <poll.h>
+#include <sys/socket.h>
+
 namespace troupe {
 
 namespace asio = boost::asio;
 
-std::string byte_stream::peer() const {
+namespace {
+
+/// The address of the other end; unspecified if there is none.
+asio::ip::address address_of(const asio::ip::tcp::socket& socket) {
   boost::system::error_code ec;
-  const auto end = socket_.remote_endpoint(ec);
-  if (ec)
-    return {};
-  const auto address = end.address();
-  if (!address.is_v6())
-    return address.to_string();
-  if (address.to_v6().is_v4_mapped())
-    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
-  return asio::ip::network_v6(address.to_v6(), 64).canonical().to_string();
+  const auto address = socket.remote_endpoint(ec).address();
+  if (!ec && address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  return ec ? asio::ip::address() : address;
+}
+
+} // namespace
+
+std::string byte_stream::peer() const {
+  const auto address = address_of(socket_);
+  if (address.is_v6())
+    return asio::ip::network_v6(address.to_v6(), 64).canonical().to_string();
+  return peer_address();
+}
+
+std::string byte_stream::peer_address() const {
+  const auto address = address_of(socket_);
+  return address.is_unspecified() ? std::string() : address.to_string();
+}
+
+bool byte_stream::is_reset() {
+  pollfd state{socket_.native_handle(), 0, 0};
+  return ::poll(&state, 1, 0) > 0;
+}
+
+bool byte_stream::send_at_once(std::string_view bytes) {
+  const auto sent = ::send(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
 void byte_stream::cancel() {

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -42,6 +43,17 @@ public:
   /// The address that the connection comes from; of IPv6 the network, as one client has all of its addresses. Empty if
   /// it comes from no address.
   std::string peer() const;
+  /// The address itself.
+  std::string peer_address() const;
+
+  bool is_socket() const { return !client_; }
+
+  /// Whether the peer has closed the connection and said so, as by a reset; not if it only shut down its sending side.
+  /// Only on a socket.
+  bool is_reset();
+
+  /// Sends a few bytes while no write is under way. False if the peer is gone. Only on a socket.
+  bool send_at_once(std::string_view bytes);
 
   /// Ends pending reads and writes with operation_aborted.
   void cancel();

@@ -1,16 +1,19 @@
 #include "api/http/log.hpp"
 
+#include "api/http/line_sink.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <spdlog/async_logger.h>
 #include <spdlog/details/thread_pool.h>
 #include <spdlog/logger.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/ostream_sink.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include <unistd.h>
 
 namespace troupe {
 
@@ -30,10 +33,25 @@ spdlog::level::level_enum level_of(log_level level) {
   return spdlog::level::off;
 }
 
+/// %k: the level as --log-level calls it; spdlog's own name of `warn` is "warning".
+class level_name final : public spdlog::custom_flag_formatter {
+public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& to) override {
+    const auto name = spdlog::level::to_string_view(message.level);
+    const std::string_view text = message.level == spdlog::level::warn ? std::string_view("warn")
+                                                                       : std::string_view(name.data(), name.size());
+    to.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<level_name>(); }
+};
+
 void set_up(spdlog::logger& to, log_level level, log_format format) {
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<level_name>('k').set_pattern(format == log_format::json
+                                                     ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%k",%v})"
+                                                     : "%Y-%m-%dT%H:%M:%S.%e%z %^%k%$ %v");
   to.set_level(level_of(level));
-  to.set_pattern(format == log_format::json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%v})"
-                                            : "%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  to.set_formatter(std::move(formatter));
 }
 
 /// A JSON string without its quotes, if it needs none.
@@ -54,10 +72,10 @@ std::string text_of(const log_field& field, log_format format) {
   return format == log_format::json ? text : bare(std::move(text));
 }
 
-/// spdlog's logger holds only a weak reference to its thread pool.
-struct threaded_logger {
+/// spdlog's loggers hold only a weak reference to their thread pool.
+struct threaded_loggers {
   std::shared_ptr<spdlog::details::thread_pool> thread;
-  std::shared_ptr<spdlog::async_logger> logger;
+  std::shared_ptr<spdlog::async_logger> lines, plain;
 };
 
 std::string unicode_escape(unsigned code) {
@@ -106,25 +124,43 @@ std::string log_text(std::string_view text, std::size_t most) {
   return result;
 }
 
-server_log::server_log(std::shared_ptr<spdlog::logger> to, log_level level, log_format format)
-  : to_(std::move(to)), level_(level), format_(format), refusals_(refusals_per_second, refusals_at_once) {
+server_log::server_log(std::shared_ptr<spdlog::logger> to, std::shared_ptr<spdlog::logger> plain, log_level level,
+                       log_format format)
+  : to_(std::move(to)),
+    plain_(std::move(plain)),
+    level_(level),
+    format_(format),
+    refusals_(refusals_per_second, refusals_at_once) {
   set_up(*to_, level, format);
 }
 
 server_log::~server_log() = default;
 
 std::shared_ptr<server_log> server_log::on_stderr(log_level level, log_format format) {
-  const auto both = std::make_shared<threaded_logger>();
-  both->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1);
-  both->logger = std::make_shared<spdlog::async_logger>("troupe",
-                                                        std::make_shared<spdlog::sinks::stderr_color_sink_mt>(),
-                                                        both->thread, spdlog::async_overflow_policy::overrun_oldest);
-  return std::shared_ptr<server_log>(new server_log({both, both->logger.get()}, level, format));
+  return on_descriptor(STDERR_FILENO, level, format);
+}
+
+std::shared_ptr<server_log> server_log::on_descriptor(int descriptor, log_level level, log_format format) {
+  const auto all = std::make_shared<threaded_loggers>();
+  all->thread = std::make_shared<spdlog::details::thread_pool>(lines_that_wait, 1);
+  const auto sink = std::make_shared<line_sink>(descriptor);
+  const auto logger = [&](const char* name) {
+    return std::make_shared<spdlog::async_logger>(name, sink, all->thread,
+                                                  spdlog::async_overflow_policy::overrun_oldest);
+  };
+  all->lines = logger("troupe");
+  all->plain = logger(line_sink::plain);
+  return std::shared_ptr<server_log>(new server_log({all, all->lines.get()}, {all, all->plain.get()}, level, format));
 }
 
 std::shared_ptr<server_log> server_log::on_stream(std::ostream& to, log_level level, log_format format) {
   auto logger = std::make_shared<spdlog::logger>("troupe", std::make_shared<spdlog::sinks::ostream_sink_mt>(to));
-  return std::shared_ptr<server_log>(new server_log(std::move(logger), level, format));
+  return std::shared_ptr<server_log>(new server_log(std::move(logger), nullptr, level, format));
+}
+
+void server_log::print(std::string_view text) {
+  if (plain_)
+    plain_->log(spdlog::level::critical, spdlog::string_view_t(text.data(), text.size()));
 }
 
 bool server_log::wants(log_level level) const { return level != log_level::off && level >= level_; }

@@ -51,6 +51,8 @@ class server_log {
 public:
   /// A separate thread writes the lines. If stderr is not read, the oldest lines are dropped.
   static std::shared_ptr<server_log> on_stderr(log_level level, log_format format);
+  /// The same on a descriptor that stays open for as long as the log.
+  static std::shared_ptr<server_log> on_descriptor(int descriptor, log_level level, log_format format);
   /// `to` must outlive the log.
   static std::shared_ptr<server_log> on_stream(std::ostream& to, log_level level, log_format format);
   ~server_log();
@@ -58,14 +60,19 @@ public:
   bool wants(log_level level) const;
   void write(log_level level, std::string_view what, const log_fields& fields = {});
 
+  /// Writes a text for a person as it is, whatever the level, between the lines: it cannot fall into one. A text without
+  /// an end of line is a progress bar, which the next text replaces. Nothing on a stream.
+  void print(std::string_view text);
+
   /// Writes at `warn`, rate-limited so that a flood of refusals cannot fill a disk. The next line has the number of
   /// lines left out.
   void write_refusal(std::string_view what, log_fields fields);
 
 private:
-  server_log(std::shared_ptr<spdlog::logger> to, log_level level, log_format format);
+  server_log(std::shared_ptr<spdlog::logger> to, std::shared_ptr<spdlog::logger> plain, log_level level,
+             log_format format);
 
-  std::shared_ptr<spdlog::logger> to_;
+  std::shared_ptr<spdlog::logger> to_, plain_;
   log_level level_;
   log_format format_;
   std::mutex mutex_; // guards refusals_

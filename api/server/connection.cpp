@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t most_read_ahead = 64 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds first_look{10}, between_probes{5000};
 
 std::string http_date() {
   const auto now = std::time(nullptr);
@@ -54,7 +55,8 @@ connection::connection(byte_stream bytes, server_context& context)
 
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
   auto out = response<http::string_body>(what.status, what.content_type, form, record_);
-  out.keep_alive(form.keep_alive && !overrun_);
+  keep_alive_ = form.keep_alive && !last_ && !context_.draining;
+  out.keep_alive(keep_alive_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
   out.body() = form.short_errors && !what.complaint.empty() ? ollama_error(what.complaint) : what.body;
@@ -64,8 +66,9 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
   if (record_)
     record_->answered(what.status);
   if (record_ && !what.code.empty())
-    record_->failed(what.code, what.param);
+    record_->failed(what.code, what.param, what.complaint);
   http::response_serializer<http::string_body> serializer(out);
+  answering_ = true;
   set_deadline(context_.options.write_timeout);
   if (form.head)
     co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
@@ -76,7 +79,8 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
 
 asio::awaitable<void> connection::start_stream(std::string_view content_type, const answer_form& form) {
   auto out = response<http::empty_body>(200, content_type, form, record_);
-  out.keep_alive(form.keep_alive && !overrun_);
+  keep_alive_ = form.keep_alive && !last_ && !context_.draining;
+  out.keep_alive(keep_alive_);
   out.set(http::field::cache_control, "no-cache");
   // Keeps proxies from buffering the stream.
   out.set("X-Accel-Buffering", "no");
@@ -86,6 +90,7 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   if (record_)
     record_->answered(200);
   http::response_serializer<http::empty_body> serializer(out);
+  answering_ = true;
   set_deadline(context_.options.write_timeout);
   co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   clear_deadline();
@@ -129,7 +134,29 @@ asio::awaitable<void> connection::watch() {
     const auto room = buffer_.prepare(4096);
     const auto count = co_await bytes_.async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
     buffer_.commit(full ? 0 : count);
-    overrun_ = overrun_ || (full && count > 0);
+    last_ = last_ || (full && count > 0);
+  }
+  if (ec == asio::error::eof && may_probe_) {
+    last_ = true;
+    co_await wait_until_gone();
+  }
+}
+
+// A closed socket and one whose sending side was shut down look the same until something is sent: the first answers
+// with a reset. 100 Continue is what every client of HTTP/1.1 skips ahead of its answer, any number of times. Within an
+// answer, the answer itself is the probe.
+asio::awaitable<void> connection::wait_until_gone() {
+  constexpr std::string_view probe = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::steady_timer timer(bytes_.get_executor());
+  for (auto pause = first_look;; pause = std::min(2 * pause, between_probes)) {
+    const bool due = pause == first_look || pause == between_probes;
+    if (due && !answering_ && !bytes_.send_at_once(probe))
+      co_return;
+    boost::system::error_code cancelled;
+    timer.expires_after(pause);
+    co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, cancelled));
+    if (cancelled || bytes_.is_reset())
+      co_return;
   }
 }
 
@@ -159,17 +186,19 @@ request_record& connection::begin_record(std::string id, std::string route) {
 
 void connection::end_record() {
   if (record_)
-    record_->write(*context_.log);
+    record_->write(*context_.log, context_.counted);
   record_.reset();
 }
 
-asio::awaitable<bool> connection::attend(request_scope& scope, asio::awaitable<bool> work) {
+asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version, asio::awaitable<bool> work) {
   using namespace asio::experimental::awaitable_operators;
+  may_probe_ = version >= 11 && bytes_.is_socket();
+  answering_ = false;
   const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
   const auto* result = std::get_if<1>(&first);
-  if (result && overrun_)
+  if (result && last_)
     co_await linger();
-  co_return result&&* result && !overrun_;
+  co_return result&&* result && !last_;
 }
 
 asio::awaitable<void> connection::linger() {

@@ -42,7 +42,8 @@ public:
   asio::awaitable<void> send_continue();
 
   /// Reads ahead into the buffer, for later requests, until the client is gone. Bytes beyond the buffer's limit are
-  /// dropped, and no further request is read then. Throws only when cancelled.
+  /// dropped, and no further request is read then; nor from a client that has shut down its sending side, which still
+  /// gets its answer. Throws only when cancelled.
   asio::awaitable<void> watch();
 
   /// Until end_record(), answers carry this request's id and count in its log line.
@@ -53,7 +54,8 @@ public:
 
   /// Runs `work`, which answers a request, and watches the client meanwhile: when the client leaves, `scope` is
   /// abandoned and `work` cancelled. Returns the result of `work`, or false if it threw or was cancelled.
-  asio::awaitable<bool> attend(request_scope& scope, asio::awaitable<bool> work);
+  /// With HTTP/1.0 (`version` 10) the end of a client's input counts as its leave.
+  asio::awaitable<bool> attend(request_scope& scope, unsigned version, asio::awaitable<bool> work);
 
   /// Lets the client read its answer: closing a socket with unread input would reset the connection.
   asio::awaitable<void> linger();
@@ -64,11 +66,15 @@ public:
   bool timed_out() const { return timed_out_; }
   void close();
 
+  /// Whether the last answer said that the connection may serve another request.
+  bool keeps_alive() const { return keep_alive_; }
+
   byte_stream& bytes() { return bytes_; }
   boost::beast::flat_buffer& buffer() { return buffer_; }
 
 private:
   asio::awaitable<void> write(std::string_view bytes);
+  asio::awaitable<void> wait_until_gone();
 
   byte_stream bytes_;
   server_context& context_;
@@ -78,8 +84,11 @@ private:
   boost::beast::flat_buffer buffer_;
   std::uint64_t epoch_ = 0;
   bool timed_out_ = false;
-  /// The client sent more ahead than is kept, so no further request can be read.
-  bool overrun_ = false;
+  /// No further request can be read: the client sent more ahead than is kept, or has shut down its sending side.
+  bool last_ = false;
+  bool keep_alive_ = true;
+  bool may_probe_ = false;
+  bool answering_ = false; // the answer's first byte may have been written
 };
 
 } // namespace troupe

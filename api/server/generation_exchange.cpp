@@ -13,6 +13,7 @@ namespace {
 struct parsed_request {
   generation_job job;
   std::shared_ptr<const void> quota; // held from the API key's quota
+  std::string user;
   std::optional<error> wrong;
 };
 
@@ -21,7 +22,7 @@ parsed_request parse(server_context& context, endpoint to, std::size_t owner, co
   parsed_request result;
   try {
     check(stop); // it may have waited in the lane for long
-    result.job = parse_job(to, body, ready_model(context.engine), context.responses, owner, stop);
+    result.job = parse_job(to, body, ready_model(context.engine), context.responses, owner, stop, &result.user);
   } catch (...) {
     result.wrong = caught_error();
   }
@@ -73,7 +74,7 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint 
   try {
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
-      result.quota = context.keys.acquire(scope.key(), count_sequences(result.job.prompts));
+      result.quota = context.quotas.acquire(scope.key(), count_sequences(result.job.prompts));
   } catch (const failure& full) {
     result.wrong = full.what_failed();
   }
@@ -83,9 +84,11 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint 
 asio::awaitable<bool> generate_answer(server_context& context, connection& link, request_scope& scope,
                                       request_set& requests, endpoint to, held_text body, answer_form form) {
   auto parsed = co_await parse_on_lane(context, to, body.text, scope);
+  link.record().set_user(std::move(parsed.user));
   if (scope.why_cut())
     parsed.wrong = scope.why_cut();
   if (parsed.wrong) {
+    context.counted.refused();
     form.keep_alive = form.keep_alive && !scope.why_cut();
     co_await link.send(reply::of(*parsed.wrong), form);
     co_return form.keep_alive;
@@ -118,7 +121,7 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
       co_return form.keep_alive;
     }
     if (failed) {
-      link.record().failed(code_of(*failed), failed->param);
+      link.record().failed(code_of(*failed), failed->param, failed->message);
       co_await link.stream(out + writer.fail(*failed), form);
       co_await link.end_stream(form);
       co_return false;
@@ -154,9 +157,13 @@ asio::awaitable<bool> exchange_generation(server_context& context, connection& l
   requests->speak_for(context.client_of(scope.key(), link.bytes().peer()));
   const close_at_end closing{*requests};
   scope.on_cut([&requests = *requests] { requests.poke(); });
+  const auto version = form.version;
   const bool reusable = co_await link.attend(
-    scope, generate_answer(context, link, scope, *requests, to, std::move(body), std::move(form)));
+    scope, version, generate_answer(context, link, scope, *requests, to, std::move(body), std::move(form)));
   scope.on_cut(nullptr);
+  const auto ends = co_await requests->end_all(cancelling_time); // of a client that has left
+  for (const auto& one : ends)
+    link.record().see(one.what);
   co_return reusable;
 }
 

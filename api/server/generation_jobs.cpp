@@ -24,10 +24,20 @@ bool makes_jobs(endpoint to) {
   }
 }
 
+std::string requested_user(const field_reader& body) {
+  constexpr std::size_t longest = 64;
+  for (const auto* key : {"user", "safety_identifier"})
+    if (const auto found = json::find(body.body(), key); found && found->is_string())
+      return std::string(std::string_view(*found).substr(0, longest));
+  return {};
+}
+
 generation_job parse_job(endpoint to, std::string_view body, std::shared_ptr<const served_model> model,
-                         response_store& stored, std::size_t owner, const std::stop_token& stop) {
+                         response_store& stored, std::size_t owner, const std::stop_token& stop, std::string* user) {
   const auto document = json::document::parse(body, "the body", errc::bad_request);
   const field_reader fields(document.root());
+  if (user)
+    *user = requested_user(fields);
   switch (to) {
     case endpoint::completions: return openai_job(dialect::completions, fields, std::move(model), stop);
     case endpoint::chat: return openai_job(dialect::chat, fields, std::move(model), stop);

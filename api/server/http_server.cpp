@@ -57,7 +57,7 @@ void listen(server_context& context) {
   context.port = acceptor.local_endpoint().port();
   const known_hosts known(address.address(), options.host, options.allowed_hosts);
   // With keys, Host needs no check: a foreign page has no key.
-  if (options.api_keys.empty())
+  if (context.keys.is_open())
     context.hosts = known;
 }
 
@@ -89,13 +89,16 @@ asio::awaitable<void> turn_away(server_context& context, tcp::socket socket) {
 
 asio::awaitable<void> accept_all(server_context& context) {
   boost::system::error_code ec;
+  rate_limit failures(0.1, 1); // every attempt fails while there are no descriptors
   while (context.acceptor.is_open()) {
     const auto strand = asio::make_strand(context.io);
     tcp::socket socket(strand);
     co_await context.acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, ec));
-    if (ec == asio::error::operation_aborted || context.draining)
+    if (ec == asio::error::operation_aborted)
       co_return;
     if (ec) {
+      if (const auto left_out = failures.pass(rate_limit::clock::now()))
+        context.log->write(log_level::error, "cannot accept", {{"why", ec.message()}, {"left_out", *left_out}});
       asio::steady_timer pause(context.io, accept_pause);
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ec));
       continue;
@@ -134,19 +137,27 @@ void cut_all(server_context& context) {
 void start_draining(server_context& context) {
   if (context.draining.exchange(true))
     return;
-  boost::system::error_code ec;
-  context.acceptor.close(ec);
   context.stop_trimming();
   const auto open = context.sessions();
   for (const auto& one : open)
     one->drain();
+  // Until the last of them ends, /health tells everybody else that the server is draining.
   if (open.empty())
-    return;
+    return context.end_drain();
   context.grace.expires_after(context.options.stop_grace);
   context.grace.async_wait([&context](boost::system::error_code cancelled) {
     if (!cancelled)
       cut_all(context);
   });
+}
+
+key_ring::listener tell_of_keys(std::shared_ptr<server_log> log) {
+  return [log](std::size_t keys, const std::string& why_not) {
+    if (why_not.empty())
+      log->write(log_level::info, "keys", {{"count", std::uint64_t(keys)}});
+    else
+      log->write(log_level::error, "keys", {{"why", why_not}, {"kept", std::uint64_t(keys)}});
+  };
 }
 
 } // namespace
@@ -156,7 +167,8 @@ server_context::server_context(service& engine, server_options given)
     options(std::move(given)),
     log(options.log ? options.log : server_log::on_stream(std::clog, log_level::off, log_format::text)),
     counted(engine),
-    keys("one API key", options.max_requests_per_key),
+    keys(options.api_keys, options.key_file, tell_of_keys(log)),
+    quotas("one API key", options.max_requests_per_key),
     bodies(std::max(options.max_body_memory, options.max_body_bytes)),
     responses(options.max_stored_responses, options.max_response_memory),
     io(options.threads),
@@ -170,7 +182,7 @@ server_context::server_context(service& engine, server_options given)
     id_prefix_(random_prefix()) {}
 
 std::string server_context::client_of(std::size_t key, const std::string& peer) const {
-  return options.api_keys.empty() ? peer : "key " + std::to_string(key);
+  return keys.is_open() ? peer : "key " + std::to_string(key);
 }
 
 void server_context::trim_memory_later() {
@@ -199,21 +211,34 @@ std::string server_context::next_request_id() { return id_prefix_ + std::to_stri
 
 void server_context::add_session(const std::shared_ptr<session>& one) {
   const std::lock_guard lock(mutex_);
-  sessions_[one.get()] = one;
+  sessions_[one.get()] = {one, draining};
+  late_sessions_ += draining;
 }
 
 void server_context::remove_session(const session* one) {
   const std::lock_guard lock(mutex_);
-  sessions_.erase(one);
-  if (sessions_.empty() && draining)
-    asio::post(grace.get_executor(), [this] { grace.cancel(); });
+  const auto found = sessions_.find(one);
+  if (found == sessions_.end())
+    return;
+  late_sessions_ -= found->second.late;
+  sessions_.erase(found);
+  if (draining && sessions_.size() == late_sessions_)
+    asio::post(grace.get_executor(), [this] { end_drain(); });
+}
+
+void server_context::end_drain() {
+  boost::system::error_code ec;
+  acceptor.close(ec);
+  grace.cancel();
+  for (const auto& late : sessions())
+    late->abort();
 }
 
 std::vector<std::shared_ptr<session>> server_context::sessions() const {
   std::vector<std::shared_ptr<session>> result;
   const std::lock_guard lock(mutex_);
-  for (const auto& [key, weak] : sessions_)
-    if (auto alive = weak.lock())
+  for (const auto& [key, one] : sessions_)
+    if (auto alive = one.of.lock())
       result.push_back(std::move(alive));
   return result;
 }
@@ -230,6 +255,8 @@ server::server(service& engine, server_options options)
 }
 
 server::~server() = default;
+
+std::size_t server::running_requests() const { return context_->counted.in_flight(); }
 
 std::uint16_t server::port() const { return context_->port; }
 

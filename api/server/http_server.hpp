@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,9 @@ namespace troupe {
 struct server_options {
   std::string host = "127.0.0.1";         // address or name
   std::uint16_t port = 8080;              // 0: any free port
-  std::vector<std::string> api_keys;      // empty: no key needed
+  std::vector<std::string> api_keys;      // these and those of key_file; none of both: no key needed
+  std::filesystem::path key_file;         // of `name=key` lines, read again when it changes; empty: none
+  std::string metrics_key;                // opens /metrics alone, which needs a key then; empty: none
   std::vector<std::string> cors_origins;  // browser origins that are allowed; "*": all
   std::vector<std::string> allowed_hosts; // Host values allowed besides this machine's; "*": all
   std::size_t max_header_bytes = 16 << 10;
@@ -57,8 +60,11 @@ public:
   /// Serves on this thread (and `threads` - 1 more) until stop() has been called and the last connection is closed.
   void run_until_stopped();
 
-  /// Stops accepting connections. Running requests have `stop_grace` to finish and then end with an error. Any thread;
-  /// returns at once.
+  /// Requests that are submitted and have not ended. Any thread.
+  std::size_t running_requests() const;
+
+  /// Running requests have `stop_grace` to finish and then end with an error. Until then, further connections hear from
+  /// /health that the server is draining, and are refused anything but that and /metrics. Any thread; returns at once.
   void stop();
 
   /// stop() without the grace period.

@@ -24,11 +24,17 @@ using request_head = http::request<budgeted_body>;
 
 /// Bodies up to this size are read and dropped after a refusal, so that the connection can be kept.
 constexpr std::uint64_t droppable_body = 64 << 10;
+/// For the only request of a connection that came while the server was draining.
+constexpr std::chrono::milliseconds late_timeout{2000};
 
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
   http_session(server_context& context, byte_stream bytes)
-    : context_(context), strand_(bytes.get_executor()), link_(std::make_shared<connection>(std::move(bytes), context)) {
+    : context_(context),
+      strand_(bytes.get_executor()),
+      late_(context.draining),
+      address_(bytes.peer_address()),
+      link_(std::make_shared<connection>(std::move(bytes), context)) {
     context_.counted.connection_opened();
   }
 
@@ -60,10 +66,12 @@ private:
 
   server_context& context_;
   asio::any_io_executor strand_;
+  const bool late_;           // came while the server was draining
+  const std::string address_; // of the client
   std::shared_ptr<connection> link_;
   std::shared_ptr<session> websocket_;   // once upgraded
   std::optional<request_scope> request_; // the one being answered
-  std::size_t key_ = 0;                  // index of its API key
+  key_ring::owner caller_;               // of the request being answered
   bool idle_ = true;
   bool draining_ = false;
   bool cut_ = false;
@@ -101,8 +109,14 @@ void http_session::abort() {
 
 asio::awaitable<void> http_session::run() {
   bool more = true;
-  while (more)
+  while (more) {
     more = co_await serve_and_record();
+    // The drain began behind this request: what the client sends by then must not reset the answer.
+    if (more && !link_->keeps_alive()) {
+      co_await link_->linger();
+      more = false;
+    }
+  }
   link_->close();
 }
 
@@ -120,8 +134,10 @@ asio::awaitable<bool> http_session::serve_and_record() {
 request_record& http_session::begin_record(const request_head& head, std::string_view target) {
   auto id = accepted_request_id(view(head["X-Request-Id"]));
   const auto path = target.substr(0, target.find_first_of("?#"));
-  return link_->begin_record(id.empty() ? context_.next_request_id() : std::move(id),
-                             std::string(view(head.method_string())) + ' ' + std::string(path));
+  auto& record = link_->begin_record(id.empty() ? context_.next_request_id() : std::move(id),
+                                     std::string(view(head.method_string())) + ' ' + std::string(path));
+  record.set_origin({address_, std::string(view(head["X-Forwarded-For"])), {}, {}});
+  return record;
 }
 
 asio::awaitable<bool> http_session::await_request() {
@@ -131,9 +147,9 @@ asio::awaitable<bool> http_session::await_request() {
   if (buffer.size() > 0)
     co_return true;
   idle_ = true;
-  if (draining_ || context_.draining)
+  if (late_ ? std::exchange(draining_, true) : context_.draining.load())
     co_return false;
-  link_->set_deadline(context_.options.idle_timeout);
+  link_->set_deadline(late_ ? late_timeout : context_.options.idle_timeout);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
   const auto count = co_await link_->bytes().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
@@ -170,7 +186,7 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) 
 /// For requests whose end is unknown, so that no other can follow on the connection.
 asio::awaitable<bool> http_session::refuse_and_close(const reply& why, answer_form form) {
   if (!link_->has_record())
-    link_->begin_record(context_.next_request_id(), "unread");
+    link_->begin_record(context_.next_request_id(), "unread").set_origin({address_, {}, {}, {}});
   form.keep_alive = false;
   co_await link_->send(why, form);
   co_await link_->linger();
@@ -237,14 +253,20 @@ asio::awaitable<bool> http_session::serve_one() {
   const auto found = find_route(view(parser.get().method_string()), target.path);
   if (is_probe(found))
     record.set_minor();
-  const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts);
-  key_ = verdict.key;
+  const auto verdict = check_header(parser.get(), target, found, context_.options, context_.hosts, context_.keys);
+  caller_ = verdict.caller;
+  record.set_key(caller_.name);
   if (verdict.answer)
     co_return co_await refuse(parser, *verdict.answer, form);
   const bool whole = co_await read_body(parser);
   if (!whole)
     co_return false;
   const auto to = std::get<route>(found);
+  if (context_.draining && (late_ || to.to == endpoint::health))
+    if (const auto why = reply_while_draining(to)) {
+      co_await link_->send(*why, form);
+      co_return false;
+    }
   if (to.to == endpoint::websocket)
     co_return co_await upgrade(parser.get(), form);
   co_return co_await dispatch(to, std::move(parser.get().body()), form);
@@ -253,14 +275,14 @@ asio::awaitable<bool> http_session::serve_one() {
 asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, answer_form form) {
   if (!body.text.empty())
     context_.trim_memory_later();
-  request_.emplace(key_);
+  request_.emplace(caller_.number);
   bool reusable = false;
   if (makes_jobs(to.to)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
   } else if (to.to == endpoint::tokenize || to.to == endpoint::detokenize || to.to == endpoint::load_adapter ||
              to.to == endpoint::unload_adapter || to.to == endpoint::detect_watermark ||
              to.to == endpoint::count_response) {
-    reusable = co_await link_->attend(*request_, send_answer(to, std::move(body), form));
+    reusable = co_await link_->attend(*request_, form.version, send_answer(to, std::move(body), form));
   } else {
     reusable = co_await send_answer(to, std::move(body), form);
   }
@@ -273,9 +295,9 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
     try {
       check(stop); // it may have waited in the lane for long
       if (is_stored_response(to.to))
-        return answer_stored(to, context_.responses, key_);
+        return answer_stored(to, context_.responses, caller_.number);
       if (to.to == endpoint::count_response)
-        return answer_count(body.text, context_.engine, context_.responses, key_, stop);
+        return answer_count(body.text, context_.engine, context_.responses, caller_.number, stop);
       return answer(to, body.text, context_.engine, context_.counted, stop);
     } catch (...) {
       return reply::of(caught_error());
@@ -320,8 +342,9 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
     socket->drain();
   link_->record().answered(101);
   const auto id = link_->record().id();
+  const auto from = link_->record().from();
   link_->end_record();
-  co_await socket->run(head, id, key_);
+  co_await socket->run(head, id, caller_, from);
   co_return false;
 }
 

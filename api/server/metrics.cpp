@@ -53,7 +53,7 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   gauge("troupe_sequences_running", "Sequences that take part in steps.", real(s.running));
   gauge("troupe_sequences_waiting", "Sequences that wait for room.", real(s.waiting));
   gauge("troupe_sequences_paused", "Sequences whose client reads too slowly.", real(s.paused));
-  gauge("troupe_kv_blocks_total", "KV blocks in the pool.", real(s.blocks_total));
+  gauge("troupe_kv_blocks", "KV blocks in the pool.", real(s.blocks_total));
   gauge("troupe_kv_blocks_in_use", "KV blocks that sequences refer to.", real(s.blocks_in_use));
   gauge("troupe_kv_blocks_cached", "Unreferenced KV blocks that hold reusable prefixes.", real(s.blocks_cached));
   counter("troupe_prompt_tokens_total", "Prompt tokens admitted.", s.prompt_tokens);
@@ -68,7 +68,7 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   counter("troupe_preemptions_total", "Sequences set back for want of blocks.", s.preemptions);
   counter("troupe_kv_blocks_copied_total", "Blocks copied on write.", s.copied_blocks);
   counter("troupe_kv_blocks_evicted_total", "Cached blocks given up for others.", s.evicted_blocks);
-  gauge("troupe_host_blocks_total", "Slots of host memory for evicted blocks.", real(s.host_blocks_total));
+  gauge("troupe_host_blocks", "Slots of host memory for evicted blocks.", real(s.host_blocks_total));
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
@@ -126,6 +126,18 @@ struct metrics::instruments {
                                    .Add({}, waits);
   prometheus::Family<prometheus::Counter>& requests =
     prometheus::BuildCounter().Name("troupe_requests_total").Help("Requests ended, by outcome.").Register(registry);
+  prometheus::Family<prometheus::Counter>& of_key = prometheus::BuildCounter()
+                                                      .Name("troupe_key_requests_total")
+                                                      .Help("Requests ended, by API key and HTTP status.")
+                                                      .Register(registry);
+  prometheus::Family<prometheus::Counter>& prompt_of_key = prometheus::BuildCounter()
+                                                             .Name("troupe_key_prompt_tokens_total")
+                                                             .Help("Prompt tokens of requests ended, by API key.")
+                                                             .Register(registry);
+  prometheus::Family<prometheus::Counter>& answer_of_key = prometheus::BuildCounter()
+                                                             .Name("troupe_key_generated_tokens_total")
+                                                             .Help("Tokens sent in answers, by API key.")
+                                                             .Register(registry);
   prometheus::Family<prometheus::Counter>& responses = prometheus::BuildCounter()
                                                          .Name("troupe_http_responses_total")
                                                          .Help("HTTP responses, by status.")
@@ -211,6 +223,14 @@ service::event_sink metrics::measured(service::event_sink next) {
     }
     next(std::move(e));
   };
+}
+
+void metrics::refused() { all_->requests.Add({{"outcome", "refused"}}).Increment(); }
+
+void metrics::ended(const std::string& key, const key_usage& used) {
+  all_->of_key.Add({{"key", key}, {"status", std::to_string(used.status)}}).Increment();
+  all_->prompt_of_key.Add({{"key", key}}).Increment(static_cast<double>(used.prompt_tokens));
+  all_->answer_of_key.Add({{"key", key}}).Increment(static_cast<double>(used.completion_tokens));
 }
 
 std::size_t metrics::in_flight() const { return static_cast<std::size_t>(all_->in_flight.Value()); }

@@ -4,10 +4,17 @@
 
 #include "api/openai/service.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 namespace troupe {
+
+/// What one request used.
+struct key_usage {
+  unsigned status = 0;
+  std::uint64_t prompt_tokens = 0, completion_tokens = 0;
+};
 
 class metrics {
 public:
@@ -16,6 +23,12 @@ public:
 
   /// A sink that measures a request submitted now and forwards its events to `next`.
   service::event_sink measured(service::event_sink next);
+
+  /// Counts a request that was refused before it could be submitted.
+  void refused();
+
+  /// Counts a request of the key by this name. There are few names, all of the operator's choice.
+  void ended(const std::string& key, const key_usage& used);
 
   /// Requests that are submitted and have not ended.
   std::size_t in_flight() const;

@@ -53,6 +53,11 @@ std::optional<reply> check_origin(const http::request_header<>& head, const serv
     403, "pages of the origin `" + to_utf8(origin) + "` may not ask this server; its option --cors-origin lets them");
 }
 
+bool opens_metrics(std::string_view authorization, const server_options& options) {
+  const auto token = bearer_token(authorization);
+  return token && same_in_constant_time(*token, options.metrics_key);
+}
+
 } // namespace
 
 reply refusal(unsigned status, const std::string& why) {
@@ -93,7 +98,7 @@ bool is_probe(const std::variant<route, reply>& found) {
 
 header_verdict check_header(const http::request_header<>& head, const request_target& target,
                             const std::variant<route, reply>& found, const server_options& options,
-                            const known_hosts& hosts) {
+                            const known_hosts& hosts, key_ring& keys) {
   if (target.host && !hosts.allow(target.host->host))
     return {refusal(403,
                     "this server does not answer for the host `" + std::string(target.host->host) +
@@ -103,10 +108,13 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   if (auto why = check_origin(head, options))
     return {std::move(why)};
   const auto* to = std::get_if<route>(&found);
-  const bool open = to && to->to == endpoint::health;
-  const auto key = authorized_key(options.api_keys, view(head[http::field::authorization]));
-  header_verdict result{std::nullopt, key.value_or(0)};
-  if (!open && !key)
+  const auto authorization = view(head[http::field::authorization]);
+  const bool guarded = to && to->to == endpoint::metrics && !options.metrics_key.empty();
+  const bool open = to && (to->to == endpoint::health || (guarded && opens_metrics(authorization, options)));
+  // With a key for /metrics alone, a server without others still asks for that one there.
+  const auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
+  header_verdict result{std::nullopt, caller.value_or(key_ring::owner{})};
+  if (!open && !caller)
     result.answer = reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
   else if (!to)
     result.answer = std::get<reply>(found);

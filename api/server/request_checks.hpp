@@ -3,6 +3,7 @@
 #pragma once
 
 #include "api/http/access.hpp"
+#include "api/http/key_ring.hpp"
 #include "api/http/request_target.hpp"
 #include "api/server/http_server.hpp"
 #include "api/server/routes.hpp"
@@ -36,11 +37,11 @@ bool is_probe(const std::variant<route, reply>& found);
 
 struct header_verdict {
   std::optional<reply> answer; // a refusal, or the answer to a preflight; nothing if the request may proceed
-  std::size_t key = 0;         // index of the API key, if one is configured
+  key_ring::owner caller{};    // whose key it has
 };
 
 header_verdict check_header(const boost::beast::http::request_header<>& head, const request_target& target,
                             const std::variant<route, reply>& found, const server_options& options,
-                            const known_hosts& hosts);
+                            const known_hosts& hosts, key_ring& keys);
 
 } // namespace troupe

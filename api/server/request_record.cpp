@@ -38,7 +38,7 @@ void request_record::see(const event& e) {
     count(*done);
   } else {
     const auto& why = std::get<error>(e);
-    failed(code_of(why), why.param);
+    failed(code_of(why), why.param, why.message);
   }
 }
 
@@ -53,28 +53,38 @@ void request_record::count(const token_event& e) {
 
 void request_record::count(const done_event& done) {
   cached_tokens_ += done.cached_tokens;
-  queue_ms_ = std::max(queue_ms_, done.queue_ms);
+  queue_ms_ = std::max(queue_ms_.value_or(0), done.queue_ms);
   for (const auto& choice : done.choices)
     if (const auto name = name_of(choice.reason); finish_.find(name) == finish_.npos)
       finish_ += (finish_.empty() ? "" : ",") + std::string(name);
 }
 
-void request_record::failed(std::string_view code, std::string_view param) {
+void request_record::failed(std::string_view code, std::string_view param, std::string_view why) {
   code_ = code;
   param_ = param;
+  why_ = why;
 }
 
-void request_record::write(server_log& log) {
+void request_record::write(server_log& log, metrics& counted) {
+  if (!from_.key.empty())
+    counted.ended(from_.key, {status_, prompt_tokens_, completion_tokens_});
   log_fields fields{{"id", id_}};
   if (!frame_.empty())
     fields.push_back({"frame", frame_});
+  for (const auto& [name, value] : {std::pair<std::string_view, std::string>{"client", from_.client},
+                                    {"forwarded_for", from_.forwarded_for},
+                                    {"key", from_.key},
+                                    {"user", from_.user}})
+    if (!value.empty())
+      fields.push_back({name, value});
   fields.push_back({"route", route_});
   fields.push_back({"status", std::uint64_t(status_)});
   if (sequences_ > 0) {
     fields.push_back({"prompt_tokens", prompt_tokens_});
     fields.push_back({"completion_tokens", completion_tokens_});
     fields.push_back({"cached_tokens", cached_tokens_});
-    fields.push_back({"queue_ms", queue_ms_});
+    if (queue_ms_) // a client that leaves is not waited for
+      fields.push_back({"queue_ms", *queue_ms_});
     if (first_ != clock::time_point()) {
       const auto steps = static_cast<double>(completion_tokens_) / static_cast<double>(sequences_) - 1;
       fields.push_back({"first_token_ms", milliseconds(first_ - begun_)});
@@ -89,6 +99,8 @@ void request_record::write(server_log& log) {
     fields.push_back({"error", code_});
   if (!param_.empty())
     fields.push_back({"field", param_});
+  if (!why_.empty())
+    fields.push_back({"why", why_});
   const bool answered_probe = minor_ && code_.empty(); // "not ready yet" is an answer, too
   if (!answered_probe && status_ != client_left && (status_ >= 400 || !code_.empty()))
     log.write_refusal("request", std::move(fields));

@@ -4,8 +4,10 @@
 
 #include "api/http/log.hpp"
 #include "api/openai/openai_request.hpp"
+#include "api/server/metrics.hpp"
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +25,15 @@ public:
   request_record(std::string id, std::string route);
 
   const std::string& id() const { return id_; }
+  /// Who asks: an address, what a proxy says about it, the name of a key, and what the request says itself.
+  struct origin {
+    std::string client, forwarded_for, key, user;
+  };
+  void set_origin(origin from) { from_ = std::move(from); }
+  void set_key(std::string name) { from_.key = std::move(name); }
+  void set_user(std::string user) { from_.user = std::move(user); }
+  const origin& from() const { return from_; }
+
   /// The id of a WebSocket frame.
   void set_frame(std::string id) { frame_ = std::move(id); }
   /// Marks a probe, which is logged only at level debug.
@@ -32,10 +43,11 @@ public:
   void parsed(const generation& one);
   void see(const event& e);
   void answered(unsigned status) { status_ = status; }
-  void failed(std::string_view code, std::string_view param);
+  /// `why` is a sentence.
+  void failed(std::string_view code, std::string_view param, std::string_view why);
 
-  /// Writes the line. Call once, at the end.
-  void write(server_log& log);
+  /// Writes the line, and counts the request. Call once, at the end.
+  void write(server_log& log, metrics& counted);
 
 private:
   using clock = std::chrono::steady_clock;
@@ -45,10 +57,11 @@ private:
   std::string id_, route_, frame_;
   clock::time_point begun_ = clock::now(), first_{}, last_{};
   unsigned status_ = client_left;
-  std::string code_, param_;
+  std::string code_, param_, why_;
+  origin from_;
   std::string finish_; // "stop", or "stop,length" if choices differ
   std::uint64_t prompt_tokens_ = 0, completion_tokens_ = 0, cached_tokens_ = 0, sequences_ = 0;
-  double queue_ms_ = 0; // maximum over the prompts
+  std::optional<double> queue_ms_; // maximum over the prompts
   bool minor_ = false;
 };
 

@@ -102,6 +102,27 @@ void request_set::cancel(std::uint64_t key) {
     found->second.cancel();
 }
 
+void request_set::cancel_all() {
+  for (const auto& [key, request] : running_)
+    request.cancel();
+}
+
+asio::awaitable<std::vector<request_set::item>> request_set::end_all(std::chrono::milliseconds limit) {
+  cancel_all();
+  std::vector<item> ends;
+  const auto until = asio::steady_timer::clock_type::now() + limit;
+  for (;;) {
+    for (auto& one : receive())
+      if (!std::holds_alternative<token_event>(one.what))
+        ends.push_back(std::move(one));
+    if (running_.empty() || asio::steady_timer::clock_type::now() >= until)
+      co_return ends;
+    boost::system::error_code ec;
+    wake_.expires_at(until);
+    co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
+  }
+}
+
 void request_set::close() {
   closed_ = true;
   {

@@ -10,6 +10,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -18,6 +19,9 @@
 #include <vector>
 
 namespace troupe {
+
+/// Time for the last events of requests that were cancelled, which the engine sends at once.
+inline constexpr auto cancelling_time = std::chrono::milliseconds(300);
 
 class request_set : public std::enable_shared_from_this<request_set> {
 public:
@@ -35,6 +39,9 @@ public:
   /// submit the request, an out_of_memory error is its only event.
   void submit(std::uint64_t key, generation request, std::shared_ptr<const void> held = nullptr);
   void cancel(std::uint64_t key);
+  void cancel_all();
+  /// Cancels all requests and waits for their last events, at most for `limit`; what they still generated is dropped.
+  boost::asio::awaitable<std::vector<item>> end_all(std::chrono::milliseconds limit);
   /// Cancels all requests at the end of the connection; no event is delivered afterwards.
   void close();
   /// Requests that have not ended.

@@ -1,5 +1,6 @@
 #include "api/server/routes.hpp"
 
+#include "api/http/request_scope.hpp"
 #include "api/ollama/ollama_models.hpp"
 #include "api/openai/fields/watermark_fields.hpp"
 #include "api/openai/json_object.hpp"
@@ -217,6 +218,14 @@ std::variant<route, reply> find_route(std::string_view method, std::string_view 
   result.status = 405;
   result.headers.emplace_back("Allow", allowed_methods(target));
   return result;
+}
+
+std::optional<reply> reply_while_draining(const route& to) {
+  if (to.to == endpoint::metrics)
+    return std::nullopt;
+  if (to.to == endpoint::health)
+    return reply::json("{\"status\":\"draining\"}", 503);
+  return reply::of(server_stops());
 }
 
 bool is_stored_response(endpoint to) {

@@ -5,6 +5,7 @@
 #include "api/openai/service.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -80,6 +81,9 @@ std::string allowed_methods(std::string_view target);
 /// Throws failure, and failure(cancelled) soon after a stop request.
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,
              const std::stop_token& stop = {});
+
+/// What a draining server says instead of an answer; nothing if it answers.
+std::optional<reply> reply_while_draining(const route& to);
 
 /// Whether the endpoint is about a response that was stored.
 bool is_stored_response(endpoint to);

@@ -3,6 +3,7 @@
 
 #include "api/http/access.hpp"
 #include "api/http/byte_budget.hpp"
+#include "api/http/key_ring.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
 #include "api/openai/fields/output_fields.hpp"
@@ -43,7 +44,8 @@ struct server_context {
   const server_options options;
   const std::shared_ptr<server_log> log; // never null
   metrics counted;
-  request_quota keys;
+  key_ring keys;
+  request_quota quotas; // of keys
   byte_budget bodies;
   response_store responses;
 
@@ -75,6 +77,8 @@ struct server_context {
   void remove_session(const session* one);
   std::vector<std::shared_ptr<session>> sessions() const;
   std::size_t session_count() const;
+  /// Draining: stops accepting, and closes the connections that came since.
+  void end_drain();
   std::atomic<bool> draining = false;
   std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
@@ -86,7 +90,12 @@ private:
   const std::string id_prefix_;
   std::atomic<std::uint64_t> last_id_ = 0;
   mutable std::mutex mutex_;
-  std::map<const session*, std::weak_ptr<session>> sessions_;
+  struct open_session {
+    std::weak_ptr<session> of;
+    bool late = false; // came while draining: what it asks is answered, but not waited for
+  };
+  std::map<const session*, open_session> sessions_;
+  std::size_t late_sessions_ = 0;
 };
 
 } // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "api/http/request_scope.hpp"
 #include "api/openai/openai_response.hpp"
+#include "api/server/generation_jobs.hpp"
 #include "api/server/request_record.hpp"
 #include "api/server/request_set.hpp"
 #include "api/server/routes.hpp"
@@ -41,7 +42,7 @@ public:
   void cut() override;
   void abort() override;
   asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                            std::size_t key) override;
+                            key_ring::owner caller, request_record::origin from) override;
 
 private:
   struct running {
@@ -64,6 +65,7 @@ private:
   };
 
   void leave();
+  asio::awaitable<void> end_left();
   void stop_parsing();
   void end_all(std::deque<std::string>& frames);
   asio::awaitable<void> read_frames();
@@ -87,8 +89,9 @@ private:
   websocket_stream stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
   std::shared_ptr<request_set> requests_;
-  std::string id_;      // of the upgrade request
-  std::size_t key_ = 0; // index of the API key
+  std::string id_; // of the upgrade request
+  key_ring::owner caller_;
+  request_record::origin from_;
   request_quota quota_;
   std::map<std::string, running> ids_;
   std::map<std::uint64_t, submitted> by_key_;
@@ -140,17 +143,19 @@ void websocket_session::abort() {
 }
 
 asio::awaitable<void> websocket_session::run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                             std::size_t key) {
+                                             key_ring::owner caller, request_record::origin from) {
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
-  key_ = key;
-  requests_->speak_for(context_.client_of(key, peer_));
+  caller_ = std::move(caller);
+  requests_->speak_for(context_.client_of(caller_.number, peer_));
+  from_ = std::move(from);
   const auto& options = context_.options;
   const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
                                                 [this] { leave(); });
   if (!accepted)
     co_return;
   co_await (read_frames() && write_frames());
+  co_await end_left();
 }
 
 void websocket_session::stop_parsing() {
@@ -173,11 +178,21 @@ void websocket_session::end_all(std::deque<std::string>& frames) {
 void websocket_session::leave() {
   gone_ = true;
   stop_parsing();
+  requests_->cancel_all();
+  room_.cancel();
+  requests_->poke();
+}
+
+/// Records the requests whose client has left.
+asio::awaitable<void> websocket_session::end_left() {
+  const auto ends = co_await requests_->end_all(cancelling_time);
+  for (const auto& item : ends)
+    if (const auto found = by_key_.find(item.key); found != by_key_.end())
+      ids_.at(found->second.id).record.see(item.what);
   for (auto& [id, one] : ids_)
     end(one, client_left);
   ids_.clear();
   by_key_.clear();
-  room_.cancel();
   requests_->close();
 }
 
@@ -244,30 +259,33 @@ std::optional<error> websocket_session::objection(const client_frame& frame) con
 /// From the quotas of this connection and of its API key.
 std::shared_ptr<const void> websocket_session::acquire_quotas(std::size_t sequences) {
   using both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  return std::make_shared<both>(quota_.acquire(0, sequences), context_.keys.acquire(key_, sequences));
+  return std::make_shared<both>(quota_.acquire(0, sequences), context_.quotas.acquire(caller_.number, sequences));
 }
 
 request_record websocket_session::record_of(const std::string& id) const {
   request_record result(id_, "WS /v1/ws");
+  result.set_origin(from_);
   result.set_frame(id);
   return result;
 }
 
 void websocket_session::end(running& one, unsigned status) {
   one.record.answered(status);
-  one.record.write(*context_.log);
+  one.record.write(*context_.log, context_.counted);
 }
 
 void websocket_session::refuse(const std::string& id, request_record record, const error& why) {
   send_reply(error_frame(id, why));
   record.see(why);
   record.answered(status_of(why.code));
-  record.write(*context_.log);
+  record.write(*context_.log, context_.counted);
 }
 
 void websocket_session::generate(client_frame frame, byte_budget::share memory) {
-  if (const auto why_not = objection(frame))
+  if (const auto why_not = objection(frame)) {
+    context_.counted.refused();
     return refuse(frame.id, record_of(frame.id), *why_not);
+  }
   const auto key = next_key_++;
   ids_.emplace(frame.id, running{key, record_of(frame.id)});
   asio::co_spawn(
@@ -314,7 +332,9 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
   if (gone_ || cut_)
     co_return;
   auto& mine = ids_.at(frame.id);
+  mine.record.set_user(requested_user(field_reader(frame.body->root())));
   if (parsed.wrong) {
+    context_.counted.refused();
     refuse(frame.id, std::move(mine.record), *parsed.wrong);
     ids_.erase(frame.id);
     co_return;
@@ -373,6 +393,8 @@ asio::awaitable<void> websocket_session::write_frames() {
   bool open = true;
   while (open && !gone_) {
     co_await requests_->wait();
+    if (gone_)
+      break; // end_left() hears of what is left
     std::deque<std::string> frames;
     frames.swap(replies_);
     for (const auto& item : requests_->receive())

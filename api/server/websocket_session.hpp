@@ -4,6 +4,7 @@
 
 #include "api/http/budgeted_body.hpp"
 #include "api/http/byte_stream.hpp"
+#include "api/server/request_record.hpp"
 #include "api/server/server_context.hpp"
 
 #include <boost/beast/http/message.hpp>
@@ -13,9 +14,9 @@ namespace troupe {
 class websocket_endpoint : public session {
 public:
   /// Accepts the upgrade that `head` requests and serves until the connection is closed. `id` is the upgrade request's
-  /// id, which the log lines of its frames share; `key` is the index of its API key. Does not throw.
+  /// id, which the log lines of its frames share; `caller` is the owner of its API key. Does not throw.
   virtual asio::awaitable<void> run(const boost::beast::http::request<budgeted_body>& head, std::string id,
-                                    std::size_t key) = 0;
+                                    key_ring::owner caller, request_record::origin from) = 0;
 };
 
 std::shared_ptr<websocket_endpoint> make_websocket_session(server_context& context, byte_stream bytes);

@@ -50,8 +50,8 @@ def launch():
     """Starts servers with flags of the test: launch("--max-queue", "1")."""
     started = []
 
-    def start(*flags, model=GOLDEN, ready=True):
-        started.append(Server(model, *flags, ready=ready))
+    def start(*flags, model=GOLDEN, **more):
+        started.append(Server(model, *flags, **more))
         return started[-1]
 
     yield start

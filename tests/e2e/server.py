@@ -32,15 +32,15 @@ def wait_until(condition, what, seconds=20):
 
 
 class Server:
-    def __init__(self, model, *flags, ready=True):
+    def __init__(self, model, *flags, ready=True, stderr_to_stdout=False, preexec_fn=None):
         self.process = subprocess.Popen(
-            [binary(), "serve", "--model", str(model), "--port", "0", *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [binary(), "serve", "--model", str(model), "--port", "0", *flags], preexec_fn=preexec_fn,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT if stderr_to_stdout else subprocess.PIPE, text=True)
         self.out, self.err = [], []
         # One connection per request: the server may have closed a kept one. TLS is off because its set-up is slow.
         self._http = httpx.Client(timeout=60, verify=False, limits=httpx.Limits(max_keepalive_connections=0))
         self._readers = [threading.Thread(target=lambda pipe=pipe, lines=lines: lines.extend(pipe), daemon=True)
-                         for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
+                         for pipe, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err)) if pipe]
         for reader in self._readers:
             reader.start()
         try:

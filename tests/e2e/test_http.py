@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import json
+import shutil
 import socket
+import subprocess
 
 import httpx
 import openai
@@ -202,7 +204,7 @@ def test_metrics_count_requests_and_tokens(server):
     assert grown("troupe_queue_seconds_count") == 1
     assert grown("troupe_inter_token_seconds_count") >= 2
     assert 0 <= after["troupe_prefix_cache_hit_rate"] <= 1
-    assert after["troupe_kv_blocks_total"] > 0
+    assert after["troupe_kv_blocks"] > 0
     assert after["troupe_kv_blocks_in_use"] == 0
     assert "troupe_preemptions_total" in after
     answer = server.get("/metrics")
@@ -211,6 +213,35 @@ def test_metrics_count_requests_and_tokens(server):
                        ("troupe_preemptions_total", "counter")]:
         assert f"# TYPE {name} {kind}" in answer.text
         assert f"# HELP {name} " in answer.text
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool, of Debian's package prometheus, is absent")
+def test_metrics_are_as_prometheus_wants_them(launch, tmp_path):
+    (tmp_path / "keys").write_text("alice=a1\n")
+    server = launch("--api-keys", str(tmp_path / "keys"), "--speculate", "ngram")
+    key = {"Authorization": "Bearer a1"}
+    assert server.post("/v1/completions", COMPLETION, headers=key).status_code == 200
+    assert server.post("/v1/completions", {**COMPLETION, "n": 0}, headers=key).status_code == 400
+    text = server.get("/metrics", headers=key).text
+    assert 'troupe_key_requests_total{key="alice",status="400"} 1' in text
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_client_that_shuts_down_its_sending_side_gets_its_answer(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps({**COMPLETION, "max_tokens": 200, "ignore_eos": True}).encode()
+    with socket.create_connection((host, int(port)), timeout=60) as wire:
+        wire.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        wire.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := wire.recv(65536):
+            answer += piece
+    final = answer[answer.rindex(b"HTTP/1.1 "):]
+    assert final.startswith(b"HTTP/1.1 200 ")
+    assert b"onnection: close\r\n" in final
+    assert json.loads(final.split(b"\r\n\r\n", 1)[1])["usage"]["completion_tokens"] == 200
 
 
 def test_one_connection_serves_many_requests(server):

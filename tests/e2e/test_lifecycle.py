@@ -1,7 +1,11 @@
 """Start, failure to start, and shutdown."""
 
 import json
+import pathlib
+import re
+import resource
 import signal
+import socket
 import subprocess
 import threading
 
@@ -34,14 +38,21 @@ def test_health_is_503_with_progress_until_the_model_is_loaded(launch):
     assert refused.status_code == 503 and refused.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_lets_streams_finish_and_ends_cleanly(launch, number):
     server = launch()
-    with httpx.stream("POST", server.url + "/v1/completions", json={**LONG, "stream": True}, timeout=60) as answer:
+    long = {**LONG, "max_tokens": 1500, "n": 4, "temperature": 1}
+    with httpx.stream("POST", server.url + "/v1/completions", json={**long, "stream": True}, timeout=60) as answer:
         lines = answer.iter_lines()
         next(lines)
         server.process.send_signal(number)
+        draining = wait_until(lambda: (answer := server.get("/health")).status_code == 503 and answer, "the drain")
+        refused = server.post("/v1/completions", LONG)
         rest = [line for line in lines if line]
+    assert draining.json()["status"] == "draining" and draining.headers["connection"] == "close"
+    assert refused.status_code == 503 and refused.headers["connection"] == "close"
+    [stopping] = [line for line in server.err if " stopping " in line]
+    assert f" signal={signal.Signals(number).name} running=1 " in stopping
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
     assert server.process.wait(20) == 0
@@ -69,6 +80,76 @@ def test_requests_that_outlast_the_grace_period_end_with_an_error(launch, grace,
     reader.join(10)
     assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "unavailable"
     assert server.process.wait(10) == 0
+
+
+def test_a_server_under_nohup_ignores_hangups(tmp_path):
+    with open(tmp_path / "out", "w") as out:
+        process = subprocess.Popen(["nohup", binary(), "serve", "--model", str(GOLDEN), "--port", "0"], stdout=out,
+                                   stderr=subprocess.STDOUT)
+    wait_until(lambda: "ready" in (tmp_path / "out").read_text(), "the server to be ready")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+
+
+def test_the_limit_of_open_files_is_raised_and_its_lack_is_logged(launch):
+    def limited(soft, hard):
+        return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    server = launch(preexec_fn=limited(64, 4096))
+    limits = pathlib.Path(f"/proc/{server.process.pid}/limits").read_text()
+    assert re.search(r"Max open files +4096 +4096", limits)
+    assert not any("few file descriptors" in line for line in server.err)
+
+    server = launch("--max-connections", "500", preexec_fn=limited(64, 64))
+    assert any("few file descriptors limit=64 wanted=564" in line for line in server.err)
+    host, port = server.url.removeprefix("http://").split(":")
+    wires = [socket.create_connection((host, int(port))) for _ in range(80)]
+    wait_until(lambda: any("cannot accept" in line for line in server.err), "the log to tell")
+    for wire in wires:
+        wire.close()
+    wait_until(lambda: server.get("/health").status_code == 200, "the server to accept again")
+
+
+def test_keys_of_a_file_have_names_and_change_while_the_server_runs(launch, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("alice=a1\n")
+    server = launch("--api-keys", str(keys), "--log-format", "json")
+
+    def status(key):
+        return server.post("/v1/completions", {**LONG, "max_tokens": 2, "user": "u-1"},
+                           headers={"Authorization": f"Bearer {key}"}).status_code
+
+    assert status("a1") == 200 and status("b1") == 401
+    keys.write_text("bob=b1\n")
+    wait_until(lambda: status("b1") == 200, "the file to be read again")
+    assert status("a1") == 401
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.err]
+    assert [line for line in lines if line["event"] == "keys" and line["count"] == 1]
+    served = [line for line in lines if line["event"] == "request" and line["status"] == 200]
+    assert [line["key"] for line in served] == ["alice", "bob"]
+    assert all(line["user"] == "u-1" and line["client"] == "127.0.0.1" for line in served)
+    refused = [line for line in lines if line["event"] == "request" and line["status"] == 401]
+    assert all("API key" in line["why"] and line["level"] == "warn" for line in refused)
+    assert not any("a1" in line or "b1" in line for line in server.err)
+
+
+def test_lines_of_the_log_and_texts_for_people_do_not_fall_into_each_other(launch):
+    """Both go to one pipe, from three threads."""
+    for _ in range(5):
+        server = launch(stderr_to_stdout=True)
+        for _ in range(20):
+            server.get("/v1/models")
+        assert server.stop() == 0
+        lines = "".join(server.out).splitlines()
+        stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (info|warn|error) "
+        assert len([line for line in lines if re.match(stamp, line)]) >= 23  # loading, ready, requests, stopping
+        assert not [line for line in lines if re.search(".+" + stamp, line)], lines
+        assert len([line for line in lines if line.startswith("Listening on http://")]) == 1
+        assert len([line for line in lines if re.match(r"Serving .*\. Try:$", line)]) == 1
 
 
 def test_the_log_has_the_servers_lifecycle_and_each_request(launch):

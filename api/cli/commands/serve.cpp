@@ -9,6 +9,7 @@
 #include "api/cli/terminal/standard_streams.hpp"
 #include "api/cli/values.hpp"
 #include "api/cli/watermark_options.hpp"
+#include "api/http/key_ring.hpp"
 #include "api/server/http_server.hpp"
 
 #include <CLI/CLI.hpp>
@@ -23,6 +24,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/resource.h>
+
 namespace troupe::cli {
 
 namespace {
@@ -35,6 +38,7 @@ struct serve_options {
   log_format format = log_format::text;
   std::optional<std::size_t> per_key;
   bool quiet = false;
+  std::string key_file, keys_file, metrics_key_file;
   watermark_options watermark;
 
   /// Whether stderr gets more than the log: progress and an example request.
@@ -92,6 +96,19 @@ std::string example(const std::string& url, const model_info& model, bool with_k
   return request("/v1/completions", R"({"prompt":[1,2,3],"max_tokens":100,"return_token_ids":true})");
 }
 
+/// What the connections and the model's files may need.
+std::uint64_t most_descriptors(const server_options& options) { return options.max_connections + 64; }
+
+/// Raises the soft limit of open files to the hard one. Returns the limit in force.
+std::uint64_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return 0;
+  const auto before = limit.rlim_cur;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
+}
+
 struct stop_at_end {
   server& listening;
   ~stop_at_end() { listening.stop(); }
@@ -121,15 +138,20 @@ int serve(const serve_options& options) {
   const auto mark = options.watermark.parsed();
   const auto mark_key = options.watermark.key();
   const auto& host = options.server.host;
-  const bool open_to_others = options.server.api_keys.empty() && !is_loopback(host);
+  const bool with_keys = !options.server.api_keys.empty() || !options.server.key_file.empty();
+  const bool open_to_others = !with_keys && !is_loopback(host);
   if (open_to_others && !options.allow_anonymous)
     throw failure(errc::bad_request,
                   "other machines could use this server, as --host is " + host +
-                    " and there is no key: name one with --api-key (or in TROUPE_API_KEY), or let "
+                    " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
                     "everybody in with --allow-anonymous");
   const auto log = options.server.log;
   console terminal;
   terminal.catch_interrupts();
+  terminal.catch_hangups();
+  if (const auto limit = raise_descriptor_limit(); limit < most_descriptors(options.server))
+    log->write(log_level::warn, "few file descriptors",
+               {{"limit", limit}, {"wanted", most_descriptors(options.server)}});
   log->write(log_level::info, "loading", {{"model", options.engine.model}});
   const auto engine = engine::start(with_bundled_draft(options.engine), follow(log, options.is_verbose(), terminal));
   engine_service service(engine, mark, mark_key);
@@ -140,7 +162,7 @@ int serve(const serve_options& options) {
     if (options.format == log_format::json)
       log->write(log_level::warn, what, {{"why", sentence}});
     else
-      std::cerr << sentence << std::endl;
+      log->print(sentence + "\n");
   };
   if (open_to_others)
     warn("anonymous", "Without a key, everybody who reaches this address may use the server (--allow-anonymous)");
@@ -159,8 +181,8 @@ int serve(const serve_options& options) {
       log->write(log_level::info, "ready",
                  {{"url", url}, {"model", model->id}, {"dtype", model->dtype}, {"device", model->device}});
       if (options.is_verbose())
-        std::cerr << "Serving " << model->id << " in " << model->dtype << " on " << model->device << ". Try:\n  "
-                  << example(local_url, *model, !options.server.api_keys.empty()) << std::endl;
+        log->print("Serving " + model->id + " in " + model->dtype + " on " + model->device + ". Try:\n  " +
+                   example(local_url, *model, with_keys) + "\n");
     } catch (const failure&) { // already posted, or the server is stopping
     }
   });
@@ -168,14 +190,18 @@ int serve(const serve_options& options) {
   const auto failed = terminal.next_event();
   if (!failed)
     log->write(log_level::info, "stopping",
-               {{"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
+               {{"signal", std::string(terminal.last_signal_name())},
+                {"running", std::uint64_t(listening.running_requests())},
+                {"grace_s", static_cast<std::uint64_t>(options.server.stop_grace.count() / 1000)}});
   listening.stop();
   for (bool ended = false; !ended;) {
     const auto next = terminal.next_event();
     ended = next && std::holds_alternative<done_event>(*next);
     if (!next) { // a second interrupt; a third ends the program at once
       terminal.let_interrupts_end_the_program();
-      log->write(log_level::info, "stopping at once");
+      log->write(log_level::info, "stopping at once",
+                 {{"signal", std::string(terminal.last_signal_name())},
+                  {"running", std::uint64_t(listening.running_requests())}});
       listening.stop_now();
     }
   }
@@ -191,7 +217,8 @@ int serve(const serve_options& options) {
   return 0;
 }
 
-void add_server_options(CLI::App& command, server_options& options, bool& allow_anonymous) {
+void add_server_options(CLI::App& command, serve_options& given) {
+  auto& options = given.server;
   const auto option = [&](const char* flag, auto& value, const char* help, const char* type) {
     return command.add_option(flag, value, help)->type_name(type)->capture_default_str()->group(server_group);
   };
@@ -200,13 +227,24 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
     ->check(integer_between(0, 65535));
   command
     .add_option("--api-key", options.api_keys,
-                "Answer only requests with this bearer token; may be given several times, or in TROUPE_API_KEY")
+                "Answer only requests with this bearer token; may be repeated, or given in TROUPE_API_KEY. Other users "
+                "of this machine can see it in the list of processes: prefer a file")
     ->take_all()
     ->allow_extra_args(false)
     ->type_name("KEY")
     ->group(server_group);
+  const auto file = [&](const char* flag, std::string& value, const char* help) {
+    command.add_option(flag, value, help)->type_name("FILE")->group(server_group);
+  };
+  file("--api-key-file", given.key_file, "Read an API key from this file");
+  file("--api-keys", given.keys_file,
+       "Read API keys from this file, a line `name=key` for each; names appear in the log and in metrics. The file is "
+       "read again when it changes");
+  file("--metrics-key-file", given.metrics_key_file,
+       "Read from this file a key that opens /metrics and nothing else; /metrics needs a key then. It can also be "
+       "given in TROUPE_METRICS_KEY");
   command
-    .add_flag("--allow-anonymous", allow_anonymous,
+    .add_flag("--allow-anonymous", given.allow_anonymous,
               "Serve everybody without a key, also other machines if --host lets them reach this one")
     ->group(server_group);
   command
@@ -218,8 +256,8 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
     ->group(server_group);
   command
     .add_option("--allowed-hosts", options.allowed_hosts,
-                "Also answer requests to this host name; may be given several times, or with commas; *: all. Without a "
-                "key only this machine's names are answered, as pages of other sites can make theirs lead here")
+                "Also answer requests to this host name; may be repeated, or separated by commas; *: all. A server "
+                "without an API key otherwise answers only to this machine's names, to block DNS rebinding")
     ->take_all()
     ->allow_extra_args(false)
     ->delimiter(',')
@@ -254,7 +292,7 @@ void add_server_options(CLI::App& command, server_options& options, bool& allow_
   seconds("--header-timeout", options.header_timeout, "Time for a request's headers to arrive");
   seconds("--idle-timeout", options.idle_timeout, "Time until an idle connection is closed");
   seconds("--stop-grace", options.stop_grace,
-          "Time for running requests to finish when the server stops; a second Ctrl-C or SIGTERM cuts it short");
+          "Time for running requests to finish when the server stops; a second signal cuts it short");
 }
 
 } // namespace
@@ -274,7 +312,7 @@ std::string schedule_warning(const model_info& model) {
 command add_serve(CLI::App& troupe) {
   const auto options = std::make_shared<serve_options>();
   auto* app = troupe.add_subcommand("serve", "Serve a model over HTTP (OpenAI's API) and WebSocket");
-  add_server_options(*app, options->server, options->allow_anonymous);
+  add_server_options(*app, *options);
   add_engine_options(*app, options->engine);
   add_chat_template_option(*app, options->engine);
   add_lora_options(*app, options->engine);
@@ -310,8 +348,8 @@ command add_serve(CLI::App& troupe) {
               "POST /v1/watermark/detect, GET /v1/models, POST /tokenize, POST /detokenize, GET /tokenizer_info, GET "
               "/health, GET /metrics,\n"
               "WebSocket /v1/ws; of Ollama's API: /api/generate, chat, embed, embeddings, tags, ps, show, version.\n"
-              "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C or SIGTERM\n"
-              "lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
+              "The server listens at once and answers /health with 503 until the model is loaded. Ctrl-C, SIGTERM or\n"
+              "SIGHUP lets running requests finish, a second one ends them with an error; the exit status is 0.\n"
               "Examples:\n"
               "  troupe serve\n"
               "  troupe serve --model ~/models/Qwen3-0.6B --port 9000 --kv-cache 4GiB\n"
@@ -319,12 +357,21 @@ command add_serve(CLI::App& troupe) {
   return {app, [options] {
             if (const char* key = std::getenv("TROUPE_API_KEY"); key && *key)
               options->server.api_keys.emplace_back(key);
+            if (!options->key_file.empty())
+              options->server.api_keys.push_back(read_key(options->key_file));
+            if (!options->keys_file.empty())
+              read_keys(options->keys_file); // what is wrong is told before the model is loaded
+            options->server.key_file = options->keys_file;
+            if (!options->metrics_key_file.empty())
+              options->server.metrics_key = read_key(options->metrics_key_file);
+            else if (const char* key = std::getenv("TROUPE_METRICS_KEY"); key && *key)
+              options->server.metrics_key = key;
             const auto level = options->level.value_or(options->quiet ? log_level::off : log_level::info);
             // With several keys, one may keep all sequences busy but not fill the queue.
             const auto running_and_half_the_queue = static_cast<std::size_t>(options->engine.max_sequences +
                                                                              (options->engine.max_queue + 1) / 2);
             options->server.max_requests_per_key = options->per_key.value_or(
-              options->server.api_keys.size() > 1 ? running_and_half_the_queue : 0);
+              options->server.api_keys.size() > 1 || !options->keys_file.empty() ? running_and_half_the_queue : 0);
             options->server.log = server_log::on_stderr(level, options->format);
             return serve(*options);
           }};

@@ -52,13 +52,17 @@ void drain(int fd) {
   [[maybe_unused]] const auto got = ::read(fd, &count, sizeof count);
 }
 
-void handle_signals(void (*handler)(int)) {
+void handle_signal(int number, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART; // restarts writes; poll still returns
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM})
-    sigaction(signal, &action, nullptr);
+  sigaction(number, &action, nullptr);
+}
+
+bool is_ignored(int number) {
+  struct sigaction current = {};
+  return sigaction(number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
 }
 
 } // namespace
@@ -71,9 +75,22 @@ console::~console() {
   ::close(events_ready_);
 }
 
-void console::catch_interrupts() { handle_signals(note_signal); }
+void console::catch_interrupts() {
+  for (const int number : {SIGINT, SIGTERM})
+    handle_signal(number, note_signal);
+}
 
-void console::let_interrupts_end_the_program() { handle_signals(SIG_DFL); }
+void console::catch_hangups() {
+  if (!is_ignored(SIGHUP))
+    handle_signal(SIGHUP, note_signal);
+}
+
+void console::let_interrupts_end_the_program() {
+  for (const int number : {SIGINT, SIGTERM})
+    handle_signal(number, SIG_DFL);
+  if (!is_ignored(SIGHUP))
+    handle_signal(SIGHUP, SIG_DFL);
+}
 
 void console::post(event e) noexcept {
   {
@@ -144,6 +161,15 @@ failure console::line_too_long() {
 }
 
 bool console::asked_to_end() const { return last_signal == SIGTERM; }
+
+std::string_view console::last_signal_name() const {
+  switch (last_signal) {
+    case SIGINT: return "SIGINT";
+    case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
+    default: return "none";
+  }
+}
 
 console::wake console::wait_for(int fd) {
   std::array<pollfd, 2> waiting{pollfd{signalled, POLLIN, 0}, pollfd{fd, POLLIN, 0}};

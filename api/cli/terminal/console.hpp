@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace troupe::cli {
 
@@ -21,7 +22,9 @@ public:
 
   /// Makes SIGINT and SIGTERM interrupt the waits below instead of ending the program.
   void catch_interrupts();
-  /// Restores the default: SIGINT and SIGTERM end the program.
+  /// The same for SIGHUP, unless the program was started to ignore it, as nohup does.
+  void catch_hangups();
+  /// Restores the default: the signals end the program.
   void let_interrupts_end_the_program();
 
   /// Any thread. Ends the program if there is no memory, because the waiting thread would wait for ever.
@@ -47,6 +50,8 @@ public:
 
   /// Whether the last interrupt was SIGTERM rather than Ctrl-C.
   bool asked_to_end() const;
+  /// "SIGTERM": the last signal that interrupted.
+  std::string_view last_signal_name() const;
 
 private:
   enum class wake { ready, interrupted, other_signal };

@@ -100,6 +100,9 @@ TEST_CASE("The sequences of an API key are limited, independent of other keys") 
     live.fake.next()->done();
   CHECK(b.read_response().status == 200);
 
+  more.get("/metrics", as_a);
+  CHECK(more.read_response().body.find("troupe_requests_total{outcome=\"refused\"} 2\n") != std::string::npos);
+
   first->done();
   CHECK(a.read_response().status == 200);
   more.post("/v1/completions", R"({"prompt":["x","y"]})", as_a);
@@ -118,6 +121,9 @@ TEST_CASE("The sequences of a WebSocket and of its key are limited") {
   CHECK(one.hear().find("one connection may have at most 2 sequences at once") != std::string::npos);
   two.say(R"({"type":"generate","id":"c","prompt":"x","n":2})");
   CHECK(two.hear().find("one API key may have at most 3 sequences at once") != std::string::npos);
+  raw_client metrics(live.port());
+  metrics.get("/metrics", as_a);
+  CHECK(metrics.read_response().body.find("troupe_requests_total{outcome=\"refused\"} 2\n") != std::string::npos);
   request->done();
   CHECK(one.hear().find("\"done\"") != std::string::npos);
   two.say(R"({"type":"generate","id":"c","prompt":"x","n":2})");

@@ -2,10 +2,17 @@
 #include "api/server/request_record.hpp"
 #include "runtime/support/json.hpp"
 #include "tests/api/server/websocket_client.hpp"
+#include "tests/runtime/model/model_test_data.hpp"
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+#include <regex>
 #include <sstream>
+#include <thread>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -156,7 +163,7 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
 
   const auto lines = logged.lines();
   REQUIRE(lines.size() == 4);
-  CHECK(missing(lines[0], {{"level", "\"warning\""}, {"status", "401"}, {"error", "\"invalid_api_key\""}}) == "");
+  CHECK(missing(lines[0], {{"level", "\"warn\""}, {"status", "401"}, {"error", "\"invalid_api_key\""}}) == "");
   CHECK(missing(lines[1], {{"status", "400"}, {"error", "\"invalid_value\""}, {"field", "\"temperature\""}}) == "");
   CHECK(missing(lines[2], {{"status", "429"}, {"error", "\"overloaded\""}, {"finish", "\"error\""}}) == "");
   for (const auto& line : lines) {
@@ -164,6 +171,103 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
     CHECK(line.find("sesame") == line.npos);
     CHECK(line.find('\x1b') == line.npos);
   }
+}
+
+TEST_CASE("A request's line says who asked, and a refusal's why") {
+  const test::temp_folder folder;
+  std::ofstream(folder.path() / "keys") << "alice=a1\nbob = b1\n";
+  server_options options;
+  options.key_file = folder.path() / "keys";
+  options.max_requests_per_key = 2;
+  logged_server logged(log_level::info, log_format::json, options);
+  auto& live = logged.live;
+  raw_client client(live.port());
+  client.post("/v1/completions", R"({"prompt":"a","user":"u-17"})",
+              "Authorization: Bearer a1\r\nX-Forwarded-For: 10.1.2.3, 10.0.0.1\r\n");
+  auto request = live.fake.next();
+  request->text("xyz");
+  request->done();
+  client.read_response();
+  client.post("/v1/completions", R"({"prompt":"a","n":3,"user":5,"safety_identifier":"s-1"})",
+              "Authorization: Bearer b1\r\n");
+  client.read_response();
+  client.get("/v1/models", "Authorization: Bearer b2\r\n");
+  client.read_response();
+  {
+    ws_client socket(live.port(), "Authorization: Bearer b1\r\n");
+    socket.say(R"({"type":"generate","id":"c","prompt":"x","user":"u-18"})");
+    request = live.fake.next();
+    request->done();
+    socket.hear();
+  }
+  client.get("/metrics", "Authorization: Bearer a1\r\n");
+  const auto metrics = client.read_response().body;
+  for (const auto* line :
+       {"troupe_key_requests_total{key=\"alice\",status=\"200\"} 1\n",
+        "troupe_key_requests_total{key=\"bob\",status=\"400\"} 1\n",
+        "troupe_key_generated_tokens_total{key=\"alice\"} 3\n", "troupe_key_prompt_tokens_total{key=\"alice\"} 2\n"})
+    CHECK_MESSAGE(metrics.find(line) != std::string::npos, line);
+
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 5);
+  CHECK(missing(lines[0],
+                {{"client", "\"127.0.0.1\""},
+                 {"forwarded_for", "\"10.1.2.3, 10.0.0.1\""},
+                 {"key", "\"alice\""},
+                 {"user", "\"u-17\""},
+                 {"status", "200"}}) == "");
+  CHECK(missing(lines[1],
+                {{"key", "\"bob\""},
+                 {"user", "\"s-1\""},
+                 {"status", "400"},
+                 {"why", "\"one API key may have at most 2 sequences at once, and this request asks for 3\""}}) == "");
+  CHECK(missing(lines[2], {{"client", "\"127.0.0.1\""}, {"status", "401"}}) == "");
+  CHECK(lines[2].find("\"key\"") == std::string::npos);
+  CHECK(missing(lines[4], {{"frame", "\"c\""}, {"key", "\"bob\""}, {"user", "\"u-18\""}}) == "");
+  for (const auto& line : lines)
+    for (const auto* secret : {"a1", "b1", "b2"})
+      CHECK(line.find(secret) == line.npos);
+}
+
+TEST_CASE("A request that is cancelled in the queue has waited there") {
+  logged_server logged;
+  auto& live = logged.live;
+  const auto end = [](fake_request& request) {
+    done_event done;
+    done.choices.push_back({0, finish_reason::cancelled, 0});
+    done.queue_ms = 1234.5;
+    request.send(std::move(done));
+  };
+  {
+    raw_client client(live.port());
+    client.post("/v1/completions", R"({"prompt":"a"})");
+    const auto request = live.fake.next();
+    client.close();
+    CHECK(request->wait_cancelled());
+    end(*request);
+  }
+  {
+    ws_client socket(live.port());
+    socket.say(R"({"type":"generate","id":"c","prompt":"x"})");
+    const auto request = live.fake.next();
+    socket.close();
+    CHECK(request->wait_cancelled());
+    end(*request);
+  }
+  { // of one that the engine has not answered for, nothing is claimed
+    raw_client client(live.port());
+    client.post("/v1/completions", R"({"prompt":"a"})");
+    const auto request = live.fake.next();
+    client.close();
+    CHECK(request->wait_cancelled());
+  }
+  const auto lines = logged.lines();
+  REQUIRE(lines.size() == 4);
+  for (const auto i : {0, 2})
+    CHECK(missing(lines[static_cast<std::size_t>(i)],
+                  {{"status", "499"}, {"queue_ms", "1234.5"}, {"finish", "\"cancelled\""}}) == "");
+  CHECK(missing(lines[3], {{"status", "499"}}) == "");
+  CHECK(lines[3].find("queue_ms") == std::string::npos);
 }
 
 TEST_CASE("A probe that hears that the model is loading is no refusal") {
@@ -251,6 +355,57 @@ TEST_CASE("Text lines are for people: names and values, quoted where needed") {
   const auto lines = logged.lines();
   REQUIRE(lines.size() == 3);
   CHECK(lines[0].find(" debug connection opened open=") != std::string::npos);
-  CHECK(lines[1].find(" debug request id=probe route=\"GET /health\" status=200 total_ms=") != std::string::npos);
+  CHECK(std::regex_search(lines[0], std::regex("^[0-9-]{10}T[0-9:]{8}\\.[0-9]{3}[+-][0-9]{2}:[0-9]{2} debug ")));
+  CHECK(lines[1].find(" debug request id=probe client=127.0.0.1 route=\"GET /health\" status=200 total_ms=") !=
+        std::string::npos);
   CHECK(lines[2].ends_with(" debug connection closed"));
+}
+
+TEST_CASE("Lines and texts for people do not fall into each other") {
+  std::array<int, 2> ends;
+  REQUIRE(::pipe2(ends.data(), O_DIRECT) == 0); // each write is one packet
+  {
+    const auto log = server_log::on_descriptor(ends[1], log_level::warn, log_format::text);
+    log->print("[###   ] 50 %");
+    log->write(log_level::warn, "a line", {{"n", std::uint64_t(1)}});
+    log->write(log_level::info, "not wanted");
+    log->print("Serving it. Try:\n  curl\n");
+  }
+  ::close(ends[1]);
+  std::vector<std::string> writes;
+  std::array<char, 4096> buffer;
+  for (ssize_t got; (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;)
+    writes.emplace_back(buffer.data(), static_cast<std::size_t>(got));
+  ::close(ends[0]);
+  REQUIRE(writes.size() == 3);
+  CHECK(writes[0] == "[###   ] 50 %");
+  CHECK(writes[1].ends_with(" warn a line n=1\n"));
+  CHECK(writes[2] == "Serving it. Try:\n  curl\n");
+}
+
+TEST_CASE("On a terminal, a line takes the place of a progress bar") {
+  const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(master >= 0);
+  REQUIRE(::grantpt(master) == 0);
+  REQUIRE(::unlockpt(master) == 0);
+  const int slave = ::open(::ptsname(master), O_RDWR | O_NOCTTY);
+  REQUIRE(slave >= 0);
+  {
+    const auto log = server_log::on_descriptor(slave, log_level::info, log_format::text);
+    log->print("[###   ] 50 %");
+    log->print("[######] 100 %");
+    log->write(log_level::error, "a line");
+    log->print("text\n");
+  }
+  std::string screen;
+  std::array<char, 4096> buffer;
+  while (screen.find("text\r\n") == screen.npos) {
+    const auto got = ::read(master, buffer.data(), buffer.size());
+    REQUIRE(got > 0);
+    screen.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+  ::close(slave);
+  ::close(master);
+  CHECK(screen.starts_with("[###   ] 50 %\r\033[K[######] 100 %\r\033[K"));
+  CHECK(screen.find(" \033[31m\033[1merror\033[m a line\r\ntext\r\n") != std::string::npos);
 }

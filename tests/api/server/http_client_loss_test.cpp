@@ -48,6 +48,46 @@ TEST_CASE("A request is cancelled when its client is gone, even behind many byte
   CHECK(request->wait_cancelled());
 }
 
+TEST_CASE("A client that shuts down its sending side gets its answer, and is noticed when it leaves") {
+  live_server live;
+  for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
+    raw_client client(live.port());
+    client.post("/v1/completions", body);
+    client.shutdown_send();
+    const auto request = live.fake.next();
+    request->text("one");
+    std::this_thread::sleep_for(std::chrono::milliseconds(100)); // as a prefill takes
+    CHECK_FALSE(request->cancelled());
+    request->text("two");
+    request->done();
+    const auto answer = client.read_response();
+    CHECK(answer.status == 200);
+    CHECK(answer.body.find("two") != std::string::npos);
+    CHECK(answer.headers.at("connection") == "close");
+    CHECK(client.read_all().empty());
+  }
+  raw_client tokenises(live.port());
+  tokenises.post("/tokenize", R"({"prompt":"a"})");
+  tokenises.shutdown_send();
+  CHECK(tokenises.read_response().status == 200);
+  for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
+    raw_client client(live.port());
+    client.post("/v1/completions", body);
+    client.shutdown_send();
+    const auto request = live.fake.next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK_FALSE(request->cancelled());
+    client.close();
+    CHECK(request->wait_cancelled());
+  }
+  raw_client old(live.port()); // of HTTP/1.0, whose clients take no 100 Continue
+  old.send(
+    "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{\"prompt\":\"a\"}");
+  const auto request = live.fake.next();
+  old.close();
+  CHECK(request->wait_cancelled());
+}
+
 TEST_CASE("A client that sends too much ahead gets its answer and the end of the connection") {
   live_server live;
   for (const std::string_view body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {

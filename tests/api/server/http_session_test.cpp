@@ -194,8 +194,28 @@ TEST_CASE("Requests say who asks: the key, or without keys the address") {
   server_options options;
   options.api_keys = {"first", "second"};
   live_server locked(options);
-  CHECK(asker(locked, "Authorization: Bearer second\r\n") == "key 1");
-  CHECK(asker(locked, "Authorization: Bearer first\r\n") == "key 0");
+  CHECK(asker(locked, "Authorization: Bearer second\r\n") == "key 2");
+  CHECK(asker(locked, "Authorization: Bearer first\r\n") == "key 1");
+}
+
+TEST_CASE("A key for /metrics opens it and nothing else") {
+  const auto opens = [](std::uint16_t port, const char* path, const char* key) {
+    return get(port, path, "Authorization: Bearer " + std::string(key) + "\r\n").status == 200;
+  };
+  server_options options;
+  options.metrics_key = "scrape";
+  live_server open(options);
+  CHECK(get(open.port(), "/metrics").status == 401);
+  CHECK(opens(open.port(), "/metrics", "scrape"));
+  CHECK_FALSE(opens(open.port(), "/metrics", "scrap"));
+  CHECK(get(open.port(), "/v1/models").status == 200);
+
+  options.api_keys = {"first"};
+  live_server locked(options);
+  CHECK(get(locked.port(), "/metrics").status == 401);
+  CHECK(opens(locked.port(), "/metrics", "scrape"));
+  CHECK(opens(locked.port(), "/metrics", "first"));
+  CHECK_FALSE(opens(locked.port(), "/v1/models", "scrape"));
 }
 
 TEST_CASE("Only listed origins get CORS headers") {
@@ -422,7 +442,7 @@ TEST_CASE("Metrics show latencies, outcomes and the engine's counters") {
                            "troupe_prefix_cache_hit_rate 0.4",
                            "# TYPE troupe_preemptions_total counter\n",
                            "# TYPE troupe_kv_blocks_in_use gauge\n",
-                           "troupe_host_blocks_total 8\n",
+                           "troupe_host_blocks 8\n",
                            "troupe_host_blocks_in_use 7\n",
                            "troupe_kv_blocks_parked_total 6\n",
                            "troupe_kv_blocks_restored_total 5\n",

@@ -70,6 +70,7 @@ public:
     if (fd_ >= 0)
       ::close(std::exchange(fd_, -1));
   }
+  void shutdown_send() { ::shutdown(fd_, SHUT_WR); }
   void send(std::string_view bytes) {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -111,7 +112,9 @@ public:
 
   response read_head() {
     response r;
-    const auto head = read_until("\r\n\r\n");
+    auto head = read_until("\r\n\r\n");
+    while (head.starts_with("HTTP/1.1 100 "))
+      head = read_until("\r\n\r\n");
     r.status = std::stoi(head.substr(9, 3));
     for (auto at = head.find("\r\n") + 2; head.substr(at, 2) != "\r\n";) {
       const auto colon = head.find(": ", at), end = head.find("\r\n", at);

@@ -74,6 +74,49 @@ TEST_CASE("A whole response that outlasts the grace is a 503") {
   CHECK(second->wait_cancelled());
 }
 
+TEST_CASE("While a server drains, every answer says close, and others hear from /health that it drains") {
+  live_server live; // the grace is half a minute
+  raw_client kept(live.port()), streams(live.port()), idle(live.port());
+  idle.get("/health");
+  CHECK(idle.read_response().headers.count("connection") == 0);
+  kept.post("/v1/completions", R"({"prompt":"a"})");
+  const auto whole = live.fake.next();
+  streams.post("/v1/completions", stream);
+  const auto streamed = live.fake.next();
+  live.begin_stop();
+  CHECK(idle.read_all().empty());
+
+  const auto asked = [&](std::string_view method, std::string_view path) {
+    raw_client late(live.port());
+    late.request(method, path, method == "POST" ? R"({"prompt":"a"})" : "", "Content-Type: application/json\r\n");
+    auto answer = late.read_response();
+    CHECK(answer.headers.at("connection") == "close");
+    CHECK(late.read_all().empty());
+    return answer;
+  };
+  const auto health = asked("GET", "/health");
+  CHECK(health.status == 503);
+  CHECK(health.body == R"({"status":"draining"})");
+  CHECK(asked("GET", "/metrics").body.find("\ntroupe_requests_in_flight 2\n") != std::string::npos);
+  const auto refused = asked("POST", "/v1/completions");
+  CHECK(refused.status == 503);
+  CHECK(refused.body.find("the server is stopping") != std::string::npos);
+  CHECK(live.fake.nothing_submitted());
+  raw_client silent(live.port()); // is not waited for
+
+  streamed->text("x");
+  CHECK(streams.read_head().headers.at("connection") == "close");
+  streamed->done();
+  whole->text("y");
+  whole->done();
+  const auto answer = kept.read_response();
+  CHECK(answer.status == 200);
+  CHECK(answer.headers.at("connection") == "close");
+  const auto begun = std::chrono::steady_clock::now();
+  live.stop();
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(10));
+}
+
 TEST_CASE("Requests on a WebSocket that outlast the grace end with an error, then the socket closes with 1001") {
   live_server live(without_grace());
   ws_client client(live.port());
