@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,8 +23,7 @@ namespace troupe {
 /// One request: a prompt and how to continue it, `sampling.n` times.
 struct generation {
   std::vector<token_id> prompt;
-  // Unless it says otherwise, an answer may be as long as the context allows.
-  sampling_params sampling{.max_tokens = std::numeric_limits<int>::max()};
+  sampling_params sampling;
   int priority = 0;                                       // higher runs first
   bool skip_special_tokens = true;                        // in the text; the ids are always complete
   std::chrono::milliseconds timeout{0};                   // from submission to the last token; 0: the engine's limit

@@ -117,7 +117,7 @@ struct stop_at_end {
 /// Shows the progress of loading, and logs news, restarts and failures afterwards.
 progress_sink follow(const std::shared_ptr<server_log>& log, bool verbose, console& terminal) {
   using stage = load_status::stage;
-  const auto shown = std::make_shared<progress>(!verbose);
+  const auto shown = std::make_shared<progress>(!verbose, true, [log](std::string_view text) { log->print(text); });
   const auto was_ready = std::make_shared<bool>(false);
   return [log, shown, was_ready, &terminal](const load_status& status) {
     if (!status.news.empty())

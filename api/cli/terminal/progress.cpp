@@ -15,11 +15,15 @@ namespace {
 constexpr int bar_width = 30;
 }
 
-progress::progress(bool quiet, bool stages) : quiet_(quiet), stages_(stages), terminal_(isatty(STDERR_FILENO)) {}
+progress::progress(bool quiet, bool stages, writer to)
+  : quiet_(quiet),
+    stages_(stages),
+    terminal_(isatty(STDERR_FILENO)),
+    write_(to ? std::move(to) : [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }) {}
 
 void progress::clear_bar() {
   if (std::exchange(percent_, -1) >= 0)
-    std::fputs("\r\033[K", stderr);
+    write_("\r\033[K");
 }
 
 void progress::show(const load_status& status) {
@@ -35,7 +39,7 @@ void progress::show(const load_status& status) {
     line_ = status.line;
     if (stages_ || !loading) {
       clear_bar();
-      std::fprintf(stderr, "%s%s\n", terminal_ && is_within_a_line() ? "\n" : "", line_.c_str());
+      write_((terminal_ && is_within_a_line() ? "\n" : "") + line_ + '\n');
     }
   }
   if (!loading || !terminal_ || status.total_bytes == 0)
@@ -47,7 +51,8 @@ void progress::show(const load_status& status) {
   percent_ = percent;
   const auto done = static_cast<std::size_t>(percent * bar_width / 100);
   const auto bar = std::string(done, '#') + std::string(bar_width - done, ' ');
-  std::fprintf(stderr, "\r[%s] %3d %%\033[K", bar.c_str(), percent);
+  const auto number = std::to_string(percent);
+  write_("\r[" + bar + "] " + std::string(3 - number.size(), ' ') + number + " %\033[K");
 }
 
 engine start_engine(const engine_options& options, bool quiet, bool stages) {

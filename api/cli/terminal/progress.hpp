@@ -5,15 +5,19 @@
 
 #include "api/embed/engine.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace troupe::cli {
 
 class progress {
 public:
   /// `quiet`: shows nothing. `stages`: prints those of loading; what happens afterwards is always told.
-  explicit progress(bool quiet = false, bool stages = true);
+  /// `to`: where texts go if not to stderr; a bar has no end of line.
+  using writer = std::function<void(std::string_view)>;
+  explicit progress(bool quiet = false, bool stages = true, writer to = {});
 
   void show(const load_status& status);
 
@@ -25,6 +29,7 @@ private:
   bool terminal_;
   int percent_ = -1; // that the bar on the screen shows; -1: there is none
   std::string line_;
+  writer write_;
 };
 
 /// Starts an engine, shows its progress and waits until it is ready. Throws failure if loading fails.

@@ -79,9 +79,8 @@ TEST_CASE("serve listens for other machines only with a key or --allow-anonymous
   CHECK(refused.status == 1);
   CHECK(refused.out.empty());
   CHECK(only_line(refused.err) ==
-        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no key: name one with "
-        "--api-key (or "
-        "in TROUPE_API_KEY), or let everybody in with --allow-anonymous");
+        "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no API key: give one with "
+        "--api-key-file (or in TROUPE_API_KEY), or let everybody in with --allow-anonymous");
   const auto started = [&](const strings& more) {
     program server(TROUPE_PROGRAM, everywhere + more);
     CHECK(server.prints("curl -N http://127.0.0.1:")); // which can be pasted
@@ -94,6 +93,12 @@ TEST_CASE("serve listens for other machines only with a key or --allow-anonymous
   };
   CHECK(started({"--allow-anonymous"}));
   CHECK(!started({"--api-key", "secret"}));
+  const temporary_folder folder;
+  CHECK(!started({"--api-key-file", folder.write("key", "secret\n")}));
+  CHECK(!started({"--api-keys", folder.write("keys", "alice=secret\n")}));
+  const auto wrong = run_troupe(everywhere + strings{"--api-keys", folder.write("wrong", "secret\n")});
+  CHECK(wrong.status == 1);
+  CHECK(only_line(wrong.err).ends_with("wrong: line 1: a line must be `name=key`"));
 }
 
 TEST_CASE("serve prints its URL at once, and ends with status 0 on SIGINT and SIGTERM") {

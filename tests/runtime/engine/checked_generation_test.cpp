@@ -188,9 +188,3 @@ TEST_CASE("A timeout is the shorter of request and limit, and a longer request i
   CHECK(refusal(asked).param == "timeout");
   CHECK(check(asked, {.vocab_size = 50, .max_context = 20}).timeout == milliseconds(501));
 }
-
-TEST_CASE("an answer whose request does not say how long it may be has the rest of the context") {
-  generation g;
-  g.prompt = {1, 2, 3};
-  CHECK(check(g, limits).sampling->max_tokens == 17);
-}
