@@ -102,7 +102,8 @@ using client_actor = caf::typed_actor<caf::reacts_to<std::uint64_t, event_ptr>>;
 
 using request_actor = caf::typed_actor<
   caf::reacts_to<admit_reply_ptr>,                           // engine: the outcome of admit
-  caf::reacts_to<started_atom, std::uint64_t, std::int32_t>, // scheduler: first rows planned; cached tokens
+  // scheduler: first rows planned; cached tokens, and when it was by the clock of actors, for this may be read late
+  caf::reacts_to<started_atom, std::uint64_t, std::int32_t, caf::timespan>,
   caf::reacts_to<sequence_id, sampled_token>,                // sampler: next token of one of its sequences
   caf::reacts_to<prompt_scores_ptr>,                         // sampler: log-probabilities of prompt tokens
   caf::reacts_to<prompt_embedding_ptr>,                      // sampler: the embedding of its prompt

@@ -41,7 +41,9 @@ public:
   request_actor::behavior_type make_behavior() {
     return {
       [this](const admit_reply_ptr& reply) { handle_reply(*reply); },
-      [this](started_atom, std::uint64_t number, std::int32_t cached) { note_start(number, cached); },
+      [this](started_atom, std::uint64_t number, std::int32_t cached, caf::timespan when) {
+        note_start(number, cached, when);
+      },
       [this](const sequence_id& id, const sampled_token& token) { append(id, token); },
       [this](const prompt_scores_ptr& scores) { add_scores(*scores); },
       [this](const prompt_embedding_ptr& embedding) { conclude(*embedding); },
@@ -169,10 +171,10 @@ private:
 
   // -- running --------------------------------------------------------------------------------------------------------
 
-  void note_start(std::uint64_t number, std::int32_t cached) {
+  void note_start(std::uint64_t number, std::int32_t cached, caf::timespan when) {
     if (number != number_ || started_)
       return;
-    started_ = self_->clock().now();
+    started_ = clock::time_point(when);
     cached_tokens_ = static_cast<std::uint32_t>(cached);
   }
 

@@ -129,7 +129,8 @@ private:
     // Before the plan is sent, so that no token arrives first.
     for (auto& s : scheduler_.collect_started())
       if (auto client = clients_.find(s.request); client != clients_.end())
-        self_->send(client->second, started_atom::value, s.request, s.cached_tokens);
+        self_->send(client->second, started_atom::value, s.request, s.cached_tokens,
+                    caf::timespan(self_->clock().now().time_since_epoch()));
     tell_failed();
     if (auto* plan = std::get_if<step_plan_ptr>(&next)) {
       const auto now = self_->clock().now();

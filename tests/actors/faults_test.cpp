@@ -120,7 +120,7 @@ public:
     auto scout = system_.spawn([admitted](request_actor::pointer self) -> request_actor::behavior_type {
       return {
         [=](const admit_reply_ptr& reply) { admitted->set_value(reply->scheduler), self->quit(); },
-        [](started_atom, std::uint64_t, std::int32_t) {},
+        [](started_atom, std::uint64_t, std::int32_t, caf::timespan) {},
         [](const sequence_id&, const sampled_token&) {},
         [](const prompt_scores_ptr&) {},
         [](const prompt_embedding_ptr&) {},

@@ -43,7 +43,7 @@ TEST_CASE("stale messages of an old worker group are ignored") {
   const auto stale = [&] {
     caf::anon_send(request, sequence_id{old, 0}, sampled_token{.id = 30});
     caf::anon_send(request, old, error{errc::internal, "of old", {}});
-    caf::anon_send(request, started_atom::value, old, 17);
+    caf::anon_send(request, started_atom::value, old, 17, caf::timespan(0));
   };
   workers.end();
   stale();
