@@ -4,7 +4,9 @@ through a terminal emulator (pyte), against the same in a pipe."""
 import fcntl
 import os
 import pty
+import re
 import select
+import statistics
 import struct
 import subprocess
 import termios
@@ -119,3 +121,16 @@ def test_the_bar_of_loading_leaves_nothing_behind(tmp_path):
     terminal = Terminal("run", "Hello", "--model", str(tmp_path / "none"), home=tmp_path)
     assert terminal.finish() == 1
     assert len(terminal.lines()) >= 1 and terminal.lines()[0].startswith("troupe: ")
+
+
+def test_prefill_rates_are_those_of_the_tokens_that_were_computed(tmp_path):
+    turns = ([PROMPTS[0], "Who was in it?", "And then?", PROMPTS[1], "Who was in it?", "And then?"] * 3)
+    result = in_pipes("chat", *FLAGS, "--verbose", typed="\n".join(turns) + "\n")
+    found = re.findall(r"(\d+) tokens in \((\d+) cached\).* prefill [\d.]+ ms for (\d+) \((\d+) tokens/s\)", result.stderr)
+    assert len(found) == len(turns), result.stderr
+    rates = []
+    for prompt, cached, computed, rate in (map(int, line) for line in found):
+        assert computed == prompt - cached
+        rates.append(rate)
+    # No prompt is computed many times as fast as others; a busy machine can only make some slower.
+    assert max(rates) < 10 * statistics.median(rates), result.stderr

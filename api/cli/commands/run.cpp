@@ -41,6 +41,14 @@ std::string scores(const answer& of) {
   return lines.str();
 }
 
+/// `echo` and editors end a prompt with a line break that nobody means.
+std::string without_line_break(std::string text) {
+  for (const char c : {'\n', '\r'})
+    if (text.ends_with(c))
+      text.pop_back();
+  return text;
+}
+
 int run(const run_options& options) {
   const auto guide = checked_usage([&] {
     options.sampling.check();
@@ -48,7 +56,7 @@ int run(const run_options& options) {
   });
   if (!options.system.empty() && !options.raw)
     require_chat_template(options.engine);
-  const auto text = options.prompt == "-" ? read_stdin() : options.prompt;
+  const auto text = options.prompt == "-" ? without_line_break(read_stdin()) : options.prompt;
   console terminal; // outlives the engine, which posts to it
   const auto engine = start_engine(options.engine, options.quiet, options.verbose);
   const auto model = engine.model();

@@ -26,10 +26,17 @@ void progress::clear_bar() {
     write_("\r\033[K");
 }
 
+void progress::end_bar() {
+  const std::lock_guard lock(guard_);
+  clear_bar();
+  bar_ended_ = true;
+}
+
 void progress::show(const load_status& status) {
   using stage = load_status::stage;
   if (quiet_)
     return;
+  const std::lock_guard lock(guard_);
   const bool loading = status.now == stage::loading;
   if (!loading)
     clear_bar();
@@ -42,7 +49,7 @@ void progress::show(const load_status& status) {
       write_((terminal_ && is_within_a_line() ? "\n" : "") + line_ + '\n');
     }
   }
-  if (!loading || !terminal_ || status.total_bytes == 0)
+  if (!loading || bar_ended_ || !terminal_ || status.total_bytes == 0)
     return;
   const int percent = std::clamp(static_cast<int>(100.0 * double(status.done_bytes) / double(status.total_bytes)), 0,
                                  100);
@@ -60,7 +67,13 @@ engine start_engine(const engine_options& options, bool quiet, bool stages) {
   const auto shown = std::make_shared<progress>(quiet, stages);
   auto started = engine::start(with_bundled_draft(options),
                                [shown](const load_status& status) { shown->show(status); });
-  started.wait_until_ready();
+  try {
+    started.wait_until_ready();
+  } catch (...) {
+    shown->end_bar();
+    throw;
+  }
+  shown->end_bar();
   return started;
 }
 

@@ -1,12 +1,12 @@
 // Shows the progress of loading on stderr: a bar on a terminal, and a line for each stage if asked for. Erases no line
-// but the bar's own, because an answer may be on the screen by the time that an engine has news. Called by one thread
-// at a time.
+// but the bar's own, because an answer may be on the screen by the time that an engine has news. Any thread.
 #pragma once
 
 #include "api/embed/engine.hpp"
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -21,9 +21,15 @@ public:
 
   void show(const load_status& status);
 
+  /// Erases the bar, if there is one, and shows none from now on. Whoever goes on to print calls it: the engine reports
+  /// that it is ready at about the time that others learn it, before or after.
+  void end_bar();
+
 private:
   void clear_bar();
 
+  std::mutex guard_; // of all below
+  bool bar_ended_ = false;
   bool quiet_;
   bool stages_;
   bool terminal_;
