@@ -75,6 +75,19 @@ TEST_CASE("a folder without a template has none") {
     chat_template::load(folder("config-only").with("tokenizer_config.json", R"({"bos_token": "<s>"})").path()));
 }
 
+TEST_CASE("a file takes the place of the folder's templates, with the folder's tokens") {
+  folder f("instead");
+  f.with("chat_template.jinja", "wrong").with("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  f.with("mine", greet).with("broken", "{% if %}");
+  const auto loaded = chat_template::load(f.path(), (f.path() / "mine").string());
+  REQUIRE(loaded);
+  CHECK(loaded->render({.messages = hello}) == "<s>user: Hello</s>>");
+  CHECK(loaded->render({.messages = hello, .tools = a_tool}) == "<s>user: Hello</s>>");
+  const auto broken = (f.path() / "broken").string(), none = (f.path() / "none").string();
+  CHECK(error_of([&] { chat_template::load(f.path(), broken); }).message.starts_with(broken + ": "));
+  CHECK(error_of([&] { chat_template::load(f.path(), none); }).code == errc::not_found);
+}
+
 TEST_CASE("a template file comes with the tokens of tokenizer_config.json") {
   folder f("file");
   f.with("chat_template.jinja", greet)

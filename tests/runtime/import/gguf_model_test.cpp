@@ -14,6 +14,7 @@
 
 #include <cmath>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <numeric>
 
@@ -198,6 +199,20 @@ TEST_CASE("GGUF tokenizers give the reference ids and texts of the checkpoints t
   }
 }
 
+TEST_CASE("A file takes the place of a GGUF file's chat template, with the tokens of the file") {
+  const auto file = (std::filesystem::temp_directory_path() / "troupe-template-instead.jinja").string();
+  std::ofstream(file) << "{{ eos_token }}|{{ messages[0].content }}";
+  const gguf_file opened(gguf("llama3-q8_0"));
+  const auto chat = make_gguf_chat_template(opened, file);
+  REQUIRE(chat);
+  const auto messages = json::document::parse(R"([{"role": "user", "content": "Hello"}])", "messages");
+  const auto text = chat->render({.messages = jinja::from_json(messages.root())});
+  CHECK(text.ends_with("|Hello"));
+  CHECK(text.size() > 6);
+  std::filesystem::remove(file);
+  CHECK(failure_of([&] { make_gguf_chat_template(opened, file); }) == file + ": no such file");
+}
+
 TEST_CASE("GGUF chat templates render the reference conversations") {
   for (const auto& [name, golden] : pairs) {
     CAPTURE(std::string(name));
@@ -295,7 +310,7 @@ TEST_CASE("A folder with one GGUF file is a model, and loads with tokenizer and 
   CHECK(open_tokenizer(options.model)->vocab_size() == 720);
 
   std::filesystem::copy(gguf("spm-vocab"), folder.path() / "two.gguf");
-  CHECK(failure_of([&] { open_model(options.model); }).ends_with("holds several .gguf files, name one of them"));
+  CHECK(failure_of([&] { open_model(options.model); }).ends_with("holds several .gguf files; name one of them"));
   write(folder.path() / "x.bin", "x");
   CHECK(failure_of([&] {
           open_model((folder.path() / "x.bin").string());
