@@ -42,7 +42,7 @@ void check_length(const http::request_header<>& head) {
     return;
   const auto coding = view(head[http::field::transfer_encoding]);
   if (codings > 1 || !iequals(coding, "chunked"))
-    throw_ambiguous("the only Transfer-Encoding known here is `chunked`, once; this is `" + to_utf8(coding) + '`' +
+    throw_ambiguous("the only supported Transfer-Encoding is `chunked`, once; this is `" + to_utf8(coding) + '`' +
                     (codings > 1 ? " and more" : ""));
   if (head.version() < 11)
     throw_ambiguous("an HTTP/1.0 request has no Transfer-Encoding");

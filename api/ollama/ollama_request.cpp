@@ -112,7 +112,7 @@ void check_other_options(const field_reader& options, const served_model& model)
   const auto penalty = options.number("repeat_penalty", {0, 100});
   if (const auto last = options.integer("repeat_last_n", -1, sampling_fields::most_int);
       last && *last != -1 && penalty && *penalty != 1)
-    refuse_unsupported_field(options.path("repeat_last_n"), "penalties are over prompt and answer, which is -1");
+    refuse_unsupported_field(options.path("repeat_last_n"), "penalties cover the prompt and the answer, which is -1");
   if (!options.boolean("penalize_newline").value_or(true))
     refuse_unsupported_field(options.path("penalize_newline"));
   if (const auto z = options.number("tfs_z", {0, 1e9}); z && *z != 1)

@@ -173,8 +173,8 @@ asio::awaitable<bool> http_session::refuse_unread(boost::system::error_code ec) 
   auto why = reply_to_unreadable(ec, context_.options.max_body_bytes);
   if (ec == boost::system::errc::not_enough_memory)
     why = reply::of({errc::unavailable,
-                     "the bodies of requests under way take the " + std::to_string(context_.bodies.most()) +
-                       " bytes that they may together",
+                     "the bodies of other requests already take the " + std::to_string(context_.bodies.most()) +
+                       " bytes allowed for all of them",
                      {}});
   if (link_->timed_out())
     why = refusal(408, "the request did not arrive in time");
@@ -330,7 +330,7 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
 
 asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_form form) {
   if (!boost::beast::websocket::is_upgrade(head) || link_->buffer().size() > 0) {
-    auto why_not = refusal(426, "this endpoint speaks WebSocket only");
+    auto why_not = refusal(426, "this endpoint is for WebSockets only");
     why_not.headers.emplace_back("Upgrade", "websocket");
     co_await link_->send(why_not, form);
     co_return form.keep_alive;

@@ -64,21 +64,21 @@ std::vector<prometheus::MetricFamily> families(const engine_stats& s) {
   counter("troupe_steps_total", "Steps computed.", s.steps);
   counter("troupe_prefill_rows_total", "Rows of prompts computed.", s.prefill_rows);
   counter("troupe_decode_rows_total", "Rows of generated tokens computed.", s.decode_rows);
-  counter("troupe_discarded_rows_total", "Rows computed in vain.", s.discarded_rows);
-  counter("troupe_preemptions_total", "Sequences set back for want of blocks.", s.preemptions);
+  counter("troupe_discarded_rows_total", "Rows computed and discarded.", s.discarded_rows);
+  counter("troupe_preemptions_total", "Sequences preempted for lack of blocks.", s.preemptions);
   counter("troupe_kv_blocks_copied_total", "Blocks copied on write.", s.copied_blocks);
   counter("troupe_kv_blocks_evicted_total", "Cached blocks given up for others.", s.evicted_blocks);
   gauge("troupe_host_blocks", "Slots of host memory for evicted blocks.", real(s.host_blocks_total));
   gauge("troupe_host_blocks_in_use", "Slots of host memory that hold a block.", real(s.host_blocks_in_use));
   counter("troupe_kv_blocks_parked_total", "Evicted blocks moved to host memory.", s.swapped_out_blocks);
   counter("troupe_kv_blocks_restored_total", "Blocks brought back from host memory.", s.swapped_in_blocks);
-  counter("troupe_spec_decode_num_drafts_total", "Times that guesses of next tokens were judged.", s.drafts);
+  counter("troupe_spec_decode_num_drafts_total", "Times that guesses of next tokens were checked.", s.drafts);
   counter("troupe_spec_decode_num_draft_tokens_total", "Guesses judged.", s.draft_tokens);
   counter("troupe_spec_decode_num_accepted_tokens_total", "Guesses that were right.", s.accepted_tokens);
   gauge("troupe_step_rows", "Rows that a step may have now.", real(s.step_rows));
   if (!s.step_times.empty()) {
     prometheus::MetricFamily times{"troupe_step_expected_seconds",
-                                   "How long a step of so many rows takes, without context and logits, as measured.",
+                                   "Measured time of a step with this many rows, without context and logits.",
                                    prometheus::MetricType::Gauge,
                                    {}};
     for (const auto& time : s.step_times) {

@@ -49,8 +49,8 @@ std::optional<reply> check_origin(const http::request_header<>& head, const serv
   if (head.count(http::field::origin) == 0 || allowed_origin(options.cors_origins, origin) ||
       is_same_origin(origin, view(head[http::field::host])))
     return std::nullopt;
-  return refusal(
-    403, "pages of the origin `" + to_utf8(origin) + "` may not ask this server; its option --cors-origin lets them");
+  return refusal(403,
+                 "pages of the origin `" + to_utf8(origin) + "` may not use this server; --cors-origin allows them");
 }
 
 bool opens_metrics(std::string_view authorization, const server_options& options) {
@@ -72,7 +72,7 @@ std::optional<reply> reply_to_unreadable(boost::system::error_code ec, std::size
   if (ec == http::error::header_limit)
     return refusal(431, "the request's header is too large");
   if (ec == http::error::buffer_overflow)
-    return refusal(431, "the header of a chunk, or what follows the last one, is too large");
+    return refusal(431, "a chunk's header, or the trailer, is too large");
   if (ec == http::error::body_limit)
     return reply::of({errc::too_large, "the body is larger than " + std::to_string(max_body_bytes) + " bytes", {}});
   if (ec == http::error::partial_message)
@@ -101,8 +101,8 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
                             const known_hosts& hosts, key_ring& keys) {
   if (target.host && !hosts.allow(target.host->host))
     return {refusal(403,
-                    "this server does not answer for the host `" + std::string(target.host->host) +
-                      "`; its option --allowed-hosts lets it")};
+                    "to block DNS rebinding, this server refuses requests for the host `" +
+                      std::string(target.host->host) + "`; --allowed-hosts allows it")};
   if (auto allowed = preflight(head, target.path, options))
     return {std::move(allowed)};
   if (auto why = check_origin(head, options))

@@ -121,7 +121,7 @@ std::string model_list(const served_model& model) {
 /// vLLM's endpoints: {"lora_name", "lora_path"} and {"lora_name"}.
 reply change_adapters(endpoint to, const field_reader& body, const served_model& model) {
   if (!model.lora_endpoints || !model.adapters)
-    throw failure(errc::not_found, "clients may not change the adapters of this server: --lora-endpoints permits it");
+    throw failure(errc::not_found, "clients may change this server's adapters only if it runs with --lora-endpoints");
   const auto wanted = [&](const char* key) {
     const auto text = body.text(key);
     if (!text || text->empty())
@@ -279,7 +279,7 @@ std::shared_ptr<const served_model> ready_model(const service& engine) {
   const auto status = engine.status();
   throw failure(errc::unavailable,
                 "the model is not ready (" + status.state + (status.line.empty() ? "" : ": " + status.line) +
-                  "); /health tells the progress");
+                  "); /health shows the progress");
 }
 
 reply answer(const route& to, std::string_view body, const service& engine, const metrics& counted,

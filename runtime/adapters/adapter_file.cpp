@@ -86,7 +86,7 @@ public:
       refuse_unknown(name);
     if (layer >= target_.layers.size())
       refuse_adapter_tensor(file_, name,
-                            "is of no layer of the model, which has the layers 0 to " +
+                            "is for a layer that the model does not have; its layers are 0 to " +
                               std::to_string(target_.layers.size() - 1));
     const auto which = static_cast<std::size_t>(found - projection_names.begin());
     if (target_.layers[layer][which].outputs == 0)
@@ -116,7 +116,7 @@ private:
     for (const auto& p : projection_names)
       all += (all.empty() ? "" : ", ") + std::string(gguf_ ? p.gguf : p.peft.substr(p.peft.find('.') + 1));
     refuse_adapter_tensor(file_, name,
-                          "is no low-rank matrix of a layer's " + all + (gguf_ ? "" : " (lora_A or lora_B)") +
+                          "is not a low-rank matrix of a layer's " + all + (gguf_ ? "" : " (lora_A or lora_B)") +
                             "; others are not supported",
                           errc::unsupported);
   }
@@ -338,7 +338,7 @@ adapter_weights read_adapter(const std::filesystem::path& path, const adapter_ta
     return read_gguf_adapter(path, target);
   throw failure(errc::bad_file,
                 path.string() +
-                  ": is no adapter, expected a folder with adapter_config.json and "
+                  ": is not an adapter; expected a folder with adapter_config.json and "
                   "adapter_model.safetensors, or a GGUF file");
 }
 

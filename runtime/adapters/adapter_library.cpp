@@ -49,8 +49,8 @@ void adapter_library::unload(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = adapters_.find(name);
   if (found == adapters_.end())
-    throw failure(errc::not_found,
-                  "there is no adapter with the name `" + name.substr(0, most_adapter_name_bytes) + "`", "lora_name");
+    throw failure(errc::not_found, "there is no adapter named `" + name.substr(0, most_adapter_name_bytes) + "`",
+                  "lora_name");
   bytes_ -= found->second->bytes;
   adapters_.erase(found);
 }

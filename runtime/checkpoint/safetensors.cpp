@@ -240,7 +240,7 @@ private:
                         std::string(json::kind_of(value)));
       // Shards are beside their index; a path could name any file of the machine.
       if (file.empty() || file == "." || file == ".." || file.find_first_of(std::string_view("/\0", 2)) != file.npos)
-        throw failure(errc::bad_file, index.string() + ": " + shown(file) + " is no name of a file beside it");
+        throw failure(errc::bad_file, index.string() + ": " + shown(file) + " is not the name of a file beside it");
       file_of.emplace(tensor, file);
     }
     std::set<std::string> opened;

@@ -22,16 +22,15 @@ void check_ids(const char* field, const std::vector<token_id>& ids, int vocab_si
 
 void check_embedding(const generation& asked, const generation_limits& limits) {
   if (!limits.embeds)
-    throw failure(errc::unsupported, "embeddings are not supported on this device: the CPU (--device cpu) makes them",
+    throw failure(errc::unsupported, "embeddings are not supported on this device, only on the CPU (--device cpu)",
                   "model");
   if (asked.sampling.width() > 1 || asked.sampling.grouped() || asked.sampling.prompt_logprobs >= 0 || asked.guide)
-    throw failure(errc::bad_request, "an embedding is made of one prompt, with nothing generated or scored", "embed");
+    throw failure(errc::bad_request, "an embedding needs one prompt, and nothing may be generated or scored", "embed");
 }
 
 void check_contrast(const generation& asked, const generation_limits& limits) {
   if (limits.amateur_context == 0)
-    throw failure(errc::bad_request,
-                  "`contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur",
+    throw failure(errc::bad_request, "`contrastive_beta` needs an amateur model, given with --amateur",
                   "contrastive_beta");
   const auto tokens = asked.prompt.size();
   if (tokens >= static_cast<std::size_t>(limits.amateur_context))
@@ -50,8 +49,7 @@ void check_contrast(const generation& asked, const generation_limits& limits) {
 
 dola_layers layers_of(const dola_layers& asked, const generation_limits& limits) {
   if (asked && !limits.dola)
-    throw failure(errc::unsupported,
-                  "`dola_layers` is not supported on this device: the CPU (--device cpu) contrasts layers",
+    throw failure(errc::unsupported, "`dola_layers` is not supported on this device, only on the CPU (--device cpu)",
                   "dola_layers");
   return asked.of_model(limits.layers, limits.tied);
 }
@@ -86,7 +84,7 @@ checked_generation check(const generation& asked, const generation_limits& limit
   auto sampling = asked.sampling;
   sampling.validate(static_cast<std::size_t>(limits.vocab_size));
   if (sampling.speculate == speculation::draft && !limits.has_draft)
-    throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model: it is named by --draft",
+    throw failure(errc::bad_request, "`speculate` is \"draft\", but there is no draft model; give one with --draft",
                   "speculate");
   if (asked.guide && sampling.scores_only()) {
     const auto field = asked.guide->field.empty() ? std::string("guide") : asked.guide->field;

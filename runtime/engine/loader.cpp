@@ -45,9 +45,9 @@ std::shared_ptr<const steering_library> load_steering(const engine_options& opti
   if (options.steer.empty())
     return nullptr;
   if (!device.capabilities().steering)
-    throw failure(errc::unsupported,
-                  "`steer` needs the CPU (--device cpu): " + device.description() + " adds no steering vectors",
-                  "steer");
+    throw failure(
+      errc::unsupported,
+      "`steer` needs the CPU (--device cpu): " + device.description() + " does not support steering vectors", "steer");
   auto vectors = std::make_shared<steering_library>(config.layers, config.hidden);
   for (const auto& [name, file] : options.steer)
     vectors->add(name, file);
@@ -62,7 +62,8 @@ std::shared_ptr<adapter_library> load_adapters(const engine_options& options, co
     return nullptr;
   if (!device->capabilities().adapters)
     throw failure(errc::unsupported,
-                  "`lora` needs the CPU (--device cpu): " + device->description() + " adds no adapters", "lora");
+                  "`lora` needs the CPU (--device cpu): " + device->description() + " does not support adapters",
+                  "lora");
   auto adapters = std::make_shared<adapter_library>(base, adapter_target_of(config), compute,
                                                     [device] { return device->open(); });
   for (const auto& [name, path] : options.lora)

@@ -78,9 +78,9 @@ memory_plan plan_memory(const engine_options& options, const memory_estimate& ne
     to_size(blocks * need.kv_block) + " (" + std::to_string(blocks * kernels::block_tokens) + " tokens); up to " +
     std::to_string(plan.max_context) + " tokens per sequence";
   if (options.max_context > model_context)
-    plan.line += ", all that the model can of the " + std::to_string(options.max_context) + " asked for";
+    plan.line += ", the model's limit, although " + std::to_string(options.max_context) + " were asked for";
   if (plan.max_context < wanted)
-    plan.line += ", less than the model's " + std::to_string(model_context) + " for want of memory";
+    plan.line += ", less than the model's " + std::to_string(model_context) + " for lack of memory";
   return plan;
 }
 
@@ -89,14 +89,12 @@ std::int32_t plan_swap(const engine_options& options, std::size_t kv_block, bool
     return 0;
   if (!own_memory)
     throw failure(errc::bad_request,
-                  "`swap` is for devices with memory of their own; on a CPU, give the " + to_size(options.swap_bytes) +
-                    " to the KV cache",
-                  "swap");
+                  "`swap` is for GPUs; on a CPU, give the " + to_size(options.swap_bytes) + " to the KV cache", "swap");
   if (!options.prefix_cache)
     throw failure(errc::bad_request, "`swap` keeps what the prefix cache evicts, but the prefix cache is off", "swap");
   if (options.swap_bytes > available)
     throw failure(errc::out_of_memory,
-                  to_size(options.swap_bytes) + " of host memory were asked for to swap to, but only " +
+                  to_size(options.swap_bytes) + " of host memory are wanted for swapping, but only " +
                     to_size(available) + " are available",
                   "swap");
   if (options.swap_bytes < kv_block)

@@ -62,7 +62,7 @@ std::shared_ptr<const answer_guide> guide_cache::get(const guide_source& source,
     throw failure(errc::bad_request, "`" + field + "` needs a tokenizer, and this model has none", field);
   if (ends_.empty() && !stops)
     throw failure(errc::bad_request,
-                  "`" + field + "` needs a token that ends the answer: this model names none, so give `stop_token_ids`",
+                  "`" + field + "` needs a token that ends the answer; this model has none, so give `stop_token_ids`",
                   field);
   auto key = key_of(source);
   const auto known = [&]() -> std::shared_ptr<const answer_guide> { // under the lock

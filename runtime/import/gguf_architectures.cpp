@@ -73,7 +73,7 @@ void describe_llama(const architecture_keys& keys, model_config& model) {
 void describe_mistral3(const architecture_keys& keys, model_config& model) {
   constexpr std::string_view scale = "attention.temperature_scale";
   if (keys.number(scale, -1e9, 1e9).value_or(0) != 0)
-    throw failure(errc::unsupported, keys.label(scale) + ": queries scaled by position are not supported");
+    throw failure(errc::unsupported, keys.label(scale) + ": scaling queries by position is not supported");
   describe_llama(keys, model);
 }
 
@@ -195,7 +195,7 @@ void describe_gpt2(const architecture_keys& keys, model_config& model) {
   model.positions = position_type::learned;
   const auto* table = keys.tensor("position_embd.weight");
   if (!table || table->info.shape.size() != 2)
-    throw failure(errc::bad_file, keys.file().name() + ": tensor `position_embd.weight` is missing, or is no matrix");
+    throw failure(errc::bad_file, keys.file().name() + ": tensor `position_embd.weight` is missing or not a matrix");
   model.position_rows = table->info.shape[0];
   model.max_context = static_cast<int>(std::min<std::size_t>(as_size(model.max_context), model.position_rows));
 }

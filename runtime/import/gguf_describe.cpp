@@ -71,7 +71,7 @@ public:
 
   void describe(gguf_writer& to) const {
     if (!json::find(model_, "merges"))
-      throw failure(errc::unsupported, name_ + ": GGUF files can be written of BPE tokenizers only");
+      throw failure(errc::unsupported, name_ + ": GGUF files can be written only with BPE tokenizers");
     const bool bytes = flag("byte_fallback");
     const auto merges = this->merges();
     std::vector<std::string> texts;
@@ -172,8 +172,7 @@ private:
     const auto pre = json::find(document_.root(), "pre_tokenizer");
     const auto name = pre ? gguf_pre_tokenizer(*pre, flag("ignore_merges")) : std::nullopt;
     if (!name)
-      throw failure(errc::unsupported,
-                    name_ + ": GGUF has no name for the way in which its `pre_tokenizer` cuts texts");
+      throw failure(errc::unsupported, name_ + ": GGUF has no name for how its `pre_tokenizer` splits texts");
     return *name;
   }
 

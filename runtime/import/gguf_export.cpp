@@ -68,7 +68,7 @@ void check_matrices(const model_source& source, const std::string& model, tensor
   if (!other.empty() && !requantise)
     throw failure(errc::bad_request,
                   model + ": its matrices are quantised already, to " + other + "; take the original, " +
-                    "or quantise what is left of it with --requantize, at the price of both losses");
+                    "or quantise it again with --requantize, which adds to its error");
 }
 
 /// The conversion of one tensor.
@@ -194,16 +194,16 @@ void check_tokenizer(const gguf_writer& metadata, const tokenizer& tokens, const
 /// Only a regular file may be replaced; a link, a pipe or a device is probably a mistake.
 void check_target(const fs::path& file) {
   if (file.filename().empty())
-    throw failure(errc::bad_request, shown(file.string()) + " names no file");
+    throw failure(errc::bad_request, shown(file.string()) + " does not name a file");
   std::error_code ignored;
   const auto there = fs::symlink_status(file, ignored);
   if (fs::exists(there) && !fs::is_regular_file(there))
     throw failure(errc::bad_request,
-                  file.string() + ": is there, and is " +
+                  file.string() + ": exists and is " +
                     (fs::is_symlink(there)       ? "a link"
                        : fs::is_directory(there) ? "a folder"
                                                  : "not a regular file") +
-                    "; name another file for the result");
+                    "; give the result another name");
 }
 
 } // namespace
@@ -234,7 +234,7 @@ export_result export_gguf(const std::string& name, tensor_type to, const fs::pat
   std::error_code ignored; // there is no such file
   if (original &&
       std::ranges::any_of(source.files, [&](const auto& f) { return fs::equivalent(f.path, file, ignored); }))
-    throw failure(errc::bad_request, file.string() + ": is the file that is read, name another for the result");
+    throw failure(errc::bad_request, file.string() + ": is the file being read; give the result another name");
   check_matrices(source, model, to, original.has_value(), requantise);
   if (original) {
     const gguf_file opened(*original);

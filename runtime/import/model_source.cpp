@@ -115,7 +115,7 @@ std::optional<fs::path> gguf_file_of(const std::string& model) {
     if (!has_gguf_extension(file) || !entry->is_regular_file(ignored) || !may_be_first(file))
       continue;
     if (only)
-      throw failure(errc::bad_file, model + ": holds several .gguf files, name one of them");
+      throw failure(errc::bad_file, model + ": holds several .gguf files; name one of them");
     only = file;
   }
   if (error)

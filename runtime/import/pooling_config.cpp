@@ -35,7 +35,7 @@ embedding_style read_pooling(const fs::path& file) {
       if (key.starts_with(mode_prefix) && config.boolean(key).value_or(false))
         mode += (mode.empty() ? "" : " and ") + std::string(key.substr(mode_prefix.size()));
   if (mode.empty())
-    config.refuse("names no mode of pooling");
+    config.refuse("does not name a pooling mode");
   const auto how = pooling_of(mode);
   if (how == pooling::none)
     return without_embeddings("its pooling by `" + mode + "` is not supported");

@@ -86,7 +86,7 @@ double parse_zeros(std::string_view text, std::string_view shape) {
   if (failed != std::errc() || end != text.data() + text.size() || !(percent > 0 && percent <= 100 * most_zeros))
     throw failure(errc::bad_request,
                   "synthetic:" + std::string(shape) +
-                    ": what follows the colon must be the percentage of zeros behind ReLU, above 0 and at most 99.99");
+                    ": after the colon comes the percentage of zeros after ReLU, above 0 and at most 99.99");
   return percent / 100;
 }
 

@@ -89,8 +89,8 @@ std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const m
       others.add(name);
     else if (!is_bias_of_zeros(tensors, name))
       throw failure(errc::unsupported,
-                    tensors.where(name) + ": tensor " + shown(name) + " is none that a " + config.family +
-                      " model here computes with, and answers without it would be "
+                    tensors.where(name) + ": tensor " + shown(name) + " is not one that a " + config.family +
+                      " model uses here, and without it answers would be "
                       "wrong");
   }
   const auto sentence = [&](const left_out& what, const std::string& which) {
@@ -105,7 +105,7 @@ std::vector<std::string> check_unused_tensors(const checkpoint& tensors, const m
     lines.push_back(
       sentence(beyond, " of layers beyond the " + std::to_string(config.layers) + " of the configuration"));
   if (!config.multimodal.empty())
-    lines.push_back(tensors.name() + ": of this " + config.multimodal + " model the text alone is used" +
+    lines.push_back(tensors.name() + ": of this " + config.multimodal + " model only the text is used" +
                     (others.count == 0
                        ? ""
                        : "; " + std::to_string(others.count) + (others.count == 1 ? " tensor" : " tensors") +

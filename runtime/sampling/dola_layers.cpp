@@ -22,7 +22,7 @@ std::vector<int> sorted(std::vector<int> layers) {
                   std::to_string(layers.size()));
   std::ranges::sort(layers);
   if (layers.front() < 0)
-    refuse_layers("must be made of layers from 0 on, not " + std::to_string(layers.front()));
+    refuse_layers("must consist of layers from 0 on, not " + std::to_string(layers.front()));
   if (const auto twice = std::ranges::adjacent_find(layers); twice != layers.end())
     refuse_layers("names layer " + std::to_string(*twice) + " twice");
   return layers;
@@ -62,12 +62,12 @@ dola_layers dola_layers::of_model(int layers, bool tied) const {
   if (asked_ == part::listed) {
     const int last = *(end() - 1);
     if (last >= layers)
-      refuse_layers("must be made of layers from 0 to " + std::to_string(layers - 1) + ", not " + std::to_string(last));
+      refuse_layers("must consist of layers from 0 to " + std::to_string(layers - 1) + ", not " + std::to_string(last));
     return *this;
   }
   auto named = asked_ == part::low ? low_layers(layers, tied) : high_layers(layers);
   if (named.empty())
-    refuse_layers("\"low\" names no layer of this model, which has " + std::to_string(layers) +
+    refuse_layers("\"low\" selects no layer of this model, which has " + std::to_string(layers) +
                   " and whose head is its embedding matrix: list layers instead");
   return dola_layers(std::move(named));
 }

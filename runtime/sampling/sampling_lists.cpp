@@ -27,7 +27,7 @@ std::vector<token_id> checked(std::vector<token_id> ids) {
   const auto same = std::ranges::unique(ids);
   ids.erase(same.begin(), same.end());
   if (!ids.empty() && ids.front() < 0)
-    refuse("stop_token_ids", "must be made of token ids, " + std::to_string(ids.front()) + " is none");
+    refuse("stop_token_ids", "must consist of token ids, and " + std::to_string(ids.front()) + " is not one");
   return ids;
 }
 
@@ -36,7 +36,7 @@ std::vector<logit_bias_map::entry> checked(std::vector<logit_bias_map::entry> en
   expect_at_most("logit_bias", entries.size(), sampling_fields::most_biases);
   std::ranges::sort(entries, {}, &entry::first);
   if (!entries.empty() && entries.front().first < 0)
-    refuse("logit_bias", "must name token ids, " + std::to_string(entries.front().first) + " is none");
+    refuse("logit_bias", "must name token ids, " + std::to_string(entries.front().first) + " is not one");
   const auto twice = std::ranges::adjacent_find(entries, {}, &entry::first);
   if (twice != entries.end())
     refuse("logit_bias", "names token " + std::to_string(twice->first) + " more than once");

@@ -33,7 +33,7 @@ void expect_within(std::string_view field, Value value, T low, T high) {
 /// The ids are already known to be non-negative and sorted.
 void expect_known(std::string_view field, token_id largest, std::size_t vocab_size) {
   if (static_cast<std::size_t>(largest) >= vocab_size)
-    refuse(field, "made of token ids from 0 to " + std::to_string(vocab_size - 1), largest);
+    refuse(field, "token ids from 0 to " + std::to_string(vocab_size - 1), largest);
 }
 
 } // namespace

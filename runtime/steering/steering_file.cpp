@@ -33,9 +33,10 @@ std::size_t layer_of_direction(const std::string& file, std::string_view tensor,
   const auto read = std::from_chars(digits.data(), end, layer);
   const bool canonical = !digits.empty() && digits.front() != '-' && (digits.size() == 1 || digits.front() != '0');
   if (!canonical || read.ptr != end || read.ec == std::errc::invalid_argument)
-    refuse_tensor(file, tensor, "is no steering vector: those are called direction.N, N the layer");
+    refuse_tensor(file, tensor, "is not a steering vector: those are named direction.N, where N is the layer");
   if (read.ec != std::errc() || layer >= layers)
-    refuse_tensor(file, tensor, "is of no layer of the model, which has the layers 0 to " + std::to_string(layers - 1));
+    refuse_tensor(file, tensor,
+                  "is for a layer that the model does not have; its layers are 0 to " + std::to_string(layers - 1));
   return as_size(layer);
 }
 

@@ -27,7 +27,7 @@ void steering_library::add(const std::string& name, const std::filesystem::path&
                     std::to_string(name.size()),
                   "steer");
   if (vectors_.contains(name))
-    throw failure(errc::bad_request, "there are two steering vectors with the name `" + name + "`", "steer");
+    throw failure(errc::bad_request, "there are two steering vectors named `" + name + "`", "steer");
   vectors_.emplace(name, read_steering(file, layers_, hidden_));
 }
 
@@ -51,7 +51,7 @@ void steering_library::check(std::span<const steering_choice> choices) const {
       for (const auto& [name, _] : vectors_)
         all += (all.empty() ? "\"" : ", \"") + name + '"';
       refuse_choice(field + "name",
-                    all.empty() ? "names a steering vector, and there are none: --steer NAME=FILE adds one"
+                    all.empty() ? "names a steering vector, but there are none; --steer NAME=FILE adds one"
                                 : "must be one of " + all + ", not \"" + c.name.substr(0, most_name_bytes) + '"');
     }
     if (!(std::abs(c.strength) <= most_steering_strength))

@@ -62,14 +62,14 @@ void refuse_folder(const fs::path& folder, missing what) {
     refuse("is a LoRA adapter (PEFT), not a model; merge it into " + base_of(folder / "adapter_config.json") +
            " first, in Python with peft's merge_and_unload() and save_pretrained()");
   if (has("params.json") && has_any([](const std::string& name) { return name.ends_with(".pth"); }))
-    refuse(
-      "holds weights as their maker trained them (params.json, .pth); take the model in Hugging Face's format, with "
-      "config.json and model.safetensors");
+    refuse("holds weights in their original training format (params.json, .pth); take the model in Hugging Face's "
+           "format, with "
+           "config.json and model.safetensors");
   if (has_any([](const std::string& name) {
         return name.ends_with(".pth") || name.ends_with(".pt") || name.ends_with(".ckpt") ||
           (name.ends_with(".bin") && name.starts_with("pytorch_model"));
       }))
-    refuse("holds weights in PyTorch's format, reading which can run code; in Python, "
+    refuse("holds weights in PyTorch's format, and reading that can run code; in Python, "
            "transformers.AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER) writes safetensors");
   if (what == missing::weights)
     throw failure(errc::not_found,
@@ -93,10 +93,10 @@ void refuse_file(const fs::path& file) {
     throw named("is one file of a model; name the folder, which has config.json and tokenizer.json beside it");
   if (text.starts_with(std::string_view("PK\3\4", 4)) || text.starts_with(std::string_view("\x80\2", 2)))
     throw named(
-      "is a file of PyTorch (or a ZIP archive), reading which can run code; a model is a folder with safetensors or "
+      "is a file of PyTorch (or a ZIP archive), and reading that can run code; a model is a folder with safetensors or "
       "a .gguf file");
   if (std::ranges::any_of(before_gguf, [&](std::string_view magic) { return text.starts_with(magic); }))
-    throw named("is in a format of GGML from before GGUF; take or make a .gguf file of the model");
+    throw named("is in a GGML format older than GGUF; get or make a .gguf file of the model");
   throw named("a model is a folder or a .gguf file, not a file of another kind");
 }
 

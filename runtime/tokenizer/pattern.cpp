@@ -90,7 +90,7 @@ pattern pattern::regex(std::string_view expression, const json::reader& where) {
                                        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
                                        &offset, context.get());
   if (!compiled)
-    where.refuse("is no regular expression that can be used: " + error_text(code));
+    where.refuse("is not a usable regular expression: " + error_text(code));
   pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); // failure only means slower matching
   pattern result;
   result.code_ = std::shared_ptr<const void>(

@@ -13,7 +13,7 @@ constexpr std::size_t most_pieces = 32, most_added = 1024;
 token_id known_id(const json::reader& f, const std::function<bool(token_id)>& has) {
   const auto id = static_cast<token_id>(f.integer(0, highest_id));
   if (!has(id))
-    f.refuse("is " + std::to_string(id) + ", which is no token's id");
+    f.refuse("is " + std::to_string(id) + ", which is not the id of a token");
   return id;
 }
 

@@ -93,7 +93,7 @@ def test_clients_load_and_unload(launch, tmp_path):
                          ({"lora_name": "x", "lora_path": str(other)}, "`use_dora` is true"),
                          ({"lora_name": "x", "lora_path": str(twice)}, "`r` is given twice"),
                          ({"lora_name": "x", "lora_path": f"{one}\0"}, "must have no zero bytes"),
-                         ({"lora_name": "x", "lora_path": str(MODEL / "config.json")}, "is no adapter"),
+                         ({"lora_name": "x", "lora_path": str(MODEL / "config.json")}, "is not an adapter"),
                          ({"lora_name": "x"}, "`lora_path` is required"),
                          ({"lora_path": str(one)}, "`lora_name` is required")):
         refused = post("load", body)

@@ -181,7 +181,7 @@ model_bench::model_bench(const model_bench_options& options, const gpu_opener& o
   load_seconds_ += std::chrono::duration<double>(clock::now() - loading).count();
   if (options.adapters > 0 && !device_->capabilities().adapters)
     throw failure(errc::unsupported,
-                  "`adapters` needs the CPU (--device cpu): " + device_->description() + " adds no adapters",
+                  "`adapters` needs the CPU (--device cpu): " + device_->description() + " does not support adapters",
                   "adapters");
   const auto target = adapter_target_of(source.config);
   for (int i = 0; i < options.adapters; ++i)

@@ -165,7 +165,7 @@ int serve(const serve_options& options) {
       log->print(sentence + "\n");
   };
   if (open_to_others)
-    warn("anonymous", "Without a key, everybody who reaches this address may use the server (--allow-anonymous)");
+    warn("anonymous", "Without a key, everyone who can reach this address can use the server (--allow-anonymous)");
   const auto local_url = url_of(host == "0.0.0.0" ? "127.0.0.1" : host == "::" ? "::1" : host, listening.port());
 
   std::jthread serving([&] {

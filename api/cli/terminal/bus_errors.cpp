@@ -17,8 +17,7 @@ void explain(int number, siginfo_t* what, void*) {
     std::signal(number, SIG_DFL);
     return; // the faulting instruction raises it again
   }
-  constexpr std::string_view sentence =
-    "troupe: a file of the model was cut short or became unreadable while it was in use\n";
+  constexpr std::string_view sentence = "troupe: a model file was truncated or became unreadable while in use\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, sentence.data(), sentence.size());
   _exit(failed);
 }

@@ -32,7 +32,7 @@ void write_error(std::string_view text) {
       std::rethrow_exception(thrown);
     // An unjoined thread during unwinding: CAF does that if it cannot start all of its threads.
     if (std::uncaught_exceptions() > 0)
-      leave("it could not start, most likely for want of memory or threads");
+      leave("it could not start, most likely for lack of memory or threads");
   } catch (const std::bad_alloc&) {
     leave(out_of_memory);
   } catch (const std::system_error& e) {

@@ -81,7 +81,7 @@ std::shared_ptr<const watermarks::options> read_mark(const field_reader& body, c
 watermarks::options parse_watermark(const field_reader& mark, const std::optional<watermarks::hash_key>& fallback) {
   for (auto [key, value] : json::object(mark.body()))
     if (std::ranges::find(known_fields, std::string_view(key)) == known_fields.end())
-      mark.refuse(std::string_view(key).substr(0, 64), "is no field of a watermark");
+      mark.refuse(std::string_view(key).substr(0, 64), "is not a field of a watermark");
   watermarks::options result;
   result.what = read_kind(mark);
   const auto chosen = read_scheme(mark, result.what);
@@ -91,7 +91,7 @@ watermarks::options parse_watermark(const field_reader& mark, const std::optiona
   const auto gamma = mark.number("gamma", {0.001, 0.999});
   const auto delta = mark.number("delta", {-watermarks::most_delta, watermarks::most_delta});
   if (result.what == kind::gumbel && (gamma || delta))
-    mark.refuse(gamma ? "gamma" : "delta", "is of green lists: \"gumbel\" has none");
+    mark.refuse(gamma ? "gamma" : "delta", "is for green lists only, not for \"gumbel\"");
   result.gamma = static_cast<float>(gamma.value_or(static_cast<double>(result.gamma)));
   result.delta = static_cast<float>(delta.value_or(static_cast<double>(result.delta)));
   result.key = read_key(mark, fallback);

@@ -79,7 +79,7 @@ void refuse_what_is_not_supported(const field_reader& body) {
     if (body.has(name))
       unsupported_value(std::string(name), "is not a field of responses");
   if (body.boolean("background").value_or(false))
-    unsupported_value("background", "is not supported: answers come at once or as a stream");
+    unsupported_value("background", "is not supported: answers are returned at once or streamed");
   for (const auto* name : {"conversation", "prompt"})
     if (body.has(name))
       unsupported_value(name, "is not supported");

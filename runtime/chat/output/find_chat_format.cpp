@@ -26,7 +26,7 @@ const reasoning_format* reasoning_of(std::string_view chat_template) {
 template <class Format>
 const Format* known(const Format* found, const std::string& name, const char* flag) {
   if (!found)
-    throw failure(errc::bad_request, std::string(flag) + " names no parser: `" + name + "`", flag);
+    throw failure(errc::bad_request, std::string(flag) + " must name a parser, not `" + name + "`", flag);
   return found;
 }
 

@@ -129,7 +129,7 @@ expression scalar_schemas::of(const demand& d, json_type type) {
     return known->second;
   }
   if (++depth_ > 200)
-    doc_.refuse(d.schema, "schemas refer to each other more than 200 deep");
+    doc_.refuse(d.schema, "schemas refer to each other more than 200 levels deep");
   const auto result = compute(d, type);
   --depth_;
   return known_[{d, type}] = result;

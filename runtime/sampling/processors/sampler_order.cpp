@@ -31,7 +31,7 @@ sampler_order::sampler_order(std::span<const std::string> names) {
       std::string known;
       for (const auto name : sampler_names)
         known += (known.empty() ? "" : ", ") + std::string(name);
-      refuse_order("must be made of " + known + ", not \"" + given.substr(0, 64) + '"');
+      refuse_order("must consist of " + known + ", not \"" + given.substr(0, 64) + '"');
     }
     const auto step = static_cast<sampler_step>(found - sampler_names.begin());
     if (std::ranges::find(steps(), step) != steps().end())

@@ -31,7 +31,7 @@ std::vector<sequence_bias> checked_sequences(std::vector<sequence_bias> entries,
                        "may have texts of at most " + std::to_string(limits::most_sequence_tokens) + " tokens, not " +
                          std::to_string(tokens.size()));
     if (const auto id = *std::ranges::min_element(tokens); id < 0)
-      refuse_sequences(field, "must be made of token ids, " + std::to_string(id) + " is none");
+      refuse_sequences(field, "must consist of token ids, and " + std::to_string(id) + " is not one");
     if (!(bias <= limits::bias.most) || !(bias >= limits::bias.least || bias == -INFINITY))
       refuse_sequences(field, "must map texts to numbers between -100 and 100");
   }
@@ -44,7 +44,7 @@ std::vector<token_id> checked_sequences(std::vector<token_id> ids, const char* f
   ids.erase(same.begin(), same.end());
   expect_few(field, ids.size(), most);
   if (!ids.empty() && ids.front() < 0)
-    refuse_sequences(field, "must be made of token ids, " + std::to_string(ids.front()) + " is none");
+    refuse_sequences(field, "must consist of token ids, and " + std::to_string(ids.front()) + " is not one");
   return ids;
 }
 

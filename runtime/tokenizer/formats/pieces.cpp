@@ -173,7 +173,7 @@ std::string merges_json(const std::vector<ranked_merge>& merges) {
       list += ',';
     list += "[" + json_text(left) + "," + json_text(right) + "," + std::to_string(rank) + "]";
     if (list.size() > most_bytes)
-      throw std::invalid_argument("has too many tokens that are made of others");
+      throw std::invalid_argument("has too many tokens made of other tokens");
   }
   return list + "]";
 }

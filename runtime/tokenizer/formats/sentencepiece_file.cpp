@@ -42,7 +42,7 @@ void read_piece(std::string_view message, model_file& to) {
   if (text.empty() || !is_utf8(text))
     fail(text.empty() ? "without a text" : "that is not valid UTF-8");
   if (!std::isfinite(score))
-    fail("whose score is no finite number");
+    fail("whose score is not a finite number");
   if (kind < 1 || kind > 6)
     fail("of the unknown type " + std::to_string(kind));
   if (to.pieces.size() > highest_id)
@@ -104,11 +104,11 @@ translated_file translate_sentencepiece(std::string_view bytes, const std::strin
   try {
     model = read_model(bytes);
   } catch (const std::invalid_argument& e) {
-    fail(std::string("is no model of SentencePiece: it ") + e.what());
+    fail(std::string("is not a SentencePiece model: it ") + e.what());
   }
   const auto& pieces = model.pieces;
   if (pieces.size() == 0)
-    fail("is no model of SentencePiece: it has no pieces");
+    fail("is not a SentencePiece model: it has no pieces");
   if (model.type != model_type::unigram && model.type != model_type::bpe)
     fail("holds a model of type " + std::to_string(static_cast<std::int64_t>(model.type)) +
            "; those of type 1 (Unigram) and 2 (BPE) are supported",

@@ -72,7 +72,7 @@ const tiktoken_family& family_of(const std::string& name, const std::string& fil
     known += (known.empty() ? "" : ", ") + std::string(family.name);
   }
   throw failure(errc::unsupported,
-                file + ": is a file of tiktoken, which does not say how texts are split; known are " + known +
+                file + ": is a tiktoken file, which does not say how texts are split; known are " + known +
                   " (by the file's name or by `model_type` in config.json), not `" + name + "`");
 }
 

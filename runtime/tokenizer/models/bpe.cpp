@@ -81,7 +81,7 @@ void bpe::read_merges(const json::reader& merges) {
                pair.at(1).get_string().get(right)) {
       merges.refuse("entry " + std::to_string(rank) + " must be a string or a pair of strings");
     } else if (pair.size() == 3 && (pair.at(2).get_uint64().get(shared) || shared > highest_id)) {
-      merges.refuse("entry " + std::to_string(rank) + " has a rank that is no integer from 0 to " +
+      merges.refuse("entry " + std::to_string(rank) + " has a rank that is not an integer from 0 to " +
                     std::to_string(highest_id));
     }
     add_merge(merges, rank++, static_cast<std::uint32_t>(shared), left, right);

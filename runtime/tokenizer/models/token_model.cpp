@@ -36,7 +36,7 @@ vocabulary::vocabulary(const json::reader& texts_with_ids) {
     if (!is_utf8(token))
       texts_with_ids.refuse("has a token that is not valid Unicode");
     if (value.get_uint64().get(id) || id > highest_id)
-      texts_with_ids.refuse("gives token `" + std::string(token) + "` an id that is no integer from 0 to " +
+      texts_with_ids.refuse("gives token `" + std::string(token) + "` an id that is not an integer from 0 to " +
                             std::to_string(highest_id));
     bytes += token.size();
     highest = std::max(highest, static_cast<token_id>(id));

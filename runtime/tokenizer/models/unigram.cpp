@@ -81,7 +81,7 @@ unigram::unigram(const json::reader& model) {
   if (const auto unk = model.child("unk_id")) {
     unk_id_ = static_cast<token_id>(unk->integer(0, highest_id));
     if (!words_.has(unk_id_))
-      unk->refuse("is " + std::to_string(unk_id_) + ", which is no token's id");
+      unk->refuse("is " + std::to_string(unk_id_) + ", which is not the id of a token");
   }
   for (int byte = 0; byte < 256; ++byte)
     byte_tokens_[static_cast<std::size_t>(byte)] = words_.id_of(byte_token_name(byte)).value_or(-1);

@@ -89,7 +89,7 @@ TEST_CASE("serve listens for other machines only with a key or --allow-anonymous
     CHECK(result.status == 0);
     CHECK(std::regex_match(
       result.out, std::regex("Listening on http://0\\.0\\.0\\.0:[0-9]+ \\(all addresses of this machine\\)\n")));
-    return result.err.find("everybody who reaches this address may use the server") != std::string::npos;
+    return result.err.find("everyone who can reach this address can use the server") != std::string::npos;
   };
   CHECK(started({"--allow-anonymous"}));
   CHECK(!started({"--api-key", "secret"}));

@@ -98,8 +98,7 @@ TEST_CASE("run is contrasted with an amateur, which must be there and have the s
   CHECK(told(amateur + contrast + strings{"--step-tokens", "3"}).out == changed.out);
   const auto without = told(contrast);
   CHECK(without.status == 1);
-  CHECK(last_error_line(without.err) ==
-        "troupe: `contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur\n");
+  CHECK(last_error_line(without.err) == "troupe: `contrastive_beta` needs an amateur model, given with --amateur\n");
   const auto other = told(strings{"--amateur", golden("llama-gqa")} + contrast);
   CHECK(other.status == 1);
   CHECK(
@@ -125,5 +124,5 @@ TEST_CASE("run is contrasted with inner layers, named by a word or by numbers") 
   CHECK(refused("middle", 2).starts_with("troupe: `dola_layers` must be \"low\", \"high\" or a list of layers"));
   CHECK(refused("", 2).starts_with("troupe: `dola_layers` must"));
   CHECK(refused("1,1", 2).starts_with("troupe: `dola_layers` names layer 1 twice"));
-  CHECK(refused("3", 1) == "troupe: `dola_layers` must be made of layers from 0 to 2, not 3\n");
+  CHECK(refused("3", 1) == "troupe: `dola_layers` must consist of layers from 0 to 2, not 3\n");
 }

@@ -108,7 +108,7 @@ TEST_CASE("what a contrast cannot have is refused in one sentence") {
     return answer.failed->message;
   };
   CHECK(refused(without, contrasted_request(five_tokens, 0.1f, 1), "contrastive_beta") ==
-        "`contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur");
+        "`contrastive_beta` needs an amateur model, given with --amateur");
   auto pair = contrasted_request(five_tokens, 0.1f, 1);
   pair.sampling.guidance_scale = 2;
   CHECK(refused(with, pair, "contrastive_beta") == "`contrastive_beta` must be 0 with `guidance_scale`, not 1.");

@@ -129,7 +129,7 @@ TEST_CASE("what layers cannot have is refused in one sentence") {
     return answer.failed->message;
   };
   CHECK(refused(layered_request(some_tokens, dola_layers({0, 3}))) ==
-        "`dola_layers` must be made of layers from 0 to 2, not 3");
+        "`dola_layers` must consist of layers from 0 to 2, not 3");
   auto pair = layered_request(some_tokens, dola_layers("low"));
   pair.sampling.guidance_scale = 2;
   CHECK(refused(pair) == "`dola_layers` cannot be used with `guidance_scale`");

@@ -63,7 +63,7 @@ TEST_CASE("an engine refuses steering that it does not have, and goes on") {
   CHECK(refused(e, {{"none"}}) == "`steering[0].name` must be one of \"one\", \"other\", not \"none\"");
   CHECK(refused(e, {{"one", 1, 3, {}}}) == "`steering[0].first_layer` must be a layer of the model, 0 to 2, not 3");
   CHECK(refused(without, {{"one"}}) ==
-        "`steering[0].name` names a steering vector, and there are none: --steer NAME=FILE adds one");
+        "`steering[0].name` names a steering vector, but there are none; --steer NAME=FILE adds one");
   CHECK(run(e, steered_by({{"one", 1000}})).done); // nonsense, but an answer
   CHECK(run(e, steered_by({})).done);
 }

@@ -72,7 +72,7 @@ TEST_CASE("A body's length is given in one way, or the request is refused") {
   }
   CHECK(fault(post("Transfer-Encoding: chunked\r\n", "1.0")) == "an HTTP/1.0 request has no Transfer-Encoding");
   CHECK(fault(post("Transfer-Encoding: gzip\r\n")) ==
-        "the only Transfer-Encoding known here is `chunked`, once; this is `gzip`");
+        "the only supported Transfer-Encoding is `chunked`, once; this is `gzip`");
 }
 
 TEST_CASE("A target is a path or a URL, whose host overrides the header") {

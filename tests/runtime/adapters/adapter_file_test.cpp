@@ -140,7 +140,7 @@ TEST_CASE("PEFT adapters of multimodal models: the text's layers under the names
   }
   const std::string vision = "base_model.model.model.visual.layers.0.self_attn.q_proj.lora_A.weight";
   CHECK(peft_complaint(small_config, {{vision, {{2, 6}, counted(12)}}})
-          .starts_with("adapter_model.safetensors: tensor `" + vision + "` is no low-rank matrix of a layer's"));
+          .starts_with("adapter_model.safetensors: tensor `" + vision + "` is not a low-rank matrix of a layer's"));
 }
 
 TEST_CASE("GGUF adapters: alpha by rank, and the order of q that their architecture has") {
@@ -168,7 +168,7 @@ TEST_CASE("GGUF adapters: alpha by rank, and the order of q that their architect
         }).ends_with("`adapter.alora.invocation_tokens` is set, which is not supported: adapters are plain LoRA"));
   write_gguf_adapter(folder.path() / "d.gguf", "qwen2", "lora", "token_embd.weight");
   CHECK(failure_of([&] { read_adapter(folder.path() / "d.gguf", small_target()); })
-          .ends_with("is no low-rank matrix of a layer's attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, "
+          .ends_with("is not a low-rank matrix of a layer's attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, "
                      "ffn_down; others are not supported"));
 }
 
@@ -214,8 +214,8 @@ TEST_CASE("Modules to save of which none is saved are a remark, and saved ones a
        {"base_model.model.lm_head.weight", "base_model.model.lm_head.modules_to_save.weight"}) {
     auto tensors = small_tensors();
     tensors[saved] = {{2, 6}, counted(12)};
-    CHECK(
-      peft_complaint(config, tensors).starts_with("adapter_model.safetensors: tensor `" + saved + "` is no low-rank"));
+    CHECK(peft_complaint(config, tensors)
+            .starts_with("adapter_model.safetensors: tensor `" + saved + "` is not a low-rank"));
   }
 }
 
@@ -256,10 +256,11 @@ TEST_CASE("Tensors of other names, shapes or values are refused with what was ex
     return complaint([&](peft_tensors& t) { t["base_model.model." + name] = {{2, 6}, counted(12)}; });
   };
   ends(other("model.layers.2.self_attn.q_proj.lora_A.weight"),
-       "is of no layer of the model, which has the layers 0 to 1");
+       "is for a layer that the model does not have; its layers are 0 to 1");
   ends(other("model.layers.1.mlp.up_proj.lora_A.weight"), "is for a matrix that takes no adapter in this model");
-  const std::string unknown = "is no low-rank matrix of a layer's q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-                              "down_proj (lora_A or lora_B); others are not supported";
+  const std::string unknown =
+    "is not a low-rank matrix of a layer's q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
+    "down_proj (lora_A or lora_B); others are not supported";
   for (const auto* name :
        {"lm_head.lora_A.weight", "model.embed_tokens.lora_embedding_A",
         "model.layers.0.self_attn.qkv_proj.lora_A.weight", "model.layers.0.self_attn.q_proj.lora_magnitude_vector",

@@ -234,11 +234,11 @@ TEST_CASE("A folder without weights, and an index that does not fit its files, a
   map(R"("a": 1)");
   says("the file of `a` must be a string, found an integer");
   map(R"("a": "../one.safetensors")");
-  says("`../one.safetensors` is no name of a file beside it");
+  says("`../one.safetensors` is not the name of a file beside it");
   map(R"("a": "..")");
-  says("`..` is no name of a file beside it");
+  says("`..` is not the name of a file beside it");
   map(R"("a": "")");
-  says("is no name of a file beside it");
+  says("is not the name of a file beside it");
   map(R"("a": "one.safetensors", "a": "two.safetensors")");
   says("`weight_map.a` is given twice");
   map(R"("a": "three.safetensors")");

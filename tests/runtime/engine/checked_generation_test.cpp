@@ -109,8 +109,7 @@ TEST_CASE("Guesses of a draft model need one") {
 TEST_CASE("A contrast needs an amateur, whose context and vocabulary its request must fit") {
   auto asked = ask({1, 2, 3}, 100);
   asked.sampling.contrastive_beta = 0.5f;
-  CHECK(refusal(asked).message ==
-        "`contrastive_beta` contrasts with an amateur model, but there is none: it is named by --amateur");
+  CHECK(refusal(asked).message == "`contrastive_beta` needs an amateur model, given with --amateur");
   CHECK(refusal(asked).param == "contrastive_beta");
   auto with = limits;
   with.amateur_context = 8;
@@ -146,14 +145,13 @@ TEST_CASE("Layers to be contrasted with are named by the model's, on a device th
   asked.sampling.dola = dola_layers({7, 1});
   CHECK(layers() == std::vector{1, 7});
   model.layers = 7;
-  CHECK_THROWS_WITH_AS(check(asked, model), "`dola_layers` must be made of layers from 0 to 6, not 7", failure);
+  CHECK_THROWS_WITH_AS(check(asked, model), "`dola_layers` must consist of layers from 0 to 6, not 7", failure);
   model.layers = 8;
   asked.sampling.prompt_logprobs = 0, asked.sampling.max_tokens = 0;
   CHECK_FALSE(check(asked, model).sampling->dola); // nothing is chosen
   model.dola = false;
   CHECK_THROWS_WITH_AS(check(asked, model),
-                       "`dola_layers` is not supported on this device: the CPU (--device cpu) contrasts layers",
-                       failure);
+                       "`dola_layers` is not supported on this device, only on the CPU (--device cpu)", failure);
 }
 
 TEST_CASE("An interface may check the length of a prompt early, under its own name for it") {

@@ -61,7 +61,7 @@ TEST_CASE("a context beyond the model's limit is cut to it, and the line says so
   o.max_context = 4096;
   const auto plan = plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine);
   CHECK(plan.max_context == 160);
-  CHECK(plan.line.ends_with("up to 160 tokens per sequence, all that the model can of the 4096 asked for"));
+  CHECK(plan.line.ends_with("up to 160 tokens per sequence, the model's limit, although 4096 were asked for"));
   o.max_context = 128;
   CHECK(
     plan_memory(o, need, 160, 1000 * mib, cache_share::of_a_machine).line.ends_with("up to 128 tokens per sequence"));
@@ -91,10 +91,9 @@ TEST_CASE("host memory to swap to is counted in blocks, and refused where it is 
     }
     return {};
   };
-  CHECK(refused(mib, false, 100 * mib) ==
-        "`swap` is for devices with memory of their own; on a CPU, give the 25.0 MiB to the KV cache");
+  CHECK(refused(mib, false, 100 * mib) == "`swap` is for GPUs; on a CPU, give the 25.0 MiB to the KV cache");
   CHECK(refused(mib, true, 20 * mib) ==
-        "25.0 MiB of host memory were asked for to swap to, but only 20.0 MiB are available");
+        "25.0 MiB of host memory are wanted for swapping, but only 20.0 MiB are available");
   CHECK(refused(26 * mib, true, 100 * mib) ==
         "`swap` must hold at least one block of the KV cache, which takes 26.0 MiB, not 25.0 MiB");
   o.prefix_cache = false;

@@ -126,8 +126,8 @@ TEST_CASE("A quantised model is quantised again only on request") {
   const auto source = (data() / "gguf/llama3-q8_0.gguf").string();
   CHECK(failure_of([&] { export_gguf(source, tensor_type::q4_0, file, pool); }) ==
         source +
-          ": its matrices are quantised already, to Q8_0; take the original, or quantise what is left of it with "
-          "--requantize, at the price of both losses");
+          ": its matrices are quantised already, to Q8_0; take the original, or quantise it again with --requantize, "
+          "which adds to its error");
   for (const bool requantise : {false, true})
     CHECK(failure_of([&] { export_gguf(source, tensor_type::q8_0, file, pool, {}, {}, requantise); }) ==
           source + ": its matrices are Q8_0 already");
@@ -152,7 +152,7 @@ TEST_CASE("A quantised model is quantised again only on request") {
       CHECK(std::ranges::equal(after.metadata().find(key)->bytes, value.bytes));
   CHECK(failure_of([&] {
           export_gguf(file.string(), tensor_type::q4_0, file, pool);
-        }).ends_with("is the file that is read, name another for the result"));
+        }).ends_with("is the file being read; give the result another name"));
 }
 
 TEST_CASE("Models that GGUF cannot express are refused, and leave no file behind") {
@@ -176,7 +176,7 @@ TEST_CASE("Models that GGUF cannot express are refused, and leave no file behind
   write(copy / "tokenizer.json", words.replace(words.find(digits), digits.size(), "{1,2}"));
   CHECK(failure_of([&] {
           export_gguf(copy.string(), tensor_type::q8_0, file, pool);
-        }).ends_with("GGUF has no name for the way in which its `pre_tokenizer` cuts texts"));
+        }).ends_with("GGUF has no name for how its `pre_tokenizer` splits texts"));
   CHECK(failure_of([&] {
           export_gguf(golden("qwen3"), tensor_type::q8_0, folder.path() / "none" / "m.gguf", pool);
         }).find("cannot be written: No such file") != std::string::npos);
@@ -192,12 +192,12 @@ TEST_CASE("An export replaces only a regular file, and only by a complete one") 
   REQUIRE(mkfifo(at("pipe").c_str(), 0600) == 0);
   fs::create_symlink("nowhere", at("link"));
   fs::create_directory(at("folder"));
-  const std::string another = "; name another file for the result";
+  const std::string another = "; give the result another name";
   CHECK(failure_of([&] { written(at("pipe")); }) ==
-        at("pipe").string() + ": is there, and is not a regular file" + another);
-  CHECK(failure_of([&] { written(at("link")); }) == at("link").string() + ": is there, and is a link" + another);
-  CHECK(failure_of([&] { written(at("folder")); }) == at("folder").string() + ": is there, and is a folder" + another);
-  CHECK(failure_of([&] { written(""); }) == "`` names no file");
+        at("pipe").string() + ": exists and is not a regular file" + another);
+  CHECK(failure_of([&] { written(at("link")); }) == at("link").string() + ": exists and is a link" + another);
+  CHECK(failure_of([&] { written(at("folder")); }) == at("folder").string() + ": exists and is a folder" + another);
+  CHECK(failure_of([&] { written(""); }) == "`` does not name a file");
   CHECK(fs::is_fifo(at("pipe")));
   CHECK(fs::is_symlink(at("link")));
   CHECK(!fs::exists(at("nowhere")));

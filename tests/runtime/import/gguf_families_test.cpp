@@ -398,7 +398,7 @@ TEST_CASE("GGUF files whose queries are scaled by position are refused") {
   const auto file = folder.path() / "m.gguf";
   writer.write(file, [](std::size_t) { return std::span<const std::byte>(); });
   CHECK(failure_of([&] { open_gguf(file); }) ==
-        file.string() + ": `mistral3.attention.temperature_scale`: queries scaled by position are not supported");
+        file.string() + ": `mistral3.attention.temperature_scale`: scaling queries by position is not supported");
 }
 
 TEST_CASE("GGUF files of every architecture give the bits of the checkpoints that they were made of") {

@@ -108,7 +108,7 @@ TEST_CASE("An export of a model in several GGUF files is one file, which replace
   for (int number = 1; number <= 3; ++number) {
     const auto part = part_path(folder.path(), number, 3);
     CHECK(failure_of([&] { export_gguf(first.string(), tensor_type::q4_0, part, pool, {}, {}, true); }) ==
-          part.string() + ": is the file that is read, name another for the result");
+          part.string() + ": is the file being read; give the result another name");
   }
 }
 

@@ -52,7 +52,7 @@ TEST_CASE("A folder that is not a model is refused with what it is and what to d
   CHECK(open_error(at) == (at / "config.json").string() + ": no such file");
   write(at / "tokenizer.model", "x");
   starts("holds a tokenizer and no model");
-  CHECK(failure_of([&] { open_tokenizer(at.string()); }).find("is no model of SentencePiece") != std::string::npos);
+  CHECK(failure_of([&] { open_tokenizer(at.string()); }).find("is not a SentencePiece model") != std::string::npos);
   fs::rename(at / "tokenizer.model", at / "vocab.json");
   CHECK(failure_of([&] {
           open_tokenizer(at.string());
@@ -60,10 +60,10 @@ TEST_CASE("A folder that is not a model is refused with what it is and what to d
   write(at / "model.onnx", "x");
   starts("holds a model in ONNX's format");
   write(at / "pytorch_model.bin", "x");
-  starts("holds weights in PyTorch's format, reading which can run code; in Python, ");
+  starts("holds weights in PyTorch's format, and reading that can run code; in Python, ");
   write(at / "params.json", "{}");
   write(at / "consolidated.00.pth", "x");
-  starts("holds weights as their maker trained them");
+  starts("holds weights in their original training format");
   write(at / "adapter_config.json", R"({"base_model_name_or_path": "org/base"})");
   starts("is a LoRA adapter (PEFT), not a model; merge it into `org/base` first");
   write(at / "adapter_config.json", "not JSON");
@@ -91,7 +91,7 @@ TEST_CASE("A file that is not a model is refused with what it is") {
   CHECK(told("x.safetensors", safetensors("{}", 0)).starts_with("is one file of a model; name the folder"));
   CHECK(told("x.bin", "PK\3\4...").starts_with("is a file of PyTorch"));
   CHECK(told("x.pth", "\x80\2...").starts_with("is a file of PyTorch"));
-  CHECK(told("ggml.bin", "tjgg...").starts_with("is in a format of GGML from before GGUF"));
+  CHECK(told("ggml.bin", "tjgg...").starts_with("is in a GGML format older than GGUF"));
   CHECK(told("empty", "").starts_with("the file is empty"));
   CHECK(told("x.txt", "Hello") == "a model is a folder or a .gguf file, not a file of another kind");
   CHECK(told("x", "version https://git-lfs.github.com/spec/v1\n").starts_with("is a Git LFS pointer"));
@@ -167,7 +167,7 @@ TEST_CASE("A synthetic model with ReLU has as many zeros as its name says") {
   for (const char* wrong : {"", "0", "100", "-5", "nan", "9x", "x"})
     CHECK(open_error("synthetic:opt-1b:" + std::string(wrong)) ==
           "synthetic:opt-1b:" + std::string(wrong) +
-            ": what follows the colon must be the percentage of zeros behind ReLU, above 0 and at most 99.99");
+            ": after the colon comes the percentage of zeros after ReLU, above 0 and at most 99.99");
   CHECK(open_error("synthetic:llama-135m:50").starts_with("synthetic:llama-135m:50: no such shape, there are "));
 }
 

@@ -73,7 +73,7 @@ TEST_CASE("Malformed descriptions of embeddings are refused naming the file") {
     return failure_of([&] { style_of(modules, config); });
   };
   CHECK(refused("{}", "").find("modules.json") != std::string::npos);
-  CHECK(refused('[' + pooling_module + ']', "{}").find("names no mode") != std::string::npos);
+  CHECK(refused('[' + pooling_module + ']', "{}").find("does not name a pooling mode") != std::string::npos);
   CHECK(refused('[' + pooling_module + ']', R"({"pooling_mode_mean_tokens":1})").find("pooling_mode_mean_tokens") !=
         std::string::npos);
   CHECK(!refused('[' + pooling_module + ']', "").empty());

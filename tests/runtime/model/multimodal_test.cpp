@@ -124,7 +124,7 @@ TEST_CASE("Texts within multimodal checkpoints give the bits that they give alon
     const auto lines = check_tensors(*source.tensors, source.config);
     CHECK(lines ==
           std::vector{to.string() + ": of this " + source.config.multimodal +
-                      " model the text alone is used; 4 tensors of other parts, the first "
+                      " model only the text is used; 4 tensors of other parts, the first "
                       "`encoders.image.weight`, are left out"});
   }
 }
@@ -165,9 +165,9 @@ TEST_CASE("Tensors of a multimodal model's text that are not used, or there unde
       const auto own = prefix == "model." ? "" : " (`" + prefix + stem + "`)";
       CHECK(failure_of([&] { open_with(prefix + stem); }) ==
             file + own + ": tensor `model." + stem +
-              "` is none that a qwen3 model here computes with, and answers without it would be wrong");
+              "` is not one that a qwen3 model uses here, and without it answers would be wrong");
     }
-  CHECK(failure_of([&] { open_with("language_model.other.weight"); }).find("is none that a qwen3 model") !=
+  CHECK(failure_of([&] { open_with("language_model.other.weight"); }).find("is not one that a qwen3 model") !=
         std::string::npos);
   CHECK(failure_of([&] { open_with("model.norm.weight"); }) ==
         file + ": tensors `language_model.model.norm.weight` and `model.norm.weight` are both `model.norm.weight`");

@@ -98,7 +98,7 @@ TEST_CASE("A GGUF file with a bias or sinks that the model does not use is refus
     write_gguf(file, {{gguf, values}});
     const auto own = gguf == hugging_face ? "" : " (`" + gguf + "`)";
     const auto expected = file.string() + own + ": tensor `" + hugging_face +
-      "` is none that a llama model here computes with, and answers without it would be wrong";
+      "` is not one that a llama model uses here, and without it answers would be wrong";
     CHECK(failure_of([&] { load(file); }) == expected);
     kernels::thread_pool pool(1);
     CHECK(failure_of([&] { export_gguf(file.string(), tensor_type::q8_0, folder.path() / "out", pool); }) == expected);
@@ -148,11 +148,11 @@ TEST_CASE("Tensors without effect are ignored: frequencies, masks, scales of 8 b
   CHECK(failure_of([&] {
           check("model.layers.0.self_attn.o_proj.bias", {0, 1e-6f});
         }) ==
-        "m.safetensors: tensor `model.layers.0.self_attn.o_proj.bias` is none that a qwen2 model here computes with, "
-        "and answers without it would be wrong");
+        "m.safetensors: tensor `model.layers.0.self_attn.o_proj.bias` is not one that a qwen2 model uses here, and "
+        "without it answers would be wrong");
   CHECK(failure_of([&] {
           check("model.layers.0.self_attn.sinks", {0});
-        }).starts_with("m.safetensors: tensor `model.layers.0.self_attn.sinks` is none"));
+        }).starts_with("m.safetensors: tensor `model.layers.0.self_attn.sinks` is not one"));
   CHECK(check("visual.patch_embed.proj.weight", {1}) ==
         strings{"model: tensor `visual.patch_embed.proj.weight` is not used"});
   CHECK(check("model.layers.99.mlp.up_proj.weight", {1}).size() == 1);

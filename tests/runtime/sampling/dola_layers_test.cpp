@@ -77,14 +77,15 @@ TEST_CASE("layers that cannot be are refused in one sentence") {
   CHECK(told([] { dola_layers(""); }).ends_with("not \"\""));
   CHECK(told([] { dola_layers(std::vector<int>()); }) == "`dola_layers` must name 1 to 16 layers, not 0");
   CHECK(told([] { dola_layers(std::vector<int>(17, 1)); }) == "`dola_layers` must name 1 to 16 layers, not 17");
-  CHECK(told([] { dola_layers({2, -1}); }) == "`dola_layers` must be made of layers from 0 on, not -1");
+  CHECK(told([] { dola_layers({2, -1}); }) == "`dola_layers` must consist of layers from 0 on, not -1");
   CHECK(told([] { dola_layers({3, 1, 3}); }) == "`dola_layers` names layer 3 twice");
   CHECK(told([] {
           dola_layers({0, 4}).of_model(4, false);
-        }) == "`dola_layers` must be made of layers from 0 to 3, not 4");
-  CHECK(told([] { dola_layers("low").of_model(3, true); }) ==
-        "`dola_layers` \"low\" names no layer of this model, which has 3 and whose head is its embedding matrix: list "
-        "layers instead");
+        }) == "`dola_layers` must consist of layers from 0 to 3, not 4");
+  CHECK(
+    told([] { dola_layers("low").of_model(3, true); }) ==
+    "`dola_layers` \"low\" selects no layer of this model, which has 3 and whose head is its embedding matrix: list "
+    "layers instead");
 }
 
 TEST_CASE("what layers cannot be contrasted beside is refused") {

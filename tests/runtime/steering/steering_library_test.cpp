@@ -75,12 +75,12 @@ TEST_CASE("Bad steering files are refused in one sentence that names the tensor"
   CHECK(complaint_about(file, one_tensor("direction.1", "F32", "[1,2]", 8)) ==
         ": tensor `direction.1` has the shape [1, 2], expected [2], the model's hidden size");
   CHECK(complaint_about(file, one_tensor("direction.4", "F32", "[2]", 8)) ==
-        ": tensor `direction.4` is of no layer of the model, which has the layers 0 to 3");
+        ": tensor `direction.4` is for a layer that the model does not have; its layers are 0 to 3");
   CHECK(complaint_about(file, one_tensor("direction.99999999999999999999", "F32", "[2]", 8)) ==
-        ": tensor `direction.99999999999999999999` is of no layer of the model, which has the layers 0 to 3");
+        ": tensor `direction.99999999999999999999` is for a layer that the model does not have; its layers are 0 to 3");
   for (const std::string name : {"layer.1", "direction.", "direction.-1", "direction.1x", "direction.01"})
     CHECK(complaint_about(file, one_tensor(name, "F32", "[2]", 8)) ==
-          ": tensor `" + name + "` is no steering vector: those are called direction.N, N the layer");
+          ": tensor `" + name + "` is not a steering vector: those are named direction.N, where N is the layer");
   CHECK(complaint_about(file, one_tensor("direction.1", "I32", "[2]", 8)) ==
         ": tensor `direction.1` is of type I32, which is not supported for steering vectors");
   CHECK(complaint_about(file, safetensors("{}", 0)) == ": has no tensor direction.N, of layer N");
@@ -170,7 +170,7 @@ TEST_CASE("Steering that cannot be is refused in one sentence that names the fie
           large.library.combine(std::vector<steering_choice>{{"c", 2}});
         }) == "`steering` adds values to layer 0 that are not finite");
   CHECK(failure_of([&] { large.library.add("c", large.folder.path() / "c"); }) ==
-        "there are two steering vectors with the name `c`");
+        "there are two steering vectors named `c`");
   CHECK(failure_of([&] { large.library.add("", large.folder.path() / "c"); }) ==
         "the name of a steering vector must have 1 to 64 bytes, not 0");
 }

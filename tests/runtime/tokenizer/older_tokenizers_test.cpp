@@ -167,10 +167,10 @@ TEST_CASE("SentencePiece models that are damaged, hostile or of other kinds are 
   };
   const std::string unk = piece_field("<unk>", 0, 2), a = piece_field("a", -1, 1);
   CHECK(refused(unk + a) == "accepted");
-  CHECK(refused("") == "tokenizer.model: is no model of SentencePiece: it has no pieces");
+  CHECK(refused("") == "tokenizer.model: is not a SentencePiece model: it has no pieces");
   CHECK(refused(a) == "tokenizer.model: has no piece for unknown characters");
   CHECK(refused("\x0A\x7F") ==
-        "tokenizer.model: is no model of SentencePiece: it is cut off: a field takes 127 bytes, but only 0 are left");
+        "tokenizer.model: is not a SentencePiece model: it is cut off: a field takes 127 bytes, but only 0 are left");
   CHECK(refused("\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01").find("takes 18446744073709551615 bytes") !=
         std::string::npos);
   CHECK(refused(std::string(20, '\xFF')).ends_with("it has a number of more than 10 bytes"));
@@ -179,7 +179,7 @@ TEST_CASE("SentencePiece models that are damaged, hostile or of other kinds are 
   CHECK(refused(unk + piece_field("\xFF", 0, 1)).ends_with("it has a piece (number 1) that is not valid UTF-8"));
   CHECK(refused(unk + piece_field("", 0, 1)).ends_with("it has a piece (number 1) without a text"));
   CHECK(refused(unk + piece_field("b", std::nanf(""), 1))
-          .ends_with("it has a piece (number 1) whose score is no finite number"));
+          .ends_with("it has a piece (number 1) whose score is not a finite number"));
   CHECK(refused(unk + piece_field("b", 0, 9)).ends_with("it has a piece (number 1) of the unknown type 9"));
   CHECK(refused(unk + a + a).find("`model.vocab` ") == std::string::npos); // Unigram: the last one counts
   CHECK(refused(unk + a + bytes_field(2, number_field(3, 3))) ==

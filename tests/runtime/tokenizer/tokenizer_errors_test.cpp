@@ -59,7 +59,7 @@ TEST_CASE("a model that is malformed or needs more than is supported is refused"
   CHECK(with_model(R"("vocab":[],"merges":[])") ==
         "bad: tokenizer.json: `model.vocab` must be an object, not an array");
   CHECK(with_model(R"("vocab":{"a":-1},"merges":[])") ==
-        "bad: tokenizer.json: `model.vocab` gives token `a` an id that is no integer from 0 to 16777215");
+        "bad: tokenizer.json: `model.vocab` gives token `a` an id that is not an integer from 0 to 16777215");
   CHECK(with_model(R"("vocab":{"a":16777216},"merges":[])")
           .starts_with("bad: tokenizer.json: `model.vocab` gives token `a`"));
   CHECK(
@@ -108,7 +108,7 @@ TEST_CASE("a Unigram or WordPiece model that is malformed is refused") {
   CHECK(unigram(R"("vocab":[["a"]])").ends_with("entry 0 must be a token and its score"));
   CHECK(unigram(R"("vocab":[["a","b"]])").ends_with("entry 0 must have a number as its score"));
   CHECK(unigram(R"("vocab":[["a",0]],"unk_id":1)") ==
-        "bad: tokenizer.json: `model.unk_id` is 1, which is no token's id");
+        "bad: tokenizer.json: `model.unk_id` is 1, which is not the id of a token");
   CHECK(unigram(R"("vocab":[[")" + std::string(2000, 'a') + R"(",0]])") ==
         "bad: tokenizer.json: `model.vocab` entry 0 has 2000 bytes, at most 1024 are supported");
   CHECK(load_error(R"({"model":{"type":"WordPiece","vocab":{")" + std::string(2000, 'a') + R"(":0}}})") ==
@@ -187,15 +187,17 @@ TEST_CASE("regular expressions that cannot be used are refused with the reason")
                 R"("},"behavior":"Isolated","invert":false})");
   };
   CHECK(split("(a") ==
-        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: missing closing "
+        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is not a usable regular expression: missing closing "
         "parenthesis");
   CHECK(split("[a") ==
-        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression that can be used: "
+        "bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is not a usable regular expression: "
         "missing terminating ] for character class");
   CHECK(split("\\\\p{Nonsense}")
-          .starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
-  CHECK(split("*").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
-  CHECK(split("\\\\").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is no regular expression"));
+          .starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is not a usable regular expression"));
+  CHECK(
+    split("*").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is not a usable regular expression"));
+  CHECK(
+    split("\\\\").starts_with("bad: tokenizer.json: `pre_tokenizer.pattern.Regex` is not a usable regular expression"));
   CHECK(split("[a[bc]]") ==
         "unsupported: tokenizer.json: `pre_tokenizer.pattern.Regex` has a character class within a class, "
         "which is not supported");
@@ -245,7 +247,7 @@ TEST_CASE("added tokens and templates that contradict the vocabulary are refused
         "bad: tokenizer.json: `post_processor.single[0].SpecialToken.id` is `<s>`, which is not among the "
         "`special_tokens`");
   CHECK(single(start, R"("<s>":{"id":"<s>","ids":[7]})") ==
-        "bad: tokenizer.json: `post_processor.special_tokens.<s>.ids[0]` is 7, which is no token's id");
+        "bad: tokenizer.json: `post_processor.special_tokens.<s>.ids[0]` is 7, which is not the id of a token");
   CHECK(
     single(R"({"Sequence":{"id":"B","type_id":0}})", "") ==
     "bad: tokenizer.json: `post_processor.single[0].Sequence.id` must be `A`: a single text has no second sequence");

@@ -68,5 +68,5 @@ TEST_CASE("Bad steering is refused by the name of the field") {
   many.back() = ']';
   refused(many, "steering");
   const auto e = fault_of([] { completion(R"({"prompt":"a","steering":[{"name":"calm"}]})"); });
-  CHECK(e.message == "`steering[0].name` names a steering vector, and there are none: --steer NAME=FILE adds one");
+  CHECK(e.message == "`steering[0].name` names a steering vector, but there are none; --steer NAME=FILE adds one");
 }
