@@ -1,21 +1,42 @@
 // Ids of objects that clients may ask for again or send back: unguessable. Any thread.
 #pragma once
 
-#include <random>
+#include <array>
+#include <cerrno>
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <system_error>
+
+#include <sys/random.h>
 
 namespace troupe {
 
+/// A random byte of the system's, which is asked for many at once: a request may need thousands of ids.
+inline unsigned char random_byte() {
+  struct stock {
+    std::array<unsigned char, 4096> bytes{};
+    std::size_t left = 0;
+  };
+  thread_local stock mine;
+  while (mine.left == 0) {
+    const auto count = ::getrandom(mine.bytes.data(), mine.bytes.size(), 0);
+    if (count < 0 && errno != EINTR)
+      throw std::system_error(errno, std::generic_category(), "no random numbers");
+    mine.left = count < 0 ? 0 : static_cast<std::size_t>(count);
+  }
+  return mine.bytes[--mine.left];
+}
+
 /// "resp_" and 48 random hexadecimal digits, for the prefix "resp_".
 inline std::string object_id(std::string_view prefix) {
-  thread_local std::random_device device;
   constexpr std::string_view digits = "0123456789abcdef";
   std::string result(prefix);
-  for (int word = 0; word < 6; ++word) {
-    auto bits = device();
-    for (int digit = 0; digit < 8; ++digit, bits >>= 4)
-      result += digits[bits & 15];
+  result.reserve(prefix.size() + 48);
+  for (int i = 0; i < 24; ++i) {
+    const auto byte = random_byte();
+    result += digits[byte >> 4];
+    result += digits[byte & 15];
   }
   return result;
 }
