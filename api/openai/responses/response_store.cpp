@@ -1,5 +1,7 @@
 #include "api/openai/responses/response_store.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -14,29 +16,43 @@ void response_store::keep(std::size_t owner, const std::string& id, stored_respo
   const std::lock_guard lock(mutex_);
   if (by_id_.contains(id))
     return;
-  while (entries_.size() >= most_entries_ || bytes_ + size > most_bytes_)
-    dropped.push_back(erase(std::prev(entries_.end())));
-  entries_.push_front({owner, id, kept});
-  by_id_.emplace(id, entries_.begin());
+  while (const auto next = surplus(owner, size))
+    dropped.push_back(erase(*next));
+  auto& mine = owners_[owner];
+  mine.all.push_front({owner, id, kept});
+  mine.bytes += size;
   bytes_ += size;
+  by_id_.emplace(id, mine.all.begin());
+}
+
+std::optional<response_store::entries::iterator> response_store::surplus(std::size_t owner, std::size_t bytes) {
+  const bool too_many = by_id_.size() >= most_entries_;
+  if (!too_many && bytes_ + bytes <= most_bytes_)
+    return std::nullopt;
+  const auto has = [&](const auto& each) { // with the newcomer
+    const auto& [whose, what] = each;
+    return too_many ? what.all.size() + (whose == owner) : what.bytes + (whose == owner ? bytes : 0);
+  };
+  return std::prev(std::ranges::max_element(owners_, {}, has)->second.all.end());
 }
 
 std::shared_ptr<const stored_response> response_store::find(std::size_t owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = look_up(owner, id);
-  if (found == entries_.end())
+  if (!found)
     return nullptr;
-  entries_.splice(entries_.begin(), entries_, found);
-  return found->response;
+  auto& mine = owners_.at(owner).all;
+  mine.splice(mine.begin(), mine, *found);
+  return (*found)->response;
 }
 
 bool response_store::remove(std::size_t owner, const std::string& id) {
   std::shared_ptr<const stored_response> dropped;
   const std::lock_guard lock(mutex_);
   const auto found = look_up(owner, id);
-  if (found == entries_.end())
+  if (!found)
     return false;
-  dropped = erase(found);
+  dropped = erase(*found);
   return true;
 }
 
@@ -47,15 +63,21 @@ std::size_t response_store::bytes() const {
 
 std::shared_ptr<const stored_response> response_store::erase(entries::iterator at) {
   auto response = std::move(at->response);
+  const auto whose = owners_.find(at->owner);
   bytes_ -= response->bytes();
+  whose->second.bytes -= response->bytes();
   by_id_.erase(at->id);
-  entries_.erase(at);
+  whose->second.all.erase(at);
+  if (whose->second.all.empty())
+    owners_.erase(whose);
   return response;
 }
 
-response_store::entries::iterator response_store::look_up(std::size_t owner, const std::string& id) {
+std::optional<response_store::entries::iterator> response_store::look_up(std::size_t owner, const std::string& id) {
   const auto found = by_id_.find(id);
-  return found == by_id_.end() || found->second->owner != owner ? entries_.end() : found->second;
+  if (found == by_id_.end() || found->second->owner != owner)
+    return std::nullopt;
+  return found->second;
 }
 
 } // namespace troupe

@@ -1,5 +1,5 @@
-// The responses that clients can ask for again, or continue: bounded in number and in bytes, the least recently used are
-// forgotten first. An owner (an API key) sees its own only. Thread-safe.
+// The responses that clients can ask for again, or continue: bounded in number and in bytes. The owner (an API key) that
+// has most is the first to lose its least recently used one. An owner sees its own only. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace troupe {
@@ -40,14 +41,21 @@ private:
     std::shared_ptr<const stored_response> response;
   };
   using entries = std::list<entry>;
+  struct belongings {
+    entries all; // most recently used first
+    std::size_t bytes = 0;
+  };
 
-  /// Under the lock. Returns what must be destroyed outside of it.
+  // Under the lock:
+  /// Returns what must be destroyed outside of it.
   std::shared_ptr<const stored_response> erase(entries::iterator at);
-  entries::iterator look_up(std::size_t owner, const std::string& id);
+  std::optional<entries::iterator> look_up(std::size_t owner, const std::string& id);
+  /// The one to go for another of `owner` with `bytes`; nothing if there is room.
+  std::optional<entries::iterator> surplus(std::size_t owner, std::size_t bytes);
 
   const std::size_t most_entries_, most_bytes_;
   mutable std::mutex mutex_;
-  entries entries_; // most recently used first
+  std::map<std::size_t, belongings> owners_; // those who have any
   std::map<std::string, entries::iterator> by_id_;
   std::size_t bytes_ = 0;
 };

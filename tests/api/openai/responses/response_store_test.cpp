@@ -41,6 +41,31 @@ TEST_CASE("A store forgets the responses that were used least recently, by bytes
   CHECK(!none.find(0, "a"));
 }
 
+TEST_CASE("The owner that has most is the first to lose a response, by bytes") {
+  response_store store(100, 3000);
+  store.keep(1, "small", of_bytes(600));
+  for (const auto* id : {"a", "b", "c", "d", "e"})
+    store.keep(2, id, of_bytes(1000));
+  CHECK(store.find(1, "small"));
+  CHECK(!store.find(2, "c"));
+  CHECK(store.find(2, "d"));
+  CHECK(store.find(2, "e"));
+  store.keep(1, "larger", of_bytes(1400)); // of whose owner there would be as much
+  CHECK(store.find(1, "larger"));
+  CHECK(store.bytes() <= 3000);
+}
+
+TEST_CASE("The owner that has most is the first to lose a response, by number") {
+  response_store store(3, 1 << 20);
+  store.keep(1, "one", of_bytes(600));
+  for (const auto* id : {"a", "b", "c", "d"})
+    store.keep(2, id, of_bytes(600));
+  CHECK(store.find(1, "one"));
+  CHECK(!store.find(2, "b"));
+  CHECK(store.find(2, "c"));
+  CHECK(store.find(2, "d"));
+}
+
 TEST_CASE("An owner sees and deletes its own responses only") {
   response_store store(10, 1 << 20);
   store.keep(1, "a", of_bytes(600));
