@@ -4,6 +4,7 @@
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/openai/token_logprobs.hpp"
+#include "runtime/engine/context_length.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <chrono>
@@ -180,10 +181,14 @@ generation_job ollama_job(ollama_call call, const field_reader& body, std::share
   auto writer = std::make_unique<ollama_answer>(request, std::move(model));
   // An answer that is known already is an object, also for streams.
   const bool stream = request.stream && !request.asked.prompts.empty();
-  return {std::move(request.asked.prompts), stream, std::move(writer)};
+  return {std::move(request.asked.prompts), stream, std::move(writer), std::move(request.notes)};
 }
 
-std::string ollama_error(const std::string& sentence) { return json_object().text("error", to_utf8(sentence)).str(); }
+std::string ollama_error(const std::string& sentence) {
+  // Ollama's own sentence, by which its clients know this error.
+  const auto more = is_beyond_context(sentence) ? " The input length exceeds the context length." : "";
+  return json_object().text("error", to_utf8(sentence) + more).str();
+}
 
 std::string ollama_time() {
   const auto now = std::chrono::system_clock::now();

@@ -58,7 +58,6 @@ std::string check_common(const field_reader& body, const served_model& model) {
   if (!model.encode)
     throw failure(errc::unsupported, "this model has no tokenizer: /v1/embeddings takes token ids", "model");
   check_keep_alive(body);
-  check_ollama_options(body, model);
   return name;
 }
 
@@ -70,6 +69,7 @@ generation_job ollama_embed_job(const field_reader& body, std::shared_ptr<const 
   const bool cut = body.boolean("truncate").value_or(true);
   const vector_form form{true, read_dimensions(body, *model)};
   generation_job job;
+  job.notes = check_ollama_options(body, *model);
   for (const auto& text : body.texts("input", most_inputs).value_or(std::vector<std::string>())) {
     check(stop);
     auto ids = cut ? model->encode(text, true) : encoded_prompt(body, "input", *model, text, true);
@@ -85,6 +85,7 @@ generation_job ollama_embedding_job(const field_reader& body, std::shared_ptr<co
   auto name = check_common(body, *model);
   const auto text = body.text("prompt").value_or("");
   generation_job job;
+  job.notes = check_ollama_options(body, *model);
   if (!text.empty())
     job.prompts.push_back(embedding_of(encoded_prompt(body, "prompt", *model, text, true), *model, "prompt"));
   job.writer = std::make_unique<ollama_vectors>(std::move(name), job.prompts.size(), vector_form{false, {}}, true);

@@ -2,16 +2,22 @@
 
 #include "api/ollama/ollama_answer.hpp"
 #include "api/ollama/ollama_request.hpp"
+#include "api/openai/chat_messages.hpp"
 #include "api/openai/json_object.hpp"
+#include "runtime/support/checksum.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <array>
 #include <cstdio>
+#include <span>
 #include <utility>
 
 namespace troupe {
 
 namespace {
+
+/// The release of Ollama whose API this is, as clients ask what a server can do by it.
+constexpr std::string_view modelled_version = "0.12.11";
 
 /// "1.2B"
 std::string parameter_size(std::size_t parameters) {
@@ -37,14 +43,48 @@ std::string details_of(const served_model& model) {
     .str();
 }
 
+/// 64 hexadecimal digits, as Ollama has them, by which clients tell models apart: of what is known of the model rather
+/// than of its weights, which would have to be read.
+std::string digest_of(const served_model& model) {
+  const auto text = model.id + '\n' + model.family + '\n' + model.weights + '\n' + std::to_string(model.parameters) +
+    ' ' + std::to_string(model.weight_bytes) + ' ' + std::to_string(model.vocab_size);
+  std::string result;
+  for (int part = 0; part < 4; ++part) {
+    const auto of_part = text + ' ' + std::to_string(part);
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx",
+                  static_cast<unsigned long long>(checksum::of_chunk(std::as_bytes(std::span(of_part)))));
+    result += digits;
+  }
+  return result;
+}
+
+/// Whether the template shows the model its tools, by rendering one.
+bool shows_tools(const served_model& model) {
+  if (!model.render || !model.format.calls)
+    return false;
+  constexpr std::string_view name = "probe_7391502846";
+  const auto body = json::document::parse(
+    R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":")" +
+      std::string(name) +
+      R"(","description":"x","parameters":{"type":"object","properties":{"x":{"type":"string","description":"x"}},)"
+      R"("required":["x"]}}}]})",
+    "the body", errc::bad_request);
+  try {
+    return render_chat(model, read_chat(field_reader(body.root()))).find(name) != std::string::npos;
+  } catch (const failure&) {
+    return false;
+  }
+}
+
 /// The model's entry in a list, to which more is added.
 json_object entry_of(const served_model& model) {
-  const auto name = to_utf8(model.id);
+  const auto name = to_utf8(listed_name(model));
   json_object entry;
   entry.text("name", name)
     .text("model", name)
     .number("size", model.weight_bytes)
-    .text("digest", "")
+    .text("digest", digest_of(model))
     .raw("details", details_of(model));
   return entry;
 }
@@ -74,7 +114,7 @@ std::string ollama_show(const field_reader& body, const served_model& model) {
   std::vector<std::string> capabilities{json_text("completion")};
   if (model.embeddings.how != pooling::none)
     capabilities.push_back(json_text("embedding"));
-  if (model.render && model.format.calls)
+  if (shows_tools(model))
     capabilities.push_back(json_text("tools"));
   if (model.render && model.format.reasoning)
     capabilities.push_back(json_text("thinking"));
@@ -96,6 +136,12 @@ std::string ollama_show(const field_reader& body, const served_model& model) {
     .str();
 }
 
-std::string ollama_version() { return json_object().text("version", TROUPE_VERSION).str(); }
+std::vector<std::string> ollama_pull(const field_reader& body, const served_model& model) {
+  static_cast<void>(ollama_model_name(body, model));
+  const auto status = [](std::string_view text) { return json_object().text("status", text).str(); };
+  return {status("pulling manifest"), status("success")};
+}
+
+std::string ollama_version() { return json_object().text("version", modelled_version).str(); }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 #include "api/openai/service.hpp"
 
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -14,7 +15,10 @@ std::string ollama_tags(const served_model& model);
 std::string ollama_running(const served_model& model);
 /// The answer to POST /api/show. Throws failure(not_found) for another model.
 std::string ollama_show(const field_reader& body, const served_model& model);
-/// {"version":"0.1.0"}: of this program.
+/// The lines of the answer to POST /api/pull of the model served, which is there already. Throws failure(not_found) for
+/// another.
+std::vector<std::string> ollama_pull(const field_reader& body, const served_model& model);
+/// {"version":"0.12.11"}: of the Ollama whose API this is.
 std::string ollama_version();
 
 } // namespace troupe

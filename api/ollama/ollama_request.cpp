@@ -1,19 +1,22 @@
 #include "api/ollama/ollama_request.hpp"
 
 #include "api/openai/chat_messages.hpp"
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/whole_number.hpp"
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace troupe {
 
 namespace {
 
-constexpr std::string_view latest = ":latest";
+constexpr std::string_view latest = ":latest"; // the tag of names without one
 
 /// What becomes of an option.
 enum class option_use : std::uint8_t {
@@ -44,7 +47,7 @@ constexpr auto known_options = std::to_array<known_option>({
   {"seed", option_use::here},
   {"num_predict", option_use::here},
   {"num_ctx", option_use::here},
-  {"repeat_last_n", option_use::here},
+  {"repeat_last_n", option_use::sampling, "repeat_last_n"},
   {"penalize_newline", option_use::here},
   {"tfs_z", option_use::here},
   {"num_keep", option_use::none},
@@ -69,6 +72,7 @@ constexpr auto names = std::to_array<field_name>({
   {"repetition_penalty", "options.repeat_penalty"},
   {"presence_penalty", "options.presence_penalty"},
   {"frequency_penalty", "options.frequency_penalty"},
+  {"repeat_last_n", "options.repeat_last_n"},
   {"mirostat", "options.mirostat"},
   {"stop", "options.stop"},
   {"seed", "options.seed"},
@@ -101,48 +105,82 @@ const known_option* find_option(std::string_view name) {
   return found == known_options.end() ? nullptr : &*found;
 }
 
-/// Options that change the answer in ways of their own.
-void check_other_options(const field_reader& options, const served_model& model) {
-  if (const auto context = options.integer("num_ctx", 0, sampling_fields::most_int);
-      context && *context > model.max_context)
-    options.refuse("num_ctx",
-                   "must be at most " + std::to_string(model.max_context) + ", the context of this server, not " +
-                     std::to_string(*context));
-  // Penalties are over prompt and answer, as -1 says; without one, the option means nothing.
-  const auto penalty = options.number("repeat_penalty", {0, 100});
-  if (const auto last = options.integer("repeat_last_n", -1, sampling_fields::most_int);
-      last && *last != -1 && penalty && *penalty != 1)
-    refuse_unsupported_field(options.path("repeat_last_n"), "penalties cover the prompt and the answer, which is -1");
-  if (!options.boolean("penalize_newline").value_or(true))
-    refuse_unsupported_field(options.path("penalize_newline"));
-  if (const auto z = options.number("tfs_z", {0, 1e9}); z && *z != 1)
-    refuse_unsupported_field(options.path("tfs_z"));
+std::span<const std::string_view> option_names() {
+  static const auto all = [] {
+    std::vector<std::string_view> result;
+    for (const auto& known : known_options)
+      result.push_back(known.name);
+    return result;
+  }();
+  return all;
 }
 
-/// Calls `use` with each option that is not null.
+constexpr auto shared_fields = std::to_array<std::string_view>({"model", "name", "stream", "keep_alive", "options",
+                                                                "format", "think", "logprobs", "top_logprobs",
+                                                                "truncate", "shift"});
+constexpr auto chat_fields = std::to_array<std::string_view>({"messages", "tools"});
+constexpr auto generate_fields = std::to_array<std::string_view>(
+  {"prompt", "suffix", "system", "template", "context", "raw", "images"});
+
+/// A note on each field that nothing reads.
+std::vector<std::string> notes_on(ollama_call call, const field_reader& body) {
+  std::vector<std::string_view> known(shared_fields.begin(), shared_fields.end());
+  const auto own = call == ollama_call::chat ? std::span<const std::string_view>(chat_fields) : generate_fields;
+  known.insert(known.end(), own.begin(), own.end());
+  std::vector<std::string> notes;
+  for (auto [key, value] : json::object(body.body()))
+    if (const std::string_view name = key; notes.size() < most_notes && std::ranges::find(known, name) == known.end())
+      notes.push_back(note_on_unknown(name.substr(0, 64), name, known));
+  return notes;
+}
+
+/// Why an option that is known has no effect with this value, if so. Throws failure if the value is of another kind.
+std::string why_without_effect(const field_reader& options, std::string_view name, const served_model& model) {
+  if (name == "num_ctx") {
+    const auto context = options.integer(name, 0, sampling_fields::most_int);
+    if (context && *context > model.max_context)
+      return "is " + std::to_string(*context) + "; the context of this server is " + std::to_string(model.max_context);
+  }
+  if (name == "penalize_newline" && !options.boolean(name).value_or(true))
+    return "is not supported: penalties are over all tokens";
+  if (name == "tfs_z")
+    if (const auto z = options.number(name, {0, 1e9}); z && *z != 1)
+      return "is not supported";
+  if (name == "mirostat")
+    if (const auto version = options.integer(name, 0, 2); version && *version == 1)
+      return "1 is not supported: 2 is";
+  return {};
+}
+
+/// Calls `use` with each option that is not null and has an effect; the others are told in `notes`, as Ollama does in its
+/// log.
 template <class Use>
-void for_each_option(const field_reader& options, Use use) {
+void for_each_option(const field_reader& options, const served_model& model, std::vector<std::string>& notes, Use use) {
+  const auto add_note = [&](std::string note) {
+    if (notes.size() < most_notes)
+      notes.push_back(std::move(note));
+  };
   for (auto [key, value] : json::object(options.body())) {
-    const auto* known = find_option(key);
-    if (!known)
-      throw failure(errc::unsupported, "`" + options.path(key) + "` is not an option that this server knows",
-                    options.path(key));
-    if (!value.is_null())
+    const std::string_view name = key;
+    if (const auto* known = find_option(name); !known)
+      add_note(note_on_unknown(options.path(name.substr(0, 64)), name, option_names()));
+    else if (const auto why = why_without_effect(options, name, model); !why.empty())
+      add_note('`' + options.path(name) + "` " + why);
+    else if (!value.is_null())
       use(*known, value);
   }
 }
 
 /// Adds the sampling options under the names of chats.
-void add_options(json_object& to, const field_reader& body, const served_model& model) {
+void add_options(json_object& to, const field_reader& body, const served_model& model,
+                 std::vector<std::string>& notes) {
   const auto options = body.object("options");
   if (!options)
     return;
-  check_other_options(*options, model);
-  for_each_option(*options, [&](const known_option& known, json::value value) {
-    std::int64_t number = 0;
+  for_each_option(*options, model, notes, [&](const known_option& known, json::value value) {
     if (known.use == option_use::sampling)
       to.value(known.translated, value);
-    else if (known.name == "seed" && (value.get(number) || number != -1)) // -1: any
+    else if (known.name == "seed" && json::whole_number(value) != -1) // -1: any
       to.value("seed", value);
   });
 }
@@ -216,8 +254,14 @@ std::string message_of(const field_reader& body, json::value given, std::size_t 
   for (auto [key, value] : json::object(given)) {
     if (key == "images")
       continue;
-    result.value(key == "thinking" ? "reasoning_content" : key == "tool_name" ? "name" : std::string_view(key), value);
+    if (key != "content" || !value.is_null())
+      result.value(key == "thinking"      ? "reasoning_content"
+                     : key == "tool_name" ? "name"
+                                          : std::string_view(key),
+                   value);
   }
+  if (!message.has("content"))
+    result.text("content", "");
   return result.str();
 }
 
@@ -244,7 +288,7 @@ void fit(generation& one, int limit, const served_model& model, std::string_view
 
 void refuse_of_generate(const field_reader& body, bool raw, bool templated) {
   refuse_unless_empty(body, "images", "this model reads text only");
-  refuse_unless_empty(body, "suffix", {});
+  refuse_unless_empty(body, "suffix", "this model does not support insert"); // Ollama's sentence
   refuse_unless_empty(body, "template", "the model's own is used, or none with `raw`");
   const auto system = body.find("system");
   if (raw && (body.has("context") || body.has("think") || (system && !is_empty(*system))))
@@ -255,12 +299,17 @@ void refuse_of_generate(const field_reader& body, bool raw, bool templated) {
 
 } // namespace
 
+std::string listed_name(const served_model& model) {
+  const auto name = model.id.substr(model.id.rfind('/') + 1); // an owner may precede it
+  return name.find(':') == name.npos ? model.id + std::string(latest) : model.id;
+}
+
 std::string ollama_model_name(const field_reader& body, const served_model& model) {
   auto name = body.text("model");
   if (!name || name->empty())
     name = body.text("name");
   if (!name || name->empty())
-    body.refuse("model", "is required");
+    throw failure(errc::bad_request, "model is required", "model"); // Ollama's sentence
   auto bare = *name;
   if (bare != model.id && bare.ends_with(latest))
     bare.remove_suffix(latest.size());
@@ -275,11 +324,11 @@ void check_keep_alive(const field_reader& body) {
     body.refuse("keep_alive", "a duration: a string or a number", *found);
 }
 
-void check_ollama_options(const field_reader& body, const served_model& model) {
-  if (const auto options = body.object("options")) {
-    check_other_options(*options, model);
-    for_each_option(*options, [](const known_option&, json::value) {});
-  }
+std::vector<std::string> check_ollama_options(const field_reader& body, const served_model& model) {
+  std::vector<std::string> notes;
+  if (const auto options = body.object("options"))
+    for_each_option(*options, model, notes, [](const known_option&, json::value) {});
+  return notes;
 }
 
 ollama_request parse_ollama(ollama_call call, const field_reader& body, const served_model& model,
@@ -290,8 +339,8 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   result.stream = body.boolean("stream").value_or(true);
   check_keep_alive(body);
   for (const auto* key : {"truncate", "shift"})
-    if (body.boolean(key).value_or(false))
-      refuse_unsupported_field(key, "a prompt that does not fit into the context is refused");
+    static_cast<void>(body.boolean(key)); // of a prompt that does not fit, which is refused
+  result.notes = notes_on(call, body);
   const bool raw = call == ollama_call::generate && body.boolean("raw").value_or(false);
   const bool templated = call == ollama_call::chat || (!raw && model.render);
   const auto speaks = templated ? dialect::chat : dialect::completions;
@@ -302,7 +351,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
   if (call == ollama_call::chat) {
     const auto messages = body.list("messages", most_messages);
     if (!messages || messages->size() == 0) {
-      check_ollama_options(body, model);
+      std::ranges::move(check_ollama_options(body, model), std::back_inserter(result.notes));
       return result;
     }
     to.raw("messages", chat_messages_of(body, *messages));
@@ -313,7 +362,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
     const auto prompt = body.text("prompt").value_or("");
     context = body.ids("context", 0, model.vocab_size - 1, as_size(model.max_context)).value_or(context);
     if (prompt.empty()) {
-      check_ollama_options(body, model);
+      std::ranges::move(check_ollama_options(body, model), std::back_inserter(result.notes));
       return result;
     }
     if (templated)
@@ -322,7 +371,7 @@ ollama_request parse_ollama(ollama_call call, const field_reader& body, const se
       to.text("prompt", prompt).flag("add_special_tokens", context.empty());
     result.tells_context = !raw;
   }
-  add_options(to, body, model);
+  add_options(to, body, model, result.notes);
   add_format(to, body);
   add_thinking(to, body);
   add_logprobs(to, body, speaks);

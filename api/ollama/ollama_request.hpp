@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -19,12 +20,13 @@ struct ollama_request {
   ollama_call call = ollama_call::generate;
   std::string model; // as the client named it
   bool stream = true;
-  bool tells_context = false; // the answer ends with the tokens of prompt and answer
-  generation_request asked;   // without prompts if nothing is to be generated: the client wants the model loaded
+  bool tells_context = false;     // the answer ends with the tokens of prompt and answer
+  std::vector<std::string> notes; // on what has no effect
+  generation_request asked;       // without prompts if nothing is to be generated: the client wants the model loaded
 };
 
 /// Parses the body of POST /api/generate or /api/chat. Fields that would change the answer but are not implemented are
-/// refused by name, unknown options, too; unknown fields are ignored. Throws failure.
+/// refused by name; unknown options and fields are ignored, which `notes` tell. Throws failure.
 ollama_request parse_ollama(ollama_call call, const field_reader& body, const served_model& model,
                             const std::stop_token& stop = {});
 
@@ -35,7 +37,10 @@ std::string ollama_model_name(const field_reader& body, const served_model& mode
 /// Throws failure unless `keep_alive` is a duration. It has no effect: the model stays loaded.
 void check_keep_alive(const field_reader& body);
 
-/// Refuses `options` that are not known, out of range, or not supported. Nothing but those of sampling matter.
-void check_ollama_options(const field_reader& body, const served_model& model);
+/// The name under which Ollama's clients see the model: with the tag ":latest" unless it has one.
+std::string listed_name(const served_model& model);
+
+/// Refuses `options` that are of another kind. Returns notes on those that have no effect.
+std::vector<std::string> check_ollama_options(const field_reader& body, const served_model& model);
 
 } // namespace troupe

@@ -8,9 +8,11 @@ namespace {
   at.refuse(key, std::string("cannot be given to a template: ") + why.what());
 }
 
-jinja::value to_template(const field_reader& at, std::string_view key, json::value given) {
+/// `source`: the text that `given` was parsed from as a whole, if it is known.
+jinja::value to_template(const field_reader& at, std::string_view key, json::value given,
+                         std::string_view source = {}) {
   try {
-    return jinja::from_json(given);
+    return jinja::from_json(given, source);
   } catch (const failure& f) {
     refuse_for_templates(at, key, f);
   }
@@ -44,27 +46,32 @@ void refuse_large(const field_reader& body, std::string_view key, std::size_t mo
     body.refuse(key, "may hold at most " + std::to_string(most_bytes) + " bytes of text and values");
 }
 
+/// The text of a part of a message's content: a string, or an object. The model's refusals are texts that it said.
+std::string_view text_of_part(const field_reader& message, const std::string& name, json::value item) {
+  std::string_view text;
+  if (!item.get(text))
+    return text;
+  if (!item.is_object())
+    message.refuse(name, "an object or a string", item);
+  const field_reader part(item, message.path(name));
+  const auto type = part.text("type").value_or("text");
+  const bool refusal = type == "refusal";
+  if (!refusal && type != "text" && type != "input_text" && type != "output_text")
+    throw failure(errc::unsupported,
+                  "`" + part.path("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
+                  part.path("type"));
+  const auto given = part.text(refusal ? "refusal" : "text");
+  if (!given)
+    part.refuse(refusal ? "refusal" : "text", "is required");
+  return *given;
+}
+
 /// Joins text parts with line feeds, as other servers do for templates that expect strings.
 std::string joined_parts(const field_reader& message, json::array parts) {
   std::string result;
   std::size_t number = 0;
   for (auto item : parts) {
-    const auto name = "content[" + std::to_string(number) + "]";
-    std::string_view text;
-    if (item.get(text)) {
-      if (!item.is_object())
-        message.refuse(name, "an object or a string", item);
-      const field_reader part(item, message.path(name));
-      const auto type = part.text("type").value_or("text");
-      if (type != "text")
-        throw failure(errc::unsupported,
-                      "`" + part.path("type") + "` is \"" + std::string(type) + "\"; this model reads text only",
-                      part.path("type"));
-      const auto given = part.text("text");
-      if (!given)
-        part.refuse("text", "is required");
-      text = *given;
-    }
+    const auto text = text_of_part(message, "content[" + std::to_string(number) + "]", item);
     if (number++ > 0)
       result += '\n';
     result += text;
@@ -72,12 +79,16 @@ std::string joined_parts(const field_reader& message, json::array parts) {
   return result;
 }
 
-/// The dict of an object, with members made by `value_of(key, item)`.
+/// Null, or a list without entries. Clients send all members that their classes have; templates ask which are there.
+bool says_nothing(json::value item) { return item.is_null() || (item.is_array() && json::array(item).size() == 0); }
+
+/// The dict of an object's members that say something, made by `value_of(key, item)`.
 template <class Make>
 jinja::value dict_of(const field_reader& object, Make value_of) {
   jinja::dict result;
   for (auto [key, item] : json::object(object.body()))
-    result.set(key, value_of(std::string_view(key), item));
+    if (!says_nothing(item))
+      result.set(key, value_of(std::string_view(key), item));
   return result;
 }
 
@@ -130,28 +141,39 @@ jinja::value read_message(const field_reader& message) {
     message.refuse("role", "is required");
   const auto content = message.find("content");
   const auto calls = message.list("tool_calls");
+  const bool has_calls = calls && calls->size() > 0;
   if (content && !content->is_string() && !content->is_array())
     message.refuse("content", "a string or a list of text parts", *content);
-  if (!content && !calls && *role != "assistant")
+  const auto refusal = message.text("refusal");
+  if (!content && !has_calls && *role != "assistant" && *role != "tool")
     message.refuse("content", "is required");
-  auto result = dict_of(message, [&](std::string_view key, json::value item) {
-    return key == "content" && item.is_array() ? joined_parts(message, item)
-      : key == "tool_calls" && calls           ? read_objects(message, key, *calls, read_call)
-                                               : to_template(message, key, item);
-  });
+  // Null content tells some templates that there are calls; without calls, templates would show it.
+  jinja::dict members;
+  for (auto [key, item] : json::object(message.body())) {
+    if (key == "content" && !content)
+      members.set(key, has_calls ? jinja::value(nullptr) : jinja::value(std::string(refusal.value_or(""))));
+    else if (key == "content" && item.is_array())
+      members.set(key, joined_parts(message, item));
+    else if (!says_nothing(item))
+      members.set(
+        key, key == "tool_calls" ? read_objects(message, key, *calls, read_call) : to_template(message, key, item));
+  }
+  if (!members.find(std::string_view("content")) && !has_calls)
+    members.set("content", std::string(refusal.value_or("")));
   // The other name of what templates call `reasoning_content`.
-  const auto reasoning = message.find("reasoning");
-  if (!reasoning || !reasoning->is_string() || message.has("reasoning_content"))
-    return result;
-  auto members = result.map();
-  members.set("reasoning_content", to_template(message, "reasoning", *reasoning));
+  if (const auto reasoning = message.find("reasoning");
+      reasoning && reasoning->is_string() && !message.has("reasoning_content"))
+    members.set("reasoning_content", to_template(message, "reasoning", *reasoning));
   return jinja::value(std::move(members));
 }
 
 jinja::value read_tool(const field_reader& tool) {
   check_function_type(tool);
-  named_function(tool);
-  return dict_of(tool, [&](std::string_view key, json::value item) { return to_template(tool, key, item); });
+  const auto function = named_function(tool);
+  const auto member = [&](std::string_view key, json::value item) { return to_template(function, key, item); };
+  return dict_of(tool, [&](std::string_view key, json::value item) {
+    return key == "function" ? dict_of(function, member) : to_template(tool, key, item);
+  });
 }
 
 bool tools_are_offered(const field_reader& body) {
@@ -282,14 +304,13 @@ jinja::value open_arguments(const field_reader& function, json::value given) {
   }
   if (text.empty())
     return jinja::dict();
-  std::optional<json::document> parsed;
   try {
-    parsed = json::document::parse(text, "its text", errc::bad_request);
-  } catch (const failure&) {
-    // The model wrote it, and no client can repair it: a call that was cut off stays part of the conversation.
+    const auto parsed = json::document::parse(text, "its text", errc::bad_request);
+    if (parsed.root().is_object())
+      return to_template(function, "arguments", parsed.root(), text);
+  } catch (const failure&) { // as an answer's that was cut off, or a model's that writes no JSON
   }
-  const bool whole = parsed && parsed->root().is_object();
-  return to_template(function, "arguments", whole ? parsed->root() : given);
+  return jinja::value(text);
 }
 
 chat_input read_chat(const field_reader& body) {

@@ -1,6 +1,7 @@
 #include "api/openai/embeddings.hpp"
 
 #include "api/http/request_scope.hpp"
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/json_object.hpp"
 #include "api/openai/openai_request.hpp"
 #include "runtime/engine/checked_generation.hpp"
@@ -9,6 +10,8 @@
 #include <boost/archive/iterators/base64_from_binary.hpp>
 #include <boost/archive/iterators/transform_width.hpp>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
@@ -17,6 +20,9 @@
 namespace troupe {
 
 namespace {
+
+constexpr auto fields = std::to_array<std::string_view>({"model", "input", "encoding_format", "dimensions", "user",
+                                                         "normalize", "add_special_tokens", "truncate_prompt_tokens"});
 
 /// The bytes of little-endian floats, as OpenAI has it.
 std::string base64_of(std::span<const float> values) {
@@ -159,6 +165,10 @@ generation_job embedding_job(const field_reader& body, std::shared_ptr<const ser
   const vector_form form{body.boolean("normalize").value_or(model->embeddings.normalise),
                          read_dimensions(body, *model)};
   generation_job job;
+  for (auto [key, value] : json::object(body.body()))
+    if (const std::string_view name = key; std::ranges::find(fields, name) == fields.end())
+      if (job.notes.size() < most_notes)
+        job.notes.push_back(note_on_unknown(name.substr(0, 64), name, fields));
   read_inputs(body, *model, stop,
               [&](std::vector<token_id> ids) { job.prompts.push_back(embedding_of(std::move(ids), *model, "input")); });
   for (auto& one : job.prompts)

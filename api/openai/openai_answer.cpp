@@ -38,7 +38,7 @@ generation_job openai_job(dialect speaks, const field_reader& body, std::shared_
                           const std::stop_token& stop) {
   auto request = parse_generation(speaks, body, *model, stop);
   auto writer = std::make_unique<openai_answer>(request, std::move(model));
-  return {std::move(request.prompts), request.stream, std::move(writer)};
+  return {std::move(request.prompts), request.stream, std::move(writer), std::move(request.notes)};
 }
 
 } // namespace troupe

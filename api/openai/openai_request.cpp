@@ -4,12 +4,14 @@
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/fields/guidance_fields.hpp"
 #include "api/openai/fields/guide_fields.hpp"
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/fields/output_fields.hpp"
 #include "api/openai/fields/prediction.hpp"
 #include "api/openai/fields/sampling_fields.hpp"
 #include "api/openai/fields/steering_fields.hpp"
 #include "runtime/adapters/adapter_library.hpp"
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/engine/context_length.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
 
 #include <algorithm>
@@ -103,6 +105,9 @@ struct token_limit {
 
 token_limit read_limit(dialect speaks, const field_reader& body) {
   token_limit result{body.integer("max_tokens", 0, sampling_fields::most_int)};
+  if (!result.tokens) // llama.cpp's name; -1: all there is room for
+    if (const auto tokens = body.integer("n_predict", -1, sampling_fields::most_int))
+      result = {*tokens >= 0 ? tokens : std::nullopt, "n_predict"};
   if (speaks == dialect::chat)
     if (const auto newer = body.integer("max_completion_tokens", 0, sampling_fields::most_int))
       result = {newer, "max_completion_tokens"};
@@ -117,11 +122,11 @@ void fit(sampling_params& sampling, dialect speaks, std::size_t prompt_tokens, c
   const auto used = static_cast<std::int64_t>(prompt_tokens);
   const auto room = context - used;
   if (limit.tokens && *limit.tokens > room)
-    throw failure(errc::bad_request,
-                  "`" + std::string(limit.field) + "` is " + std::to_string(*limit.tokens) + ", but the prompt of " +
-                    std::to_string(used) + " tokens leaves " + std::to_string(room) + " of the context of " +
-                    std::to_string(context),
-                  limit.field);
+    throw beyond_context(model.max_context,
+                         "you requested " + std::to_string(used + *limit.tokens) + " tokens: " + std::to_string(used) +
+                           " in `" + source_of(speaks) + "` and " + std::to_string(*limit.tokens) + " in `" +
+                           limit.field + "`, which may be at most " + std::to_string(room),
+                         limit.field);
   const auto fallback = speaks == dialect::chat ? room : std::min<std::int64_t>(16, room);
   sampling.max_tokens = static_cast<int>(limit.tokens.value_or(fallback));
   if (sampling.min_tokens > sampling.max_tokens)
@@ -138,9 +143,8 @@ void read_stream(const field_reader& body, generation_request& result) {
   if (!result.stream)
     body.refuse("stream_options", "needs `stream` to be true");
   result.include_usage = options->boolean("include_usage").value_or(false);
-  if (options->boolean("continuous_usage_stats").value_or(false))
-    throw failure(errc::unsupported, "`stream_options.continuous_usage_stats` is not supported",
-                  "stream_options.continuous_usage_stats");
+  // As in vLLM, a part of the usage that the stream ends with.
+  result.running_usage = options->boolean("continuous_usage_stats").value_or(false) && result.include_usage;
 }
 
 bool read_echo(dialect speaks, const field_reader& body, const served_model& model) {
@@ -229,9 +233,10 @@ std::vector<token_id> encoded_prompt(const field_reader& body, const char* key, 
                                      std::string_view text, bool special) {
   const auto context = static_cast<std::size_t>(model.max_context);
   if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
-    body.refuse(key,
-                "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
-                  std::to_string(context) + " tokens");
+    throw beyond_context(model.max_context,
+                         "`" + body.path(key) + "` is a text of " + std::to_string(text.size()) +
+                           " bytes, which has more",
+                         body.path(key));
   return encoded(body, key, model, text, special);
 }
 
@@ -239,7 +244,7 @@ void check_model_name(const field_reader& body, const served_model& model) { rea
 
 std::string read_adapter_name(const field_reader& body, const served_model& model) {
   const auto name = body.text("model");
-  if (!name || *name == model.id)
+  if (!name || *name == model.id || *name == model.id + ":latest") // as Ollama lists it
     return {};
   if (!model.adapters || !model.adapters->find(std::string(*name)))
     throw failure(errc::not_found,
@@ -260,6 +265,7 @@ generation_request parse_generation(dialect speaks, const field_reader& body, co
   refuse_unsupported(body);
   generation_request result;
   result.speaks = speaks;
+  result.notes = notes_on_fields(body, speaks == dialect::chat ? field_scope::chat : field_scope::completions);
   auto shared = read_shared(speaks, body, model);
   shared.adapter = read_adapter_name(body, model);
   const auto limit = read_limit(speaks, body);

@@ -32,9 +32,11 @@ struct generation_request {
   std::vector<std::string> echoes; // the prompts' texts for `echo`, else empty
   bool stream = false;
   bool include_usage = false; // in a stream
+  bool running_usage = false; // in each of its chunks, of the chunk's choice
   bool return_token_ids = false;
   int prompt_logprobs = -1; // alternatives in vLLM's list of the prompt's log-probabilities; -1: no list
   std::shared_ptr<const chat_output> output; // how the text is taken apart; null: it is the content
+  std::vector<std::string> notes;            // on fields that nothing reads
 };
 
 /// Parses the body of POST /v1/completions or /v1/chat/completions. Fields that would change the result but are not

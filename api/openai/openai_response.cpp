@@ -1,6 +1,7 @@
 #include "api/openai/openai_response.hpp"
 
 #include "api/openai/token_logprobs.hpp"
+#include "runtime/engine/context_length.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -31,9 +32,9 @@ error_kind kind_of(errc code) {
     case errc::bad_request: return {400, "invalid_request_error", "invalid_value"};
     case errc::unsupported: return {400, "invalid_request_error", "unsupported_value"};
     case errc::not_found: return {404, "invalid_request_error", "not_found"};
-    case errc::unauthorized: return {401, "authentication_error", "invalid_api_key"};
+    case errc::unauthorized: return {401, "invalid_request_error", "invalid_api_key"};
     case errc::too_large: return {413, "invalid_request_error", "request_too_large"};
-    case errc::overloaded: return {429, "rate_limit_error", "overloaded"};
+    case errc::overloaded: return {429, "rate_limit_error", "rate_limit_exceeded"};
     case errc::unavailable: return {503, "server_error", "unavailable"};
     case errc::cancelled: return {503, "server_error", "cancelled"};
     case errc::timeout: return {504, "server_error", "timeout"};
@@ -70,11 +71,19 @@ std::string_view name_of(finish_reason reason, std::size_t calls) {
 unsigned status_of(errc code) { return kind_of(code).status; }
 
 std::string_view code_of(const error& what) {
-  // OpenAI's clients tell these from other misses by their codes.
+  const auto says = [&](std::string_view of_field) {
+    return !what.param.empty() && what.message == '`' + what.param + "` " + std::string(of_field);
+  };
+  if (is_beyond_context(what))
+    return "context_length_exceeded";
   if (what.code == errc::not_found && what.param == "model")
     return "model_not_found";
   if (what.code == errc::not_found && what.param == "previous_response_id")
     return "previous_response_not_found";
+  if (what.code == errc::bad_request && says("is required"))
+    return "missing_required_parameter";
+  if (what.code == errc::unsupported && says("is not supported"))
+    return "unsupported_parameter";
   return kind_of(what.code).code;
 }
 
@@ -121,6 +130,7 @@ response_writer::response_writer(const generation_request& request, std::shared_
     speaks_(request.speaks),
     stream_(request.stream),
     include_usage_(request.include_usage),
+    running_usage_(request.running_usage),
     return_token_ids_(request.return_token_ids),
     logprobs_(request.prompts.front().sampling.logprobs),
     prompt_logprobs_(request.prompt_logprobs),
@@ -170,6 +180,7 @@ response_writer::piece response_writer::next_piece(std::size_t prompt, const tok
   p.finish = e.finish;
   p.stop = e.stop;
   to.characters += count_characters(p.text);
+  to.tokens += e.token_ids.size();
   return p;
 }
 
@@ -188,6 +199,12 @@ std::string response_writer::prompt_logprobs(std::size_t prompt) const {
 
 std::string response_writer::prompt_ids(std::size_t prompt) const {
   return ",\"prompt_token_ids\":" + json_ids(prompts_[prompt]);
+}
+
+std::string response_writer::running_usage(std::size_t prompt, std::size_t index) const {
+  const auto asked = prompt_sizes_[prompt], said = choices_.at(index).tokens;
+  return "{\"prompt_tokens\":" + std::to_string(asked) + ",\"completion_tokens\":" + std::to_string(said) +
+    ",\"total_tokens\":" + std::to_string(asked + said) + '}';
 }
 
 std::string response_writer::choice_json(std::size_t index, const piece& p, bool whole) const {
@@ -273,7 +290,7 @@ std::string response_writer::event_of(std::size_t prompt, std::size_t index, con
   if (return_token_ids_ && speaks_ == dialect::chat && p.first)
     data += prompt_ids(prompt);
   if (include_usage_)
-    data += ",\"usage\":null";
+    data += ",\"usage\":" + (running_usage_ ? running_usage(prompt, index) : "null");
   return sse(data + '}');
 }
 

@@ -21,7 +21,7 @@ std::string_view name_of(finish_reason reason, std::size_t calls);
 
 /// HTTP's status for an error.
 unsigned status_of(errc code);
-/// OpenAI's name for an error: "model_not_found".
+/// OpenAI's name for an error, by which clients act: "model_not_found", "context_length_exceeded", "rate_limit_exceeded".
 std::string_view code_of(const error& what);
 
 /// {"error":{"message","type","param","code"}}
@@ -82,7 +82,7 @@ private:
   };
   struct choice {
     std::optional<choice_parser> parser; // if output_
-    std::size_t characters = 0;
+    std::size_t characters = 0, tokens = 0;
     bool started = false;
     piece all; // for whole responses; of streams, the last piece if ranked_
   };
@@ -99,11 +99,12 @@ private:
   std::string logprobs_of(std::size_t prompt, const piece& p) const;
   std::string prompt_logprobs(std::size_t prompt) const;
   std::string prompt_ids(std::size_t prompt) const;
+  std::string running_usage(std::size_t prompt, std::size_t index) const;
 
   std::shared_ptr<const served_model> model_;
   std::shared_ptr<const chat_output> output_; // null: text is content
   dialect speaks_;
-  bool stream_, include_usage_, return_token_ids_;
+  bool stream_, include_usage_, running_usage_, return_token_ids_;
   int logprobs_, prompt_logprobs_; // alternatives of tokens and of the prompt's; -1: none
   bool ranked_;
   std::size_t n_;

@@ -1,5 +1,6 @@
 #include "api/server/generation_exchange.hpp"
 
+#include "api/openai/fields/known_fields.hpp"
 #include "api/openai/openai_response.hpp"
 #include "api/server/generation_jobs.hpp"
 #include "api/server/request_set.hpp"
@@ -104,6 +105,8 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     link.record().parsed(one);
   for (const auto& note : job.notes)
     context.log->write(log_level::info, "left out", {{"id", link.record().id()}, {"what", note}});
+  if (!job.notes.empty())
+    form.headers.emplace_back("X-Troupe-Warning", header_of_notes(job.notes));
   for (std::size_t i = 0; i < job.prompts.size(); ++i)
     requests.submit(i, std::move(job.prompts[i]), parsed.quota);
   parsed.quota = nullptr;

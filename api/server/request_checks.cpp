@@ -84,7 +84,7 @@ header_fields cors_headers(const http::request_header<>& head, const server_opti
   header_fields result;
   if (const auto origin = allowed_origin(options.cors_origins, view(head[http::field::origin]))) {
     result.emplace_back("Access-Control-Allow-Origin", *origin);
-    result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id");
+    result.emplace_back("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, X-Troupe-Warning");
   }
   if (!options.cors_origins.empty())
     result.emplace_back("Vary", "Origin");
@@ -110,7 +110,8 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
   const auto* to = std::get_if<route>(&found);
   const auto authorization = view(head[http::field::authorization]);
   const bool guarded = to && to->to == endpoint::metrics && !options.metrics_key.empty();
-  const bool open = to && (to->to == endpoint::health || (guarded && opens_metrics(authorization, options)));
+  const bool open = to &&
+    (to->to == endpoint::health || to->to == endpoint::greeting || (guarded && opens_metrics(authorization, options)));
   // With a key for /metrics alone, a server without others still asks for that one there.
   const auto caller = guarded && keys.is_open() ? std::nullopt : keys.find(authorization);
   header_verdict result{std::nullopt, caller.value_or(key_ring::owner{})};
@@ -118,8 +119,10 @@ header_verdict check_header(const http::request_header<>& head, const request_ta
     result.answer = reply::of({errc::unauthorized, "send an API key: `Authorization: Bearer KEY`", {}});
   else if (!to)
     result.answer = std::get<reply>(found);
-  // A missing type is refused, too: pages of other origins may send that without a preflight.
-  else if (head.method() == http::verb::post && !is_json(view(head[http::field::content_type])))
+  // A missing type is refused, too: pages of other origins may send that without a preflight. Ollama's clients do so as
+  // well (`curl -d` as its documentation has it); pages are kept from its endpoints by Origin and Host.
+  else if (head.method() == http::verb::post && !target.path.starts_with("/api/") &&
+           !is_json(view(head[http::field::content_type])))
     result.answer = refusal(415, "send JSON, with `Content-Type: application/json`");
   return result;
 }

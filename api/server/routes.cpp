@@ -51,7 +51,9 @@ constexpr auto known_paths = std::to_array<known_path>({
   {"/api/tags", "GET", endpoint::ollama_tags},
   {"/api/ps", "GET", endpoint::ollama_ps},
   {"/api/show", "POST", endpoint::ollama_show},
+  {"/api/pull", "POST", endpoint::ollama_pull},
   {"/api/version", "GET", endpoint::ollama_version},
+  {"/", "GET", endpoint::greeting},
   {"/health", "GET", endpoint::health},
   {"/metrics", "GET", endpoint::metrics},
   {"/v1/ws", "GET", endpoint::websocket},
@@ -288,6 +290,8 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     return health(engine);
   if (to.to == endpoint::metrics)
     return {200, counted.text(), "text/plain; version=0.0.4; charset=utf-8", {}};
+  if (to.to == endpoint::greeting) // by which Ollama's clients see that a server is there
+    return {200, "Ollama is running", "text/plain; charset=utf-8", {}};
   if (to.to == endpoint::ollama_version)
     return reply::json(ollama_version());
   if (to.to == endpoint::compact_response)
@@ -324,6 +328,17 @@ reply answer(const route& to, std::string_view body, const service& engine, cons
     case endpoint::ollama_show: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);
       return reply::json(ollama_show(field_reader(parsed.root()), *model));
+    }
+    case endpoint::ollama_pull: {
+      const auto parsed = json::document::parse(body, "the body", errc::bad_request);
+      const field_reader asked(parsed.root());
+      const auto lines = ollama_pull(asked, *model);
+      if (!asked.boolean("stream").value_or(true))
+        return reply::json(lines.back());
+      std::string all;
+      for (const auto& line : lines)
+        all += line + '\n';
+      return {200, all, "application/x-ndjson", {}};
     }
     case endpoint::detect_watermark: {
       const auto parsed = json::document::parse(body, "the body", errc::bad_request);

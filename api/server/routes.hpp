@@ -58,8 +58,10 @@ enum class endpoint : std::uint8_t {
   ollama_embeddings,
   ollama_tags,
   ollama_ps,
+  ollama_pull,
   ollama_show,
   ollama_version,
+  greeting,
   health,
   metrics,
   websocket

@@ -1,5 +1,7 @@
 #include "runtime/engine/checked_generation.hpp"
 
+#include "runtime/engine/context_length.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <string>
@@ -57,16 +59,15 @@ dola_layers layers_of(const dola_layers& asked, const generation_limits& limits)
 } // namespace
 
 void check_prompt_length(std::size_t tokens, int max_context, std::string_view field, bool answered) {
-  const auto context = static_cast<std::size_t>(max_context);
-  const auto refuse = [&](const std::string& why) {
-    const auto subject = field.empty() ? "the prompt" : "`" + std::string(field) + "`";
-    throw failure(errc::bad_request, subject + why, field.empty() ? "prompt" : std::string(field));
-  };
+  const auto subject = field.empty() ? "the prompt" : "`" + std::string(field) + "`";
+  const auto param = field.empty() ? "prompt" : std::string(field);
   if (tokens == 0)
-    refuse(" must have at least one token");
-  if (const auto most = context - (answered ? 1 : 0); tokens > most)
-    refuse(" has " + std::to_string(tokens) + " tokens; at most " + std::to_string(most) + " fit into the context of " +
-           std::to_string(context));
+    throw failure(errc::bad_request, subject + " must have at least one token", param);
+  if (const auto most = static_cast<std::size_t>(max_context) - (answered ? 1 : 0); tokens > most)
+    throw beyond_context(max_context,
+                         subject + " has " + std::to_string(tokens) + " tokens, and may have " + std::to_string(most) +
+                           (answered ? " to leave room for an answer" : ""),
+                         param);
 }
 
 checked_generation check(const generation& asked, const generation_limits& limits) {

@@ -1,7 +1,9 @@
 #include "runtime/support/json_reader.hpp"
 
 #include "runtime/support/utf8.hpp"
+#include "runtime/support/whole_number.hpp"
 
+#include <cmath>
 #include <sstream>
 
 namespace troupe::json {
@@ -129,12 +131,24 @@ bool reader::boolean() const {
   return result;
 }
 
-std::int64_t reader::integer(std::int64_t low, std::int64_t high) const {
+std::optional<std::int64_t> whole_number(value v) {
   std::int64_t result = 0;
-  const bool right_kind = value_.is_int64() || value_.is_uint64();
-  if (!right_kind || value_.get(result) || result < low || result > high)
-    expected(how_->range("an integer", std::to_string(low), std::to_string(high), false, right_kind), right_kind);
-  return result;
+  if (v.is_int64() && !v.get(result))
+    return result;
+  double real = 0;
+  constexpr double most_exact = 9007199254740992; // 2^53
+  if (!v.is_double() || v.get(real) || std::trunc(real) != real || std::abs(real) > most_exact)
+    return std::nullopt;
+  return static_cast<std::int64_t>(real);
+}
+
+std::int64_t reader::integer(std::int64_t low, std::int64_t high) const {
+  const bool of_request = how_->code == errc::bad_request;
+  const auto result = of_request || value_.is_int64() ? whole_number(value_) : std::nullopt;
+  if (result && *result >= low && *result <= high)
+    return *result;
+  const bool right_kind = result || value_.is_int64() || value_.is_uint64();
+  expected(how_->range("an integer", std::to_string(low), std::to_string(high), false, right_kind), right_kind);
 }
 
 double reader::number(double low, double high, bool above_low) const {

@@ -13,9 +13,11 @@ import time
 import pytest
 
 
-def installed(*packages, seconds=300):
-    """The bin folder of an environment with these packages. Skips the test, with the reason, if they cannot be had."""
-    name = re.split(r"[\[=]", packages[0])[0] + "-" + hashlib.sha256("\n".join((sys.version, *packages)).encode()).hexdigest()[:12]
+def installed(*packages, alone=(), seconds=300):
+    """The bin folder of an environment with these packages, and those of `alone` without what they require. Skips the test,
+    with the reason, if they cannot be had."""
+    mark = hashlib.sha256("\n".join((sys.version, *packages, *alone)).encode()).hexdigest()[:12]
+    name = re.split(r"[\[=]", packages[0])[0] + "-" + mark
     root = pathlib.Path(os.environ.get("TROUPE_PROGRAMS", pathlib.Path(tempfile.gettempdir()) / f"troupe-{os.getuid()}"))
     place = root / name
     root.mkdir(parents=True, exist_ok=True)
@@ -27,8 +29,10 @@ def installed(*packages, seconds=300):
         if not (place / "whole").is_file():
             try:
                 subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True, timeout=60)
-                subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                                *packages], check=True, capture_output=True, text=True, timeout=seconds)
+                for wanted in filter(None, (packages, ["--no-deps", *alone] if alone else ())):
+                    subprocess.run([place / "bin" / "python", "-m", "pip", "install", "--quiet",
+                                    "--disable-pip-version-check", *wanted],
+                                   check=True, capture_output=True, text=True, timeout=seconds)
                 (place / "whole").touch()
             except (subprocess.SubprocessError, OSError) as e:
                 last = (getattr(e, "stderr", None) or str(e) or "").strip().splitlines()[-1:]

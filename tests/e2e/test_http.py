@@ -291,7 +291,7 @@ KEY = {"Authorization": "Bearer second-key"}
     {"Authorization": "Bearer second-keyy"}, {"Authorization": "Basic second-key"}, {"Authorization": "second-key"},
     {"Authorization": "Bearer"}])
 def test_without_a_valid_key_everything_but_health_is_401(guarded, headers):
-    expect_error(guarded.post("/v1/completions", COMPLETION, headers=headers), 401, kind="authentication_error")
+    expect_error(guarded.post("/v1/completions", COMPLETION, headers=headers), 401)
     for path in ("/v1/models", "/metrics", "/v1/ws"):
         assert guarded.get(path, headers=headers).status_code == 401
     assert guarded.post("/tokenize", {"prompt": "a"}, headers=headers).status_code == 401

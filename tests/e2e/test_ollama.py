@@ -1,5 +1,7 @@
 """Ollama's API with the `ollama` package."""
 
+import json
+
 import httpx
 import ollama
 import pytest
@@ -58,8 +60,12 @@ def test_raw_prompts_stop_strings_and_seeds(ollama_client):
 
 
 def test_the_model_is_listed_shown_and_loaded(ollama_client, server):
-    assert [model.model for model in ollama_client.list().models] == [MODEL]
-    assert [model.model for model in ollama_client.ps().models] == [MODEL]
+    listed = ollama_client.list().models
+    assert [model.model for model in listed] == [MODEL + ":latest"]
+    assert len(listed[0].digest) == 64
+    assert [model.model for model in ollama_client.ps().models] == [MODEL + ":latest"]
+    assert ollama_client.pull(MODEL).status == "success"
+    assert [step.status for step in ollama_client.pull(MODEL, stream=True)][-1] == "success"
     shown = ollama_client.show(MODEL)
     assert shown.details.family == "llama"
     assert "completion" in shown.capabilities
@@ -67,7 +73,9 @@ def test_the_model_is_listed_shown_and_loaded(ollama_client, server):
     loaded = ollama_client.generate(model=MODEL, keep_alive=-1)
     assert loaded.done_reason == "load" and loaded.response == ""
     assert ollama_client.chat(model=MODEL + ":latest", messages=[]).done_reason == "load"
-    assert "version" in server.get("/api/version").json()
+    assert server.get("/api/version").json() == {"version": "0.12.11"}
+    assert server.get("/").text == "Ollama is running"
+    assert httpx.head(server.url + "/").status_code == 200
 
 
 def test_errors_are_sentences(ollama_client, server):
@@ -79,6 +87,20 @@ def test_errors_are_sentences(ollama_client, server):
     assert isinstance(server.get("/api/nothing").json()["error"], str)
     assert isinstance(httpx.post(server.url + "/api/chat", content="{", headers={"Content-Type": "application/json"})
                       .json()["error"], str)
+
+
+def test_requests_need_no_content_type_and_options_without_effect_are_told(server):
+    body = json.dumps({"model": MODEL, "prompt": "x", "stream": False,
+                       "options": {**GREEDY, "num_ctx": 100_000, "max_tokens": 5, "mirostat": 1}})
+    for headers in ({"Content-Type": "application/x-www-form-urlencoded"}, {}): # as `curl -d`, as litellm
+        answer = server.post("/api/generate", content=body, headers=headers)
+        assert answer.status_code == 200 and answer.json()["eval_count"] == 12
+    warning = answer.headers["x-troupe-warning"]
+    for name in ("options.num_ctx", "options.max_tokens", "options.mirostat"):
+        assert f"`{name}`" in warning
+    assert any("left out" in line and "options.max_tokens" in line for line in list(server.err))
+    other = server.post("/api/generate", content=body, headers={"Content-Type": "text/plain", "Origin": "https://a.b"})
+    assert other.status_code == 403
 
 
 def test_embeddings_have_length_1(ollama_client):

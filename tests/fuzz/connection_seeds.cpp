@@ -145,7 +145,8 @@ std::vector<connection_script> connection_seeds() {
         "/api/chat",
         "{\"model\":\"org/bytes\",\"format\":\"\",\"messages\":[" + user +
           R"(,{"role":"assistant","content":"","thinking":"t","tool_calls":[{"function":{"name":"f","arguments":{}}}]}]})"),
-      wait, get("/api/tags"), get("/api/ps"), get("/api/version"), post("/api/show", R"({"name":"org/bytes"})"), wait}},
+      wait, get("/api/tags"), get("/api/ps"), get("/api/version"), get("/"),
+      post("/api/pull", R"({"name":"org/bytes"})"), post("/api/show", R"({"name":"org/bytes"})"), wait}},
     {0,
      {post("/v1/embeddings", R"({"input":["a",[98,99]],"dimensions":2,"encoding_format":"base64"})"), wait,
       post("/api/embed", R"({"model":"org/bytes","input":["a","b"],"truncate":true})"), wait,

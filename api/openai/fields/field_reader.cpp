@@ -1,5 +1,7 @@
 #include "api/openai/fields/field_reader.hpp"
 
+#include "runtime/support/whole_number.hpp"
+
 namespace troupe {
 
 field_reader::field_reader(json::value body, std::string path)
@@ -65,10 +67,10 @@ std::vector<std::int32_t> read_ids(const field_reader& at, std::string_view key,
   std::vector<std::int32_t> result;
   result.reserve(list.size());
   for (auto item : list) {
-    std::int64_t v = 0;
-    if (!item.is_int64() || item.get(v) || v < least || v > most)
+    const auto v = json::whole_number(item);
+    if (!v || *v < least || *v > most)
       at.refuse(key, "a list of integers between " + std::to_string(least) + " and " + std::to_string(most), item);
-    result.push_back(static_cast<std::int32_t>(v));
+    result.push_back(static_cast<std::int32_t>(*v));
   }
   return result;
 }

@@ -1,6 +1,7 @@
 #include "api/openai/fields/guidance_fields.hpp"
 
 #include "runtime/engine/checked_generation.hpp"
+#include "runtime/engine/context_length.hpp"
 
 namespace troupe {
 
@@ -19,9 +20,10 @@ std::vector<token_id> read_negative_prompt(const field_reader& body, const serve
       body.refuse(field, "must be a list of token ids: this model has no tokenizer");
     const auto context = static_cast<std::size_t>(model.max_context);
     if (model.most_bytes_per_token > 0 && text.size() / model.most_bytes_per_token > context)
-      body.refuse(field,
-                  "is a text of " + std::to_string(text.size()) + " bytes, which cannot fit into the context of " +
-                    std::to_string(context) + " tokens");
+      throw beyond_context(model.max_context,
+                           "`" + body.path(field) + "` is a text of " + std::to_string(text.size()) +
+                             " bytes, which has more",
+                           body.path(field));
     ids = model.encode(text, special);
   } else if (!found->get(list)) {
     check_prompt_length(list.size(), model.max_context, field); // before copying it

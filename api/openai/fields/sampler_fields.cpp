@@ -1,6 +1,7 @@
 #include "api/openai/fields/sampler_fields.hpp"
 
 #include "runtime/sampling/processors/token_sequences.hpp"
+#include "runtime/support/whole_number.hpp"
 
 #include <charconv>
 #include <utility>
@@ -26,9 +27,37 @@ struct biases {
   std::vector<sequence_bias> of_texts;
 };
 
+/// llama.cpp's form: [[id or text, bias], ...], where false forbids a token.
+biases read_bias_list(const field_reader& body, json::array entries, const served_model& model) {
+  biases result;
+  check_entries(body, "logit_bias", entries.size(), most_biases);
+  for (auto entry : entries) {
+    json::array pair;
+    double number = 0;
+    std::string_view text;
+    if (entry.get(pair) || pair.size() != 2)
+      body.refuse("logit_bias", "must be an object, or a list of pairs of a token and its bias");
+    const json::value what = pair.at(0).value(), of_it = pair.at(1).value();
+    if (of_it.is_bool() && !bool(of_it))
+      number = bias.least;
+    else if (!of_it.is_number() || of_it.get(number))
+      body.refuse("logit_bias", "must have a number or false as the bias of a token");
+    if (!what.get(text))
+      result.of_texts.push_back({encoder(body, "logit_bias", model)(text), static_cast<float>(number)});
+    else if (const auto id = json::whole_number(what); id && *id >= 0 && *id < model.vocab_size)
+      result.of_ids.emplace_back(static_cast<token_id>(*id), static_cast<float>(number));
+    else
+      body.refuse("logit_bias",
+                  "must name tokens by ids from 0 to " + std::to_string(model.vocab_size - 1) + ", or by texts");
+  }
+  return result;
+}
+
 /// Keys that are decimal numbers are ids, as OpenAI has it; others are texts.
 biases read_logit_bias(const field_reader& body, const served_model& model) {
   biases result;
+  if (const auto given = body.find("logit_bias"); given && given->is_array())
+    return read_bias_list(body, json::array(*given), model);
   const auto found = body.object("logit_bias");
   if (!found)
     return result;

@@ -6,7 +6,9 @@
 #include "runtime/sampling/beam_options.hpp"
 #include "runtime/sampling/sampling_table.hpp"
 #include "runtime/speculation/speculation_names.hpp"
+#include "runtime/support/whole_number.hpp"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -78,10 +80,9 @@ std::uint64_t read_seed(const field_reader& body) {
   const auto found = body.find("seed");
   if (!found)
     return random_seed();
-  std::int64_t signed_seed = 0;
   std::uint64_t seed = 0;
-  if (found->is_int64() && !found->get(signed_seed))
-    return static_cast<std::uint64_t>(signed_seed);
+  if (const auto signed_seed = json::whole_number(*found))
+    return static_cast<std::uint64_t>(*signed_seed);
   if (!found->is_uint64() || found->get(seed))
     body.refuse("seed", "an integer of 64 bits", *found);
   return seed;
@@ -97,6 +98,22 @@ speculation read_speculate(const field_reader& body) {
   for (const auto& [known, kind] : speculation_names)
     all += (all.empty() ? "\"" : ", \"") + std::string(known) + '"';
   body.refuse("speculate", "must be one of " + all + ", not \"" + std::string(*name) + '"');
+}
+
+/// llama.cpp's names of how far penalties look back; -1: all, 0: no penalty.
+void read_penalty_ranges(const field_reader& body, sampling_params& params) {
+  const auto last = body.integer("repeat_last_n", -1, sampling_fields::most_int);
+  if (last && !body.has("repetition_penalty_range")) {
+    params.repetition_penalty_range = static_cast<int>(std::max<std::int64_t>(*last, 0));
+    if (*last == 0)
+      params.repetition_penalty = 1;
+  }
+  const auto dry = body.integer("dry_penalty_last_n", -1, sampling_fields::most_int);
+  if (dry && !body.has("dry_range")) {
+    params.dry_range = static_cast<int>(std::clamp<std::int64_t>(*dry, 0, sampling_fields::most_dry_range));
+    if (*dry == 0)
+      params.dry_multiplier = 0;
+  }
 }
 
 /// What the table has not of beams and best_of. With beams, the checkpoint's temperature and filters do not apply.
@@ -136,15 +153,18 @@ sampling_params read_sampling(const field_reader& body, const served_model& mode
   for_each([&]<class T>(const sampling_field<T>& field) {
     if (!field.sources.request)
       return;
+    const bool renamed = field.name == "repetition_penalty" && !body.has(field.name); // as in llama.cpp
+    const auto name = renamed ? std::string_view("repeat_penalty") : field.name;
     const auto given = [&] {
       if constexpr (std::is_integral_v<T>)
-        return body.integer(field.name, field.least, field.most);
+        return body.integer(name, field.least, field.most);
       else
-        return body.number(field.name, {field.least, field.most});
+        return body.number(name, {field.least, field.most});
     }();
     if (given)
       result.*field.member = static_cast<T>(*given);
   });
+  read_penalty_ranges(body, result);
   read_beams(body, result);
   read_sampler_fields(body, model, result);
   result.watermark = read_watermark(body, model);

@@ -160,6 +160,7 @@ generation_job response_job(const field_reader& body, std::shared_ptr<const serv
   job.stream = request.asked.stream;
   job.prompts = request.asked.prompts; // their lists are shared, not copied
   job.notes = std::move(request.notes);
+  job.notes.insert(job.notes.end(), request.asked.notes.begin(), request.asked.notes.end());
   job.writer = std::make_unique<response_answer>(std::move(request), model, stored, owner);
   return job;
 }

@@ -6,32 +6,101 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 namespace troupe::jinja {
 
 namespace {
 
-value read(simdjson::dom::element json) {
+/// A number's digits without zeros around them, and the power of ten of the first one: equal numbers have equal ones.
+std::pair<std::string, long> significant(std::string_view number) {
+  std::string digits;
+  long power = 0;
+  bool behind_point = false;
+  for (std::size_t i = 0; i < number.size(); ++i) {
+    const char c = number[i];
+    if (c == 'e' || c == 'E') {
+      long exponent = 0;
+      const auto from = i + (number[i + 1] == '+' ? 2 : 1);
+      std::from_chars(number.data() + from, number.data() + number.size(), exponent);
+      power += std::clamp(exponent, -1'000'000L, 1'000'000L);
+      break;
+    }
+    if (c == '.')
+      behind_point = true;
+    if (c < '0' || c > '9')
+      continue;
+    if (!digits.empty() || c != '0') {
+      digits += c;
+      power += behind_point ? 0 : 1;
+    } else if (behind_point) {
+      --power;
+    }
+  }
+  digits.erase(digits.find_last_not_of('0') + 1);
+  return {digits, digits.empty() ? 0 : power};
+}
+
+/// The numbers of a valid JSON text, in order.
+class number_tokens {
+public:
+  explicit number_tokens(std::string_view text) : text_(text) {}
+
+  /// Empty at the end.
+  std::string_view next() {
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '"') {
+        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
+          at_ += text_[at_] == '\\';
+        ++at_;
+      } else if (c == '-' || (c >= '0' && c <= '9')) {
+        const auto end = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
+        const auto begin = std::exchange(at_, end);
+        return text_.substr(begin, end - begin);
+      } else {
+        ++at_;
+      }
+    }
+    return {};
+  }
+
+private:
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+/// The double nearest to a number, or the number itself if the double's digits are others.
+value real_of(double d, std::string_view written) {
+  return written.empty() || significant(written) == significant(text::repr(d)) ? value(d)
+                                                                               : value::exact(d, std::string(written));
+}
+
+value read(simdjson::dom::element json, number_tokens& numbers) {
   using simdjson::dom::element_type;
   switch (json.type()) {
     case element_type::ARRAY: {
       std::vector<value> items;
       const simdjson::dom::array array = json.get_array().value_unsafe();
       for (auto item : array)
-        items.push_back(read(item));
+        items.push_back(read(item, numbers));
       return value::list(std::move(items));
     }
     case element_type::OBJECT: {
       dict result;
       const simdjson::dom::object object = json.get_object().value_unsafe();
       for (auto [key, item] : object)
-        result.set(key, read(item));
+        result.set(key, read(item, numbers));
       return value(std::move(result));
     }
-    case element_type::INT64: return value(json.get_int64().value_unsafe());
-    case element_type::UINT64: throw fault("the integer " + simdjson::minify(json) + " does not fit into 64 bits");
-    case element_type::DOUBLE: return value(json.get_double().value_unsafe());
+    case element_type::INT64: numbers.next(); return value(json.get_int64().value_unsafe());
+    case element_type::UINT64:
+      numbers.next();
+      return value::exact(static_cast<double>(json.get_uint64().value_unsafe()), simdjson::minify(json));
+    case element_type::DOUBLE: return real_of(json.get_double().value_unsafe(), numbers.next());
     case element_type::STRING: return value(json.get_string().value_unsafe());
     case element_type::BOOL: return value(json.get_bool().value_unsafe());
     default: return value(nullptr);
@@ -48,7 +117,7 @@ public:
       case kind::none: add("null"); break;
       case kind::boolean: add(v.integer() ? "true" : "false"); break;
       case kind::integer: add(std::to_string(v.integer())); break;
-      case kind::real: add(real(v.real())); break;
+      case kind::real: add(v.digits() ? *v.digits() : real(v.real())); break;
       case kind::string: add(text::json(meter_, v.str(), style_.ensure_ascii)); break;
       case kind::sequence: write_list(v, level); break;
       case kind::dict: write_dict(v.map(), level); break;
@@ -137,9 +206,10 @@ private:
 
 } // namespace
 
-value from_json(simdjson::dom::element json) {
+value from_json(simdjson::dom::element json, std::string_view source) {
+  number_tokens numbers(source);
   try {
-    return read(json);
+    return read(json, numbers);
   } catch (const fault& f) {
     throw failure(errc::bad_request, f.what());
   }

@@ -28,6 +28,12 @@ value value::undefined(std::string why) {
   return result;
 }
 
+value value::exact(double d, std::string digits) {
+  value result(d);
+  std::get<real_type>(result.data_).digits = std::make_shared<const std::string>(std::move(digits));
+  return result;
+}
+
 value value::markup(std::string s) {
   value result(std::move(s));
   std::get<text_type>(result.data_).safe = true;
@@ -121,6 +127,7 @@ std::string value::type_name() const {
 
 extent value::extent() const {
   switch (kind()) {
+    case kind::real: return {0, digits() ? digits()->size() + 1 : 1};
     case kind::string: return {0, str().size() + 1};
     case kind::sequence: return seq().extent;
     case kind::dict: return map().extent();
@@ -144,7 +151,7 @@ public:
       case kind::none: return add("None");
       case kind::boolean: return add(v.integer() ? "True" : "False");
       case kind::integer: return add(std::to_string(v.integer()));
-      case kind::real: return add(text::repr(v.real()));
+      case kind::real: return add(v.digits() ? *v.digits() : text::repr(v.real()));
       case kind::string:
         add(v.is_markup() ? "Markup(" : "");
         add(text::repr(meter_, v.str()));

@@ -46,7 +46,7 @@ public:
   value(bool b) : data_(b) {}
   value(int i) : data_(std::int64_t{i}) {}
   value(std::int64_t i) : data_(i) {}
-  value(double d) : data_(d) {}
+  value(double d) : data_(real_type{d, nullptr}) {}
   value(std::string s) : data_(text_type{std::make_shared<const std::string>(std::move(s))}) {}
   value(std::string_view s) : value(std::string(s)) {}
   value(const char* s) : value(std::string(s)) {}
@@ -55,6 +55,8 @@ public:
   value(dict d);
   /// An undefined with the error message for its use.
   static value undefined(std::string why);
+  /// A number of more digits than a double has, which computes as `d` and shows as it was written.
+  static value exact(double d, std::string digits);
   /// Text that `escape` leaves alone: markupsafe's Markup.
   static value markup(std::string s);
   /// Throw fault if they nest too deeply or are too large.
@@ -74,7 +76,9 @@ public:
   /// Accessors. The kind must match.
   const std::string& str() const { return *std::get<text_type>(data_).is; }
   std::int64_t integer() const { return is(kind::boolean) ? std::get<bool>(data_) : std::get<std::int64_t>(data_); }
-  double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<double>(data_); }
+  double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<real_type>(data_).is; }
+  /// The digits of `exact`; null of other real numbers.
+  const std::string* digits() const { return std::get<real_type>(data_).digits.get(); }
   const sequence& seq() const { return *std::get<std::shared_ptr<const sequence>>(data_); }
   const dict& map() const { return *std::get<std::shared_ptr<const dict>>(data_); }
   const std::shared_ptr<object>& obj() const { return std::get<std::shared_ptr<object>>(data_); }
@@ -100,12 +104,17 @@ private:
     std::shared_ptr<const std::string> why;
     bool operator==(const undefined_type&) const { return true; }
   };
+  struct real_type {
+    double is;
+    std::shared_ptr<const std::string> digits;
+    bool operator==(const real_type&) const = default;
+  };
   struct text_type {
     std::shared_ptr<const std::string> is;
     bool safe = false;
     bool operator==(const text_type&) const = default;
   };
-  std::variant<undefined_type, none_type, bool, std::int64_t, double, text_type, std::shared_ptr<const sequence>,
+  std::variant<undefined_type, none_type, bool, std::int64_t, real_type, text_type, std::shared_ptr<const sequence>,
                std::shared_ptr<const dict>, std::shared_ptr<object>>
     data_;
 };
@@ -175,8 +184,8 @@ bool iterable(const value& v);
 std::optional<std::size_t> length(meter& m, const value& v);
 
 /// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable
-/// values.
-value from_json(simdjson::dom::element json);
+/// values. With `source`, the text that `json` was parsed from as a whole, numbers keep digits that doubles have not.
+value from_json(simdjson::dom::element json, std::string_view source = {});
 
 /// Options of json.dumps. An `indent` puts every element on its own line.
 struct json_style {

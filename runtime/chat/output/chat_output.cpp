@@ -1,6 +1,7 @@
 #include "runtime/chat/output/chat_output.hpp"
 
 #include "runtime/chat/output/call_format.hpp"
+#include "runtime/chat/output/local_reference.hpp"
 #include "runtime/support/json.hpp"
 
 #include <algorithm>
@@ -35,10 +36,10 @@ offered_tool::offered_tool(std::string name, std::string parameters, bool strict
   if (this->parameters.empty())
     return;
   const auto document = json::document::parse(this->parameters, "the schema", errc::bad_request);
-  const auto properties = document.root().is_object() ? json::find(document.root(), "properties") : std::nullopt;
+  const auto properties = json::find(resolved_schema(document.root(), document.root()), "properties");
   if (properties && properties->is_object())
     for (const auto [key, schema] : json::object(*properties))
-      if (is_string_schema(schema))
+      if (is_string_schema(resolved_schema(document.root(), schema)))
         strings_.emplace_back(key);
 }
 

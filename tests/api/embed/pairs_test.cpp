@@ -118,8 +118,10 @@ TEST_CASE("what a pair cannot have is refused in one sentence") {
   };
   CHECK(refused(one, guided_request({5}, {6}, 2)) ==
         "`guidance_scale` takes 2, but at most 1 sequences can run at once");
-  CHECK(refused(e, guided_request({5}, std::vector<token_id>(512, 5), 2)) ==
-        "`negative_prompt` has 512 tokens; at most 511 fit into the context of 512");
+  CHECK(
+    refused(e, guided_request({5}, std::vector<token_id>(512, 5), 2)) ==
+    "This model's maximum context length is 512 tokens. However, `negative_prompt` has 512 tokens, and may have 511 "
+    "to leave room for an answer.");
   CHECK(refused(e, guided_request({5}, {100000}, 2)).starts_with("the negative_prompt names token 100000"));
   const auto cut = run(e, guided_request({5}, std::vector<token_id>(505, 6), 2));
   REQUIRE(cut.done);

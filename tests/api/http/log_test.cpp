@@ -165,7 +165,7 @@ TEST_CASE("Refusals are logged as warnings with their kind") {
   REQUIRE(lines.size() == 4);
   CHECK(missing(lines[0], {{"level", "\"warn\""}, {"status", "401"}, {"error", "\"invalid_api_key\""}}) == "");
   CHECK(missing(lines[1], {{"status", "400"}, {"error", "\"invalid_value\""}, {"field", "\"temperature\""}}) == "");
-  CHECK(missing(lines[2], {{"status", "429"}, {"error", "\"overloaded\""}, {"finish", "\"error\""}}) == "");
+  CHECK(missing(lines[2], {{"status", "429"}, {"error", "\"rate_limit_exceeded\""}, {"finish", "\"error\""}}) == "");
   for (const auto& line : lines) {
     CHECK(line.find("guess") == line.npos);
     CHECK(line.find("sesame") == line.npos);

@@ -2,6 +2,7 @@
 
 #include "api/ollama/ollama_embeddings.hpp"
 #include "api/ollama/ollama_models.hpp"
+#include "runtime/chat/output/call_format.hpp"
 #include "tests/api/openai/run_job.hpp"
 
 #include <doctest/doctest.h>
@@ -93,9 +94,13 @@ TEST_CASE("Ollama's clients see the model that is served") {
   const std::string details =
     R"("details":{"parent_model":"","format":"","family":"llama","families":["llama"],"parameter_size":"1.2B",)"
     R"("quantization_level":"BF16"})";
-  CHECK(without(ollama_tags(*model), R"("modified_at":")") ==
-        R"({"models":[{"name":"org/bytes","model":"org/bytes","size":2048,"digest":"",)" + details +
+  const auto tags = ollama_tags(*model);
+  CHECK(without(without(tags, R"("modified_at":")"), R"("digest":")") ==
+        R"({"models":[{"name":"org/bytes:latest","model":"org/bytes:latest","size":2048,"digest":"X",)" + details +
           R"(,"modified_at":"X"}]})");
+  const auto digest = tags.substr(tags.find(R"("digest":")") + 10, 65);
+  CHECK(digest.find_first_not_of("0123456789abcdef") == 64);
+  CHECK(ollama_running(*model).find(digest) != std::string::npos);
   CHECK(ollama_running(*model).find(R"("size_vram":0,"context_length":200)") != std::string::npos);
   model->device = "cuda:0";
   CHECK(ollama_running(*model).find(R"("size_vram":2048)") != std::string::npos);
@@ -108,6 +113,33 @@ TEST_CASE("Ollama's clients see the model that is served") {
   CHECK(shown.find(R"("llama.context_length":200)") != std::string::npos);
   CHECK(shown.find(R"("capabilities":["completion","embedding"])") != std::string::npos);
   CHECK(fault_of([&] { show(R"({"model":"other"})"); }).code == errc::not_found);
+}
+
+TEST_CASE("Tools are promised only where the template shows them") {
+  auto model = byte_model();
+  model->format.calls = find_call_format("json");
+  const auto capabilities = [&] {
+    return parsed(R"({"model":"org/bytes:latest"})",
+                  [](const field_reader& b, const auto& m) { return ollama_show(b, *m); }, model);
+  };
+  CHECK(capabilities().find(R"("tools")") != std::string::npos);
+  model->render = [](const chat_input&) { return std::string("user: x"); };
+  CHECK(capabilities().find(R"("tools")") == std::string::npos);
+  model->render = [](const chat_input&) -> std::string { throw failure(errc::bad_request, "no", "messages"); };
+  CHECK(capabilities().find(R"("tools")") == std::string::npos);
+}
+
+TEST_CASE("Names of models have Ollama's tag, and what is there is pulled at once") {
+  auto model = byte_model();
+  CHECK(listed_name(*model) == "org/bytes:latest");
+  model->id = "host:80/org/bytes:7b";
+  CHECK(listed_name(*model) == "host:80/org/bytes:7b");
+  const auto pull = [](const std::string& body) {
+    return parsed(body, [](const field_reader& b, const auto& m) { return ollama_pull(b, *m); });
+  };
+  CHECK(pull(R"({"model":"org/bytes:latest"})").back() == R"({"status":"success"})");
+  CHECK(fault_of([&] { pull(R"({"name":"other"})"); }).code == errc::not_found);
+  CHECK(ollama_version() == R"({"version":"0.12.11"})");
 }
 
 TEST_CASE("Ollama's embeddings have length 1, the older ones are as pooled") {

@@ -47,7 +47,7 @@ TEST_CASE("Ollama streams unless it is told not to, and an empty prompt asks for
   CHECK(generate("").asked.prompts.empty());
   CHECK(generate(R"(,"prompt":"","keep_alive":"5m")").asked.prompts.empty());
   CHECK(chat_with(R"(,"messages":[],"keep_alive":0)").asked.prompts.empty());
-  CHECK(ollama_fault(ollama_call::generate, R"(,"prompt":"","options":{"nothing":1})").param == "options.nothing");
+  CHECK(generate(R"(,"prompt":"","options":{"nothing":1})").notes.size() == 1);
 }
 
 TEST_CASE("A model's name may have Ollama's tag") {
@@ -118,6 +118,48 @@ TEST_CASE("Ollama's chats have thinking, names of tools and arguments as objects
         R"({"role": "tool", "content": "4", "name": "f"}] enable_thinking thinking reasoning_effort)");
 }
 
+TEST_CASE("Ollama's options that have no effect are ignored with a note, as Ollama does") {
+  const auto note = [](const std::string& options) {
+    const auto request = generate(R"(,"prompt":"x","options":{)" + options + "}");
+    CHECK(request.asked.prompts.size() == 1);
+    return request.notes.empty() ? std::string() : request.notes.front();
+  };
+  CHECK(note(R"("temperature":0,"num_predict":3,"num_gpu":1)").empty());
+  CHECK(note(R"("numctx":1)") == "`options.numctx` is not known here and has no effect; did you mean `num_ctx`?");
+  for (const auto* name : {"max_tokens", "logit_bias", "reasoning_effort"})
+    CHECK(note('"' + std::string(name) + "\":1").starts_with("`options." + std::string(name) + "` is not known here"));
+  CHECK(note(R"("num_ctx":9114)") == "`options.num_ctx` is 9114; the context of this server is 200");
+  CHECK(note(R"("num_ctx":200)").empty());
+  CHECK(note(R"("tfs_z":0.5)") == "`options.tfs_z` is not supported");
+  CHECK(note(R"("mirostat":1)") == "`options.mirostat` 1 is not supported: 2 is");
+  CHECK(note(R"("penalize_newline":false)").starts_with("`options.penalize_newline` is not supported"));
+  CHECK(note(R"("mirostat":null,"tfs_z":null)").empty());
+  CHECK(generate(R"(,"prompt":"x","temprature":1,"truncate":true,"shift":true)").notes ==
+        std::vector<std::string>{"`temprature` is not known here and has no effect"});
+
+  const auto sampling = [](const std::string& options) {
+    return only(generate(R"(,"prompt":"x","options":{)" + options + "}")).sampling;
+  };
+  CHECK(sampling(R"("repeat_penalty":1.25,"repeat_last_n":64)").repetition_penalty_range == 64);
+  CHECK(sampling(R"("repeat_penalty":1.25,"repeat_last_n":-1)").repetition_penalty_range == 0);
+  CHECK(sampling(R"("repeat_penalty":1.25,"repeat_last_n":0)").repetition_penalty == 1);
+  CHECK(sampling(R"("num_predict":5.0,"top_k":40.0,"seed":-1.0)").top_k == 40);
+  CHECK(sampling(R"("num_predict":5.0)").max_tokens == 5);
+}
+
+TEST_CASE("A message of Ollama's without content is an empty one") {
+  CHECK(text_of(only(chat_with(R"(,"messages":[{"role":"user"}])")).prompt) == "user: \nassistant:");
+  CHECK(text_of(only(chat_with(R"(,"messages":[{"role":"user","content":null,"images":null,"thinking":null,)"
+                               R"("tool_calls":null,"tool_name":null}])"))
+                  .prompt) == "user: \nassistant:");
+}
+
+TEST_CASE("A prompt of Ollama's that does not fit is told as clients know it") {
+  const auto fault = ollama_fault(ollama_call::generate, R"(,"prompt":")" + std::string(300, 'x') + '"');
+  CHECK(fault.message.starts_with("This model's maximum context length is 200 tokens"));
+  CHECK(fault.param == "prompt");
+}
+
 TEST_CASE("What Ollama's requests get wrong is told in Ollama's names") {
   const auto refused = [](ollama_call call, const std::string& fields, const std::string& param,
                           errc code = errc::bad_request) {
@@ -132,19 +174,16 @@ TEST_CASE("What Ollama's requests get wrong is told in Ollama's names") {
   refused(of_generate, x + R"("options":{"temperature":9})", "options.temperature");
   refused(of_generate, x + R"("options":{"repeat_penalty":"a"})", "options.repeat_penalty");
   refused(of_generate, x + R"("options":{"num_predict":"a"})", "options.num_predict");
-  refused(of_generate, x + R"("options":{"num_ctx":201})", "options.num_ctx");
   refused(of_generate, x + R"("options":{"stop":[1]})", "options.stop");
-  refused(of_generate, x + R"("options":{"numctx":1})", "options.numctx", errc::unsupported);
-  refused(of_generate, x + R"("options":{"tfs_z":0.5})", "options.tfs_z", errc::unsupported);
-  refused(of_generate, x + R"("options":{"repeat_last_n":64,"repeat_penalty":1.1})", "options.repeat_last_n",
-          errc::unsupported);
+  refused(of_generate, x + R"("options":{"num_ctx":"a"})", "options.num_ctx");
+  refused(of_generate, x + R"("options":{"repeat_last_n":-2})", "options.repeat_last_n");
+  refused(of_generate, x + R"("truncate":1)", "truncate");
   refused(of_generate, x + R"("options":[])", "options");
   refused(of_generate, x + R"("template":"{{ .Prompt }}")", "template", errc::unsupported);
   refused(of_generate, x + R"("suffix":"y")", "suffix", errc::unsupported);
   refused(of_generate, x + R"("images":["aGk="])", "images", errc::unsupported);
   refused(of_generate, x + R"("raw":true,"system":"s")", "raw");
   refused(of_generate, x + R"("raw":true,"context":[1])", "raw");
-  refused(of_generate, x + R"("truncate":true)", "truncate", errc::unsupported);
   refused(of_generate, x + R"("keep_alive":[])", "keep_alive");
   refused(of_generate, x + R"("format":"xml")", "format");
   refused(of_generate, x + R"("format":3)", "format");

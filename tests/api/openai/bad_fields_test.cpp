@@ -51,7 +51,7 @@ const bad_field bad_fields[] = {
   {R"("frequency_penalty":2.5)", "frequency_penalty"},
   {R"("frequency_penalty":-2.5)", "frequency_penalty"},
   {R"("frequency_penalty":"x")", "frequency_penalty"},
-  {R"("logit_bias":[])", "logit_bias"},
+  {R"("logit_bias":[1])", "logit_bias"},
   {R"("logit_bias":1)", "logit_bias"},
   {R"("logit_bias":{"":1})", "logit_bias"},
   {R"("logit_bias":{"ab":101})", "logit_bias"},
@@ -68,7 +68,8 @@ const bad_field bad_fields[] = {
   {R"("seed":true)", "seed"},
   {R"("max_tokens":0)", "max_tokens"},
   {R"("max_tokens":-1)", "max_tokens"},
-  {R"("max_tokens":1.0)", "max_tokens"},
+  {R"("max_tokens":1.5)", "max_tokens"},
+  {R"("max_tokens":1e30)", "max_tokens"},
   {R"("max_tokens":"5")", "max_tokens"},
   {R"("max_tokens":9223372036854775808)", "max_tokens"},
   {R"("max_tokens":200)", "max_tokens"},
@@ -105,8 +106,6 @@ const bad_field bad_fields[] = {
   {R"("stream_options":{"include_usage":true})", "stream_options"},
   {R"("stream":true,"stream_options":true)", "stream_options"},
   {R"("stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
-  {R"("stream":true,"stream_options":{"continuous_usage_stats":true})", "stream_options.continuous_usage_stats",
-   errc::unsupported},
   {R"("model":1)", "model"},
   {R"("model":"other")", "model", errc::not_found},
   {R"("response_format":"json")", "response_format"},
@@ -256,6 +255,14 @@ const bad_field bad_chat_fields[] = {
   {R"("tool_choice":"required")", "tool_choice"},
   {R"("tool_choice":{"type":"function","function":{"name":"f"}})", "tool_choice"},
   {R"("tool_choice":"maybe")", "tool_choice"},
+  {R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools"})", "tool_choice.allowed_tools"},
+  {R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"x"}})",
+   "tool_choice.allowed_tools.mode"},
+  {R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto"}})",
+   "tool_choice.allowed_tools.tools"},
+  {R"("tools":[{"function":{"name":"f"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto",)"
+   R"("tools":[{"type":"function","function":{"name":"g"}}]}})",
+   "tool_choice"},
   {R"("functions":[{"name":"f"}])", "functions", errc::unsupported},
   {R"("function_call":"auto")", "function_call", errc::unsupported},
   {R"("audio":{"voice":"x"})", "audio", errc::unsupported},
@@ -296,8 +303,10 @@ TEST_CASE("Errors name the expectation and the value found") {
         "`temperature` must be a number between 0 and 2, not a string");
   CHECK(fault_of([] { completion(R"({"prompt":"a","n":1.5})"); }).message ==
         "`n` must be an integer between 1 and 128, not 1.5");
-  CHECK(fault_of([] { completion(R"({"prompt":"a","max_tokens":500})"); }).message ==
-        "`max_tokens` is 500, but the prompt of 2 tokens leaves 198 of the context of 200");
+  CHECK(
+    fault_of([] { completion(R"({"prompt":"a","max_tokens":500})"); }).message ==
+    "This model's maximum context length is 200 tokens. However, you requested 502 tokens: 2 in `prompt` and 500 in "
+    "`max_tokens`, which may be at most 198.");
 }
 
 TEST_CASE("A body that is no JSON object is refused") {

@@ -52,6 +52,72 @@ TEST_CASE("Tool calls of earlier turns reach the template with their arguments o
         R"({"role": "tool", "content": "42", "tool_call_id": "1"}])");
 }
 
+TEST_CASE("Members that say nothing are not there for templates, and content is a text unless there are calls") {
+  auto model = byte_model();
+  std::string seen;
+  model->render = [&seen](const chat_input& input) {
+    auto unlimited = jinja::meter::unlimited();
+    seen = jinja::to_json(unlimited, input.messages) +
+      (input.tools.is_none() ? "" : jinja::to_json(unlimited, input.tools));
+    return std::string("p");
+  };
+  const auto rendered = [&](const std::string& messages, const std::string& more = "") {
+    const auto parsed = json::document::parse("{\"messages\":[" + messages + "]" + more + "}", "the body",
+                                              errc::bad_request);
+    parse_generation(dialect::chat, field_reader(parsed.root()), *model);
+    return seen;
+  };
+  // openai-python's model_dump() of its messages
+  CHECK(rendered(R"({"content":"hi","refusal":null,"role":"assistant","annotations":[],"audio":null,)"
+                 R"("function_call":null,"tool_calls":null,"reasoning_content":null})") ==
+        R"([{"content": "hi", "role": "assistant"}])");
+  CHECK(rendered(R"({"role":"assistant","content":null,"tool_calls":[]})") ==
+        R"([{"role": "assistant", "content": ""}])");
+  CHECK(rendered(R"({"role":"assistant"})") == R"([{"role": "assistant", "content": ""}])");
+  CHECK(rendered(R"({"role":"assistant","content":null,"refusal":"I won't."})") ==
+        R"([{"role": "assistant", "content": "I won't.", "refusal": "I won't."}])");
+  CHECK(
+    rendered(R"({"role":"assistant","content":[{"type":"refusal","refusal":"No."},{"type":"output_text","text":"a",)"
+             R"("annotations":null}]})") == R"([{"role": "assistant", "content": "No.\na"}])");
+  CHECK(rendered(R"({"role":"tool","content":null,"tool_call_id":"1","name":null})") ==
+        R"([{"role": "tool", "content": "", "tool_call_id": "1"}])");
+  CHECK(rendered(R"({"role":"assistant","content":null,"audio":null,"tool_calls":[{"id":"1","type":"function",)"
+                 R"("index":null,"custom":null,"function":{"name":"f","arguments":"{\"n\":null}"}}]})") ==
+        R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", )"
+        R"("function": {"name": "f", "arguments": {"n": null}}}]}])");
+  CHECK(rendered(R"({"role":"user","content":"x"})",
+                 R"(,"tools":[{"type":"function","function":{"name":"f","description":null,"strict":null,)"
+                 R"("parameters":{"type":"object","properties":{},"required":[]}}}])") ==
+        R"([{"role": "user", "content": "x"}][{"type": "function", "function": {"name": "f", "parameters": )"
+        R"({"type": "object", "properties": {}, "required": []}}}])");
+  CHECK(fault_of([&] { rendered(R"({"role":"user","content":null})"); }).param == "messages[0].content");
+}
+
+TEST_CASE("Numbers in arguments reach the template with all their digits") {
+  auto model = byte_model();
+  std::string seen;
+  model->render = [&seen](const chat_input& input) {
+    auto unlimited = jinja::meter::unlimited();
+    const auto calls = input.messages.seq().items.front().map().find("tool_calls")->seq();
+    const auto& arguments = *calls.items.front().map().find("function")->map().find("arguments");
+    seen = jinja::to_json(unlimited, arguments) + ' ' + arguments.text(unlimited);
+    return std::string("p");
+  };
+  const auto shown = [&](const std::string& arguments) {
+    const auto parsed = json::document::parse(
+      R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":)" + arguments + "}}]}]}",
+      "the body", errc::bad_request);
+    parse_generation(dialect::chat, field_reader(parsed.root()), *model);
+    return seen;
+  };
+  CHECK(shown(R"("{\"a\": 12345678901234567890, \"s\": \"1 \\\" 2\", \"b\": [0.10000000000000000001, -7, 1.50]}")") ==
+        R"({"a": 12345678901234567890, "s": "1 \" 2", "b": [0.10000000000000000001, -7, 1.5]} )"
+        R"({'a': 12345678901234567890, 's': '1 " 2', 'b': [0.10000000000000000001, -7, 1.5]})");
+  CHECK(shown(R"("{\"a\": 123456789012345678901234567890, \"b\": 1e5}")")
+          .starts_with(R"({"a": 123456789012345678901234567890, "b": 100000.0})"));
+  CHECK(shown(R"({"a":18446744073709551615,"b":0.1})").starts_with(R"({"a": 18446744073709551615, "b": 0.1})"));
+}
+
 TEST_CASE("A duplicate name in one object is refused anywhere in a client's JSON") {
   const auto calls = [](int count, const std::string& more) {
     std::string list;

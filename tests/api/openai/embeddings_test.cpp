@@ -52,7 +52,8 @@ TEST_CASE("A text that cannot fit into the context is refused before it is token
       embeddings("\"input\":" + std::string(end.size() > 1 ? "[" : "") + '"' + std::string(50, 'x') + end, model);
     });
     CHECK(why.param == "input");
-    CHECK(why.message == "`input` is a text of 50 bytes, which cannot fit into the context of 10 tokens");
+    CHECK(why.message ==
+          "This model's maximum context length is 10 tokens. However, `input` is a text of 50 bytes, which has more.");
   }
 }
 

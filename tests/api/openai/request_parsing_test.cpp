@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 using namespace troupe;
 using namespace troupe::test;
 
@@ -153,6 +155,42 @@ TEST_CASE("Fields that a request leaves out take the model's defaults") {
   CHECK(request.prompts.front().sampling.top_k == 5);
 }
 
+TEST_CASE("Integers may be written as other servers' clients write them") {
+  const auto request = completion(R"({"prompt":[1.0,2],"top_k":40.0,"n":2.0,"seed":7.0,"max_tokens":3.0,)"
+                                  R"("stop_token_ids":[5.0],"logprobs":2e0})");
+  CHECK(request.prompts.front().prompt == std::vector<token_id>{1, 2});
+  const auto& sampling = request.prompts.front().sampling;
+  CHECK(sampling.top_k == 40);
+  CHECK(sampling.n == 2);
+  CHECK(sampling.seed == 7);
+  CHECK(sampling.max_tokens == 3);
+  CHECK(std::ranges::equal(sampling.stop_token_ids, std::vector<token_id>{5}));
+  CHECK(sampling.logprobs == 2);
+}
+
+TEST_CASE("llama.cpp's names of fields are taken") {
+  const auto sampling = [](const std::string& fields) {
+    return completion(R"({"prompt":"a",)" + fields + "}").prompts.front().sampling;
+  };
+  CHECK(sampling(R"("n_predict":5)").max_tokens == 5);
+  CHECK(sampling(R"("n_predict":-1)").max_tokens == 16);
+  CHECK(sampling(R"("n_predict":5,"max_tokens":4)").max_tokens == 4);
+  CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":32)").repetition_penalty == 1.5f);
+  CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":32)").repetition_penalty_range == 32);
+  CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":-1)").repetition_penalty_range == 0);
+  CHECK(sampling(R"("repeat_penalty":1.5,"repeat_last_n":0)").repetition_penalty == 1);
+  CHECK(sampling(R"("dry_multiplier":1,"dry_penalty_last_n":-1)").dry_range == 0);
+  CHECK(sampling(R"("dry_multiplier":1,"dry_penalty_last_n":64)").dry_range == 64);
+  CHECK(sampling(R"("dry_multiplier":1,"dry_penalty_last_n":0)").dry_multiplier == 0);
+  CHECK(std::ranges::equal(sampling(R"("logit_bias":[[5,1.5],[6,false]])").logit_bias,
+                           sampling(R"("logit_bias":{"5":1.5,"6":-100})").logit_bias));
+  CHECK(fault_of([&] { sampling(R"("logit_bias":[[257,1]])"); }).param == "logit_bias");
+  CHECK(fault_of([&] { sampling(R"("logit_bias":[5])"); }).param == "logit_bias");
+  CHECK(fault_of([&] { sampling(R"("logit_bias":[[5,true]])"); }).param == "logit_bias");
+  CHECK(fault_of([&] { sampling(R"("repeat_penalty":"a")"); }).param == "repeat_penalty");
+  CHECK(fault_of([&] { sampling(R"("n_predict":-2)"); }).param == "n_predict");
+}
+
 TEST_CASE("A text that cannot fit into the context is refused before it is tokenised") {
   auto model = byte_model(200);
   model->most_bytes_per_token = 4;
@@ -167,7 +205,8 @@ TEST_CASE("A text that cannot fit into the context is refused before it is token
     return fault_of([&] { parse_generation(speaks, field_reader(parsed.root()), *model); });
   };
   const auto message = fault(dialect::completions, "{\"prompt\":\"" + std::string(804, 'x') + "\"}").message;
-  CHECK(message == "`prompt` is a text of 804 bytes, which cannot fit into the context of 200 tokens");
+  CHECK(message ==
+        "This model's maximum context length is 200 tokens. However, `prompt` is a text of 804 bytes, which has more.");
   CHECK(fault(dialect::completions, "{\"prompt\":[\"" + std::string(804, 'x') + "\"]}").param == "prompt");
   CHECK(fault(dialect::chat, R"({"messages":[{"role":"user","content":"x"}]})").param == "messages");
   CHECK_FALSE(tokenised);

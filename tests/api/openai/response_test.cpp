@@ -3,6 +3,7 @@
 #include "api/openai/token_logprobs.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
+#include "tests/api/openai/parse_request.hpp"
 #include "tests/api/server/live_server.hpp"
 
 #include <doctest/doctest.h>
@@ -117,6 +118,41 @@ TEST_CASE("Every error has its status and OpenAI's body") {
   CHECK(error_body({errc::bad_request, "bad \"\xff\"", "n"}) ==
         "{\"error\":{\"message\":\"bad \\\"\xef\xbf\xbd\\\"\",\"type\":\"invalid_request_error\",\"param\":\"n\","
         "\"code\":\"invalid_value\"}}");
+}
+
+TEST_CASE("Errors that clients act on have OpenAI's codes") {
+  const auto long_text = std::string(300, 'x');
+  const auto code = [](const std::string& body, dialect speaks = dialect::completions) {
+    return std::string(code_of(fault_of([&] { parse(speaks, body); })));
+  };
+  CHECK(code(R"({"prompt":")" + long_text + "\"}") == "context_length_exceeded");
+  CHECK(code(R"({"prompt":"a","max_tokens":200})") == "context_length_exceeded");
+  CHECK(code(R"({"messages":[{"role":"user","content":")" + long_text + "\"}]}", dialect::chat) ==
+        "context_length_exceeded");
+  CHECK(code(R"({"prompt":"a","guidance_scale":2,"negative_prompt":")" + long_text + "\"}") ==
+        "context_length_exceeded");
+  CHECK(code(R"({"prompt":"a","model":"other"})") == "model_not_found");
+  CHECK(code("{}") == "missing_required_parameter");
+  CHECK(code(R"({"prompt":"a","suffix":"b"})") == "unsupported_parameter");
+  CHECK(code(R"({"prompt":"a","temperature":"hot"})") == "invalid_value");
+  CHECK(code_of({errc::overloaded, "full", {}}) == "rate_limit_exceeded");
+  CHECK(code_of({errc::unauthorized, "key", {}}) == "invalid_api_key");
+}
+
+TEST_CASE("Chunks of a stream have the usage so far if asked for") {
+  auto request = request_for(dialect::completions, -1);
+  request.stream = request.include_usage = request.running_usage = true;
+  response_writer writer(request, byte_model());
+  CHECK(writer.chunk(0, piece("ab", {sampled('a', 0), sampled('b', 0)}))
+          .find(R"("usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3}})") != std::string::npos);
+  CHECK(writer.chunk(0, piece("c", {sampled('c', 0)}))
+          .find(R"("usage":{"prompt_tokens":1,"completion_tokens":3,"total_tokens":4}})") != std::string::npos);
+  const auto asked = [](const std::string& options) {
+    return completion(R"({"prompt":"a","stream":true,"stream_options":)" + options + "}").running_usage;
+  };
+  CHECK(asked(R"({"include_usage":true,"continuous_usage_stats":true})"));
+  CHECK_FALSE(asked(R"({"continuous_usage_stats":true})"));
+  CHECK_FALSE(asked(R"({"include_usage":true})"));
 }
 
 TEST_CASE("Invalid UTF-8 is replaced part by part") {

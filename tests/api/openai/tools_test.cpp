@@ -86,6 +86,22 @@ TEST_CASE("tools lead to guides: for calls that begin, and for calls that are fo
   CHECK(ask_for(two_tools + R"(,"tool_choice":"required","parallel_tool_calls":false)").output->parallel == false);
 }
 
+TEST_CASE("allowed tools are those that may be called, while the model sees all") {
+  const auto allowed = [](const std::string& mode, const std::string& tool) {
+    return ask_for(two_tools + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" + mode +
+                   R"(","tools":[)" + tool + "]}}");
+  };
+  const auto some = allowed("auto", R"({"type":"function","function":{"name":"g"}})");
+  CHECK(some.output->choice == call_choice::automatic);
+  REQUIRE(some.output->tools.size() == 1);
+  CHECK(some.output->tools[0].name == "g");
+  CHECK(text_of(some.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
+  CHECK(some.prompts[0].guide->text.find("\\\"name\\\": \\\"f\\\"") == std::string::npos);
+  const auto must = allowed("required", R"({"type":"function","function":{"name":"f"}},{"function":{"name":"f"}})");
+  CHECK(must.output->choice == call_choice::required);
+  CHECK(must.output->tools.size() == 1);
+}
+
 TEST_CASE("a model that marks nothing needs no parser without tools") {
   const auto plain = ask_for("", byte_model(1000));
   CHECK_FALSE(plain.output);
@@ -285,6 +301,27 @@ TEST_CASE("templates that fail on null content or on arguments as dicts get what
   CHECK(seen == R"("{\"x\": \"y\"}")");
   model->render = [](const chat_input&) -> std::string { throw failure(errc::bad_request, "never", "messages"); };
   CHECK(fault_of(parse).message == "never");
+}
+
+TEST_CASE("a template that fails on arguments as a text gets a dict around what is no JSON") {
+  auto model = tool_model();
+  std::string seen;
+  model->render = [&](const chat_input& chat) {
+    auto meter = jinja::meter::unlimited();
+    seen = jinja::to_json(meter, chat.messages);
+    if (seen.find(R"("arguments": ")") != seen.npos && seen.find(R"("arguments": {"arguments": )") == seen.npos)
+      throw failure(errc::bad_request, "no", "messages");
+    return std::string("p");
+  };
+  const auto body = json::document::parse(
+    R"({"messages":[{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f","arguments":"{\"x\": 1"}},)"
+    R"({"function":{"name":"f","arguments":"{\"y\": 1, \"y\": 2}"}},{"function":{"name":"f","arguments":"[7]"}}]}]})",
+    "the body", errc::bad_request);
+  parse_generation(dialect::chat, field_reader(body.root()), *model);
+  CHECK(seen.find(R"({"arguments": {"arguments": "{\"x\": 1"})") == std::string::npos); // the name comes first
+  CHECK(seen.find(R"("arguments": {"arguments": "{\"x\": 1"})") != std::string::npos);
+  CHECK(seen.find(R"("arguments": {"arguments": "{\"y\": 1, \"y\": 2}"})") != std::string::npos);
+  CHECK(seen.find(R"("arguments": {"arguments": "[7]"})") != std::string::npos);
 }
 
 TEST_CASE("a turn with a call and its result renders with published templates") {

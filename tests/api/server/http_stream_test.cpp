@@ -166,8 +166,9 @@ TEST_CASE("An error before the first piece has its own status, later ones end th
   const auto refused = client.read_response();
   CHECK(refused.status == 429);
   CHECK(refused.headers.at("retry-after") == "1");
-  CHECK(refused.body ==
-        R"({"error":{"message":"the queue is full","type":"rate_limit_error","param":null,"code":"overloaded"}})");
+  CHECK(
+    refused.body ==
+    R"({"error":{"message":"the queue is full","type":"rate_limit_error","param":null,"code":"rate_limit_exceeded"}})");
 
   client.post("/v1/completions", R"({"prompt":"a","stream":true})");
   const auto request = live.fake.next();

@@ -52,7 +52,7 @@ TEST_CASE("Ollama's endpoints answer as Ollama does, errors included") {
         std::string::npos);
   CHECK(live.fake.nothing_submitted());
   CHECK(fetch(port, "GET", "/api/version").body.starts_with(R"({"version":")"));
-  CHECK(fetch(port, "GET", "/api/tags").body.find(R"("name":"org/bytes")") != std::string::npos);
+  CHECK(fetch(port, "GET", "/api/tags").body.find(R"("name":"org/bytes:latest")") != std::string::npos);
   CHECK(fetch(port, "GET", "/api/ps").status == 200);
   CHECK(fetch(port, "POST", "/api/show", R"({"model":"org/bytes"})").status == 200);
   CHECK(fetch(port, "POST", "/api/show", R"({"model":"x"})").body ==
@@ -62,6 +62,59 @@ TEST_CASE("Ollama's endpoints answer as Ollama does, errors included") {
   const auto bad = fetch(port, "POST", "/api/chat", "{");
   CHECK(bad.status == 400);
   CHECK(bad.body.starts_with(R"({"error":")"));
+}
+
+TEST_CASE("Ollama's clients find a server, need no content type, and pull what is there") {
+  live_server live;
+  const auto port = live.port();
+  CHECK(fetch(port, "GET", "/").body == "Ollama is running");
+  raw_client probe(port);
+  probe.request("HEAD", "/", "", "");
+  CHECK(probe.read_head().status == 200);
+  const auto bare = [&](std::string_view path, const std::string& body, const std::string& headers) {
+    raw_client client(port);
+    client.request("POST", path, body, headers);
+    return client.read_response();
+  };
+  const std::string named = R"({"model":"org/bytes"})";
+  CHECK(bare("/api/show", named, "").status == 200);
+  CHECK(bare("/api/generate", named, "Content-Type: application/x-www-form-urlencoded\r\n").status == 200);
+  CHECK(bare("/v1/completions", named, "").status == 415);
+  CHECK(bare("/api/show", named, "Content-Type: text/plain\r\nOrigin: https://evil.example\r\n").status == 403);
+  const auto pulled = bare("/api/pull", named, "");
+  CHECK(pulled.headers.at("content-type") == "application/x-ndjson");
+  CHECK(pulled.body.ends_with("{\"status\":\"success\"}\n"));
+  CHECK(bare("/api/pull", R"({"model":"org/bytes","stream":false})", "").body == R"({"status":"success"})");
+  CHECK(bare("/api/pull", R"({"model":"x"})", "").status == 404);
+}
+
+TEST_CASE("What has no effect is told in a header, and a context that is exceeded by its code") {
+  live_server live;
+  const auto warned = generated(live, "/api/generate",
+                                R"({"model":"org/bytes","prompt":"x","stream":false,"options":{"max_tokens":1}})");
+  CHECK(warned.headers.at("x-troupe-warning") == "`options.max_tokens` is not known here and has no effect");
+  CHECK(generated(live, "/v1/completions", R"({"prompt":"x","top_kk":1})").headers.at("x-troupe-warning") ==
+        "`top_kk` is not known here and has no effect; did you mean `top_k`?");
+  CHECK(generated(live, "/v1/completions", R"({"prompt":"x"})").headers.count("x-troupe-warning") == 0);
+  const std::string text(300, 'x');
+  for (const auto& [path, body] : {
+         std::pair<std::string, std::string>{"/v1/completions", R"({"prompt":")" + text + "\"}"},
+         {"/v1/chat/completions", R"({"messages":[{"role":"user","content":")" + text + "\"}]}"},
+         {"/v1/responses", R"({"input":")" + text + "\"}"},
+         {"/v1/embeddings", R"({"input":")" + text + "\"}"},
+         {"/api/generate", R"({"model":"org/bytes","prompt":")" + text + "\"}"},
+         {"/api/chat", R"({"model":"org/bytes","messages":[{"role":"user","content":")" + text + "\"}]}"},
+         {"/api/embeddings", R"({"model":"org/bytes","prompt":")" + text + "\"}"},
+       }) {
+    CAPTURE(path);
+    const auto refused = fetch(live.port(), "POST", path, body);
+    CHECK(refused.status == 400);
+    const bool ollama = path.starts_with("/api/");
+    CHECK(refused.body.starts_with(ollama ? R"({"error":"This model's maximum context length is 200 tokens. )"
+                                          : R"({"error":{"message":"This model's maximum context length is 200 tok)"));
+    CHECK((refused.body.find(R"("code":"context_length_exceeded")") != std::string::npos) == !ollama);
+    CHECK((refused.body.find("The input length exceeds the context length.") != std::string::npos) == ollama);
+  }
 }
 
 TEST_CASE("A stream of Ollama's that fails ends with the error as a line") {

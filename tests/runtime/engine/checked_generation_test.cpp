@@ -60,7 +60,8 @@ TEST_CASE("Cached prefixes are shared by requests of the same salt alone") {
 TEST_CASE("A prompt is refused when it is empty, too long or has unknown ids") {
   CHECK(refusal(ask({})).message == "the prompt must have at least one token");
   CHECK(refusal(ask(std::vector<token_id>(20, 0))).message ==
-        "the prompt has 20 tokens; at most 19 fit into the context of 20");
+        "This model's maximum context length is 20 tokens. However, the prompt has 20 tokens, and may have 19 to leave "
+        "room for an answer.");
   CHECK(refusal(ask({1, 50})).message == "the prompt names token 50, but the vocabulary has 50");
   CHECK(refusal(ask({-1})).message == "the prompt names token -1, but the vocabulary has 50");
   CHECK(refusal(ask({-1})).param == "prompt");
@@ -74,7 +75,8 @@ TEST_CASE("A prompt that is only scored may fill the context, and nothing is gen
   CHECK(checked.sampling->max_tokens == 0);
   CHECK(checked.sampling->scores_only());
   asked.prompt.push_back(0);
-  CHECK(refusal(asked).message == "the prompt has 21 tokens; at most 20 fit into the context of 20");
+  CHECK(refusal(asked).message ==
+        "This model's maximum context length is 20 tokens. However, the prompt has 21 tokens, and may have 20.");
   asked = ask({1}, 0);
   CHECK(refusal(asked).param == "max_tokens");
   asked.sampling.prompt_logprobs = 0;
@@ -160,7 +162,9 @@ TEST_CASE("An interface may check the length of a prompt early, under its own na
     check_prompt_length(20, 20, "messages");
     FAIL("accepted");
   } catch (const failure& f) {
-    CHECK(f.what_failed().message == "`messages` has 20 tokens; at most 19 fit into the context of 20");
+    CHECK(f.what_failed().message ==
+          "This model's maximum context length is 20 tokens. However, `messages` has 20 tokens, and may have 19 to "
+          "leave room for an answer.");
     CHECK(f.what_failed().param == "messages");
   }
 }

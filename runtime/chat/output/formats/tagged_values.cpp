@@ -5,8 +5,8 @@
 #include "runtime/chat/output/call_search.hpp"
 #include "runtime/chat/output/chat_output_parser.hpp"
 #include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/chat/output/formats/tagged_parameters.hpp"
 #include "runtime/chat/output/json_scanner.hpp"
-#include "runtime/support/json_reader.hpp"
 #include "runtime/support/json_text.hpp"
 #include "runtime/support/utf8.hpp"
 
@@ -15,13 +15,6 @@
 namespace troupe {
 
 namespace {
-
-struct value_tags {
-  std::string_view call_begin, name_begin, name_end;
-  std::string_view key_begin, key_end, value_begin, value_end;
-  std::string_view call_end, last_end; // `last_end` follows `call_end`, or is empty
-  std::string_view padding;            // around the values; not part of them
-};
 
 constexpr value_tags qwen_tags{"<tool_call>", "<function=",   ">", "<parameter=", ">", "", "</parameter>",
                                "</function>", "</tool_call>", "\n"};
@@ -171,34 +164,6 @@ private:
   bool first_ = true;
 };
 
-/// What may stand between the tags of a value. Throws failure if the schema's keywords cannot be enforced there.
-std::string value_content(const json::reader& schema, const value_tags& tags, bool is_string) {
-  const auto end = json_text(std::string(tags.padding) + std::string(tags.value_end));
-  const auto padding = json_text(tags.padding);
-  const auto between = [&](const std::string& content) {
-    return R"({"type":"tag","begin":)" + padding + R"(,"content":)" + content + R"(,"end":)" + end + '}';
-  };
-  if (!is_string)
-    return between(R"({"type":"json_schema","closed":true,"json_schema":)" + simdjson::minify(schema.get()) + '}');
-  if (schema.is_object()) {
-    std::string values;
-    const auto add = [&](const json::reader& value) {
-      values += (values.empty() ? "" : ",") + (R"({"type":"const_string","value":)" + json_text(value.string()) + '}');
-    };
-    if (const auto all = schema.child("enum"))
-      for (const auto& value : all->items())
-        add(value);
-    if (const auto one = schema.child("const"))
-      add(*one);
-    if (!values.empty())
-      return between(R"({"type":"or","elements":[)" + values + "]}");
-    for (const auto* key : {"pattern", "format", "minLength", "maxLength"})
-      if (schema.has(key))
-        schema.refuse("has `" + std::string(key) + "`, which this model's format of calls cannot enforce");
-  }
-  return between(R"({"type":"any_text"})");
-}
-
 class tagged_values : public call_format {
 public:
   tagged_values(std::string_view name, const value_tags& tags) : name_(name), tags_(tags) {}
@@ -224,60 +189,18 @@ public:
   }
   call_layout layout() const override { return {.separator = "\n", .trigger = std::string(tags_.call_begin)}; }
 
-  /// The parameters in the schema's order, each at most once.
   call_tag tag(const offered_tool& tool) const override {
     call_tag result;
     result.begin = std::string(tags_.call_begin);
     if (!tags_.name_begin.empty())
       result.begin += '\n' + std::string(tags_.name_begin);
     result.begin += tool.name + std::string(tags_.name_end) + (tags_.name_end == "\n" ? "" : "\n");
+    result.content = tagged_parameters(tool, tags_);
     result.end = std::string(tags_.call_end) + (tags_.last_end.empty() ? "" : '\n' + std::string(tags_.last_end));
-    std::string elements;
-    if (!tool.parameters.empty()) {
-      const auto document = json::document::parse(tool.parameters, "the schema", errc::bad_request);
-      const json::reader schema(document, json::body_wording);
-      for (const auto* key :
-           {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependencies", "dependentRequired",
-            "dependentSchemas", "minProperties", "maxProperties", "propertyNames"})
-        if (schema.has(key))
-          schema.refuse("has `" + std::string(key) + "`, which this model's format of calls cannot enforce");
-      elements = parameters(schema, tool);
-    }
-    result.content = elements.empty() ? R"({"type":"const_string","value":""})"
-                                      : R"({"type":"sequence","elements":[)" + elements + "]}";
     return result;
   }
 
 private:
-  std::string parameters(const json::reader& schema, const offered_tool& tool) const {
-    std::vector<std::string> required;
-    if (const auto names = schema.child("required"))
-      for (const auto& one : names->items())
-        required.emplace_back(one.string());
-    const auto properties = schema.object("properties");
-    std::string elements;
-    if (properties)
-      for (const auto [key, value] : properties->object()) {
-        const std::string name(key);
-        const json::reader its(value, {}, properties->path(name), json::body_wording);
-        auto one = parameter(name, its, tool.is_string(name));
-        if (std::erase(required, name) == 0)
-          one = R"({"type":"or","elements":[)" + one + R"(,{"type":"const_string","value":""}]})";
-        elements += (elements.empty() ? "" : ",") + one;
-      }
-    if (!required.empty())
-      schema.refuse("requires `" + required.front() + "`, which is none of its `properties`");
-    return elements;
-  }
-
-  std::string parameter(const std::string& name, const json::reader& schema, bool is_string) const {
-    auto begin = std::string(tags_.key_begin) + name + std::string(tags_.key_end);
-    if (!tags_.value_begin.empty())
-      begin += '\n' + std::string(tags_.value_begin);
-    return R"({"type":"sequence","elements":[{"type":"const_string","value":)" + json_text(begin) + "}," +
-      value_content(schema, tags_, is_string) + R"(,{"type":"const_string","value":"\n"}]})";
-  }
-
   std::string_view name_;
   const value_tags& tags_;
 };

@@ -270,3 +270,71 @@ TEST_CASE("parameters that the schema does not name are not made up, unless it s
   CHECK(follows(guide_of(""), call));
   CHECK_FALSE(begins(guide_of("{}"), "{\"name\": \"f\", \"arguments\": 1"));
 }
+
+TEST_CASE("in every format, parameters that cannot be enforced are free, and never empty the call") {
+  const char* schemas[] = {
+    "",
+    "{}",
+    R"({"type":"object"})",
+    R"({"type":"object","properties":null,"required":null})",
+    R"({"type":"object","additionalProperties":{"type":"string"}})",
+    R"({"properties":{"city":true},"required":["city"]})",
+    R"({"properties":{"city":{"description":"where"}},"required":["city"]})",
+    R"({"properties":{"city":{"type":"string","minLength":1}},"required":["city"]})",
+    R"({"properties":{"city":{"type":"string","maxLength":9}},"required":["city"]})",
+    R"({"properties":{"city":{"type":"string","pattern":"[a-z]"}},"required":["city"]})",
+    R"({"properties":{"city":{"type":"string","format":"city-name"}},"required":["city"]})",
+    R"({"properties":{"city":{"$ref":"#/$defs/R"}},"required":["city"],"$defs":{"R":{"type":"string"}}})",
+    R"({"properties":{"city":{"$ref":"#/$defs/R"}},"required":["city"],"$defs":{"R":{"enum":["a","b"]}}})",
+    R"({"$ref":"#/$defs/A","$defs":{"A":{"type":"object","properties":{"city":{"type":"string"}}}}})",
+    R"({"properties":{"city":{"type":"string"},"tags":{"type":"array","uniqueItems":true,"items":{}}},)"
+    R"("required":["city"]})",
+    R"({"properties":{"city":{"type":"string"}},"anyOf":[{"required":["city"]},{"required":["place"]}]})",
+    R"({"allOf":[{"properties":{"city":{"type":"string"}}}],"type":"object"})",
+    R"({"type":"object","patternProperties":{"^c":{"type":"string"}}})",
+    R"({"type":"object","required":["city"]})",
+  };
+  for (const auto& [format, call, wrong, two] : forced_calls)
+    for (const auto* schema : schemas) {
+      const auto choice = call_choice::automatic;
+      CAPTURE(format);
+      CAPTURE(schema);
+      auto what = weather(format, choice);
+      what->tools = {offered_tool("get_weather", schema)};
+      CHECK(follows(output_guide(*what, nullptr), two));
+      const auto parsed = parse_output(what, two);
+      REQUIRE(parsed.calls.size() == 2);
+      CHECK(parsed.calls[1].second == R"({"city": "b"})");
+    }
+}
+
+TEST_CASE("values between tags keep what their schema refers to") {
+  const std::string begin = "<tool_call>\n<function=f>\n", end = "</function>\n</tool_call>";
+  const auto guide_of = [](const char* schema) {
+    auto what = output_of("qwen3_coder");
+    what->tools = {offered_tool("f", schema)};
+    what->choice = call_choice::required;
+    return output_guide(*what, nullptr);
+  };
+  const auto parameter = [](const std::string& name, const std::string& value) {
+    return "<parameter=" + name + ">\n" + value + "\n</parameter>\n";
+  };
+  const auto referring = guide_of(
+    R"({"$id":"https://a/b","properties":{"r":{"$ref":"#/$defs/R"}},"required":["r"],)"
+    R"("$defs":{"R":{"type":"object","properties":{"n":{"$ref":"#/$defs/N"}},"required":["n"]},"N":{"type":"integer"}}})");
+  CHECK(follows(referring, begin + parameter("r", R"({"n": 1})") + end));
+  CHECK_FALSE(follows(referring, begin + parameter("r", R"({"n": "x"})") + end));
+  CHECK_FALSE(follows(referring, begin + end));
+
+  const auto moved = guide_of(
+    R"({"$ref":"#/$defs/A","$defs":{"A":{"type":"object","properties":{"r":{"$ref":"#/$defs/N"}},"required":["r"]},)"
+    R"("N":{"type":"integer"}}})");
+  CHECK(follows(moved, begin + parameter("r", "7") + end));
+  CHECK_FALSE(follows(moved, begin + parameter("r", "x") + end));
+
+  const auto none = guide_of(R"({"type":"object","properties":{}})");
+  CHECK(follows(none, begin + end));
+  CHECK_FALSE(begins(none, begin + "<parameter"));
+  const auto more = guide_of(R"({"properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":true})");
+  CHECK(follows(more, begin + parameter("n", "1") + parameter("other", "text") + end));
+}

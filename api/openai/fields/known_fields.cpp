@@ -1,0 +1,207 @@
+#include "api/openai/fields/known_fields.hpp"
+
+#include "runtime/sampling/sampling_table.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace troupe {
+
+namespace {
+
+struct known_field {
+  std::string_view name;
+  field_scope of = field_scope::both;
+};
+
+constexpr auto chat = field_scope::chat, completions = field_scope::completions;
+
+/// Beside the table of sampling parameters.
+constexpr auto fields = std::to_array<known_field>({
+  {"model"},
+  {"prompt", completions},
+  {"messages", chat},
+  {"stream"},
+  {"stream_options"},
+  {"max_tokens"},
+  {"max_completion_tokens", chat},
+  {"logprobs"},
+  {"top_logprobs", chat},
+  {"prompt_logprobs"},
+  {"echo"},
+  {"suffix", completions},
+  {"return_token_ids"},
+  {"add_special_tokens"},
+  {"skip_special_tokens"},
+  {"priority"},
+  {"timeout"},
+  {"prediction"},
+  {"negative_prompt"},
+  {"dola_layers"},
+  {"steering"},
+  {"watermark"},
+  {"seed"},
+  {"speculate"},
+  {"ignore_eos"},
+  {"stop"},
+  {"stop_token_ids"},
+  {"use_beam_search"},
+  {"early_stopping"},
+  {"best_of_rank"},
+  {"stochastic_beams"},
+  {"samplers"},
+  {"logit_bias"},
+  {"bad_words"},
+  {"allowed_token_ids"},
+  {"dry_sequence_breakers"},
+  {"response_format"},
+  {"structured_outputs"},
+  {"guided_json"},
+  {"guided_regex"},
+  {"guided_choice"},
+  {"guided_grammar"},
+  {"grammar"},
+  {"json_schema"},
+  {"tools", chat},
+  {"tool_choice", chat},
+  {"parallel_tool_calls", chat},
+  {"include_reasoning", chat},
+  {"chat_template_kwargs", chat},
+  {"documents", chat},
+  {"reasoning_effort", chat},
+  {"add_generation_prompt", chat},
+  {"continue_final_message", chat},
+  {"modalities"},
+  // llama.cpp's names
+  {"n_predict"},
+  {"repeat_penalty"},
+  {"repeat_last_n"},
+  {"dry_penalty_last_n"},
+  // unsupported, and refused by name where they ask for something
+  {"guided_whitespace_pattern"},
+  {"structural_tag"},
+  {"function_call", chat},
+  {"functions", chat},
+  {"audio", chat},
+  {"web_search_options", chat},
+  {"chat_template", chat},
+  {"logits_processors"},
+  {"truncate_prompt_tokens"},
+  {"include_stop_str_in_output"},
+  {"thinking_token_budget"},
+  {"prompt_embeds"},
+  {"kv_transfer_params"},
+  {"cache_salt"},
+  // without influence on an answer, here or anywhere
+  {"user"},
+  {"store"},
+  {"metadata"},
+  {"service_tier"},
+  {"safety_identifier"},
+  {"prompt_cache_key"},
+  {"prompt_cache_retention"},
+  {"request_id"},
+  {"cache_prompt"},
+  {"id_slot"},
+  {"guided_decoding_backend"},
+  {"spaces_between_special_tokens"},
+});
+
+constexpr auto stream_options = std::to_array<std::string_view>(
+  {"include_usage", "continuous_usage_stats", "include_obfuscation"});
+
+bool is_of(const known_field& field, field_scope of) {
+  return of == field_scope::both || field.of == field_scope::both || field.of == of;
+}
+
+std::vector<std::string_view> names_of(field_scope of) {
+  std::vector<std::string_view> result;
+  for (const auto& field : fields)
+    if (is_of(field, of))
+      result.push_back(field.name);
+  sampling_fields::for_each([&](const auto& field) {
+    if (field.sources.request)
+      result.push_back(field.name);
+  });
+  return result;
+}
+
+/// Insertions, deletions and replacements that make one of the other; neighbours that changed places are one.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i)
+    for (std::size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+constexpr std::size_t most_name_bytes = 64;
+
+/// Adds a note on each member whose name is none of these. Counts those beyond the limit.
+void add_notes(const field_reader& of, std::span<const std::string_view> known, std::vector<std::string>& notes,
+               std::size_t& more) {
+  for (auto [key, value] : json::object(of.body())) {
+    const std::string_view name = key;
+    if (std::ranges::find(known, name) != known.end())
+      continue;
+    if (notes.size() < most_notes)
+      notes.push_back(note_on_unknown(of.path(name.substr(0, most_name_bytes)), name, known));
+    else
+      ++more;
+  }
+}
+
+} // namespace
+
+bool is_known_field(std::string_view name, field_scope of) {
+  const auto names = names_of(of);
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::string note_on_unknown(std::string_view path, std::string_view name, std::span<const std::string_view> known) {
+  std::string_view best;
+  std::size_t least = 3; // of longer names; of short ones everything is near
+  for (const auto& one : known) {
+    const bool near = name.size() <= most_name_bytes && name.size() > 3;
+    const auto apart = near ? distance(name, one) : least;
+    if (apart < least && apart * 3 <= one.size()) {
+      least = apart;
+      best = one;
+    }
+  }
+  return '`' + std::string(path) + "` is not known here and has no effect" +
+    (best.empty() ? "" : "; did you mean `" + std::string(best) + "`?");
+}
+
+std::vector<std::string> notes_on_fields(const field_reader& body, field_scope of) {
+  std::vector<std::string> notes;
+  std::size_t more = 0;
+  const auto known = names_of(of);
+  add_notes(body, known, notes, more);
+  if (const auto options = body.find("stream_options"); options && options->is_object())
+    add_notes(field_reader(*options, "stream_options"), stream_options, notes, more);
+  if (more > 0)
+    notes.push_back(std::to_string(more) + " more fields are not known here");
+  return notes;
+}
+
+std::string header_of_notes(const std::vector<std::string>& notes) {
+  constexpr std::size_t most_bytes = 1024;
+  std::string result;
+  for (const auto& note : notes)
+    result += (result.empty() ? "" : "; ") + note;
+  for (auto& c : result)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7E)
+      c = '?';
+  result.resize(std::min(result.size(), most_bytes));
+  return result;
+}
+
+} // namespace troupe

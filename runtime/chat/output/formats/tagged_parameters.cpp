@@ -1,0 +1,168 @@
+#include "runtime/chat/output/formats/tagged_parameters.hpp"
+
+#include "runtime/chat/output/local_reference.hpp"
+#include "runtime/support/json_reader.hpp"
+#include "runtime/support/json_text.hpp"
+
+#include <optional>
+#include <vector>
+
+namespace troupe {
+
+namespace {
+
+constexpr auto any_text = R"({"type":"any_text"})";
+
+std::string constant(std::string_view text) { return R"({"type":"const_string","value":)" + json_text(text) + '}'; }
+
+std::string list_format(std::string_view type, const std::string& elements) {
+  return "{\"type\":\"" + std::string(type) + "\",\"elements\":[" + elements + "]}";
+}
+
+void append(std::string& elements, const std::string& one) { elements += (elements.empty() ? "" : ",") + one; }
+
+/// A document in which a part of another keeps its references. The other one gets an identifier of its own, from which
+/// its references start. `place`: the pointer to the schema of the parameters.
+std::string within_document(json::value document, std::string_view place, std::string_view property) {
+  constexpr std::string_view id = "urn:troupe:parameters";
+  std::string inner = "{\"$id\":\"" + std::string(id) + '"', dialect;
+  for (auto [key, value] : json::object(document))
+    if (!((key == "$id" || key == "id") && value.is_string()) && !value.is_null()) {
+      inner += ',' + json_text(key) + ':' + simdjson::minify(value);
+      if (key == "$schema")
+        dialect = ",\"$schema\":" + simdjson::minify(value);
+    }
+  std::string pointer;
+  for (const char c : property)
+    pointer += c == '~' ? "~0" : c == '/' ? "~1" : c == '%' ? "%25" : std::string(1, c);
+  return "{\"$ref\":" + json_text(std::string(id) + '#' + std::string(place) + "/properties/" + pointer) + dialect +
+    ",\"$defs\":{\"parameters\":" + inner + "}}}";
+}
+
+class parameter_formats {
+public:
+  parameter_formats(const offered_tool& tool, const value_tags& tags) : tool_(tool), tags_(tags) {}
+
+  std::string of_any() const { return list_format("sequence", others()); }
+
+  std::string of(json::value document) const {
+    std::string_view place; // of the schema in the document
+    if (const auto reference = json::find(document, "$ref"); reference && !reference->get(place))
+      place.remove_prefix(place.starts_with('#') ? 1 : 0);
+    const json::reader schema(resolved_schema(document, document), {}, {}, json::body_wording);
+    bool open = false;
+    for (const auto* key :
+         {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas", "dependencies", "not",
+          "dependentRequired", "minProperties", "maxProperties", "propertyNames"})
+      if (schema.has(key)) {
+        refuse_if_strict(schema, key);
+        open = true; // further properties may be declared there
+      }
+    std::vector<std::string> required;
+    if (const auto names = schema.child("required"))
+      for (const auto& one : names->items())
+        required.emplace_back(one.string());
+    const auto properties = schema.object("properties");
+    std::string elements;
+    if (properties)
+      for (const auto [key, value] : properties->object()) {
+        const std::string name(key);
+        auto one = parameter(name, content(document, place, name, value));
+        if (std::erase(required, name) == 0)
+          one = list_format("or", one + ',' + constant(""));
+        append(elements, one);
+      }
+    const auto more = schema.find("additionalProperties");
+    const bool closed = more && more->is_bool() && !bool(*more);
+    if (!required.empty() && closed)
+      schema.refuse("requires `" + required.front() + "`, which is none of its `properties`");
+    for (const auto& name : required)
+      append(elements, parameter(name, between(any_text)));
+    if (!closed && (open || more || !properties))
+      append(elements, others());
+    return list_format("sequence", elements.empty() ? constant("") : elements);
+  }
+
+private:
+  void refuse_if_strict(const json::reader& schema, std::string_view key) const {
+    if (tool_.strict)
+      schema.refuse("has `" + std::string(key) + "`, which this model's format of calls cannot enforce");
+  }
+
+  /// What stands between the tags of a value.
+  std::string between(const std::string& format) const {
+    return R"({"type":"tag","begin":)" + json_text(tags_.padding) + R"(,"content":)" + format + R"(,"end":)" +
+      json_text(std::string(tags_.padding) + std::string(tags_.value_end)) + '}';
+  }
+
+  std::string content(json::value document, std::string_view place, const std::string& name, json::value given) const {
+    const json::reader schema(resolved_schema(document, given), {}, "properties." + name, json::body_wording);
+    if (!schema.is_object())
+      return between(any_text);
+    if (tool_.is_string(name))
+      return between(string_format(schema));
+    bool says_something = false;
+    for (const auto* key : {"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "properties", "items"})
+      says_something = says_something || schema.has(key);
+    if (!says_something)
+      return between(any_text);
+    const auto text = has_references(given) ? within_document(document, place, name)
+                                            : std::string(simdjson::minify(given));
+    return between(R"({"type":"json_schema","closed":true,"json_schema":)" + text + '}');
+  }
+
+  std::string string_format(const json::reader& schema) const {
+    std::string values;
+    const auto add = [&](const json::reader& value) {
+      append(values, constant(value.get().is_string() ? std::string(value.string()) : simdjson::minify(value.get())));
+    };
+    if (const auto all = schema.child("enum"))
+      for (const auto& value : all->items())
+        add(value);
+    if (const auto one = schema.child("const"))
+      add(*one);
+    if (!values.empty())
+      return list_format("or", values);
+    for (const auto* key : {"pattern", "format", "minLength", "maxLength", "allOf", "anyOf", "oneOf", "not"})
+      if (schema.has(key))
+        refuse_if_strict(schema, key);
+    return any_text;
+  }
+
+  std::string parameter(const std::string& name, const std::string& content) const {
+    return list_format("sequence", constant(head(name)) + ',' + content + ',' + constant("\n"));
+  }
+
+  std::string head(std::string_view name) const {
+    return std::string(tags_.key_begin) + std::string(name) + behind_key();
+  }
+
+  std::string behind_key() const {
+    return std::string(tags_.key_end) +
+      (tags_.value_begin.empty() ? std::string() : '\n' + std::string(tags_.value_begin));
+  }
+
+  /// Any number of parameters with any names and texts.
+  std::string others() const {
+    const auto one = list_format("sequence",
+                                 R"({"type":"regex","pattern":"[^<>\\s]{1,128}"},)" + constant(behind_key()) + ',' +
+                                   between(any_text));
+    return R"({"type":"tags_with_separator","tags":[{"type":"tag","begin":)" + json_text(tags_.key_begin) +
+      R"(,"content":)" + one + R"(,"end":"\n"}],"separator":""})";
+  }
+
+  const offered_tool& tool_;
+  const value_tags& tags_;
+};
+
+} // namespace
+
+std::string tagged_parameters(const offered_tool& tool, const value_tags& tags) {
+  const parameter_formats formats(tool, tags);
+  if (tool.parameters.empty())
+    return formats.of_any();
+  const auto document = json::document::parse(tool.parameters, "the schema", errc::bad_request);
+  return formats.of(document.root());
+}
+
+} // namespace troupe
