@@ -4,6 +4,8 @@
 #include "api/cli/terminal/memory_errors.hpp"
 #include "api/cli/terminal/standard_streams.hpp"
 
+#include <csignal>
+
 #include <malloc.h>
 
 namespace {
@@ -13,6 +15,7 @@ constexpr int most_arenas = 4;
 
 int main(int count, char** arguments) {
   ::mallopt(M_ARENA_MAX, most_arenas);
+  std::signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error like others
   troupe::cli::occupy_standard_streams();
   troupe::cli::explain_bus_errors();
   troupe::cli::explain_lack_of_memory();

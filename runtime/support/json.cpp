@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <vector>
 
 namespace troupe::json {
@@ -133,6 +134,8 @@ document document::parse(std::string_view text, std::string name, errc code) {
   auto ec = result.parser_->parse(text.data(), text.size()).get(result.root_);
   if (ec == simdjson::NUMBER_ERROR)
     ec = result.parser_->parse(with_wide_integers_as_reals(text)).get(result.root_);
+  if (ec == simdjson::MEMALLOC)
+    throw std::bad_alloc();
   if (ec)
     throw failure(code, result.name_ + ": " + place_of_fault(text) + "not valid JSON: " + simdjson::error_message(ec));
   if (const auto twice = duplicate_search().in(result.root_))
