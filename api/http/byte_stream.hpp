@@ -55,6 +55,9 @@ public:
   /// Sends a few bytes while no write is under way. False if the peer is gone. Only on a socket.
   bool send_at_once(std::string_view bytes);
 
+  /// Gives the socket away; nothing may be read or written here afterwards.
+  boost::asio::ip::tcp::socket release_socket() { return std::move(socket_); }
+
   /// Ends pending reads and writes with operation_aborted.
   void cancel();
   void shutdown_send();

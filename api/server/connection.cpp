@@ -3,10 +3,12 @@
 #include "api/ollama/ollama_answer.hpp"
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/beast/core/buffers_suffix.hpp>
 #include <boost/beast/http.hpp>
 
+#include <array>
 #include <charconv>
 #include <ctime>
 
@@ -47,19 +49,56 @@ http::response<Body> response(unsigned status, std::string_view content_type, co
 
 } // namespace
 
+error answers_full(const answer_budget& budget) {
+  return {errc::unavailable,
+          "the answers under way take the " + std::to_string(budget.most()) +
+            " bytes that they may together (--max-answer-memory)",
+          {}};
+}
+
 connection::connection(byte_stream bytes, server_context& context)
   : bytes_(std::move(bytes)),
     context_(context),
     deadline_(bytes_.get_executor()),
     buffer_(2 * most_read_ahead + context.options.max_header_bytes) {}
 
+const std::shared_ptr<answer_budget::account>& connection::account() {
+  if (!account_)
+    account_ = std::make_shared<answer_budget::account>(
+      context_.answers, [weak = weak_from_this(), strand = bytes_.get_executor()] {
+        asio::post(strand, [weak] {
+          const auto self = weak.lock();
+          if (!self)
+            return;
+          if (self->record_)
+            self->record_->failed("slow_reader", {}, "the client reads its answer too slowly");
+          self->bytes_.close();
+        });
+      });
+  return account_;
+}
+
 asio::awaitable<void> connection::send(const reply& what, const answer_form& form) {
-  auto out = response<http::string_body>(what.status, what.content_type, form, record_);
+  struct release_at_end {
+    answer_budget::account& account;
+    ~release_at_end() { account.release_all(); }
+  } const ends{*account()};
+  const bool fits = account()->add(what.body.capacity());
+  if (fits)
+    co_await write_response(what, form);
+  else
+    co_await write_response(reply::of(answers_full(context_.answers)), form);
+}
+
+asio::awaitable<void> connection::write_response(const reply& what, const answer_form& form) {
+  auto out = response<http::span_body<const char>>(what.status, what.content_type, form, record_);
+  const auto brief = form.short_errors && !what.complaint.empty() ? ollama_error(what.complaint) : std::string();
+  const auto& body = brief.empty() ? what.body : brief;
   keep_alive_ = form.keep_alive && !last_ && !context_.draining;
   out.keep_alive(keep_alive_);
   for (const auto& [name, value] : what.headers)
     out.set(name, value);
-  out.body() = form.short_errors && !what.complaint.empty() ? ollama_error(what.complaint) : what.body;
+  out.body() = {body.data(), body.size()}; // not a copy
   if (what.status != 204)
     out.prepare_payload();
   context_.counted.answered(what.status);
@@ -67,13 +106,16 @@ asio::awaitable<void> connection::send(const reply& what, const answer_form& for
     record_->answered(what.status);
   if (record_ && !what.code.empty())
     record_->failed(what.code, what.param, what.complaint);
-  http::response_serializer<http::string_body> serializer(out);
+  http::response_serializer<http::span_body<const char>> serializer(out);
   answering_ = true;
   set_deadline(context_.options.write_timeout);
   if (form.head)
     co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
-  else
-    co_await http::async_write(bytes_, serializer, asio::use_awaitable);
+  while (!form.head && !serializer.is_done()) {
+    set_deadline(context_.options.write_timeout);
+    account()->waits();
+    account()->wrote(co_await http::async_write_some(bytes_, serializer, asio::use_awaitable));
+  }
   clear_deadline();
 }
 
@@ -105,11 +147,9 @@ asio::awaitable<void> connection::stream(std::string_view data, const answer_for
   }
   char size[16];
   const auto end = std::to_chars(size, size + sizeof size, data.size(), 16).ptr;
-  std::string chunk(size, end);
-  chunk += "\r\n";
-  chunk += data;
-  chunk += "\r\n";
-  co_await write(chunk);
+  co_await write_all(std::array<asio::const_buffer, 4>{asio::buffer(size, static_cast<std::size_t>(end - size)),
+                                                       asio::buffer("\r\n", 2), asio::buffer(data),
+                                                       asio::buffer("\r\n", 2)});
 }
 
 asio::awaitable<void> connection::end_stream(const answer_form& form) {
@@ -119,9 +159,18 @@ asio::awaitable<void> connection::end_stream(const answer_form& form) {
 
 asio::awaitable<void> connection::send_continue() { co_await write("HTTP/1.1 100 Continue\r\n\r\n"); }
 
-asio::awaitable<void> connection::write(std::string_view bytes) {
-  set_deadline(context_.options.write_timeout);
-  co_await asio::async_write(bytes_, asio::buffer(bytes), asio::use_awaitable);
+asio::awaitable<void> connection::write(std::string_view bytes) { co_await write_all(asio::buffer(bytes)); }
+
+template <class Buffers>
+asio::awaitable<void> connection::write_all(Buffers buffers) {
+  boost::beast::buffers_suffix<Buffers> rest(buffers);
+  while (boost::beast::buffer_bytes(rest) > 0) {
+    set_deadline(context_.options.write_timeout);
+    account()->waits();
+    const auto count = co_await bytes_.async_write_some(rest, asio::use_awaitable);
+    account()->wrote(count);
+    rest.consume(count);
+  }
   clear_deadline();
 }
 

@@ -1,6 +1,7 @@
 // One HTTP connection: bytes in, replies out, every wait with a time limit. Runs only on the connection's strand.
 #pragma once
 
+#include "api/http/answer_budget.hpp"
 #include "api/http/byte_stream.hpp"
 #include "api/http/request_scope.hpp"
 #include "api/server/request_record.hpp"
@@ -27,11 +28,15 @@ struct answer_form {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
+/// For an answer that finds no room among those under way.
+error answers_full(const answer_budget& budget);
+
 class connection : public std::enable_shared_from_this<connection> {
 public:
   connection(byte_stream bytes, server_context& context);
 
-  /// Writes a whole response. Throws system_error if the client is gone.
+  /// Writes a whole response, or a 503 if there is no room for it among the answers under way. Throws system_error if
+  /// the client is gone, or reads so slowly that it has lost its place.
   asio::awaitable<void> send(const reply& what, const answer_form& form);
 
   /// A response of unknown length: chunked, or with HTTP/1.0 delimited by the end of the connection.
@@ -60,6 +65,9 @@ public:
   /// Lets the client read its answer: closing a socket with unread input would reset the connection.
   asio::awaitable<void> linger();
 
+  /// What the answer to the current request takes.
+  const std::shared_ptr<answer_budget::account>& account();
+
   /// Sets the deadline: waits on the socket fail after `limit`.
   void set_deadline(std::chrono::milliseconds limit);
   void clear_deadline();
@@ -73,13 +81,17 @@ public:
   boost::beast::flat_buffer& buffer() { return buffer_; }
 
 private:
+  asio::awaitable<void> write_response(const reply& what, const answer_form& form);
   asio::awaitable<void> write(std::string_view bytes);
   asio::awaitable<void> wait_until_gone();
+  template <class Buffers>
+  asio::awaitable<void> write_all(Buffers buffers);
 
   byte_stream bytes_;
   server_context& context_;
   asio::steady_timer deadline_;
   std::optional<request_record> record_;
+  std::shared_ptr<answer_budget::account> account_;
   /// Bounded, because a parser may ask for any number of bytes ahead.
   boost::beast::flat_buffer buffer_;
   std::uint64_t epoch_ = 0;

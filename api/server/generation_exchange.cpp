@@ -76,8 +76,8 @@ asio::awaitable<parsed_request> parse_on_lane(server_context& context, endpoint 
     result = co_await context.lane_for(body.size()).run(work);
     if (!result.wrong)
       result.quota = context.quotas.acquire(scope.key(), count_sequences(result.job.prompts));
-  } catch (const failure& full) {
-    result.wrong = full.what_failed();
+  } catch (...) { // the lane or the quota is full, or memory
+    result.wrong = caught_error();
   }
   co_return result;
 }
@@ -118,6 +118,10 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     auto failed = write_events(requests.receive(), writer, link.record(), open, out);
     if (!failed && open > 0)
       failed = scope.why_cut();
+    if (!failed && requests.overflowed())
+      failed = answers_full(context.answers);
+    if (failed)
+      requests.close(); // its events are not needed
     if (failed && !started) {
       form.keep_alive = form.keep_alive && !scope.why_cut();
       co_await link.send(reply::of(*failed), form);
@@ -133,10 +137,15 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
       co_await link.start_stream(writer.stream_type(), form);
     if (!out.empty())
       co_await link.stream(out, form);
+    if (stream) // else the writer has them
+      requests.written();
     requests.resume_if_drained();
   }
   if (!stream) {
-    co_await link.send(reply::json(writer.body()), form);
+    const auto whole = reply::json(writer.body());
+    job.writer.reset();
+    requests.written();
+    co_await link.send(whole, form);
     co_return form.keep_alive;
   }
   if (!started)
@@ -148,7 +157,11 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
 
 struct close_at_end {
   request_set& requests;
-  ~close_at_end() { requests.close(); }
+  request_scope& scope;
+  ~close_at_end() {
+    scope.on_cut(nullptr);
+    requests.close();
+  }
 };
 
 } // namespace
@@ -156,9 +169,9 @@ struct close_at_end {
 asio::awaitable<bool> exchange_generation(server_context& context, connection& link, request_scope& scope, endpoint to,
                                           held_text body, answer_form form) {
   const auto requests = std::make_shared<request_set>(link.bytes().get_executor(), context.engine, context.counted,
-                                                      context.options.sink_bytes);
+                                                      context.options.sink_bytes, link.account());
   requests->speak_for(context.client_of(scope.key(), link.bytes().peer()));
-  const close_at_end closing{*requests};
+  const close_at_end closing{*requests, scope};
   scope.on_cut([&requests = *requests] { requests.poke(); });
   const auto version = form.version;
   const bool reusable = co_await link.attend(

@@ -28,6 +28,7 @@ struct server_options {
   std::size_t max_frame_bytes = 1 << 20;      // per WebSocket message
   std::size_t max_connections = 1024;         // further connections get a 503
   std::size_t max_body_memory = 256 << 20;    // bytes of all bodies held at once; further requests are refused
+  std::size_t max_answer_memory = 256 << 20;  // bytes of all answers under way; slow readers lose theirs first
   std::size_t max_requests_per_socket = 64;   // concurrent sequences on one WebSocket
   std::size_t max_requests_per_key = 0;       // concurrent sequences of one API key; 0: unlimited
   std::size_t max_stored_responses = 4096;    // of /v1/responses; the least recently used are forgotten

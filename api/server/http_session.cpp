@@ -11,6 +11,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/websocket/rfc6455.hpp>
 
+#include <new>
 #include <optional>
 
 namespace troupe {
@@ -26,6 +27,12 @@ using request_head = http::request<budgeted_body>;
 constexpr std::uint64_t droppable_body = 64 << 10;
 /// For the only request of a connection that came while the server was draining.
 constexpr std::chrono::milliseconds late_timeout{2000};
+
+reply no_proxy() {
+  auto result = refusal(405, "this server is no proxy: CONNECT is not possible");
+  result.headers.emplace_back("Allow", "GET, HEAD, POST, DELETE, OPTIONS");
+  return result;
+}
 
 class http_session : public session, public std::enable_shared_from_this<http_session> {
 public:
@@ -47,6 +54,7 @@ public:
   void drain() override;
   void cut() override;
   void abort() override;
+  void give_way() override;
   asio::awaitable<void> run();
 
 private:
@@ -107,6 +115,13 @@ void http_session::abort() {
   });
 }
 
+void http_session::give_way() {
+  asio::post(strand_, [self = shared_from_this()] {
+    if (self->idle_ && !self->websocket_)
+      self->link_->close();
+  });
+}
+
 asio::awaitable<void> http_session::run() {
   bool more = true;
   while (more) {
@@ -150,10 +165,12 @@ asio::awaitable<bool> http_session::await_request() {
   if (late_ ? std::exchange(draining_, true) : context_.draining.load())
     co_return false;
   link_->set_deadline(late_ ? late_timeout : context_.options.idle_timeout);
+  context_.set_idle(this, true);
   boost::system::error_code ec;
   const auto room = buffer.prepare(4096);
   const auto count = co_await link_->bytes().async_read_some(room, asio::redirect_error(asio::use_awaitable, ec));
   link_->clear_deadline();
+  context_.set_idle(this, false);
   buffer.commit(count);
   idle_ = false;
   co_return !ec;
@@ -215,8 +232,17 @@ asio::awaitable<bool> http_session::read_body(request_parser& parser) {
     co_await link_->send_continue();
   link_->set_deadline(context_.options.body_timeout);
   boost::system::error_code ec;
-  co_await http::async_read(link_->bytes(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
+  std::optional<error> no_memory;
+  try {
+    co_await http::async_read(link_->bytes(), link_->buffer(), parser, asio::redirect_error(asio::use_awaitable, ec));
+  } catch (const std::bad_alloc&) {
+    no_memory = caught_error();
+  }
   link_->clear_deadline();
+  if (no_memory) {
+    parser.get().body() = {}; // what has arrived takes memory that the answer needs
+    co_return co_await refuse_and_close(reply::of(*no_memory), {});
+  }
   if (!ec)
     co_return true;
   co_return co_await refuse_unread(ec);
@@ -242,7 +268,10 @@ asio::awaitable<bool> http_session::serve_one() {
   request_target target;
   std::optional<reply> ambiguous;
   try {
-    target = read_target(parser.get());
+    if (parser.get().method() != http::verb::connect)
+      target = read_target(parser.get());
+    else
+      ambiguous = no_proxy();
   } catch (const failure& f) {
     ambiguous = reply::of(f.what_failed());
   }
@@ -276,6 +305,10 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
   if (!body.text.empty())
     context_.trim_memory_later();
   request_.emplace(caller_.number);
+  struct reset_at_end {
+    std::optional<request_scope>& request;
+    ~reset_at_end() { request.reset(); }
+  } const ends{request_};
   bool reusable = false;
   if (makes_jobs(to.to)) {
     reusable = co_await exchange_generation(context_, *link_, *request_, to.to, std::move(body), form);
@@ -286,7 +319,6 @@ asio::awaitable<bool> http_session::dispatch(const route& to, held_text body, an
   } else {
     reusable = co_await send_answer(to, std::move(body), form);
   }
-  request_.reset();
   co_return reusable;
 }
 
@@ -316,8 +348,8 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
       case endpoint::metrics: result = co_await context_.reports.run(make); break;
       default: result = make(); // answered at once, even while every worker is busy
     }
-  } catch (const failure& full) {
-    result = reply::of(full.what_failed());
+  } catch (...) { // the lane is full, or memory
+    result = reply::of(caught_error());
   }
   { const auto released = std::move(body); }
   if (request_->why_cut()) {
@@ -352,8 +384,9 @@ asio::awaitable<bool> http_session::upgrade(const request_head& head, answer_for
 
 void start_http_session(server_context& context, byte_stream bytes) {
   const auto strand = bytes.get_executor();
+  const auto address = bytes.peer();
   const auto started = std::make_shared<http_session>(context, std::move(bytes));
-  context.add_session(started);
+  context.add_session(started, address);
   asio::co_spawn(
     strand, [started]() -> asio::awaitable<void> { co_await started->run(); }, asio::detached);
 }

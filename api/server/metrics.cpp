@@ -9,6 +9,8 @@
 #include <chrono>
 #include <sstream>
 
+#include <malloc.h>
+
 namespace troupe {
 
 namespace {
@@ -245,6 +247,9 @@ std::string metrics::text() const {
   auto all = all_->registry.Collect();
   all.push_back(family("troupe_ready", "1 once the model is loaded.", prometheus::MetricType::Gauge,
                        engine_.status().ready ? 1 : 0));
+  const auto heap = ::mallinfo2();
+  all.push_back(family("troupe_heap_bytes", "Memory allocated and not freed: the same before and after any request.",
+                       prometheus::MetricType::Gauge, static_cast<double>(heap.uordblks + heap.hblkhd)));
   try {
     const auto engine = families(engine_.stats());
     all.insert(all.end(), engine.begin(), engine.end());

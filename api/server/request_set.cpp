@@ -21,6 +21,8 @@ std::size_t cost(const event& e) {
     for (const auto* list : {&token->logprobs, &token->prompt})
       for (const auto& one : *list)
         result += 100 * (1 + one.top.size());
+  } else if (const auto* done = std::get_if<done_event>(&e)) {
+    result += 16 * done->embedding.size();
   }
   return result;
 }
@@ -33,16 +35,28 @@ struct request_set::queue {
   std::vector<item> items;
   std::size_t bytes = 0;
   std::size_t high_mark = 0;
-  std::function<void()> wake; // empty once the connection is closed
+  std::function<void()> wake;                      // empty once the connection is closed
+  std::shared_ptr<answer_budget::account> account; // until then
+  bool overflowed = false;
 
   void push(std::uint64_t key, event what) {
     const auto size = cost(what);
     const std::lock_guard lock(mutex);
-    if (!wake)
+    if (!wake || overflowed)
       return;
+    if (!account->add(size)) {
+      wake();
+      overflowed = true;
+      return;
+    }
     const bool was_empty = items.empty();
     const bool was_low = bytes < high_mark;
-    items.push_back({key, std::move(what)});
+    try {
+      items.push_back({key, std::move(what)});
+    } catch (...) {
+      account->release(size);
+      throw;
+    }
     bytes += size;
     // The lock keeps close() from destroying the executor while wake() posts.
     if (!was_empty && !(was_low && bytes >= high_mark))
@@ -52,12 +66,14 @@ struct request_set::queue {
     } catch (...) { // out of memory: restore the queue, so that the error event that follows wakes again
       items.pop_back();
       bytes -= size;
+      account->release(size);
       throw;
     }
   }
 };
 
-request_set::request_set(asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark)
+request_set::request_set(asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark,
+                         std::shared_ptr<answer_budget::account> account)
   : strand_(std::move(strand)),
     engine_(engine),
     counted_(counted),
@@ -65,6 +81,7 @@ request_set::request_set(asio::any_io_executor strand, service& engine, metrics&
     wake_(strand_),
     queue_(std::make_shared<queue>()) {
   queue_->high_mark = high_mark;
+  queue_->account = std::move(account);
 }
 
 void request_set::submit(std::uint64_t key, generation request, std::shared_ptr<const void> held) {
@@ -129,6 +146,9 @@ void request_set::close() {
     const std::lock_guard lock(queue_->mutex);
     queue_->wake = nullptr;
     queue_->items.clear();
+    if (queue_->account)
+      queue_->account->release(queue_->bytes + in_hand_);
+    queue_->account = nullptr;
   }
   for (const auto& [key, request] : running_)
     request.cancel();
@@ -153,7 +173,7 @@ void request_set::arrived() {
 asio::awaitable<void> request_set::wait() {
   {
     const std::lock_guard lock(queue_->mutex);
-    if (std::exchange(poked_, false) || !queue_->items.empty())
+    if (std::exchange(poked_, false) || !queue_->items.empty() || queue_->overflowed)
       co_return;
   }
   wake_.expires_at(asio::steady_timer::time_point::max());
@@ -172,12 +192,23 @@ std::vector<request_set::item> request_set::receive() {
   {
     const std::lock_guard lock(queue_->mutex);
     result.swap(queue_->items);
-    queue_->bytes = 0;
+    in_hand_ += std::exchange(queue_->bytes, 0);
   }
   for (const auto& one : result)
     if (!std::holds_alternative<token_event>(one.what))
       running_.erase(one.key);
   return result;
+}
+
+bool request_set::overflowed() const {
+  const std::lock_guard lock(queue_->mutex);
+  return queue_->overflowed;
+}
+
+void request_set::written() {
+  const std::lock_guard lock(queue_->mutex);
+  if (queue_->account)
+    queue_->account->release(std::exchange(in_hand_, 0));
 }
 
 void request_set::resume_if_drained() {

@@ -3,6 +3,7 @@
 // mark. Used only on the connection's strand; the sinks it makes run on any thread.
 #pragma once
 
+#include "api/http/answer_budget.hpp"
 #include "api/openai/service.hpp"
 #include "api/server/metrics.hpp"
 
@@ -30,8 +31,10 @@ public:
     event what;
   };
 
-  /// `high_mark` is in bytes, approximately as written to the client.
-  request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark);
+  /// `high_mark` is in bytes, approximately as written to the client. What events take is counted in `account` from their
+  /// arrival until written().
+  request_set(boost::asio::any_io_executor strand, service& engine, metrics& counted, std::size_t high_mark,
+              std::shared_ptr<answer_budget::account> account);
 
   /// Sets generation::client of the requests that follow.
   void speak_for(std::string client) { client_ = std::move(client); }
@@ -53,6 +56,10 @@ public:
 
   /// Removes and returns the events that have arrived, in order.
   std::vector<item> receive();
+  /// Whether events were lost because the account had no room for them: the connection cannot go on.
+  bool overflowed() const;
+  /// The received events take no memory any more.
+  void written();
   /// Resumes paused requests if the queue has drained. Call once the received events are written.
   void resume_if_drained();
 
@@ -65,6 +72,7 @@ private:
   metrics& counted_;
   std::size_t high_mark_;
   std::string client_;
+  std::size_t in_hand_ = 0; // bytes of events received and not yet written
   boost::asio::steady_timer wake_;
   std::shared_ptr<queue> queue_;
   std::map<std::uint64_t, request_handle> running_;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "api/http/access.hpp"
+#include "api/http/answer_budget.hpp"
 #include "api/http/byte_budget.hpp"
+#include "api/http/connection_table.hpp"
 #include "api/http/key_ring.hpp"
 #include "api/http/request_quota.hpp"
 #include "api/http/worker_lane.hpp"
@@ -35,6 +37,8 @@ public:
   virtual void cut() = 0;
   /// Closes now.
   virtual void abort() = 0;
+  /// Closes if it waits for a request.
+  virtual void give_way() {}
 };
 
 struct server_context {
@@ -47,8 +51,24 @@ struct server_context {
   key_ring keys;
   request_quota quotas; // of keys
   byte_budget bodies;
+  answer_budget answers;
   response_store responses;
+  std::atomic<bool> draining = false;
+  std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
+private:
+  const std::string id_prefix_;
+  std::atomic<std::uint64_t> last_id_ = 0;
+  mutable std::mutex mutex_; // guards the following
+  struct open_session {
+    std::weak_ptr<session> of;
+    bool late = false; // came while draining: what it asks is answered, but not waited for
+  };
+  std::map<const session*, open_session> sessions_;
+  std::size_t late_sessions_ = 0;
+  connection_table connections_;
+
+public:
   // The members above must outlive the connections, which handlers of `io` own.
   asio::io_context io;
   tcp::acceptor acceptor;
@@ -73,29 +93,22 @@ struct server_context {
   /// An id for a request without one: unique in this process, and likely across processes.
   std::string next_request_id();
 
-  void add_session(const std::shared_ptr<session>& one);
+  /// Whether a connection from the address may be opened, if need be for an idle one, which is closed.
+  connection_table::refusal make_room_for(const std::string& address);
+  void add_session(const std::shared_ptr<session>& one, const std::string& address);
   void remove_session(const session* one);
+  void set_idle(const session* one, bool idle);
   std::vector<std::shared_ptr<session>> sessions() const;
   std::size_t session_count() const;
   /// Draining: stops accepting, and closes the connections that came since.
   void end_drain();
-  std::atomic<bool> draining = false;
-  std::atomic<int> turned_away = 0; // connections that are being answered with 503
 
 private:
   asio::awaitable<void> trim_memory();
+  asio::awaitable<void> wait_until_idle();
 
   asio::steady_timer trim_timer_;
   std::atomic<bool> will_trim_ = false;
-  const std::string id_prefix_;
-  std::atomic<std::uint64_t> last_id_ = 0;
-  mutable std::mutex mutex_;
-  struct open_session {
-    std::weak_ptr<session> of;
-    bool late = false; // came while draining: what it asks is answered, but not waited for
-  };
-  std::map<const session*, open_session> sessions_;
-  std::size_t late_sessions_ = 0;
 };
 
 } // namespace troupe

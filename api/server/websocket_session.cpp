@@ -35,8 +35,13 @@ public:
       peer_(bytes.peer()),
       stream_(std::move(bytes)),
       room_(strand_),
-      requests_(std::make_shared<request_set>(strand_, context.engine, context.counted, context.options.sink_bytes)),
       quota_("one connection", context.options.max_requests_per_socket) {}
+
+  /// Sinks that outlive the connection must not count in an account whose server is gone.
+  ~websocket_session() override {
+    if (requests_)
+      requests_->close();
+  }
 
   void drain() override;
   void cut() override;
@@ -88,8 +93,9 @@ private:
   const std::string peer_;
   websocket_stream stream_;
   asio::steady_timer room_; // cancelled when replies_ have been written
-  std::shared_ptr<request_set> requests_;
-  std::string id_; // of the upgrade request
+  std::shared_ptr<answer_budget::account> account_;
+  std::shared_ptr<request_set> requests_; // both from run() on
+  std::string id_;                        // of the upgrade request
   key_ring::owner caller_;
   request_record::origin from_;
   request_quota quota_;
@@ -126,7 +132,8 @@ std::vector<std::size_t> websocket_session::submitted::calls() const {
 void websocket_session::drain() {
   asio::post(strand_, [self = shared_from_this()] {
     self->draining_ = true;
-    self->requests_->poke();
+    if (self->requests_)
+      self->requests_->poke();
   });
 }
 
@@ -134,7 +141,8 @@ void websocket_session::cut() {
   asio::post(strand_, [self = shared_from_this()] {
     self->draining_ = self->cut_ = true;
     self->stop_parsing();
-    self->requests_->poke();
+    if (self->requests_)
+      self->requests_->poke();
   });
 }
 
@@ -147,9 +155,16 @@ asio::awaitable<void> websocket_session::run(const boost::beast::http::request<b
   using namespace asio::experimental::awaitable_operators;
   id_ = std::move(id);
   caller_ = std::move(caller);
-  requests_->speak_for(context_.client_of(caller_.number, peer_));
   from_ = std::move(from);
   const auto& options = context_.options;
+  account_ = std::make_shared<answer_budget::account>(context_.answers, [weak = weak_from_this(), strand = strand_] {
+    asio::post(strand, [weak] {
+      if (const auto self = weak.lock())
+        self->stream_.close();
+    });
+  });
+  requests_ = std::make_shared<request_set>(strand_, context_.engine, context_.counted, options.sink_bytes, account_);
+  requests_->speak_for(context_.client_of(caller_.number, peer_));
   const bool accepted = co_await stream_.accept(head, id_, options.header_timeout, options.idle_timeout,
                                                 [this] { leave(); });
   if (!accepted)
@@ -223,6 +238,8 @@ asio::awaitable<void> websocket_session::handle_frame(held_text message) {
       return parse_frame(text);
     } catch (const bad_frame& bad) {
       return bad;
+    } catch (...) { // out of memory
+      return bad_frame{{}, caught_error()};
     }
   };
   outcome parsed;
@@ -231,8 +248,8 @@ asio::awaitable<void> websocket_session::handle_frame(held_text message) {
   } else {
     try {
       parsed = co_await context_.lane_for(text.size()).run(parse);
-    } catch (const failure& full) {
-      parsed = bad_frame{{}, full.what_failed()};
+    } catch (...) { // the lane is full, or memory
+      parsed = bad_frame{{}, caught_error()};
     }
   }
   if (const auto* bad = std::get_if<bad_frame>(&parsed))
@@ -326,8 +343,8 @@ asio::awaitable<void> websocket_session::begin(client_frame frame, std::uint64_t
     parsed = co_await context_.lane_for(frame.bytes).run(parse);
     if (!parsed.wrong)
       quotas = acquire_quotas(as_size(parsed.request.prompts.front().sampling.width()));
-  } catch (const failure& full) {
-    parsed.wrong = full.what_failed();
+  } catch (...) { // the lane is full, or memory
+    parsed.wrong = caught_error();
   }
   if (gone_ || cut_)
     co_return;
@@ -401,12 +418,20 @@ asio::awaitable<void> websocket_session::write_frames() {
       add_frames(item, frames);
     if (cut_)
       end_all(frames);
-    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame)
+    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame) {
+      account_->waits();
       open = co_await stream_.write(*frame);
+      account_->wrote(frame->size());
+    }
     if (replies_.empty())
       reply_bytes_ = 0;
     room_.cancel();
+    requests_->written();
     requests_->resume_if_drained();
+    if (requests_->overflowed()) {
+      stream_.set_pending_close(websocket_stream::close_code::try_again_later);
+      open = false;
+    }
     if (draining_ && ids_.empty() && replies_.empty()) {
       stream_.set_pending_close(websocket_stream::close_code::going_away);
       open = false;

@@ -72,7 +72,9 @@ asio::awaitable<std::optional<websocket_stream::message>> websocket_stream::read
     if (ec)
       co_return std::nullopt;
     whole = stream.is_message_done();
-    if (text.size() > max_bytes) {
+    // A frame that announces too much is refused before it comes.
+    const auto to_come = whole ? 0 : stream.read_size_hint(1);
+    if (text.size() > max_bytes || (to_come > 1 && to_come > max_bytes - text.size())) {
       pending_close_ = close_code::too_big;
       co_return std::nullopt;
     }

@@ -273,6 +273,8 @@ void add_server_options(CLI::App& command, serve_options& given) {
   size("--max-body", options.max_body_bytes, "Largest body of a request", "16MiB");
   size("--max-body-memory", options.max_body_memory,
        "Memory for the bodies of all current requests; further requests are refused", "256MiB");
+  size("--max-answer-memory", options.max_answer_memory,
+       "Memory for all answers under way; when it is reached, the slowest readers lose their connections", "256MiB");
   size("--max-response-memory", options.max_response_memory,
        "Memory for the responses of /v1/responses that clients may ask for again; 0: none is stored", "64MiB");
   size("--max-frame", options.max_frame_bytes, "Largest message on a WebSocket", "1MiB");

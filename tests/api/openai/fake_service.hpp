@@ -5,6 +5,7 @@
 #include "api/openai/chat_messages.hpp"
 #include "api/openai/service.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -138,6 +139,8 @@ public:
     return check([this] { return paused_; });
   }
 
+  std::atomic<bool> no_memory_to_pause = false;
+
 private:
   friend class fake_control;
   template <class F>
@@ -167,7 +170,11 @@ class fake_control : public request_control {
 public:
   explicit fake_control(std::shared_ptr<fake_request> request) : request_(std::move(request)) {}
   void cancel() override { request_->set(request_->cancelled_, true); }
-  void pause(bool paused) override { request_->set(request_->paused_, paused); }
+  void pause(bool paused) override {
+    request_->set(request_->paused_, paused);
+    if (request_->no_memory_to_pause)
+      throw std::bad_alloc();
+  }
 
 private:
   std::shared_ptr<fake_request> request_;

@@ -50,11 +50,20 @@ struct response {
 /// A blocking client that knows no protocol: bytes out, bytes in.
 class raw_client {
 public:
-  explicit raw_client(std::uint16_t port, int receive_buffer = 0) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  /// `from`: an address of the loopback network.
+  explicit raw_client(std::uint16_t port, int receive_buffer = 0, std::uint32_t from = INADDR_LOOPBACK)
+    : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
     if (receive_buffer)
       ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     const timeval limit{std::chrono::seconds(patience).count(), 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (from != INADDR_LOOPBACK) {
+      sockaddr_in own{};
+      own.sin_family = AF_INET;
+      own.sin_addr.s_addr = htonl(from);
+      if (::bind(fd_, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0)
+        throw std::runtime_error("cannot bind");
+    }
     sockaddr_in to{};
     to.sin_family = AF_INET;
     to.sin_port = htons(port);
