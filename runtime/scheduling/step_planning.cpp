@@ -183,15 +183,17 @@ row_shares scheduler::divide_rows(const block_request& request) {
   for (auto& [_, s] : running_)
     if (!s->decodes() && !demanded_.contains(s->id) && rows_wanted(*s) > 0)
       prompts.push_back(s);
-  auto slots = starved_ ? 0 : static_cast<std::int32_t>(free_slots_.size()) - slots_promised_;
-  fair_queue::turns turns(waiting_, held_slots());
-  for (auto id = turns.next(); id && slots > 0; id = turns.next()) {
-    const auto& s = sequences_.at(*id);
-    if (!admissible(s) || demanded_.contains(s.id))
-      continue;
-    slots -= s.slots_needed();
-    turns.take(s.slots_needed());
-    prompts.push_back(&s);
+  auto slots = static_cast<std::int32_t>(free_slots_.size()) - slots_promised_;
+  if (!waiting_.empty() && slots > 0 && !starved_) {
+    fair_queue::turns turns(waiting_, held_slots());
+    for (auto id = turns.next(); id && slots > 0; id = turns.next()) {
+      const auto& s = sequences_.at(*id);
+      if (!admissible(s) || demanded_.contains(s.id))
+        continue;
+      slots -= s.slots_needed();
+      turns.take(s.slots_needed());
+      prompts.push_back(&s);
+    }
   }
   auto top = std::numeric_limits<int>::min();
   for (const auto* s : prompts)

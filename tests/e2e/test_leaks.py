@@ -1,0 +1,38 @@
+"""What requests leave behind. The short form of tests/bench/soak.py."""
+
+import heap
+import pytest
+from server import GOLDEN, Server
+
+
+@pytest.fixture(scope="module")
+def quiet_server():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")  # what threads keep for later counts as used
+        server = Server(GOLDEN, "--log-level", "off")
+    yield server
+    server.wait_until_idle()
+    assert server.stop() == 0, "".join(server.err)
+
+
+@pytest.mark.parametrize("kind", heap.KINDS)
+def test_a_request_leaves_nothing_in_the_heap(quiet_server, kind):
+    # An actor that stays behind takes 1,500 bytes, a string 32.
+    grown = [heap.growth(quiet_server.url, kind, 300, before=50, still=0.3)]
+    while abs(grown[-1]) > 16 and len(grown) < 3:  # something may grow once
+        grown.append(heap.growth(quiet_server.url, kind, 300, before=0, still=0.3))
+    assert abs(grown[-1]) <= 16, grown
+
+
+def test_requests_leave_no_descriptor_and_no_thread(quiet_server):
+    caller = heap.Caller(quiet_server.url)
+    for kind in heap.KINDS:
+        caller.send(kind)
+    before = heap.resources(quiet_server.process.pid)
+    for _ in range(10):
+        for kind in heap.KINDS:
+            caller.send(kind)
+    quiet_server.wait_until_idle()
+    descriptors, threads = heap.resources(quiet_server.process.pid)
+    assert descriptors <= before[0] + 2  # connections that are just being closed
+    assert threads == before[1]
