@@ -142,8 +142,9 @@ asio::awaitable<bool> generate_answer(server_context& context, connection& link,
     requests.resume_if_drained();
   }
   if (!stream) {
-    const auto whole = reply::json(writer.body());
+    auto whole = reply::json(writer.body());
     job.writer.reset();
+    whole.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
     requests.written();
     co_await link.send(whole, form);
     co_return form.keep_alive;

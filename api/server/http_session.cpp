@@ -352,6 +352,7 @@ asio::awaitable<bool> http_session::send_answer(const route& to, held_text body,
     result = reply::of(caught_error());
   }
   { const auto released = std::move(body); }
+  result.body.shrink_to_fit(); // it grew by doubling, and may wait for its reader
   if (request_->why_cut()) {
     result = reply::of(*request_->why_cut());
     form.keep_alive = false;

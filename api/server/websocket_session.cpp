@@ -418,7 +418,7 @@ asio::awaitable<void> websocket_session::write_frames() {
       add_frames(item, frames);
     if (cut_)
       end_all(frames);
-    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_; ++frame) {
+    for (auto frame = frames.begin(); frame != frames.end() && open && !gone_ && !requests_->overflowed(); ++frame) {
       account_->waits();
       open = co_await stream_.write(*frame);
       account_->wrote(frame->size());

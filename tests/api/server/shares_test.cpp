@@ -34,7 +34,7 @@ std::unique_ptr<raw_client> ask(live_server& live, std::size_t bytes) {
 } // namespace
 
 TEST_CASE("A client that does not read its answer loses it to others") {
-  live_server live(with_answer_memory(8 * megabyte));
+  live_server live(with_answer_memory(10 * megabyte));
   constexpr auto size = 4 * megabyte; // of which strings may take twice as much
   std::vector<std::unique_ptr<raw_client>> unread;
   for (int i = 0; i < 2; ++i) {
