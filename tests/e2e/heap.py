@@ -28,7 +28,8 @@ KINDS = {
     "choice": ("POST", "/v1/completions", {**SHORT, "guided_choice": ["yes", "no"]}),
     "chat": ("POST", "/v1/chat/completions", CHAT),
     "chat stream": ("POST", "/v1/chat/completions", {**CHAT, "stream": True}),
-    "response": ("POST", "/v1/responses", {"input": "hello", "max_output_tokens": 16, "store": False}),
+    "response": ("POST", "/v1/responses", {"input": "hello", "max_output_tokens": 16, "store": False,
+                                            "temperature": 0}),
     "embedding": ("POST", "/v1/embeddings", {"input": PROMPT}),
     "ollama": ("POST", "/api/generate", {"prompt": PROMPT, "options": {"num_predict": 4}, "stream": False}),
     "tokenize": ("POST", "/tokenize", {"prompt": PROMPT}),
@@ -40,6 +41,7 @@ KINDS = {
     "a client that leaves": None,
     "websocket": None,
 }
+REFUSED = {"not JSON": 400, "a bad field": 400, "nothing there": 404}
 
 
 class Caller:
@@ -48,26 +50,27 @@ class Caller:
     def __init__(self, url):
         self.address = urllib.parse.urlparse(url)
         self.http = self.connect()
+        self.model = json.loads(self.request("GET", "/v1/models", None)[1])["data"][0]["id"]
 
     def connect(self):
         return http.client.HTTPConnection(self.address.hostname, self.address.port, timeout=60)
 
     def send(self, kind):
-        """The status, or None."""
-        if KINDS[kind] is not None:
-            return self.request(*KINDS[kind])
-        return {"not HTTP": self.garbage, "a client that leaves": self.leave, "websocket": self.frame}[kind]()
+        if KINDS[kind] is None:
+            return {"not HTTP": self.garbage, "a client that leaves": self.leave, "websocket": self.frame}[kind]()
+        status, text = self.request(*KINDS[kind])
+        assert status == REFUSED.get(kind, 200), (kind, status, text)
 
     def request(self, method, path, body):
-        text = body if isinstance(body, (str, type(None))) else json.dumps(body)
+        sent = json.dumps({"model": self.model, **body}) if isinstance(body, dict) else body
         try:
-            self.http.request(method, path, text, {"Content-Type": "application/json"})
+            self.http.request(method, path, sent, {"Content-Type": "application/json"})
             answer = self.http.getresponse()
-            answer.read()
+            text = answer.read()
         except (http.client.HTTPException, OSError):
             self.http.close()
             raise
-        return answer.status
+        return answer.status, text
 
     def socket(self):
         return socket.create_connection((self.address.hostname, self.address.port), timeout=60)
@@ -84,16 +87,20 @@ class Caller:
         with self.socket() as raw:
             raw.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                         b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            raw.recv(1000)
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200")
 
     def frame(self):
         with self.socket() as raw:
             raw.sendall(b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
-            text = json.dumps({"type": "generate", "id": "a", **SHORT}).encode()
-            raw.sendall(b"\x81" + struct.pack("!BH", 0x80 | 126, len(text)) + bytes(4) + text)
             seen = b""
-            while b'"done"' not in seen and b'"error"' not in seen:
+            while not seen.endswith(b"\r\n\r\n"):
+                seen += raw.recv(1)
+            text = json.dumps({"type": "generate", "id": "a", **SHORT}).encode()
+            assert len(text) < 126  # the length takes one byte
+            raw.sendall(struct.pack("!BB", 0x81, 0x80 | len(text)) + bytes(4) + text)
+            seen = b""
+            while b'"done"' not in seen:
                 piece = raw.recv(65536)
                 assert piece, seen
                 seen += piece
