@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t most_read_ahead = 64 << 10;
 constexpr auto linger_time = std::chrono::seconds(2);
 constexpr std::chrono::milliseconds first_look{10}, between_probes{5000};
+constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n", comment_chunk = "3\r\n:\n\n\r\n";
 
 std::string http_date() {
   const auto now = std::time(nullptr);
@@ -107,7 +108,7 @@ asio::awaitable<void> connection::write_response(const reply& what, const answer
   if (record_ && !what.code.empty())
     record_->failed(what.code, what.param, what.complaint);
   http::response_serializer<http::span_body<const char>> serializer(out);
-  answering_ = true;
+  probe_ = {};
   set_deadline(context_.options.write_timeout);
   if (form.head)
     co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
@@ -132,10 +133,12 @@ asio::awaitable<void> connection::start_stream(std::string_view content_type, co
   if (record_)
     record_->answered(200);
   http::response_serializer<http::empty_body> serializer(out);
-  answering_ = true;
+  probe_ = {};
   set_deadline(context_.options.write_timeout);
   co_await http::async_write_header(bytes_, serializer, asio::use_awaitable);
   clear_deadline();
+  if (form.version >= 11 && content_type.starts_with("text/event-stream"))
+    probe_ = comment_chunk;
 }
 
 asio::awaitable<void> connection::stream(std::string_view data, const answer_form& form) {
@@ -153,17 +156,19 @@ asio::awaitable<void> connection::stream(std::string_view data, const answer_for
 }
 
 asio::awaitable<void> connection::end_stream(const answer_form& form) {
+  probe_ = {};
   if (form.version >= 11)
     co_await write("0\r\n\r\n");
 }
 
-asio::awaitable<void> connection::send_continue() { co_await write("HTTP/1.1 100 Continue\r\n\r\n"); }
+asio::awaitable<void> connection::send_continue() { co_await write(continue_line); }
 
 asio::awaitable<void> connection::write(std::string_view bytes) { co_await write_all(asio::buffer(bytes)); }
 
 template <class Buffers>
 asio::awaitable<void> connection::write_all(Buffers buffers) {
   boost::beast::buffers_suffix<Buffers> rest(buffers);
+  writing_ = true;
   while (boost::beast::buffer_bytes(rest) > 0) {
     set_deadline(context_.options.write_timeout);
     account()->waits();
@@ -171,6 +176,7 @@ asio::awaitable<void> connection::write_all(Buffers buffers) {
     account()->wrote(count);
     rest.consume(count);
   }
+  writing_ = false;
   clear_deadline();
 }
 
@@ -192,14 +198,13 @@ asio::awaitable<void> connection::watch() {
 }
 
 // A closed socket and one whose sending side was shut down look the same until something is sent: the first answers
-// with a reset. 100 Continue is what every client of HTTP/1.1 skips ahead of its answer, any number of times. Within an
-// answer, the answer itself is the probe.
+// with a reset. 100 Continue is what every client of HTTP/1.1 skips ahead of its answer, any number of times, and a
+// comment is what clients of event streams skip. Within other answers, the answer itself is the probe.
 asio::awaitable<void> connection::wait_until_gone() {
-  constexpr std::string_view probe = "HTTP/1.1 100 Continue\r\n\r\n";
   asio::steady_timer timer(bytes_.get_executor());
   for (auto pause = first_look;; pause = std::min(2 * pause, between_probes)) {
     const bool due = pause == first_look || pause == between_probes;
-    if (due && !answering_ && !bytes_.send_at_once(probe))
+    if (due && !writing_ && !probe_.empty() && !bytes_.send_at_once(probe_))
       co_return;
     boost::system::error_code cancelled;
     timer.expires_after(pause);
@@ -242,7 +247,7 @@ void connection::end_record() {
 asio::awaitable<bool> connection::attend(request_scope& scope, unsigned version, asio::awaitable<bool> work) {
   using namespace asio::experimental::awaitable_operators;
   may_probe_ = version >= 11 && bytes_.is_socket();
-  answering_ = false;
+  probe_ = continue_line;
   const auto first = co_await (watch_for(*this, scope) || without_exceptions(std::move(work)));
   const auto* result = std::get_if<1>(&first);
   if (result && last_)

@@ -100,7 +100,8 @@ private:
   bool last_ = false;
   bool keep_alive_ = true;
   bool may_probe_ = false;
-  bool answering_ = false; // the answer's first byte may have been written
+  bool writing_ = false;
+  std::string_view probe_; // what may be sent between two writes, and clients skip; empty: nothing
 };
 
 } // namespace troupe

@@ -26,29 +26,6 @@ TEST_CASE("Short requests do not wait for long ones to be parsed") {
   CHECK(second.read_response().status == 200);
 }
 
-TEST_CASE("Requests with tools hold up no others while their schemas are looked at") {
-  server_options options;
-  options.workers = 1;
-  live_server live(options);
-  busy_tokenizer busy(live.fake, 5'000);
-  const std::string content(5'000, 'x');
-  for (const std::string tools : {"tools", "\\u0074ools"}) {
-    raw_client client(live.port());
-    client.post("/v1/chat/completions",
-                R"({")" + tools + R"(":[{"type":"function","function":{"name":"f"}}],"messages":[)" +
-                  R"({"role":"user","content":")" + content + "\"}]}");
-    if (tools == "tools")
-      CHECK(busy.begins()); // the other one waits for it
-  }
-  raw_client client(live.port());
-  client.post("/tokenize", text_of(3));
-  CHECK(client.read_response().status == 200);
-  client.post("/tokenize", text_of(100'000));
-  CHECK(busy.begins());
-  busy.release();
-  CHECK(client.read_response().status == 200);
-}
-
 TEST_CASE("Health, metrics and models are answered while every worker is busy") {
   server_options options;
   options.workers = 1;
