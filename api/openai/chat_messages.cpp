@@ -8,11 +8,9 @@ namespace {
   at.refuse(key, std::string("cannot be given to a template: ") + why.what());
 }
 
-/// `source`: the text that `given` was parsed from as a whole, if it is known.
-jinja::value to_template(const field_reader& at, std::string_view key, json::value given,
-                         std::string_view source = {}) {
+jinja::value to_template(const field_reader& at, std::string_view key, json::value given) {
   try {
-    return jinja::from_json(given, source);
+    return jinja::from_json(given);
   } catch (const failure& f) {
     refuse_for_templates(at, key, f);
   }
@@ -307,7 +305,7 @@ jinja::value open_arguments(const field_reader& function, json::value given) {
   try {
     const auto parsed = json::document::parse(text, "its text", errc::bad_request);
     if (parsed.root().is_object())
-      return to_template(function, "arguments", parsed.root(), text);
+      return to_template(function, "arguments", parsed.root());
   } catch (const failure&) { // as an answer's that was cut off, or a model's that writes no JSON
   }
   return jinja::value(text);

@@ -1,7 +1,7 @@
 // Puts a JSON object together, member by member, for answers and for requests that are translated into others.
 #pragma once
 
-#include "runtime/support/json.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_text.hpp"
 
 #include <concepts>
@@ -29,7 +29,7 @@ public:
     text_ += std::string_view(other.text_).substr(1);
     return *this;
   }
-  json_object& value(std::string_view key, json::value v) { return raw(key, simdjson::minify(v)); }
+  json_object& value(std::string_view key, json::value v) { return raw(key, json::minified(v)); }
 
   std::string str() const { return text_ + '}'; }
 

@@ -3,6 +3,7 @@
 #include "runtime/guide/grammar/grammar_text.hpp"
 #include "runtime/guide/regex/pattern.hpp"
 #include "runtime/guide/schema/schema_grammar.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_reader.hpp"
 
 #include <algorithm>
@@ -72,7 +73,7 @@ private:
   }
 
   void json_content(const reader& schema, bool closed, rule_state from, rule_state to) {
-    const auto rule = add_schema(g_, simdjson::minify(schema.get()), {.closed = closed}, g_.limits());
+    const auto rule = add_schema(g_, json::minified(schema.get()), {.closed = closed}, g_.limits());
     g_.edges(from).calls.push_back({rule, to});
   }
 

@@ -1,5 +1,6 @@
 #include "runtime/support/json.hpp"
 
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_fault.hpp"
 
 #include <algorithm>
@@ -11,32 +12,20 @@ namespace troupe::json {
 
 namespace {
 
-/// Writes integers of more than 18 digits as real numbers: simdjson refuses integers beyond 64 bits, and every
-/// tokenizer_config.json that transformers writes has one (`model_max_length`, 1e30 written out).
+/// Writes integers beyond 64 bits, which simdjson refuses, as real numbers: every tokenizer_config.json that
+/// transformers writes has one (`model_max_length`, 1e30 written out).
 std::string with_wide_integers_as_reals(std::string_view text) {
   std::string result;
   result.reserve(text.size() + 8);
-  const auto digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t begin = i;
-    if (text[i] == '"') {
-      for (++i; i < text.size() && text[i] != '"'; ++i)
-        i += text[i] == '\\';
-      i = std::min(i + 1, text.size());
-      result += text.substr(begin, i - begin);
-    } else if (digit(i)) {
-      bool integer = begin == 0 || (text[begin - 1] != '.' && text[begin - 1] != 'e' && text[begin - 1] != '+');
-      while (digit(i))
-        ++i;
-      integer = integer && (i == text.size() || (text[i] != '.' && text[i] != 'e' && text[i] != 'E'));
-      result += text.substr(begin, i - begin);
-      if (integer && i - begin > 18)
-        result += ".0";
-    } else {
-      result += text[i++];
+  number_tokens tokens(text);
+  const char* copied = text.data();
+  for (auto number = tokens.next(); !number.empty(); number = tokens.next())
+    if (is_wide_integer(number)) {
+      const char* end = number.data() + number.size();
+      result.append(copied, end).append(".0");
+      copied = end;
     }
-  }
-  return result;
+  return result.append(copied, text.data() + text.size());
 }
 
 /// "line 3: ", or nothing for a text of one line.
@@ -138,6 +127,8 @@ document document::parse(std::string_view text, std::string name, errc code) {
     throw std::bad_alloc();
   if (ec)
     throw failure(code, result.name_ + ": " + place_of_fault(text) + "not valid JSON: " + simdjson::error_message(ec));
+  if (code != errc::bad_file) // files' numbers are only computed with
+    keep_digits(result.parser_->doc, text);
   if (const auto twice = duplicate_search().in(result.root_))
     throw failure(code, result.name_ + ": `" + *twice + "` is given twice", *twice);
   return result;

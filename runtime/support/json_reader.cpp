@@ -1,5 +1,6 @@
 #include "runtime/support/json_reader.hpp"
 
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
 #include "runtime/support/whole_number.hpp"
 
@@ -11,8 +12,6 @@ namespace troupe::json {
 // -- wordings -----------------------------------------------------------------
 
 namespace {
-
-std::string minified(value v) { return simdjson::minify(v); }
 
 /// The value itself in backticks, unless it is long or a container.
 std::string quoted_value(value v, bool) {

@@ -1,6 +1,7 @@
 #include "api/cli/commands/guide_bench.hpp"
 
 #include "runtime/support/file_reading.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_reader.hpp"
 #include "runtime/support/json_text.hpp"
 
@@ -86,7 +87,7 @@ void append_python_json(std::string& out, json::value v) {
     }
     case type::STRING: out += json_text(std::string_view(v)); break;
     case type::DOUBLE: out += python_number(double(v)); break;
-    default: out += simdjson::minify(v);
+    default: out += json::minified(v);
   }
 }
 
@@ -138,7 +139,7 @@ guide_bench_result bench_guides(const guide_bench_options& options, const tokeni
     const auto name = reader.string("name").value_or(std::to_string(line));
     ++result.schemas;
     guides::guide_source source{.what = guides::guide_source::kind::json_schema,
-                                .text = simdjson::minify(reader.at("schema").get()),
+                                .text = json::minified(reader.at("schema").get()),
                                 .any_order = options.any_order,
                                 .compact = options.compact};
     std::shared_ptr<const guides::guide> guide;

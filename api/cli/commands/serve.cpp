@@ -141,10 +141,9 @@ int serve(const serve_options& options) {
   const bool with_keys = !options.server.api_keys.empty() || !options.server.key_file.empty();
   const bool open_to_others = !with_keys && !is_loopback(host);
   if (open_to_others && !options.allow_anonymous)
-    throw failure(errc::bad_request,
-                  "other machines could use this server, as --host is " + host +
-                    " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
-                    "everybody in with --allow-anonymous");
+    throw usage_failure("other machines could use this server, as --host is " + host +
+                        " and there is no API key: give one with --api-key-file (or in TROUPE_API_KEY), or let "
+                        "everybody in with --allow-anonymous");
   const auto log = options.server.log;
   console terminal;
   terminal.catch_interrupts();

@@ -1,5 +1,7 @@
 #include "api/openai/fields/guide_fields.hpp"
 
+#include "runtime/support/json_digits.hpp"
+
 #include <simdjson.h>
 
 #include <optional>
@@ -59,7 +61,7 @@ void guide_reading::take_json(const field_reader& at, std::string_view key, kind
     return take(at, key, what, std::string(text));
   if (!found->is_object() && !(what == kind::json_schema && found->is_bool()))
     at.refuse(key, "an object", *found);
-  take(at, key, what, simdjson::minify(*found));
+  take(at, key, what, json::minified(*found));
 }
 
 void guide_reading::take_text(const field_reader& at, std::string_view key, kind what) {
@@ -109,7 +111,7 @@ void guide_reading::read_response_format() {
   if (*type == "json_object")
     return take(body_, "response_format", kind::json_object);
   if (*type == "structural_tag") { // XGrammar's `format`, or `structures` and `triggers`
-    take(body_, "response_format", kind::structural_tag, simdjson::minify(format->body()));
+    take(body_, "response_format", kind::structural_tag, json::minified(format->body()));
     return;
   }
   if (*type != "json_schema")

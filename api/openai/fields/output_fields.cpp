@@ -3,6 +3,7 @@
 #include "runtime/chat/output/call_format.hpp"
 #include "runtime/chat/output/output_guide.hpp"
 #include "runtime/chat/output/reasoning_format.hpp"
+#include "runtime/support/json_digits.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +32,7 @@ offered_tool read_offered(const field_reader& tool, std::size_t position) {
   if (!is_tool_name(name))
     function.refuse("name", "must have 1 to " + std::to_string(most_tool_name_bytes) + " letters, digits and _-.:/");
   const auto parameters = function.object("parameters");
-  offered_tool result(std::string(name), parameters ? std::string(simdjson::minify(parameters->body())) : "",
+  offered_tool result(std::string(name), parameters ? json::minified(parameters->body()) : "",
                       function.boolean("strict").value_or(false));
   result.position = position;
   return result;

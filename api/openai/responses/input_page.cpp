@@ -2,6 +2,7 @@
 
 #include "api/openai/json_object.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -70,7 +71,7 @@ std::string input_page(std::string_view items, std::string_view query) {
   const auto end = first + std::min<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(limit), all.end() - first);
   std::vector<std::string> page;
   for (auto it = first; it != end; ++it)
-    page.push_back(simdjson::minify(*it));
+    page.push_back(json::minified(*it));
   const auto id = [](auto at) { return json_text(id_of(*at)); };
   return json_object()
     .text("object", "list")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/openai/fields/field_reader.hpp"
+#include "runtime/support/json_digits.hpp"
 
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ inline std::string_view needed_text(const field_reader& of, std::string_view key
 /// The member as JSON, or `fallback` if it is absent or null.
 inline std::string given_or(const field_reader& of, std::string_view key, std::string fallback) {
   const auto found = of.find(key);
-  return found ? simdjson::minify(*found) : std::move(fallback);
+  return found ? json::minified(*found) : std::move(fallback);
 }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 #include "api/openai/object_id.hpp"
 #include "api/openai/responses/item_fields.hpp"
 #include "api/openai/responses/response_tools.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
 #include "runtime/tokenizer/formats/base64.hpp"
 
@@ -107,7 +108,7 @@ std::string listed_content(const field_reader& item, bool assistant) {
     for (auto given : json::array(*parts)) {
       const field_reader part(given);
       const bool refuses = part.text("type") == "refusal";
-      result.push_back(refuses ? simdjson::minify(given) : part_of(part_text(part)));
+      result.push_back(refuses ? json::minified(given) : part_of(part_text(part)));
     }
     return json_list(result);
   }

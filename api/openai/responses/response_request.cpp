@@ -8,6 +8,7 @@
 #include "api/openai/responses/response_window.hpp"
 #include "api/openai/translated_request.hpp"
 #include "runtime/sampling/sampling_ranges.hpp"
+#include "runtime/support/json_digits.hpp"
 
 #include <algorithm>
 #include <array>
@@ -126,7 +127,7 @@ std::string metadata_of(const field_reader& body) {
     if (value.get(text) || text.size() > 4 * 512 || key.size() > 4 * 64)
       body.refuse("metadata", "must map names of at most 64 characters to texts of at most 512");
   }
-  return simdjson::minify(given->body());
+  return json::minified(given->body());
 }
 
 /// Returns what the response repeats of `text`.

@@ -1,5 +1,7 @@
 #include "api/openai/responses/response_tools.hpp"
 
+#include "runtime/support/json_digits.hpp"
+
 #include "api/openai/json_object.hpp"
 #include "api/openai/responses/item_fields.hpp"
 
@@ -139,7 +141,7 @@ void read_choice(const field_reader& body, response_tools& to) {
   const auto choice = body.find("tool_choice");
   if (!choice)
     return;
-  to.repeated_choice = simdjson::minify(*choice);
+  to.repeated_choice = json::minified(*choice);
   if (!choice->is_object()) {
     to.choice = to.repeated_choice;
     return;

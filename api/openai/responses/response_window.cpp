@@ -2,6 +2,7 @@
 
 #include "api/openai/json_object.hpp"
 #include "runtime/support/json.hpp"
+#include "runtime/support/json_digits.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -25,7 +26,7 @@ std::vector<chat_piece> pieces_of(const std::string& list) {
   const auto document = json::document::parse(list, "the conversation", errc::internal);
   std::vector<chat_piece> result;
   for (auto one : json::array(document.root()))
-    result.push_back({std::string(role_of(one)), simdjson::minify(one)});
+    result.push_back({std::string(role_of(one)), json::minified(one)});
   return result;
 }
 
@@ -35,7 +36,7 @@ std::string parts_of(json::value message) {
   std::string_view text;
   if (!content.get(text))
     return json_object().text("type", "text").text("text", text).str();
-  const auto list = simdjson::minify(content);
+  const auto list = json::minified(content);
   return list.substr(1, list.size() - 2);
 }
 
@@ -51,7 +52,7 @@ std::string with_one_system_message(const std::string& list) {
   }
   std::string result = "[" + json_object().text("role", "system").raw("content", '[' + parts + ']').str();
   for (auto it = others; it != all.end(); ++it)
-    result += ',' + simdjson::minify(*it);
+    result += ',' + json::minified(*it);
   return result + ']';
 }
 

@@ -2,11 +2,11 @@
 #include "runtime/chat/jinja/text/text.hpp"
 #include "runtime/chat/jinja/value.hpp"
 #include "runtime/support/error.hpp"
+#include "runtime/support/json_digits.hpp"
 
 #include <simdjson.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -15,92 +15,34 @@ namespace troupe::jinja {
 
 namespace {
 
-/// A number's digits without zeros around them, and the power of ten of the first one: equal numbers have equal ones.
-std::pair<std::string, long> significant(std::string_view number) {
-  std::string digits;
-  long power = 0;
-  bool behind_point = false;
-  for (std::size_t i = 0; i < number.size(); ++i) {
-    const char c = number[i];
-    if (c == 'e' || c == 'E') {
-      long exponent = 0;
-      const auto from = i + (number[i + 1] == '+' ? 2 : 1);
-      std::from_chars(number.data() + from, number.data() + number.size(), exponent);
-      power += std::clamp(exponent, -1'000'000L, 1'000'000L);
-      break;
-    }
-    if (c == '.')
-      behind_point = true;
-    if (c < '0' || c > '9')
-      continue;
-    if (!digits.empty() || c != '0') {
-      digits += c;
-      power += behind_point ? 0 : 1;
-    } else if (behind_point) {
-      --power;
-    }
-  }
-  digits.erase(digits.find_last_not_of('0') + 1);
-  return {digits, digits.empty() ? 0 : power};
-}
-
-/// The numbers of a valid JSON text, in order.
-class number_tokens {
-public:
-  explicit number_tokens(std::string_view text) : text_(text) {}
-
-  /// Empty at the end.
-  std::string_view next() {
-    while (at_ < text_.size()) {
-      const char c = text_[at_];
-      if (c == '"') {
-        for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
-          at_ += text_[at_] == '\\';
-        ++at_;
-      } else if (c == '-' || (c >= '0' && c <= '9')) {
-        const auto end = std::min(text_.find_first_not_of("+-.0123456789eE", at_), text_.size());
-        const auto begin = std::exchange(at_, end);
-        return text_.substr(begin, end - begin);
-      } else {
-        ++at_;
-      }
-    }
-    return {};
-  }
-
-private:
-  std::string_view text_;
-  std::size_t at_ = 0;
-};
-
-/// The double nearest to a number, or the number itself if the double's digits are others.
-value real_of(double d, std::string_view written) {
-  return written.empty() || significant(written) == significant(text::repr(d)) ? value(d)
-                                                                               : value::exact(d, std::string(written));
-}
-
-value read(simdjson::dom::element json, number_tokens& numbers) {
+value read(simdjson::dom::element json) {
   using simdjson::dom::element_type;
   switch (json.type()) {
     case element_type::ARRAY: {
       std::vector<value> items;
       const simdjson::dom::array array = json.get_array().value_unsafe();
       for (auto item : array)
-        items.push_back(read(item, numbers));
+        items.push_back(read(item));
       return value::list(std::move(items));
     }
     case element_type::OBJECT: {
       dict result;
       const simdjson::dom::object object = json.get_object().value_unsafe();
       for (auto [key, item] : object)
-        result.set(key, read(item, numbers));
+        result.set(key, read(item));
       return value(std::move(result));
     }
-    case element_type::INT64: numbers.next(); return value(json.get_int64().value_unsafe());
-    case element_type::UINT64:
-      numbers.next();
-      return value::exact(static_cast<double>(json.get_uint64().value_unsafe()), simdjson::minify(json));
-    case element_type::DOUBLE: return real_of(json.get_double().value_unsafe(), numbers.next());
+    case element_type::INT64: return value(json.get_int64().value_unsafe());
+    case element_type::UINT64: {
+      const auto wide = json.get_uint64().value_unsafe();
+      return value::wide(static_cast<double>(wide), std::to_string(wide));
+    }
+    case element_type::DOUBLE: {
+      // As Python: integers have any number of digits, other numbers are doubles.
+      const auto nearest = json.get_double().value_unsafe();
+      const auto written = json::digits(json);
+      return written && json::is_wide_integer(*written) ? value::wide(nearest, std::string(*written)) : value(nearest);
+    }
     case element_type::STRING: return value(json.get_string().value_unsafe());
     case element_type::BOOL: return value(json.get_bool().value_unsafe());
     default: return value(nullptr);
@@ -195,7 +137,7 @@ private:
       case kind::none: return "\"null\"";
       case kind::boolean: return v.integer() ? "\"true\"" : "\"false\"";
       case kind::integer: return '"' + std::to_string(v.integer()) + '"';
-      case kind::real: return '"' + real(v.real()) + '"';
+      case kind::real: return '"' + (v.digits() ? *v.digits() : real(v.real())) + '"';
       default: throw fault("keys must be str, int, float, bool or None, not " + v.type_name());
     }
   }
@@ -206,10 +148,9 @@ private:
 
 } // namespace
 
-value from_json(simdjson::dom::element json, std::string_view source) {
-  number_tokens numbers(source);
+value from_json(simdjson::dom::element json) {
   try {
-    return read(json, numbers);
+    return read(json);
   } catch (const fault& f) {
     throw failure(errc::bad_request, f.what());
   }

@@ -45,9 +45,17 @@ std::vector<value> bind(std::string_view function, const call_arguments& args,
   return result;
 }
 
+namespace {
+
+[[noreturn]] void overflow() { throw fault("an integer does not fit into 64 bits"); }
+
+} // namespace
+
 std::int64_t to_integer(const value& v) {
   if (v.is_undefined())
     throw fault(v.why());
+  if (v.is_wide())
+    overflow();
   if (!v.is_integral())
     throw fault('\'' + v.type_name() + "' object cannot be interpreted as an integer");
   return v.integer();
@@ -227,8 +235,6 @@ std::string escaped(context& c, const value& v) {
 
 namespace {
 
-[[noreturn]] void overflow() { throw fault("an integer does not fit into 64 bits"); }
-
 /// `compute` is a checked operation of the compiler and returns whether it overflowed.
 value checked(bool (*compute)(std::int64_t, std::int64_t, std::int64_t*), std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
@@ -339,6 +345,9 @@ value arithmetic(context& c, std::string_view op, const value& a, const value& b
       throw fault(v->why());
   if (a.is_integral() && b.is_integral())
     return integers(op, a, b);
+  const auto whole = [](const value& v) { return v.is_integral() || v.is_wide(); };
+  if (op != "/" && whole(a) && whole(b) && (a.is_wide() || b.is_wide())) // the result would be a wide integer
+    overflow();
   if (a.is_number() && b.is_number())
     return reals(op, a.real(), b.real());
   if (op == "+" && a.is_string()) {
@@ -368,6 +377,8 @@ value negate(const value& v) {
     throw fault(v.why());
   if (v.is_integral())
     return integers("-", value(0), v);
+  if (v.is_wide())
+    return value::wide(-v.real(), v.digits()->starts_with('-') ? v.digits()->substr(1) : '-' + *v.digits());
   if (v.is_number())
     return value(-v.real());
   throw fault("bad operand type for unary -: '" + v.type_name() + "'");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace troupe::jinja {
 
@@ -28,7 +29,7 @@ value value::undefined(std::string why) {
   return result;
 }
 
-value value::exact(double d, std::string digits) {
+value value::wide(double d, std::string digits) {
   value result(d);
   std::get<real_type>(result.data_).digits = std::make_shared<const std::string>(std::move(digits));
   return result;
@@ -109,7 +110,7 @@ std::string value::type_name() const {
     case kind::none: return "NoneType";
     case kind::boolean: return "bool";
     case kind::integer: return "int";
-    case kind::real: return "float";
+    case kind::real: return is_wide() ? "int" : "float";
     case kind::string: return is_markup() ? "Markup" : "str";
     case kind::sequence:
       switch (seq().is) {
@@ -218,10 +219,18 @@ std::string value::repr(meter& m) const {
 
 namespace {
 
+/// All digits of a whole number.
+std::string whole_digits(double d) {
+  char digits[320];
+  return std::string(digits, static_cast<std::size_t>(std::snprintf(digits, sizeof digits, "%.0f", d)));
+}
+
 std::string key_of_real(double d) {
   // 1, 1.0 and True are one key in Python.
   if (d == std::floor(d) && std::abs(d) < 9.2e18)
     return 'n' + std::to_string(static_cast<std::int64_t>(d));
+  if (d == std::floor(d) && std::isfinite(d))
+    return 'n' + whole_digits(d);
   return 'f' + text::repr(d);
 }
 
@@ -231,8 +240,28 @@ bool row(const value& v) { return v.is(kind::sequence) && v.seq().indexable(); }
 
 int sign(auto a, auto b) { return a < b ? -1 : b < a ? 1 : 0; }
 
+int compare_wide(const value& a, const value& b) {
+  for (const auto* v : {&a, &b})
+    if (!v->is_integral() && !v->is_wide() && !std::isfinite(v->real()))
+      return v == &a ? sign(v->real(), 0.0) : sign(0.0, v->real());
+  const auto digits = [](const value& v) { // a fraction decides nothing beside an integer beyond 64 bits
+    return v.is_integral() ? std::to_string(v.integer())
+      : v.is_wide()        ? *v.digits()
+                           : whole_digits(std::trunc(v.real()));
+  };
+  const auto x = digits(a), y = digits(b);
+  const bool negative = x.front() == '-';
+  if (negative != (y.front() == '-'))
+    return negative ? -1 : 1;
+  const auto of_sizes = sign(x.size(), y.size());
+  const auto magnitudes = of_sizes != 0 ? of_sizes : sign(x.compare(y), 0);
+  return negative ? -magnitudes : magnitudes;
+}
+
 /// Exact even if a conversion to double would round the integer.
 int compare_numbers(const value& a, const value& b) {
+  if (a.is_wide() || b.is_wide())
+    return compare_wide(a, b);
   if (a.is_integral() && b.is_integral())
     return sign(a.integer(), b.integer());
   return sign(static_cast<long double>(a.is_integral() ? a.integer() : a.real()),
@@ -257,7 +286,7 @@ void add_key(meter& m, std::string& out, const value& v, bool inside) {
     case kind::none: out += '0'; return;
     case kind::boolean:
     case kind::integer: (out += 'n').append(std::to_string(v.integer())).append(inside ? ";" : ""); return;
-    case kind::real: (out += key_of_real(v.real())).append(inside ? ";" : ""); return;
+    case kind::real: (out += v.is_wide() ? 'n' + *v.digits() : key_of_real(v.real())).append(inside ? ";" : ""); return;
     case kind::string:
       m.make(v.str().size());
       (out += 's').append(inside ? std::to_string(v.str().size()) + ':' : "").append(v.str());

@@ -55,8 +55,8 @@ public:
   value(dict d);
   /// An undefined with the error message for its use.
   static value undefined(std::string why);
-  /// A number of more digits than a double has, which computes as `d` and shows as it was written.
-  static value exact(double d, std::string digits);
+  /// An integer beyond 64 bits. Its kind is real, as it is only shown and compared exactly; `d` is nearest to it.
+  static value wide(double d, std::string digits);
   /// Text that `escape` leaves alone: markupsafe's Markup.
   static value markup(std::string s);
   /// Throw fault if they nest too deeply or are too large.
@@ -71,13 +71,15 @@ public:
   bool is_markup() const { return is_string() && std::get<text_type>(data_).safe; }
   /// An integer or a boolean, which is an integer in Python.
   bool is_integral() const { return is(kind::integer) || is(kind::boolean); }
+  /// An integer beyond 64 bits.
+  bool is_wide() const { return is(kind::real) && digits(); }
   bool is_number() const { return is_integral() || is(kind::real); }
 
   /// Accessors. The kind must match.
   const std::string& str() const { return *std::get<text_type>(data_).is; }
   std::int64_t integer() const { return is(kind::boolean) ? std::get<bool>(data_) : std::get<std::int64_t>(data_); }
   double real() const { return is_integral() ? static_cast<double>(integer()) : std::get<real_type>(data_).is; }
-  /// The digits of `exact`; null of other real numbers.
+  /// The digits of a wide integer, behind a sign; null of other real numbers.
   const std::string* digits() const { return std::get<real_type>(data_).digits.get(); }
   const sequence& seq() const { return *std::get<std::shared_ptr<const sequence>>(data_); }
   const dict& map() const { return *std::get<std::shared_ptr<const dict>>(data_); }
@@ -184,8 +186,8 @@ bool iterable(const value& v);
 std::optional<std::size_t> length(meter& m, const value& v);
 
 /// Keeps the order of keys and the difference between 1 and 1.0. Throws failure(bad_request) for unrepresentable
-/// values. With `source`, the text that `json` was parsed from as a whole, numbers keep digits that doubles have not.
-value from_json(simdjson::dom::element json, std::string_view source = {});
+/// values.
+value from_json(simdjson::dom::element json);
 
 /// Options of json.dumps. An `indent` puts every element on its own line.
 struct json_style {

@@ -1,6 +1,7 @@
 #include "runtime/chat/output/call_format.hpp"
 
 #include "runtime/chat/output/formats/formats.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_reader.hpp"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ std::string object_schema(const std::string& parameters) {
     return R"({"type":"object"})";
   const auto document = json::document::parse(parameters, "the schema", errc::bad_request);
   const auto root = document.root();
-  auto text = std::string(simdjson::minify(root));
+  auto text = json::minified(root);
   const bool is_typed = std::ranges::any_of(
     std::array{"type", "$ref", "allOf", "anyOf", "oneOf"},
     [&](const char* key) { return !root.is_object() || json::find(root, key).has_value(); });

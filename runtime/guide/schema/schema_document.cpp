@@ -1,6 +1,7 @@
 #include "runtime/guide/schema/schema_document.hpp"
 
 #include "runtime/support/json.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/utf8.hpp"
 
 #include <algorithm>
@@ -14,10 +15,11 @@ namespace {
 
 constexpr std::size_t deepest = 200;
 
+/// The shortest digits that mean this double. Its fixed form has more from 2^53 on.
 std::string shortest(double v) {
-  std::array<char, 400> text;
-  const auto [end, ok] = std::to_chars(text.data(), text.data() + text.size(), v, std::chars_format::fixed);
-  return ok == std::errc() ? std::string(text.data(), end) : "0";
+  std::array<char, 40> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), v, std::chars_format::scientific).ptr;
+  return json::without_exponent({text.data(), end});
 }
 
 std::string escaped_key(std::string_view key) {
@@ -148,6 +150,8 @@ schema_id schema_document::read(const Element& e, schema_id parent, std::size_t 
       nodes_[id].what = kind::number;
       nodes_[id].number = double(e);
       nodes_[id].text = shortest(double(e));
+      if (const auto written = json::digits(e))
+        nodes_[id].text = json::without_exponent(*written);
       break;
     case type::ARRAY: {
       nodes_[id].what = kind::array;

@@ -23,7 +23,7 @@ struct schema_node {
   enum class kind : std::uint8_t { null, boolean, number, string, array, object };
   kind what = kind::null;
   bool truth = false;                // boolean
-  std::string text = {};             // string; of a number: its shortest spelling without an exponent
+  std::string text = {};             // string; of a number: all its digits, without an exponent
   double number = 0;                 // number
   std::vector<schema_id> items = {}; // array
   std::vector<std::pair<std::string, schema_id>> members = {}; // object, in order

@@ -76,7 +76,7 @@ TEST_CASE("serve listens for other machines only with a key or --allow-anonymous
   const strings everywhere = strings{"serve", "--host", "0.0.0.0", "--port", "0", "--model", golden("llama-gqa")} +
     small;
   const auto refused = run_troupe(everywhere);
-  CHECK(refused.status == 1);
+  CHECK(refused.status == 2);
   CHECK(refused.out.empty());
   CHECK(only_line(refused.err) ==
         "troupe: other machines could use this server, as --host is 0.0.0.0 and there is no API key: give one with "

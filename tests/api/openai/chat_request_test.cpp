@@ -90,10 +90,15 @@ TEST_CASE("Members that say nothing are not there for templates, and content is 
                  R"("parameters":{"type":"object","properties":{},"required":[]}}}])") ==
         R"([{"role": "user", "content": "x"}][{"type": "function", "function": {"name": "f", "parameters": )"
         R"({"type": "object", "properties": {}, "required": []}}}])");
+  CHECK(rendered(R"({"role":"user","content":"x"})",
+                 R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"minimum":1.10,"maximum":1e22,)"
+                 R"("enum":[12345678901234567890123,1e5]}}}])") ==
+        R"([{"role": "user", "content": "x"}][{"type": "function", "function": {"name": "f", "parameters": )"
+        R"({"minimum": 1.1, "maximum": 1e+22, "enum": [12345678901234567890123, 100000.0]}}}])");
   CHECK(fault_of([&] { rendered(R"({"role":"user","content":null})"); }).param == "messages[0].content");
 }
 
-TEST_CASE("Numbers in arguments reach the template with all their digits") {
+TEST_CASE("Numbers in arguments reach the template as Python writes them") {
   auto model = byte_model();
   std::string seen;
   model->render = [&seen](const chat_input& input) {
@@ -111,10 +116,12 @@ TEST_CASE("Numbers in arguments reach the template with all their digits") {
     return seen;
   };
   CHECK(shown(R"("{\"a\": 12345678901234567890, \"s\": \"1 \\\" 2\", \"b\": [0.10000000000000000001, -7, 1.50]}")") ==
-        R"({"a": 12345678901234567890, "s": "1 \" 2", "b": [0.10000000000000000001, -7, 1.5]} )"
-        R"({'a': 12345678901234567890, 's': '1 " 2', 'b': [0.10000000000000000001, -7, 1.5]})");
+        R"({"a": 12345678901234567890, "s": "1 \" 2", "b": [0.1, -7, 1.5]} )"
+        R"({'a': 12345678901234567890, 's': '1 " 2', 'b': [0.1, -7, 1.5]})");
   CHECK(shown(R"("{\"a\": 123456789012345678901234567890, \"b\": 1e5}")")
           .starts_with(R"({"a": 123456789012345678901234567890, "b": 100000.0})"));
+  CHECK(shown(R"({"a":[123456789012345678901234567890],"b":1e5,"c":-18446744073709551616})")
+          .starts_with(R"({"a": [123456789012345678901234567890], "b": 100000.0, "c": -18446744073709551616})"));
   CHECK(shown(R"({"a":18446744073709551615,"b":0.1})").starts_with(R"({"a": 18446744073709551615, "b": 0.1})"));
 }
 

@@ -74,6 +74,12 @@ TEST_CASE("tools lead to guides: for calls that begin, and for calls that are fo
   CHECK(automatic.prompts[0].guide->preface_begin == "<think>");
   CHECK(text_of(automatic.prompts[0].prompt) == "tool f\ntool g\nuser: x\nassistant:");
 
+  const auto exact = ask_for(R"(,"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":)"
+                             R"({"a":{"enum":[12345678901234567890123,0.1000000000000000055]}}}}}])");
+  CHECK(exact.output->tools[0].parameters ==
+        R"({"properties":{"a":{"enum":[12345678901234567890123,0.1000000000000000055]}}})");
+  CHECK(exact.prompts[0].guide->text.find("[12345678901234567890123,0.1000000000000000055]") != std::string::npos);
+
   const auto named = ask_for(two_tools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}})");
   CHECK(named.output->choice == call_choice::named);
   CHECK(named.output->tools.size() == 1);

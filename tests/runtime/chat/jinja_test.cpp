@@ -91,7 +91,6 @@ TEST_CASE("JSON keeps the order of keys and the difference between integers and 
         R"({"z": 1, "a": 1.0, "m": [true, null, "ü\n"], "big": 9223372036854775807, "e": 1e+22})");
   CHECK(jinja::to_json(unlimited, v.map().find(std::string_view("m"))[0], {.indent = "  ", .item_separator = ","}) ==
         "[\n  true,\n  null,\n  \"ü\\n\"\n]");
-  CHECK_THROWS_AS(parsed("18446744073709551615"), failure);
   CHECK_THROWS_AS(parsed(std::string(300, '[') + std::string(300, ']')), failure);
 }
 

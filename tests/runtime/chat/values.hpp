@@ -9,7 +9,7 @@
 namespace troupe::test {
 
 inline jinja::value parsed(std::string_view json) {
-  return jinja::from_json(json::document::parse(json, "test").root());
+  return jinja::from_json(json::document::parse(json, "test", errc::bad_request).root());
 }
 
 } // namespace troupe::test

@@ -116,6 +116,8 @@ value absolute(context&, const value& v, const call_arguments& args) {
     throw fault(v.why());
   if (!v.is_number())
     throw fault("bad operand type for abs(): '" + v.type_name() + "'");
+  if (v.is_wide())
+    return v.real() < 0 ? negate(v) : v;
   return v.is(kind::real) ? value(std::abs(v.real())) : v.integer() < 0 ? negate(v) : value(v.integer());
 }
 
@@ -183,6 +185,8 @@ value to_int(context& c, const value& v, const call_arguments& args) {
   const auto fallback = a[0].is_undefined() ? value(0) : a[0];
   if (v.is_undefined())
     throw fault(v.why());
+  if (v.is_wide())
+    return v;
   if (v.is_number())
     return v.is_integral() ? value(v.integer()) : truncated(v.real(), fallback);
   if (!v.is_string())
@@ -216,8 +220,8 @@ value round(context& c, const value& v, const call_arguments& args) {
     throw fault("method must be common, ceil or floor");
   if (!v.is_number() || std::abs(precision) > 300)
     throw fault("cannot round a value of type " + v.type_name() + " to " + std::to_string(precision) + " digits");
-  if (method == "common" && v.is_integral() && precision >= 0)
-    return value(v.integer());
+  if (method == "common" && (v.is_integral() || v.is_wide()) && precision >= 0)
+    return v.is_wide() ? v : value(v.integer());
   const auto scale = std::pow(10.0, static_cast<double>(std::abs(precision)));
   const auto scaled = precision < 0 ? v.real() / scale : v.real() * scale;
   if (method == "common" && precision >= 0) {

@@ -66,7 +66,11 @@ std::string numeric(context& c, const value& v, const field& f) {
   const bool real = std::string_view("eEfFgG%").find(f.type) != std::string_view::npos;
   const bool negative = v.is(kind::real) ? std::signbit(v.real()) && !std::isnan(v.real()) : v.integer() < 0;
   std::string prefix = negative ? "-" : f.sign == '-' ? "" : std::string(1, f.sign), digits;
-  if (real || (v.is(kind::real) && f.precision)) {
+  if (v.is_wide() && !real) {
+    if (f.type != 'd' && f.type != '\0')
+      throw fault("an integer does not fit into 64 bits");
+    digits = v.digits()->substr(negative ? 1 : 0);
+  } else if (real || (v.is(kind::real) && f.precision)) {
     auto as = f;
     as.type = real ? f.type : 'g';
     digits = real_digits(v.real(), as);
@@ -227,7 +231,7 @@ private:
     if (std::string_view("diuxXo").find(f.type) != std::string_view::npos) {
       if (v.is(kind::real) && (f.type == 'd' || f.type == 'i' || f.type == 'u') && std::abs(v.real()) < 9.2e18)
         v = value(static_cast<std::int64_t>(v.real()));
-      if (!v.is_integral())
+      if (!v.is_integral() && !v.is_wide())
         throw fault(std::string("%") + f.type + " format: an integer is required, not " + v.type_name());
       f.type = f.type == 'i' || f.type == 'u' ? 'd' : f.type;
       f.precision.reset();
@@ -290,7 +294,8 @@ std::string format_value(context& c, const value& v, std::string_view spec) {
     if (f.type == 'c')
       return character(c, v, f);
     if (f.type == 's' || (f.type != '\0' && std::string_view("dxXobeEfFgG%").find(f.type) == std::string_view::npos) ||
-        (v.is(kind::real) && f.type != '\0' && std::string_view("dxXob").find(f.type) != std::string_view::npos))
+        (v.is(kind::real) && !v.is_wide() && f.type != '\0' &&
+         std::string_view("dxXob").find(f.type) != std::string_view::npos))
       unknown(f.type, v);
     return numeric(c, v, f);
   }

@@ -1,6 +1,7 @@
 #include "runtime/chat/output/formats/tagged_parameters.hpp"
 
 #include "runtime/chat/output/local_reference.hpp"
+#include "runtime/support/json_digits.hpp"
 #include "runtime/support/json_reader.hpp"
 #include "runtime/support/json_text.hpp"
 
@@ -28,9 +29,9 @@ std::string within_document(json::value document, std::string_view place, std::s
   std::string inner = "{\"$id\":\"" + std::string(id) + '"', dialect;
   for (auto [key, value] : json::object(document))
     if (!((key == "$id" || key == "id") && value.is_string()) && !value.is_null()) {
-      inner += ',' + json_text(key) + ':' + simdjson::minify(value);
+      inner += ',' + json_text(key) + ':' + json::minified(value);
       if (key == "$schema")
-        dialect = ",\"$schema\":" + simdjson::minify(value);
+        dialect = ",\"$schema\":" + json::minified(value);
     }
   std::string pointer;
   for (const char c : property)
@@ -106,15 +107,14 @@ private:
       says_something = says_something || schema.has(key);
     if (!says_something)
       return between(any_text);
-    const auto text = has_references(given) ? within_document(document, place, name)
-                                            : std::string(simdjson::minify(given));
+    const auto text = has_references(given) ? within_document(document, place, name) : json::minified(given);
     return between(R"({"type":"json_schema","closed":true,"json_schema":)" + text + '}');
   }
 
   std::string string_format(const json::reader& schema) const {
     std::string values;
     const auto add = [&](const json::reader& value) {
-      append(values, constant(value.get().is_string() ? std::string(value.string()) : simdjson::minify(value.get())));
+      append(values, constant(value.get().is_string() ? std::string(value.string()) : json::minified(value.get())));
     };
     if (const auto all = schema.child("enum"))
       for (const auto& value : all->items())
