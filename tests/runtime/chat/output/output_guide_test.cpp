@@ -253,6 +253,8 @@ TEST_CASE("a schema that cannot be enforced is refused by its tool, or any objec
   what->tools.back() = offered_tool("odd", R"({"type":"object","properties":{"a":{"type":"string","pattern":"^x"}}})");
   CHECK(param_of().empty());
   what->format.calls = find_call_format("glm45"); // which has no place for a pattern
+  CHECK(param_of().empty());
+  what->tools.back().strict = true;
   CHECK(param_of() == "tools[0].function.parameters");
 }
 
