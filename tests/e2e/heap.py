@@ -120,6 +120,8 @@ def metric(url, name):
 
 def heap(url, still=1.0):
     """The server's heap at rest: the least that is read until it has not fallen for `still` seconds."""
+    while metric(url, "troupe_requests_in_flight") > 0:  # whose clients have left
+        time.sleep(0.02)
     least, since = metric(url, "troupe_heap_bytes"), time.monotonic()
     while time.monotonic() - since < still:
         time.sleep(0.1)
