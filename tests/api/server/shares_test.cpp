@@ -138,6 +138,33 @@ TEST_CASE("One address leaves connections to others, whatever it does with its o
   CHECK(other.read_response().status == 200);
 }
 
+TEST_CASE(
+  "Connections that are turned away and stay are closed, just as their clients leave, and give their places back") {
+  server_options options;
+  options.max_connections = 1;
+  options.threads = 2;
+  live_server live(options);
+  raw_client first(live.port());
+  first.get("/health");
+  CHECK(first.read_response().status == 200);
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::unique_ptr<raw_client>> surplus;
+  for (int i = 0; i < 64; ++i) // as many as are answered at once
+    surplus.push_back(std::make_unique<raw_client>(live.port()));
+  for (const auto& one : surplus)
+    CHECK(one->read_response().status == 503);
+  const auto stays = std::move(surplus.back());
+  surplus.pop_back();
+  std::this_thread::sleep_until(begin + std::chrono::milliseconds(1990)); // the server waits for 2 s
+  for (auto& one : surplus) {
+    one.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK(stays->read_all().empty());
+  raw_client another(live.port());
+  CHECK(another.read_response().status == 503);
+}
+
 TEST_CASE("A frame that announces more than any may have is refused with a close frame before it comes") {
   live_server live;
   for (const char first : {'\x7f', '\x00'}) {
